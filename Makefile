@@ -1,0 +1,75 @@
+# Everything a fresh machine with Python 3.11+ needs:
+#   make run    start the server on 127.0.0.1:4000, data in ./topics-data (TOPICS_* variables change that)
+#   make test   all checks and tests
+# Stamps in .venv record what is installed, so a second run starts at once.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+# What the tests start besides Python, as command:package of Debian.
+DEBIAN := redis-server:redis-server java:openjdk-17-jre-headless
+
+.PHONY: run test lint format typecheck bench lock clean
+.DEFAULT_GOAL := test
+
+run: $(VENV)/.base
+	$(BIN)/topics serve
+
+test: lint typecheck $(VENV)/.debian
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+typecheck: $(VENV)/.test
+	$(BIN)/mypy
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.test $(VENV)/.debian
+	$(BIN)/python -m benchmarks
+
+# Writes the lock files again, from pyproject.toml, with the newest versions allowed there.
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade \
+	--no-emit-index-url --no-emit-find-links --no-header --no-annotate
+lock: $(VENV)/bin/python
+	$(PIP) install uv
+	$(LOCK) pyproject.toml -o requirements/base.txt
+	$(LOCK) pyproject.toml --extra spark --extra test -o requirements/test.txt
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "topics needs Python 3.11 or later")'
+	$(PYTHON) -m venv $(VENV)
+
+# Both lock files come from one resolution, so .test adds to .base and changes nothing in it.
+$(VENV)/.base: requirements/base.txt pyproject.toml | $(VENV)/bin/python
+	$(PIP) install -r requirements/base.txt
+	$(PIP) install --no-deps --editable .
+	@touch $@
+
+$(VENV)/.test: requirements/test.txt $(VENV)/.base
+	$(PIP) install -r requirements/test.txt
+	@touch $@
+
+# Where we cannot install, say so and look again next time: no stamp.
+$(VENV)/.debian: Makefile | $(VENV)/bin/python
+	@missing=; for pair in $(DEBIAN); do \
+		command -v $${pair%%:*} >/dev/null || missing="$$missing $${pair##*:}"; \
+	done; \
+	if [ -z "$$missing" ]; then touch $@; \
+	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		echo "installing$$missing"; \
+		apt-get update -qq && \
+		RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -qq --no-install-recommends $$missing >/dev/null && \
+		touch $@; \
+	else echo "please install:$$missing (some tests need them)"; fi

@@ -1,0 +1,75 @@
+"""What all connections of one server share."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING
+
+from topics.http.auth import KeyRing
+from topics.http.gate import Gate
+from topics.http.heads import Heads
+from topics.http.routing import Router
+from topics.values.settings import MIB, Settings
+
+if TYPE_CHECKING:
+    from topics.http.link import Link
+
+# What a connection may be doing for too long; the order of `Limits.allowed_s`.
+IDLE, HEAD, BODY, WRITE, LINGERING, WORKING = range(6)
+
+
+@dataclass(slots=True, kw_only=True)
+class Limits:
+    """How much, and for how long, a client may keep us busy before its request is understood."""
+
+    target_bytes: int = 16 * 1024
+    head_bytes: int = 64 * 1024
+    # A client may pipeline; what it sends ahead is held back by TCP once this much is waiting here.
+    waiting_requests: int = 64
+    waiting_bytes: int = MIB
+    # Above the high mark nothing more is produced for a client that does not read.
+    write_high_bytes: int = 256 * 1024
+    write_low_bytes: int = 64 * 1024
+    # A refused body this small is read and forgotten, so that the connection can be used again.
+    discard_bytes: int = MIB
+    # A larger one ends the connection, but slowly: closing on unread input resets it, and the
+    # client would never see why.
+    linger_bytes: int = 1024 * MIB
+    linger_s: float = 30.0
+    head_s: float = 15.0
+    body_idle_s: float = 30.0
+    keep_alive_s: float = 75.0
+    write_stall_s: float = 30.0
+    sweep_s: float = 1.0
+
+    def allowed_s(self) -> tuple[float, ...]:
+        """How long a connection may stay in each of the states above."""
+        return self.keep_alive_s, self.head_s, self.body_idle_s, self.write_stall_s, self.linger_s, inf
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Edge:
+    settings: Settings
+    routes: Router
+    keyring: KeyRing
+    gate: Gate
+    loop: asyncio.AbstractEventLoop
+    limits: Limits = field(default_factory=Limits)
+    heads: Heads = field(default_factory=Heads)
+    # Connections speaking plain request and answer; the timeouts look at these.
+    connections: set[Link] = field(default_factory=set)
+    # Connections that became a stream or a socket; their owners look after them.
+    streams: set[Link] = field(default_factory=set)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    # Looked at for every request, so not worth a detour through the settings.
+    max_body_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.max_body_bytes = self.settings.max_body_bytes
+
+    def busy(self) -> bool:
+        """True while a request is unanswered, a stream is open or a handler still runs."""
+        return bool(self.streams or self.tasks) or any(connection.busy for connection in self.connections)

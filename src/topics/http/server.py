@@ -1,0 +1,216 @@
+"""The listening side: bind, tell where, serve until a signal, then drain and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import inspect
+import logging
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+
+from topics.http.auth import KeyRing
+from topics.http.edge import Edge, Limits
+from topics.http.exposure import listen_address, refuse_exposure_without_keys
+from topics.http.gate import Gate
+from topics.http.protocol import Connection
+from topics.http.routing import Route, Router
+from topics.http.timeouts import Timeouts
+from topics.values.errors import ConfigError
+from topics.values.settings import Settings
+
+logger = logging.getLogger("topics.http")
+
+DRAIN_S = 10.0
+_DRAIN_POLL_S = 0.01
+_BACKLOG = 4096
+# A peer that vanished without a word is noticed after two minutes.
+_KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
+
+Callback = Callable[[], Awaitable[None] | None]
+
+
+class Server:
+    """`on_shutdown` runs when draining begins (end streams and parked polls there), `on_stopped` when no
+    request is left (the place for a last checkpoint)."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        keyring: KeyRing,
+        routes: Iterable[Route],
+        gate: Gate,
+        *,
+        limits: Limits | None = None,
+        drain_s: float = DRAIN_S,
+    ) -> None:
+        self._settings = settings
+        self._keyring = keyring
+        self._routes = Router(routes)
+        self._gate = gate
+        self._limits = limits or Limits()
+        self._drain_s = drain_s
+        self._listeners: list[asyncio.AbstractServer] = []
+        self._timeouts: Timeouts | None = None
+        self._stopping = asyncio.Event()
+        self.on_shutdown: list[Callback] = []
+        self.on_stopped: list[Callback] = []
+        self.addresses: list[tuple[str, int]] = []
+
+    async def start(self) -> None:
+        """Bind and serve. The gate decides whether data requests are answered yet."""
+        refuse_exposure_without_keys(self._settings, self._keyring)
+        loop = asyncio.get_running_loop()
+        self.edge = Edge(
+            settings=self._settings,
+            routes=self._routes,
+            keyring=self._keyring,
+            gate=self._gate,
+            loop=loop,
+            limits=self._limits,
+        )
+        sockets = bind(*listen_address(self._settings))
+        try:
+            self.addresses = [listener.getsockname()[:2] for listener in sockets]
+            if self._settings.port_file is not None:
+                write_port_file(self._settings.port_file, self.addresses[0])
+        except BaseException:
+            for listener in sockets:
+                listener.close()
+            raise
+        for listener in sockets:
+            self._listeners.append(
+                await loop.create_server(lambda: Connection(self.edge), sock=listener, backlog=_BACKLOG)
+            )
+        self._timeouts = Timeouts(self.edge)
+        self._timeouts.start()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.addresses[0]
+
+    async def serve_until_signal(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.request_stop)
+        try:
+            await self._stopping.wait()
+        finally:
+            await self.stop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    def request_stop(self) -> None:
+        self._stopping.set()
+
+    async def stop(self) -> None:
+        """Take no more work, end the streams, let requests finish for a while, then close everything."""
+        self._gate.drain()
+        for listener in self._listeners:
+            listener.close()
+        await _call_all(self.on_shutdown)
+        await self._drain()
+        await self._cut_off()
+        await _call_all(self.on_stopped)
+
+    async def _drain(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._drain_s
+        # Looking now and then costs nothing while serving; counting every request would.
+        while self.edge.busy() and loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(_DRAIN_POLL_S)
+
+    async def _cut_off(self) -> None:
+        if self._timeouts is not None:
+            self._timeouts.stop()
+        tasks = tuple(self.edge.tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=1.0)
+        for connection in (*self.edge.connections, *self.edge.streams):
+            connection.transport.close()
+        # Closing waits for clients to read what they were sent, which some never do.
+        for _ in range(50):
+            if not (self.edge.connections or self.edge.streams):
+                return
+            await asyncio.sleep(_DRAIN_POLL_S)
+        for connection in (*self.edge.connections, *self.edge.streams):
+            connection.transport.abort()
+        await asyncio.sleep(0)
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """One listening socket for each address of the host, all on the same port."""
+    try:
+        infos = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"cannot resolve {host}: {error}") from None
+    sockets: list[socket.socket] = []
+    failure: OSError | None = None
+    for family, kind, protocol, _, address in dict.fromkeys(infos):
+        listener = socket.socket(family, kind, protocol)
+        try:
+            _prepare(listener)
+            listener.bind((address[0], port, *address[2:]))
+        except OSError as error:
+            listener.close()
+            failure = error
+            # A host may resolve to addresses this machine does not have, as `::1` without IPv6.
+            if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                continue
+            break
+        port = listener.getsockname()[1]
+        sockets.append(listener)
+    if failure is not None and (not sockets or failure.errno == errno.EADDRINUSE):
+        for listener in sockets:
+            listener.close()
+        raise ConfigError(f"cannot listen on {host or '*'}:{port}: {failure.strerror}")
+    return sockets
+
+
+def _prepare(listener: socket.socket) -> None:
+    listener.setblocking(False)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if listener.family == socket.AF_INET6:
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    # Accepted connections inherit these.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _KEEP_ALIVE:
+        listener.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def write_port_file(path: str, address: tuple[str, int]) -> None:
+    """Whoever waits for the file never sees half of it."""
+    host, port = address
+    text = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    target = Path(path)
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=target.name + ".", dir=target.parent)
+        try:
+            with os.fdopen(handle, "w") as file:
+                file.write(text)
+            # mkstemp keeps the file to ourselves; the address is for everybody.
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(target)
+        except OSError:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+            raise
+    except OSError as error:
+        raise ConfigError(f"cannot write the port file {path}: {error.strerror}") from None
+
+
+async def _call_all(callbacks: list[Callback]) -> None:
+    for callback in callbacks:
+        try:
+            result = callback()
+            if inspect.isawaitable(result):
+                await result
+        except Exception:
+            logger.exception("a shutdown callback failed")

@@ -1,0 +1,252 @@
+"""From a checked batch to a committed one: admit, assign seqs, render, journal; publish on commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from topics.log.batch import Batch
+from topics.log.commit import Op
+from topics.log.idempotency import IdempotencyMemory, Remembered
+from topics.log.payload import encode_append
+from topics.log.retention import enforce_caps, expire
+from topics.log.topic import Topic
+from topics.storage.frame import Kind
+from topics.values.errors import ApiError, limit_reached
+from topics.values.settings import MAX_SEQ
+
+if TYPE_CHECKING:
+    from topics.log.engine import Engine
+
+# Seqs are reserved ahead of use so that a power failure cannot lead to one being handed out twice.
+FIRST_RESERVATION = 256
+LARGEST_RESERVATION = 1 << 20
+
+
+class AppendOp(Op):
+    """One write on its way to disk, and its answer."""
+
+    __slots__ = (
+        "answered",
+        "count",
+        "created",
+        "deduped",
+        "engine",
+        "first_seq",
+        "head_seq",
+        "key",
+        "on_done",
+        "on_error",
+        "remembered",
+        "reserve_to",
+        "size",
+        "ts",
+    )
+
+    def __init__(self, engine: Engine, topic: Topic, batch: Batch, ts: int) -> None:
+        super().__init__([], topic, sync=False)
+        self.engine = engine
+        self.count = batch.count
+        self.size = batch.size
+        self.ts = ts
+        self.first_seq = 0
+        self.head_seq = 0
+        self.reserve_to = 0
+        self.created = False
+        self.deduped = False
+        self.key: str | None = None
+        self.remembered: Remembered | None = None
+        self.on_done: Callable[[AppendOp], None] = _ignore
+        self.on_error: Callable[[ApiError], None] = _ignore
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + self.count - 1
+
+    def apply(self) -> None:
+        topic = self.topic
+        assert topic is not None
+        if self.reserve_to:
+            topic.reserved = max(topic.reserved, self.reserve_to)
+        config = topic.config
+        if config.ttl_ms:
+            expire(topic, self.ts)
+        topic.publish(self.count, self.size, self.ts)
+        if config.cap_records or config.cap_bytes:
+            enforce_caps(topic)
+        self.head_seq = topic.head
+        if self.remembered is not None:
+            self._settle()
+        self.on_done(self)
+        if topic.listeners:
+            topic.wake()
+
+    def fail(self, error: ApiError) -> None:
+        if self.remembered is not None and self.key is not None and self.topic is not None:
+            if self.topic.idempotency is not None:
+                self.topic.idempotency.forget(self.key)
+            for waiter in self.remembered.waiters:
+                waiter.on_error(error)
+        self.on_error(error)
+
+    def _settle(self) -> None:
+        assert self.remembered is not None
+        self.remembered.pending = False
+        waiters, self.remembered.waiters = self.remembered.waiters, []
+        for waiter in waiters:
+            waiter.answer_as(self)
+
+    def answer_as(self, original: AppendOp) -> None:
+        """Give this retry the answer of the write it repeats."""
+        self.first_seq = original.first_seq
+        self.count = original.count
+        self.head_seq = original.head_seq
+        self.deduped = True
+        self.created = False
+        self.on_done(self)
+
+
+def _ignore(_: object) -> None:
+    return None
+
+
+class ReserveOp(Op):
+    """Extends a reservation in the background. It belongs to no topic's order: nobody waits behind it."""
+
+    __slots__ = ("reserve_to", "reserves_for")
+
+    def __init__(self, buffers: list[bytes], topic: Topic, reserve_to: int) -> None:
+        super().__init__(buffers, None, sync=True)
+        self.reserves_for = topic
+        self.reserve_to = reserve_to
+
+    def apply(self) -> None:
+        self.reserves_for.reserved = max(self.reserves_for.reserved, self.reserve_to)
+        self.reserves_for.reserve_pending = False
+
+    def fail(self, error: ApiError) -> None:
+        return None
+
+
+def append_batch(
+    engine: Engine,
+    topic: Topic,
+    batch: Batch,
+    op: AppendOp,
+    *,
+    key: str | None = None,
+    hops: bytes | None = None,
+) -> None:
+    """Admit the batch and queue it for commit. Raises before anything changed when it is refused."""
+    now = op.ts
+    if key is not None and _answered_from_memory(topic, key, op, now):
+        return
+    _admit(engine, topic, batch, now)
+    if topic.assigned + batch.count > MAX_SEQ:
+        raise ApiError("internal", "this topic has used up its seqs")
+    ts = now if now > topic.last_ts else topic.last_ts
+    op.ts = ts
+    op.first_seq = first_seq = topic.assigned + 1
+    journal = engine.journal
+    buffers = op.buffers
+    if topic.assigned + batch.count > topic.reserved:
+        op.reserve_to = topic.assigned + batch.count + _reservation_step(topic)
+        op.sync = True
+        buffers += reserve_frame(engine, topic, op.reserve_to)
+    rows = batch.render(first_seq, ts)
+    if topic.config.durability == "ephemeral":
+        kind, payload, flags = Kind.ADVANCE, b"", 0
+    else:
+        payload, flags = encode_append(batch, rows, hops)
+        kind = Kind.APPEND
+    buffers += journal.frame(
+        kind, payload, topic_id=topic.id, first_seq=first_seq, count=batch.count, ts=ts, flags=flags
+    )
+    if topic.config.durability == "fsync":
+        op.sync = True
+    engine.queue.submit(op)
+    run = topic.open_run(engine.run_max_events, engine.run_max_bytes, journal.position)
+    topic.stage(run, batch, rows, ts, hops)
+    engine.touched.add(topic)
+    engine.queue.counters.frames += batch.count
+    if key is not None:
+        _remember(topic, key, op, now)
+    if topic.reserved - topic.assigned < topic.reserving >> 2 and not topic.reserve_pending:
+        _reserve_ahead(engine, topic)
+
+
+def _answered_from_memory(topic: Topic, key: str, op: AppendOp, now: int) -> bool:
+    memory: IdempotencyMemory | None = topic.idempotency
+    entry = memory.find(key, now) if memory is not None else None
+    if entry is None:
+        return False
+    if entry.pending:
+        entry.waiters.append(op)
+    else:
+        op.answer_as(entry.op)
+    return True
+
+
+def _remember(topic: Topic, key: str, op: AppendOp, now: int) -> None:
+    if topic.idempotency is None:
+        topic.idempotency = IdempotencyMemory()
+    op.key = key
+    op.remembered = Remembered(op, now + topic.config.idempotency_window_ms)
+    topic.idempotency.remember(key, op.remembered, now)
+
+
+def _admit(engine: Engine, topic: Topic, batch: Batch, now: int) -> None:
+    """Caps count what is assigned and not yet committed too, so that no race can overshoot them."""
+    config = topic.config
+    if config.ttl_ms:
+        expire(topic, now)
+    if config.discard == "reject" and (config.cap_records or config.cap_bytes):
+        _admit_reject(topic, batch)
+    limit = engine.settings.max_total_bytes
+    if limit and engine.totals.bytes + engine.totals.pending_bytes + batch.size > limit:
+        engine.expire_all(now)
+        if engine.totals.bytes + engine.totals.pending_bytes + batch.size > limit:
+            raise limit_reached("max_total_bytes", limit)
+
+
+def _admit_reject(topic: Topic, batch: Batch) -> None:
+    config = topic.config
+    if (config.cap_records and batch.count > config.cap_records) or (
+        config.cap_bytes and batch.size > config.cap_bytes
+    ):
+        raise ApiError("record_too_large", "this write alone exceeds the topic's cap and can never fit")
+    count = topic.live_count + topic.pending_count + batch.count
+    size = topic.live_bytes + topic.pending_bytes + batch.size
+    if (config.cap_records and count > config.cap_records) or (config.cap_bytes and size > config.cap_bytes):
+        raise ApiError(
+            "topic_full",
+            f'topic "{topic.name}" is full',
+            {
+                "topic": topic.name,
+                "cap_records": config.cap_records,
+                "cap_bytes": config.cap_bytes,
+                "head_seq": topic.head,
+                "earliest_seq": topic.floor,
+            },
+        )
+
+
+def _reservation_step(topic: Topic) -> int:
+    """Twice the last step each time, so a busy topic reserves seldom and an idle one little."""
+    topic.reserving = min(max(topic.reserving * 2, FIRST_RESERVATION), LARGEST_RESERVATION)
+    return topic.reserving
+
+
+def reserve_frame(engine: Engine, topic: Topic, reserve_to: int) -> list[bytes]:
+    return engine.journal.frame(
+        Kind.RESERVE, msgspec.msgpack.encode(reserve_to), topic_id=topic.id, ts=engine.now()
+    )
+
+
+def _reserve_ahead(engine: Engine, topic: Topic) -> None:
+    """Ask for the next stretch before this one is used up; nobody waits for it."""
+    topic.reserve_pending = True
+    reserve_to = topic.assigned + _reservation_step(topic)
+    engine.queue.submit(ReserveOp(reserve_frame(engine, topic, reserve_to), topic, reserve_to))

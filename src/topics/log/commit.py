@@ -1,0 +1,214 @@
+"""The commit queue: operations wait here until the journal has them, then take effect in order.
+
+    submit ─▶ waiting ─▶ flush (one vectored write for all) ─▶ apply
+                                   └─ class fsync: ─▶ unsynced ─▶ one sync for all ─▶ apply
+
+An operation of a topic never overtakes an earlier one of the same topic: behind an operation that waits for
+a sync, later ones wait too. A failed write or sync is final: everything not yet applied fails, and the log
+takes no more writes until it is restarted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from topics.log.topic import Topic
+from topics.storage.journal import Journal, SyncTicket
+from topics.storage.witness import Witness
+from topics.values.errors import ApiError
+
+
+class Op:
+    """Something to be journalled. `apply` runs once it is committed, `fail` if it never will be."""
+
+    __slots__ = ("buffers", "fsync_ms", "others", "started", "sync", "topic", "wal_ms")
+
+    def __init__(self, buffers: list[bytes], topic: Topic | None, *, sync: bool) -> None:
+        self.buffers = buffers
+        self.topic = topic
+        self.others: tuple[Topic, ...] = ()
+        self.sync = sync
+        self.wal_ms = 0.0
+        self.fsync_ms = 0.0
+
+    def apply(self) -> None:
+        raise NotImplementedError
+
+    def fail(self, error: ApiError) -> None:
+        raise NotImplementedError
+
+
+class Counters:
+    """Journal activity, as the metrics show it."""
+
+    __slots__ = (
+        "batches",
+        "bytes_written",
+        "frames",
+        "fsync_buckets",
+        "fsync_micros_total",
+        "fsyncs",
+        "queue_depth_peak",
+        "rotations",
+        "submit_full",
+    )
+
+    BUCKETS_US = (50, 100, 250, 500, 1000, 5000, 10000, 50000, 100000)
+
+    def __init__(self) -> None:
+        self.frames = self.batches = self.bytes_written = self.rotations = self.submit_full = 0
+        self.fsyncs = self.fsync_micros_total = self.queue_depth_peak = 0
+        self.fsync_buckets = [0] * (len(self.BUCKETS_US) + 1)
+
+    def synced(self, micros: int) -> None:
+        self.fsyncs += 1
+        self.fsync_micros_total += micros
+        for index, bound in enumerate(self.BUCKETS_US):
+            if micros <= bound:
+                self.fsync_buckets[index] += 1
+                return
+        self.fsync_buckets[-1] += 1
+
+
+class CommitQueue:
+    def __init__(self, journal: Journal, witness: Witness) -> None:
+        self._journal = journal
+        self._witness = witness
+        self.waiting: list[Op] = []
+        self._unsynced: list[Op] = []
+        self._syncing: list[Op] = []
+        self._sync_started = 0.0
+        self.counters = Counters()
+        self.failure: ApiError | None = None
+        self.on_latched: Callable[[], None] = lambda: None
+        # Set by whoever drives the queue: called when there is something to flush or to sync.
+        self.wake: Callable[[], None] = lambda: None
+
+    @property
+    def depth(self) -> int:
+        return len(self.waiting) + len(self._unsynced) + len(self._syncing)
+
+    def submit(self, op: Op) -> None:
+        if self.failure is not None:
+            raise self.failure
+        waiting = self.waiting
+        waiting.append(op)
+        if len(waiting) == 1:
+            self.wake()
+
+    def flush(self) -> None:
+        """Hand every waiting frame to the operating system, then apply what needs no sync."""
+        ops = self.waiting
+        if not ops:
+            return
+        self.waiting = []
+        if len(ops) > self.counters.queue_depth_peak:
+            self.counters.queue_depth_peak = len(ops)
+        buffers = ops[0].buffers if len(ops) == 1 else [b for op in ops for b in op.buffers]
+        started = time.perf_counter()
+        before = self._journal.position
+        try:
+            self._journal.write(buffers)
+        except OSError as error:
+            self._latch(error, ops)
+            return
+        self._witness.acked(self._journal.position)
+        wal_ms = (time.perf_counter() - started) * 1000
+        self.counters.batches += 1
+        self.counters.bytes_written += self._journal.position - before
+        for op in ops:
+            op.wal_ms = wal_ms
+            if op.sync or self._must_wait(op):
+                self._hold(op)
+            else:
+                op.apply()
+
+    @staticmethod
+    def _must_wait(op: Op) -> bool:
+        topic = op.topic
+        if topic is not None and topic.pending_sync:
+            return True
+        return any(other.pending_sync for other in op.others)
+
+    def _hold(self, op: Op) -> None:
+        self._unsynced.append(op)
+        if op.topic is not None:
+            op.topic.pending_sync += 1
+        for other in op.others:
+            other.pending_sync += 1
+
+    @staticmethod
+    def _unhold(op: Op) -> None:
+        if op.topic is not None:
+            op.topic.pending_sync -= 1
+        for other in op.others:
+            other.pending_sync -= 1
+
+    @property
+    def wants_sync(self) -> bool:
+        return bool(self._unsynced)
+
+    @property
+    def is_syncing(self) -> bool:
+        return bool(self._syncing)
+
+    def begin_sync(self) -> SyncTicket:
+        """Take everything that waits for the disk; later arrivals gather for the next sync."""
+        self._syncing, self._unsynced = self._unsynced, []
+        self._sync_started = time.perf_counter()
+        return self._journal.begin_sync()
+
+    def finish_sync(self, ticket: SyncTicket, error: BaseException | None = None) -> None:
+        ops, self._syncing = self._syncing, []
+        if error is not None:
+            self._latch(error, ops)
+            return
+        self._journal.finish_sync(ticket)
+        self._witness.synced(self._journal.synced)
+        elapsed = time.perf_counter() - self._sync_started
+        self.counters.synced(int(elapsed * 1e6))
+        fsync_ms = max(elapsed * 1000, 0.001)
+        for op in ops:
+            self._unhold(op)
+            op.fsync_ms = fsync_ms
+            op.apply()
+
+    def sync_now(self) -> None:
+        """Flush and sync in the caller's own thread (in-process use, shutdown, tests)."""
+        self.flush()
+        if self.wants_sync:
+            ticket = self.begin_sync()
+            try:
+                ticket.run()
+            except OSError as error:
+                self.finish_sync(ticket, error)
+            else:
+                self.finish_sync(ticket)
+
+    def sync_journal(self) -> None:
+        """Make everything written so far durable, whoever asked for it."""
+        self.sync_now()
+        if self.failure is None and self._journal.synced < self._journal.position:
+            ticket = self.begin_sync()
+            try:
+                ticket.run()
+            except OSError as error:
+                self.finish_sync(ticket, error)
+            else:
+                self.finish_sync(ticket)
+
+    def _latch(self, cause: BaseException, ops: list[Op]) -> None:
+        """No retry: after a failed write or sync nobody knows what the disk holds."""
+        message = f"storage refused the commit: {cause}; writes are off until restart"
+        self.failure = ApiError("internal", message)
+        failed = [*ops, *self._syncing, *self._unsynced, *self.waiting]
+        self._syncing, self._unsynced, self.waiting = [], [], []
+        topics = {op.topic for op in failed if op.topic is not None}
+        topics.update(other for op in failed for other in op.others)
+        for topic in topics:
+            topic.pending_sync = 0
+            topic.unstage()
+        for op in failed:
+            op.fail(self.failure)
+        self.on_latched()

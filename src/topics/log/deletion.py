@@ -1,0 +1,98 @@
+"""Removal somebody asked for: permanent, immediate, silent, and bounded by the head at the time of asking."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import msgspec
+import numpy as np
+
+from topics.log import ledger
+from topics.log.run import Run
+from topics.log.tags import TagMatch
+from topics.log.topic import Topic
+
+
+class Selector(msgspec.Struct, array_like=True, gc=False):
+    """What a Delete frame carries. `bound` is one past the last seq that existed when it was ordered."""
+
+    bound: int
+    before: int | None = None
+    tag: str | None = None
+    is_prefix: bool = False
+    seqs: list[int] | None = None
+
+    @property
+    def match(self) -> TagMatch | None:
+        return None if self.tag is None else TagMatch(self.tag, self.is_prefix)
+
+
+def apply(topic: Topic, selector: Selector) -> int:
+    """Delete what the selector names; returns how many records were live until now."""
+    limit = selector.bound if selector.before is None else min(selector.before, selector.bound)
+    match = selector.match
+    if selector.seqs is not None:
+        deleted = _delete_seqs(topic, [s for s in selector.seqs if s < limit])
+    elif match is not None:
+        deleted = _delete_tagged(topic, match, limit)
+    else:
+        topic.delete_below = max(topic.delete_below, limit)
+        return topic.drop_front(limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0
+    if deleted:
+        topic.settle_floor(topic.floor)
+    return deleted
+
+
+def _delete_seqs(topic: Topic, seqs: list[int]) -> int:
+    deleted = 0
+    remaining = sorted({seq for seq in seqs if seq >= topic.floor})
+    for run in topic.runs:
+        stop = bisect_left(remaining, run.base + run.count)
+        start = bisect_left(remaining, run.base)
+        if stop > start and run.live_count:
+            indexes = np.array(remaining[start:stop], np.int64) - run.base
+            deleted += topic.mark_dead(run, indexes)
+            _release_if_empty(topic, run)
+    return deleted
+
+
+def _delete_tagged(topic: Topic, match: TagMatch, limit: int) -> int:
+    tags = topic.tags.prefix(match.value) if match.is_prefix else [match.value]
+    hot_seqs: list[int] = []
+    for tag in tags:
+        seqs = topic.tags.exact(tag)
+        hot_seqs.extend(seqs[: bisect_left(seqs, limit)])
+        topic.tags.forget(tag, limit - 1)
+    deleted = _delete_seqs(topic, hot_seqs)
+    for run in topic.runs:
+        if run.base >= limit:
+            break
+        if run.hot is None and run.live_count:
+            indexes = _sealed_matches(topic, run, match)
+            indexes = indexes[indexes < limit - run.base]
+            indexes = indexes[indexes >= topic.floor - run.base]
+            if len(indexes):
+                deleted += topic.mark_dead(run, indexes)
+                _release_if_empty(topic, run)
+    return deleted
+
+
+def _sealed_matches(topic: Topic, run: Run, match: TagMatch) -> np.ndarray:  # type: ignore[type-arg]
+    """Indexes of the run's records that match, from the sorted tags in its segment."""
+    columns = topic.store.columns(run)
+    tags = columns.tags
+    start = bisect_left(tags, match.value)
+    found: list[np.ndarray] = []  # type: ignore[type-arg]
+    for position in range(start, len(tags)):
+        if not match.matches(tags[position]):
+            break
+        found.append(topic.store.tagged(run, position + 1))
+    if not found:
+        return np.empty(0, np.int64)
+    return np.sort(np.concatenate(found)).astype(np.int64)
+
+
+def _release_if_empty(topic: Topic, run: Run) -> None:
+    """A run without a live record gives back memory and file at once; its place in the order stays."""
+    if run.live_count == 0 and run.sealed is not None:
+        topic.store.release(run)

@@ -1,0 +1,442 @@
+"""The engine: every topic, the journal under them, and the operations the API is made of.
+
+One thread owns it. An operation is checked, journalled through the commit queue, and takes effect when it is
+committed; callers pass callbacks, because that is later than the call.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import msgspec
+
+from topics.log import deletion
+from topics.log.appending import FIRST_RESERVATION, AppendOp, append_batch
+from topics.log.batch import AppendRequest
+from topics.log.commit import CommitQueue, Op
+from topics.log.deletion import Selector
+from topics.log.reading import Page, read_page
+from topics.log.rendering import STORED, Shape
+from topics.log.retention import enforce_caps, expire
+from topics.log.segments import SegmentStore
+from topics.log.tags import TagMatch
+from topics.log.topic import Topic, surviving_damage
+from topics.log.totals import Totals
+from topics.storage.filesystem import Filesystem
+from topics.storage.frame import Frame, Kind
+from topics.storage.journal import ROTATE_BYTES, Journal
+from topics.storage.snapshot import SnapshotStore
+from topics.storage.witness import Witness
+from topics.values.clock import Clock
+from topics.values.config import DEFAULT_CONFIG, TopicConfig, check_config, parse_config
+from topics.values.errors import ApiError, limit_reached, topic_not_found
+from topics.values.names import is_topic_name, require_topic_name
+from topics.values.settings import Settings
+
+Fail = Callable[[ApiError], None]
+
+
+class Extension(Protocol):
+    """Something layered on the log that journals facts of its own (routers, queues, cursors, stages)."""
+
+    name: str
+    kinds: tuple[int, ...]
+
+    def replay(self, frame: Frame) -> None:
+        """Apply a committed frame again."""
+
+    def reload(self, frame: Frame) -> None:
+        """Bring back record data of a frame whose effects the snapshot already holds."""
+
+    def dump(self) -> Any:
+        """State for the snapshot, as plain MessagePack values."""
+
+    def load(self, state: Any) -> None: ...
+
+    def topic_dropped(self, topic: Topic) -> None: ...
+
+
+class CreatePayload(msgspec.Struct, array_like=True, gc=False):
+    name: str
+    config: TopicConfig
+    seq_base: int
+    reserved: int
+
+
+class Directories:
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.journal = os.path.join(root, "journal")
+        self.segments = os.path.join(root, "segments")
+        self.snapshots = os.path.join(root, "snapshots")
+
+
+class Engine:
+    def __init__(self, settings: Settings, fs: Filesystem, clock: Clock) -> None:
+        self.settings = settings
+        self.fs = fs
+        self.clock = clock
+        self.dirs = Directories(settings.data_dir)
+        for path in (self.dirs.journal, self.dirs.segments, self.dirs.snapshots):
+            fs.make_dirs(path)
+        if settings.cold_dir:
+            fs.make_dirs(settings.cold_dir)
+        self.store = SegmentStore(fs, self.dirs.segments, settings.cold_dir)
+        self.snapshots = SnapshotStore(fs, self.dirs.snapshots)
+        self.witness = Witness(fs, self.dirs.root)
+        self.totals = Totals()
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[int, Topic] = {}
+        self.sorted_names: list[str] = []
+        self.next_topic_id = 1
+        self.next_segment = 1
+        self.run_max_events = settings.segment_max_events
+        self.run_max_bytes = settings.segment_max_bytes
+        self.extensions: list[Extension] = []
+        # Topics written since the current journal file began; their heads close it.
+        self.touched: set[Topic] = set()
+        self.clock_floor_ms = 0
+        self._latest_ms = 0
+        self.journal: Journal = None  # type: ignore[assignment]  # set when recovery is over
+        self.queue: CommitQueue = None  # type: ignore[assignment]
+        self.damage_events = 0
+
+    def start(self, journal: Journal) -> None:
+        """Recovery is over: from here on writes are taken."""
+        self.journal = journal
+        self.queue = CommitQueue(journal, self.witness)
+        self.witness.begin(journal.position, self.now())
+
+    # --- time -------------------------------------------------------------------------------------------
+
+    def now(self) -> int:
+        """Wall clock, never behind what readers were already shown before a restart."""
+        now = max(self.clock.now_ms(), self.clock_floor_ms)
+        if now > self._latest_ms:
+            self._latest_ms = now
+            self.witness.clock(now)
+        return now
+
+    def expire_all(self, now: int) -> None:
+        for topic in self.by_name.values():
+            if topic.config.ttl_ms:
+                expire(topic, now)
+
+    # --- finding ----------------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Topic | None:
+        """A committed topic, or None; a creation still on its way to disk is not shown."""
+        topic = self.by_name.get(name)
+        return topic if topic is not None and topic.committed else None
+
+    def require(self, name: str) -> Topic:
+        topic = self.find(name)
+        if topic is None:
+            raise topic_not_found(name)
+        return topic
+
+    def names_after(self, after: str, prefix: str) -> Iterator[str]:
+        """Committed names with a prefix in ascending order, strictly above `after` (empty: from the start)."""
+        names = self.sorted_names
+        index = bisect_right(names, after) if after >= prefix and after else bisect_left(names, prefix)
+        while index < len(names) and names[index].startswith(prefix):
+            yield names[index]
+            index += 1
+
+    def refresh(self, topic: Topic) -> None:
+        """Let time have its effect before anything is said about the topic."""
+        if topic.config.ttl_ms:
+            surviving_damage(topic, lambda: expire(topic, self.now()))
+
+    # --- topics -----------------------------------------------------------------------------------------
+
+    def put_topic(self, name: str, config: TopicConfig, done: Callable[[bool], None], fail: Fail) -> None:
+        """Create or replace; `done` is told whether it was created."""
+        require_topic_name(name)
+        check_config(config, name)
+        topic = self.by_name.get(name)
+        if topic is None:
+            self.create_topic(name, config, lambda: done(True), fail)
+            return
+        if topic.config.type != config.type:
+            raise ApiError(
+                "topic_exists_incompatible",
+                f'topic "{name}" is a {topic.config.type} and cannot become a {config.type}',
+                {"topic": name, "existing_type": topic.config.type, "requested_type": config.type},
+            )
+        frame = self.journal.frame(
+            Kind.CONFIG, msgspec.msgpack.encode(config), topic_id=topic.id, ts=self.now()
+        )
+        target = topic
+
+        def apply(op: Op) -> None:
+            self.apply_config(target, config, self.now())
+            done(False)
+            target.wake()
+
+        self.queue.submit(CallbackOp(frame, topic, apply, fail, sync=True))
+
+    def apply_config(self, topic: Topic, config: TopicConfig, now: int) -> None:
+        topic.config = config
+        expire(topic, now)
+        if config.discard == "old" or topic.live_count:
+            enforce_caps(topic)
+
+    def create_topic(self, name: str, config: TopicConfig, done: Callable[[], None], fail: Fail) -> Topic:
+        """The name is taken at once; the topic is shown when its creation is on disk."""
+        self.check_topic_room()
+        topic = self._new_topic(self.next_topic_id, name, config, self.settings.seq_base)
+        self.next_topic_id += 1
+        topic.reserved = topic.seq_base - 1 + FIRST_RESERVATION
+        topic.reserving = FIRST_RESERVATION
+        payload = CreatePayload(name, config, topic.seq_base, topic.reserved)
+        frame = self.journal.frame(
+            Kind.CREATE, msgspec.msgpack.encode(payload), topic_id=topic.id, ts=self.now()
+        )
+
+        def apply(op: Op) -> None:
+            self.show_topic(topic)
+            done()
+
+        def undo(error: ApiError) -> None:
+            if self.by_name.get(name) is topic:
+                del self.by_name[name]
+            self.by_id.pop(topic.id, None)
+            fail(error)
+
+        self.queue.submit(CallbackOp(frame, topic, apply, undo, sync=True))
+        return topic
+
+    def check_topic_room(self) -> None:
+        limit = self.settings.max_topics
+        if limit and len(self.by_name) >= limit:
+            raise limit_reached("max_topics", limit)
+
+    def _new_topic(self, topic_id: int, name: str, config: TopicConfig, seq_base: int) -> Topic:
+        topic = Topic(topic_id, name, config, seq_base, self.store, self.totals)
+        self.by_name[name] = topic
+        self.by_id[topic_id] = topic
+        return topic
+
+    def add_recovered(self, topic_id: int, name: str, config: TopicConfig, seq_base: int) -> Topic:
+        topic = self._new_topic(topic_id, name, config, seq_base)
+        topic.reserving = FIRST_RESERVATION
+        self.show_topic(topic)
+        return topic
+
+    def show_topic(self, topic: Topic) -> None:
+        if not topic.committed:
+            topic.committed = True
+            insort(self.sorted_names, topic.name)
+
+    def drop_topic(self, name: str, if_empty: bool, done: Callable[[bool], None], fail: Fail) -> None:
+        topic = self.find(name)
+        if topic is None:
+            done(False)
+            return
+        target = topic
+        self.refresh(target)
+        if if_empty and target.live_count + target.pending_count:
+            raise ApiError(
+                "topic_not_empty",
+                f'topic "{name}" still holds records',
+                {"topic": name, "count": target.live_count + target.pending_count},
+            )
+        frame = self.journal.frame(Kind.DROP, b"", topic_id=target.id, ts=self.now())
+        # The name is free at once, so that a write behind this one starts a new instance.
+        self._hide(target)
+
+        def apply(op: Op) -> None:
+            self.apply_drop(target)
+            done(True)
+
+        def undo(error: ApiError) -> None:
+            self.by_name[name] = target
+            insort(self.sorted_names, name)
+            fail(error)
+
+        self.queue.submit(CallbackOp(frame, target, apply, undo, sync=True))
+
+    def _hide(self, topic: Topic) -> None:
+        if self.by_name.get(topic.name) is topic:
+            del self.by_name[topic.name]
+            if topic.committed:
+                self.sorted_names.remove(topic.name)
+
+    def apply_drop(self, topic: Topic) -> None:
+        if topic.dropped:
+            return
+        topic.dropped = True
+        self._hide(topic)
+        self.by_id.pop(topic.id, None)
+        self.touched.discard(topic)
+        topic.add_live(-topic.live_count, -topic.live_bytes)
+        self.totals.pending_bytes -= topic.pending_bytes
+        topic.pending_count = topic.pending_bytes = 0
+        for run in topic.runs:
+            self.store.release(run)
+        topic.runs, topic.bases = [], []
+        for extension in self.extensions:
+            extension.topic_dropped(topic)
+        topic.wake()
+
+    # --- records ----------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        name: str,
+        request: AppendRequest,
+        done: Callable[[AppendOp], None],
+        fail: Fail,
+        *,
+        key: str | None = None,
+        may_configure: bool = True,
+    ) -> None:
+        """Write a batch, creating the topic when the request allows it."""
+        if self.queue.failure is not None:
+            raise self.queue.failure
+        topic = self.by_name.get(name)
+        now = self.now()
+        refusals: list[ApiError] = []
+        created = topic is None
+        if topic is None:
+            topic = self._create_for_append(
+                name, request, may_configure, lambda: fail(refusals[0]) if refusals else None
+            )
+        op = AppendOp(self, topic, request.batch, now)
+        op.created = created
+        op.on_done = done
+        op.on_error = fail
+        try:
+            append_batch(self, topic, request.batch, op, key=request.idempotency_key or key)
+        except ApiError as error:
+            if not created:
+                raise
+            # The new topic stays; the refusal is answered once it is there to be seen.
+            refusals.append(error)
+
+    def _create_for_append(
+        self, name: str, request: AppendRequest, may_configure: bool, done: Callable[[], None]
+    ) -> Topic:
+        config = DEFAULT_CONFIG
+        if request.config is not None:
+            config = parse_config(request.config)
+        wanted = config.auto_create if request.create is None else request.create
+        if not wanted:
+            raise topic_not_found(name)
+        if not is_topic_name(name):
+            require_topic_name(name)
+        check_config(config, name)
+        if request.config is not None and not may_configure:
+            raise ApiError("forbidden", "creating a topic with a config needs the admin scope")
+        return self.create_topic(name, config, done, _nothing_failed)
+
+    def delete_records(
+        self,
+        topic: Topic,
+        before: int | None,
+        match: TagMatch | None,
+        done: Callable[[int], None],
+        fail: Fail,
+    ) -> None:
+        """Remove what exists now. The bound is the last seq given out, committed or not."""
+        selector = Selector(
+            topic.assigned + 1,
+            before,
+            None if match is None else match.value,
+            match is not None and match.is_prefix,
+        )
+        self.submit_delete(topic, selector, lambda op, deleted: done(deleted), fail)
+
+    def submit_delete(
+        self, topic: Topic, selector: Selector, done: Callable[[Op, int], None], fail: Fail
+    ) -> None:
+        now = self.now()
+        frame = self.journal.frame(
+            Kind.DELETE, msgspec.msgpack.encode(selector), topic_id=topic.id, ts=now
+        )
+
+        def apply(op: Op) -> None:
+            done(op, self.apply_delete(topic, selector, now))
+
+        self.queue.submit(CallbackOp(frame, topic, apply, fail, sync=topic.config.durability == "fsync"))
+
+    def apply_delete(self, topic: Topic, selector: Selector, now: int) -> int:
+        def act() -> int:
+            expire(topic, now)
+            return deletion.apply(topic, selector)
+
+        deleted: int = surviving_damage(topic, act)
+        return deleted
+
+    def read(
+        self,
+        topic: Topic,
+        from_seq: int,
+        limit: int,
+        max_bytes: int,
+        *,
+        nodes: frozenset[str] | None = None,
+        shape: Shape = STORED,
+        epoch: int | None = None,
+    ) -> Page:
+        """One page of records above a cursor: the read path of every protocol."""
+        if topic.config.ttl_ms:
+            self.refresh(topic)
+        if not topic.config.dedupe_node:
+            nodes = None
+        page: Page = surviving_damage(
+            topic,
+            lambda: read_page(topic, from_seq, limit, max_bytes, nodes=nodes, shape=shape, epoch=epoch),
+        )
+        return page
+
+    # --- housekeeping -----------------------------------------------------------------------------------
+
+    def rotate_if_full(self) -> None:
+        """Close a full journal file with the heads of the topics written in it, and start another."""
+        if self.journal.current_bytes < ROTATE_BYTES or self.queue.failure is not None:
+            return
+        self.queue.flush()
+        heads = [(topic.id, topic.assigned) for topic in self.touched if not topic.dropped]
+        self.journal.write(self.journal.frame(Kind.HEADS, msgspec.msgpack.encode(heads), ts=self.now()))
+        self.journal.rotate()
+        self.touched.clear()
+        self.queue.counters.rotations += 1
+
+    def close(self, *, clean: bool) -> None:
+        self.journal.close()
+        self.store.close()
+        self.witness.close(clean=clean)
+
+
+class CallbackOp(Op):
+    """An operation whose effect is a function; everything but appends uses it."""
+
+    __slots__ = ("_apply", "_fail")
+
+    def __init__(
+        self,
+        buffers: list[bytes],
+        topic: Topic | None,
+        apply: Callable[[Op], None],
+        fail: Fail,
+        *,
+        sync: bool,
+    ) -> None:
+        super().__init__(buffers, topic, sync=sync)
+        self._apply = apply
+        self._fail = fail
+
+    def apply(self) -> None:
+        self._apply(self)
+
+    def fail(self, error: ApiError) -> None:
+        self._fail(error)
+
+
+def _nothing_failed(_: ApiError) -> None:
+    return None

@@ -1,0 +1,80 @@
+"""Rows as a particular reader asked for them.
+
+The stored row is what most readers want, so the common case is a slice. Adding the tag, or leaving out
+`meta` or `data`, cuts and joins the stored bytes at positions that follow from the side columns.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from topics.storage.columns import DATA_KEY, META_KEY, Columns
+
+_encode = msgspec.json.encode
+
+
+class Shape(msgspec.Struct, frozen=True, gc=False):
+    """Which optional parts of a record a reader wants."""
+
+    tags: bool = False
+    meta: bool = True
+    data: bool = True
+
+    def is_stored(self, columns: Columns) -> bool:
+        """True when the stored rows of this run already have the wanted shape."""
+        return (
+            self.data
+            and not (self.tags and columns.tag_codes is not None)
+            and (self.meta or columns.meta_lens is None)
+        )
+
+
+STORED = Shape()
+
+
+def gather(columns: Columns, indexes: np.ndarray, shape: Shape) -> bytes:  # type: ignore[type-arg]
+    """The rows at `indexes` (ascending), newline-terminated, in the wanted shape."""
+    if not len(indexes):
+        return b""
+    if shape.is_stored(columns):
+        return _gather_stored(columns, indexes)
+    return b"".join(_reshape(columns, indexes, shape))
+
+
+def _gather_stored(columns: Columns, indexes: np.ndarray) -> bytes:  # type: ignore[type-arg]
+    ends, rows = columns.ends, columns.rows
+    first, last = int(indexes[0]), int(indexes[-1])
+    if last - first + 1 == len(indexes):
+        return bytes(rows[int(ends[first - 1]) if first else 0 : int(ends[last])])
+    # Neighbours are copied together: one slice for every unbroken stretch.
+    breaks = np.flatnonzero(np.diff(indexes) != 1)
+    first_of = np.concatenate((indexes[:1], indexes[breaks + 1]))
+    last_of = np.concatenate((indexes[breaks], indexes[-1:]))
+    begin = np.where(first_of > 0, ends[first_of - 1], 0).tolist()
+    end = ends[last_of].tolist()
+    return b"".join([rows[a:b] for a, b in zip(begin, end, strict=True)])
+
+
+def _reshape(columns: Columns, indexes: np.ndarray, shape: Shape) -> list[bytes]:  # type: ignore[type-arg]
+    rows = columns.rows
+    ends = columns.ends[indexes].astype(np.int64)
+    begins = np.where(indexes > 0, columns.ends[indexes - 1], 0).astype(np.int64)
+    data_ends = columns.data_ends()[indexes]
+    data_begins = data_ends - columns.data_lens[indexes]
+    tag_codes = columns.tag_codes[indexes].tolist() if shape.tags and columns.tag_codes is not None else None
+    parts: list[bytes] = []
+    for at, (begin, data_begin, data_end, end) in enumerate(
+        zip(begins.tolist(), data_begins.tolist(), data_ends.tolist(), ends.tolist(), strict=True)
+    ):
+        line = bytes(rows[begin : data_begin - len(DATA_KEY)])
+        if tag_codes is not None and tag_codes[at]:
+            line += b'"$tag":' + _encode(columns.tags[tag_codes[at] - 1]) + b","
+        if shape.data:
+            line += bytes(rows[data_begin - len(DATA_KEY) : data_end])
+        else:
+            line = line[:-1]  # the comma before the data that is left out
+        if shape.meta and data_end + len(META_KEY) < end:
+            line += bytes(rows[data_end : end - 2])
+        parts.append(line + b"}\n")
+    return parts

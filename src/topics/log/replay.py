@@ -1,0 +1,335 @@
+"""Recovery: the newest usable snapshot, then the journal on top of it, then an account of what is missing.
+
+Frames below the snapshot's position only bring back record data; frames above it are applied again exactly as
+they were the first time. What was promised and cannot be found becomes a hole, never a silent end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from topics.log import ledger
+from topics.log.checkpoint import Checkpointer
+from topics.log.deletion import Selector
+from topics.log.engine import CreatePayload, Engine
+from topics.log.payload import decode_append
+from topics.log.retention import enforce_caps, expire
+from topics.log.run import Run
+from topics.log.state import SnapshotState, decode, restore_topic
+from topics.log.topic import Topic
+from topics.storage import segment as segment_files
+from topics.storage.frame import Frame, Kind
+from topics.storage.journal import Journal
+from topics.storage.recovery import Damage, JournalReader
+from topics.values.config import TopicConfig
+
+if TYPE_CHECKING:
+    from topics.log.engine import Extension
+
+log = logging.getLogger("topics.recovery")
+_create = msgspec.msgpack.Decoder(CreatePayload)
+_config = msgspec.msgpack.Decoder(TopicConfig)
+_selector = msgspec.msgpack.Decoder(Selector)
+_number = msgspec.msgpack.Decoder(int)
+_heads = msgspec.msgpack.Decoder(list[tuple[int, int]])
+_EMPTY = SnapshotState(0, 0, 1, 1, 0, [], {})
+
+
+class RecoveryFailed(Exception):
+    """The data directory cannot be opened without losing something silently."""
+
+
+class Recovery:
+    """Rebuilds an engine from its data directory. Running it twice gives the same state."""
+
+    def __init__(self, engine: Engine, progress: Callable[[float], None] = lambda _: None) -> None:
+        self._engine = engine
+        self._progress = progress
+        self._by_kind: dict[int, Extension] = {}
+        self._snapshot = _EMPTY
+        self._unsealed_dead: dict[int, bytes] = {}
+        # Topics of which an unreadable frame may have held the last records.
+        self._uncertain: set[int] = set()
+        self._settled = False
+
+    def run(self) -> Checkpointer:
+        engine = self._engine
+        testimony = engine.witness.previous
+        self._by_kind = {kind: ext for ext in engine.extensions for kind in ext.kinds}
+        self._snapshot = self._choose_snapshot()
+        self._restore_snapshot()
+        self._remove_orphan_segments()
+        proven = testimony.acked if testimony.same_boot else testimony.synced
+        reader = JournalReader(
+            engine.fs, engine.dirs.journal, start=self._snapshot.replay_from, proven=proven
+        )
+        if reader.files() and reader.files()[0].base > self._snapshot.replay_from:
+            raise RecoveryFailed("no intact snapshot reaches back to the journal that is left")
+        self._replay(reader)
+        position = max(reader.end, self._snapshot.position)
+        holes = self._close_reservations(testimony.synced, position, reader)
+        engine.clock_floor_ms = max(engine.clock_floor_ms, self._clock_floor(reader))
+        engine.start(Journal(engine.fs, engine.dirs.journal, reader.files(), position))
+        self._journal_holes(holes)
+        now = engine.now()
+        for topic in engine.by_id.values():
+            expire(topic, now)
+        self._progress(1.0)
+        return Checkpointer(engine)
+
+    # --- snapshot ---------------------------------------------------------------------------------------
+
+    def _choose_snapshot(self) -> SnapshotState:
+        for body in self._engine.snapshots.newest_first():
+            state = decode(body)
+            if state is not None:
+                return state
+            log.warning("a damaged snapshot is passed over")
+        return _EMPTY
+
+    def _restore_snapshot(self) -> None:
+        engine, snapshot = self._engine, self._snapshot
+        engine.next_topic_id = snapshot.next_topic_id
+        engine.next_segment = snapshot.next_segment
+        engine.clock_floor_ms = snapshot.clock_ms
+        engine.store.find_cold()
+        for state in snapshot.topics:
+            topic = engine.add_recovered(state.id, state.name, state.config, state.seq_base)
+            restore_topic(topic, state)
+            self._unsealed_dead[topic.id] = state.unsealed_dead
+        for extension in engine.extensions:
+            if extension.name in snapshot.extensions:
+                extension.load(snapshot.extensions[extension.name])
+
+    def _remove_orphan_segments(self) -> None:
+        """Segments written after the snapshot was taken: their records are still in the journal."""
+        engine = self._engine
+        for directory in filter(None, (engine.dirs.segments, engine.settings.cold_dir)):
+            for name in engine.fs.list(directory):
+                number = name.removesuffix(segment_files.SUFFIX)
+                if name.endswith(".tmp") or (number.isdigit() and int(number) >= self._snapshot.next_segment):
+                    engine.fs.remove(os.path.join(directory, name))
+
+    # --- journal ----------------------------------------------------------------------------------------
+
+    def _replay(self, reader: JournalReader) -> None:
+        start, position = self._snapshot.replay_from, self._snapshot.position
+        for count, item in enumerate(reader.frames()):
+            if not self._settled and item.position >= position:
+                self._settle()
+            if isinstance(item, Damage):
+                self._note_damage(item)
+            elif item.position < position:
+                self._reload(item)
+            else:
+                self._apply(item)
+            if not count % 1024:
+                self._progress(min((item.position - start) / reader.size, 0.999))
+        if not self._settled:
+            self._settle()
+
+    def _reload(self, frame: Frame) -> None:
+        """Record data of a frame whose effects are in the snapshot."""
+        if frame.kind == Kind.APPEND:
+            topic = self._engine.by_id.get(frame.topic_id)
+            if topic is not None and frame.last_seq >= topic.floor and frame.first_seq <= topic.head:
+                self.load_rows(topic, frame)
+        elif frame.kind in self._by_kind:
+            self._by_kind[frame.kind].reload(frame)
+
+    def load_rows(self, topic: Topic, frame: Frame) -> None:
+        engine = self._engine
+        batch, rows, hops = decode_append(frame.payload, frame.count, frame.flags)
+        run = _run_ending_at(topic, frame.first_seq - 1)
+        if run is None:
+            if _is_covered(topic, frame.first_seq):
+                return
+            run = Run(topic.id, frame.first_seq, start_position=frame.position)
+            topic.insert_run(run)
+        elif run.count >= engine.run_max_events:
+            run = Run(topic.id, frame.first_seq, start_position=frame.position)
+            topic.insert_run(run)
+        run.extend(batch, rows, frame.ts, hops)
+        if batch.tags is not None:
+            for offset, tag in enumerate(batch.tags):
+                if tag is not None:
+                    topic.tags.add(tag, frame.first_seq + offset)
+
+    def _settle(self) -> None:
+        """All data the snapshot speaks of has been read: mark deletions, count, find what is missing."""
+        self._settled = True
+        for topic in self._engine.by_id.values():
+            self._mark_unsealed(topic)
+            self._find_missing(topic)
+            count = sum(run.live_count for run in topic.runs)
+            size = sum(run.live_bytes for run in topic.runs)
+            topic.add_live(count, size)
+            topic.settle_floor(topic.floor)
+
+    def _mark_unsealed(self, topic: Topic) -> None:
+        dead = np.frombuffer(self._unsealed_dead.get(topic.id, b""), np.int64)
+        for run in topic.runs:
+            if run.hot is None:
+                continue
+            inside = dead[(dead >= run.base) & (dead <= run.last)] - run.base
+            if len(inside):
+                marks = np.zeros(run.count, np.uint8)
+                marks[inside] = 1
+                run.dead = bytearray(marks.tobytes())
+                run.dead_count = len(inside)
+            start = min(max(topic.floor - run.base, 0), run.count)
+            columns = run.hot.view(run.base)
+            run.live_count = run.live_between(start, run.count)
+            run.live_bytes = int(run.live_sizes(columns, start, run.count).sum())
+            del columns
+
+    def _find_missing(self, topic: Topic) -> None:
+        """Every seq from floor to head is in a run or in a known hole; the rest was lost."""
+        expected = topic.floor
+        anything_below = False
+        known = [(hole.first, hole.last) for hole in topic.holes]
+        spans = sorted([(run.base, run.last) for run in topic.runs] + known)
+        live_runs = {run.base: run.live_count for run in topic.runs}
+        for first, last in [*spans, (topic.head + 1, topic.head)]:
+            if first > expected:
+                topic.note_hole(expected, first - 1, ledger.LOST, interior=anything_below)
+                self._engine.damage_events += 1
+            if live_runs.get(first):
+                anything_below = True
+            expected = max(expected, last + 1)
+
+    # --- applying ---------------------------------------------------------------------------------------
+
+    def _apply(self, frame: Frame) -> None:
+        engine = self._engine
+        kind = frame.kind
+        if kind == Kind.CREATE:
+            payload = _create.decode(frame.payload)
+            topic = engine.add_recovered(frame.topic_id, payload.name, payload.config, payload.seq_base)
+            topic.reserved = payload.reserved
+            engine.next_topic_id = max(engine.next_topic_id, frame.topic_id + 1)
+        elif kind == Kind.HEADS:
+            for topic_id, head in _heads.decode(frame.payload):
+                self._prove_head(topic_id, head)
+        elif kind == Kind.CLOCK:
+            if not engine.witness.previous.same_boot:
+                engine.clock_floor_ms = max(engine.clock_floor_ms, frame.ts)
+        elif kind in self._by_kind:
+            self._by_kind[kind].replay(frame)
+        else:
+            known = engine.by_id.get(frame.topic_id)
+            if known is not None:
+                self._apply_to(known, frame)
+
+    def _apply_to(self, topic: Topic, frame: Frame) -> None:
+        engine = self._engine
+        kind = frame.kind
+        if kind == Kind.APPEND:
+            self.append_rows(topic, frame)
+        elif kind == Kind.ADVANCE:
+            topic.add_hole(topic.head + 1, frame.last_seq, ledger.LOST)
+            topic.last_ts = max(topic.last_ts, frame.ts)
+            self._uncertain.discard(topic.id)
+        elif kind == Kind.DELETE:
+            engine.apply_delete(topic, _selector.decode(frame.payload), frame.ts)
+        elif kind == Kind.CONFIG:
+            engine.apply_config(topic, _config.decode(frame.payload), frame.ts)
+        elif kind == Kind.RESERVE:
+            topic.reserved = max(topic.reserved, _number.decode(frame.payload))
+        elif kind == Kind.HOLE:
+            topic.add_hole(frame.first_seq, frame.last_seq, ledger.LOST)
+        elif kind == Kind.DROP:
+            engine.apply_drop(topic)
+
+    def append_rows(self, topic: Topic, frame: Frame) -> None:
+        self._uncertain.discard(topic.id)
+        if frame.last_seq <= topic.head:
+            return
+        if frame.first_seq > topic.head + 1:
+            topic.add_hole(topic.head + 1, frame.first_seq - 1, ledger.LOST)
+            self._engine.damage_events += 1
+        batch, rows, hops = decode_append(frame.payload, frame.count, frame.flags)
+        expire(topic, frame.ts)
+        engine = self._engine
+        run = topic.open_run(engine.run_max_events, engine.run_max_bytes, frame.position)
+        topic.stage(run, batch, rows, frame.ts, hops)
+        topic.publish(batch.count, batch.size, frame.ts)
+        enforce_caps(topic)
+        engine.touched.add(topic)
+
+    # --- loss -------------------------------------------------------------------------------------------
+
+    def _note_damage(self, damage: Damage) -> None:
+        engine = self._engine
+        engine.damage_events += 1
+        header = damage.header
+        log.error("journal is damaged from %d to %d; its records are announced as lost", damage.position, damage.end)
+        if damage.position < self._snapshot.position:
+            return  # found again as missing data
+        if header is None:
+            self._uncertain.update(engine.by_id)
+        elif header.kind in (Kind.APPEND, Kind.ADVANCE):
+            self._prove_head(header.topic_id, header.first_seq + header.count - 1)
+
+    def _prove_head(self, topic_id: int, head: int) -> None:
+        topic = self._engine.by_id.get(topic_id)
+        self._uncertain.discard(topic_id)
+        if topic is not None and head > topic.head:
+            topic.add_hole(topic.head + 1, head, ledger.LOST)
+
+    def _close_reservations(self, synced: int, position: int, reader: JournalReader) -> list[tuple[Topic, int]]:
+        """Seqs that may have been handed out by frames that are gone are never handed out again."""
+        testimony = self._engine.witness.previous
+        if testimony.same_boot:
+            cut = testimony.acked > position
+        else:
+            cut = not testimony.clean and testimony.acked > 0
+        holes: list[tuple[Topic, int]] = []
+        for topic in self._engine.by_id.values():
+            lost = topic.id in self._uncertain or (
+                cut and (topic.config.durability != "fsync" or synced > position)
+            )
+            if lost and topic.reserved > topic.head:
+                holes.append((topic, topic.head + 1))
+                topic.add_hole(topic.head + 1, topic.reserved, ledger.LOST)
+        if reader.cut is not None:
+            log.warning("journal was torn at %d; the tail was put aside", reader.cut[0])
+        return holes
+
+    def _journal_holes(self, holes: list[tuple[Topic, int]]) -> None:
+        engine = self._engine
+        for topic, first in holes:
+            engine.journal.write(
+                engine.journal.frame(
+                    Kind.HOLE,
+                    b"",
+                    topic_id=topic.id,
+                    first_seq=first,
+                    count=topic.head - first + 1,
+                    ts=engine.now(),
+                )
+            )
+        engine.queue.sync_journal()
+
+    def _clock_floor(self, reader: JournalReader) -> int:
+        testimony = self._engine.witness.previous
+        return testimony.clock_ms if testimony.same_boot else 0
+
+
+def _run_ending_at(topic: Topic, seq: int) -> Run | None:
+    for run in reversed(topic.runs):
+        if run.hot is not None and run.last == seq:
+            return run
+        if run.last < seq:
+            return None
+    return None
+
+
+def _is_covered(topic: Topic, seq: int) -> bool:
+    return any(run.base <= seq <= run.last for run in reversed(topic.runs))

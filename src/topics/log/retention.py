@@ -1,0 +1,82 @@
+"""Loss nobody asked for: caps and age. Only records that were live when they went move the loss line."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from topics.log import ledger
+from topics.log.run import Run
+from topics.log.topic import Topic
+
+
+def expire(topic: Topic, now_ms: int) -> None:
+    """Drop records older than the TTL; a record aged exactly the TTL stays."""
+    ttl_ms = topic.config.ttl_ms
+    if not ttl_ms or not topic.live_count:
+        return
+    oldest_allowed = now_ms - ttl_ms
+    if topic.floor_ts >= oldest_allowed:
+        return
+    upto = topic.floor - 1
+    for run in topic.runs:
+        if run.last_ts < oldest_allowed:
+            upto = run.last
+            continue
+        if run.first_ts < oldest_allowed:
+            ts = topic.store.columns(run).ts
+            upto = run.base + int(np.searchsorted(ts, oldest_allowed)) - 1
+        break
+    removed, last = topic.drop_front(upto, ledger.TTL)
+    if removed:
+        topic.ttl_hi = max(topic.ttl_hi, last)
+        topic.absorb_holes()
+
+
+def enforce_caps(topic: Topic) -> None:
+    """Evict the oldest live records until both caps hold."""
+    config = topic.config
+    if config.cap_records and topic.live_count > config.cap_records:
+        _evict(topic, _nth_live(topic, topic.live_count - config.cap_records))
+    if config.cap_bytes and topic.live_bytes > config.cap_bytes:
+        _evict(topic, _bytes_prefix(topic, topic.live_bytes - config.cap_bytes))
+
+
+def _evict(topic: Topic, upto: int) -> None:
+    removed, last = topic.drop_front(upto, ledger.CAP)
+    if removed:
+        topic.cap_hi = max(topic.cap_hi, last)
+        topic.absorb_holes()
+
+
+def _nth_live(topic: Topic, n: int) -> int:
+    """Seq of the n-th live record from the front."""
+    for run in topic.runs:
+        if run.live_count < n or (run.live_count == n and run.last <= topic.head):
+            n -= run.live_count
+            if not n:
+                return run.last
+            continue
+        start = max(topic.floor - run.base, 0)
+        topic.load_marks(run)
+        if run.dead is None:
+            return run.base + start + n - 1
+        alive = np.flatnonzero(np.frombuffer(run.dead, np.uint8)[start:] == 0)
+        return run.base + start + int(alive[n - 1])
+    return topic.head
+
+
+def _bytes_prefix(topic: Topic, excess: int) -> int:
+    """Seq up to which live records must go for at least `excess` bytes to be freed."""
+    for run in topic.runs:
+        if run.live_bytes < excess:
+            excess -= run.live_bytes
+            continue
+        return run.base + _index_freeing(topic, run, excess)
+    return topic.head
+
+
+def _index_freeing(topic: Topic, run: Run, excess: int) -> int:
+    start = max(topic.floor - run.base, 0)
+    columns = topic.store.columns(run)
+    freed = np.cumsum(run.live_sizes(columns, start, run.count))
+    return start + int(np.searchsorted(freed, excess))

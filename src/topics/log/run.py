@@ -1,0 +1,212 @@
+"""A run: consecutive records of one topic, in memory, in a sealed segment, or both.
+
+Seqs inside a run are dense, so a record is found by subtraction. Nothing survives per record in memory but
+its bytes and a few integers in flat arrays; a run that is sealed and no longer hot keeps only its counters.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass
+
+import numpy as np
+
+from topics.log.batch import Batch, row_ends
+from topics.storage.columns import I64, Columns
+
+
+class HotColumns:
+    """Growing columns. Never keep a view of them across a call: an exported buffer cannot grow."""
+
+    __slots__ = (
+        "data_lens",
+        "ends",
+        "hops",
+        "meta_lens",
+        "node_codes",
+        "node_names",
+        "rows",
+        "tag_codes",
+        "tag_names",
+        "ts_starts",
+        "ts_values",
+    )
+
+    def __init__(self) -> None:
+        self.rows = bytearray()
+        self.ends = array("I")
+        self.data_lens = array("I")
+        self.meta_lens: array[int] | None = None
+        self.ts_starts = array("I")
+        self.ts_values = array("q")
+        self.node_codes: array[int] | None = None
+        self.node_names: dict[str, int] = {}
+        self.tag_codes: array[int] | None = None
+        self.tag_names: dict[str, int] = {}
+        self.hops: bytearray | None = None
+
+    def extend(self, batch: Batch, rows: bytes, ts: int, hops: bytes | None = None) -> None:
+        before = len(self.ends)
+        offset = len(self.rows)
+        self.rows += rows
+        if batch.count == 1:
+            self.ends.append(offset + len(rows))
+            self.data_lens.append(batch.data_lens[0])
+        else:
+            self.ends.frombytes((row_ends(rows, batch.count) + np.uint32(offset)).tobytes())
+            self.data_lens.extend(batch.data_lens)
+        if not self.ts_values or self.ts_values[-1] != ts:
+            self.ts_starts.append(before)
+            self.ts_values.append(ts)
+        if batch.meta_lens is not None or self.meta_lens is not None:
+            self.meta_lens = _grow(self.meta_lens, before, batch.meta_lens, batch.count)
+        if batch.nodes is not None or self.node_codes is not None:
+            codes = _encode(self.node_names, batch.nodes)
+            self.node_codes = _grow(self.node_codes, before, codes, batch.count)
+        if batch.tags is not None or self.tag_codes is not None:
+            codes = _encode(self.tag_names, batch.tags)
+            self.tag_codes = _grow(self.tag_codes, before, codes, batch.count)
+        if hops is not None or self.hops is not None:
+            grown = self.hops if self.hops is not None else bytearray(before)
+            self.hops = grown + (hops if hops is not None else bytes(batch.count))
+
+    def truncate(self, count: int) -> None:
+        """Forget everything from index `count` on (records whose commit failed)."""
+        del self.rows[self.ends[count - 1] if count else 0 :]
+        for column in (self.ends, self.data_lens, self.meta_lens, self.node_codes, self.tag_codes, self.hops):
+            if column is not None:
+                del column[count:]
+        while self.ts_starts and self.ts_starts[-1] >= count:
+            self.ts_starts.pop()
+            self.ts_values.pop()
+
+    def ts_at(self, index: int) -> int:
+        return self.ts_values[bisect_right(self.ts_starts, index) - 1]
+
+    def view(self, base: int) -> Columns:
+        count = len(self.ends)
+        starts = np.frombuffer(self.ts_starts, np.uint32)
+        lengths = np.diff(np.append(starts, count))
+        return Columns(
+            base,
+            count,
+            self.rows,
+            np.frombuffer(self.ends, np.uint32),
+            np.frombuffer(self.data_lens, np.uint32),
+            np.repeat(np.frombuffer(self.ts_values, np.int64), lengths),
+            meta_lens=_view(self.meta_lens),
+            node_codes=_view(self.node_codes),
+            nodes=list(self.node_names),
+            tag_codes=_view(self.tag_codes),
+            tags=list(self.tag_names),
+            hops=None if self.hops is None else np.frombuffer(self.hops, np.uint8),
+        )
+
+    def memory_bytes(self) -> int:
+        return len(self.rows) + 33 * len(self.ends)
+
+
+def _view(column: array[int] | None) -> np.ndarray | None:  # type: ignore[type-arg]
+    return None if column is None else np.frombuffer(column, np.uint32)
+
+
+def _grow(column: array[int] | None, before: int, values: list[int] | None, count: int) -> array[int]:
+    """Columns appear with the first record that needs them; everyone before and between has zero."""
+    if column is None:
+        column = array("I", bytes(4 * before))
+    if values is None:
+        column.frombytes(bytes(4 * count))
+    else:
+        column.extend(values)
+    return column
+
+
+def _encode(names: dict[str, int], values: list[str | None] | None) -> list[int] | None:
+    if values is None:
+        return None
+    return [0 if value is None else names.setdefault(value, len(names) + 1) for value in values]
+
+
+@dataclass(slots=True)
+class SealedAt:
+    """Where a sealed run lies: the segment file, and which deletions its flags do not show yet."""
+
+    segment: int
+    # Indexes deleted since the last snapshot but one; see the checkpoint for why flips wait.
+    unflipped: array[int]
+
+
+class Run:
+    """`dead[i]` is 1 when record i was deleted. What lies below the topic's floor is dead without a mark."""
+
+    __slots__ = (
+        "base",
+        "count",
+        "dead",
+        "dead_count",
+        "ephemeral",
+        "first_ts",
+        "frozen",
+        "hot",
+        "last_ts",
+        "live_bytes",
+        "live_count",
+        "sealed",
+        "start_position",
+        "topic_id",
+    )
+
+    def __init__(
+        self, topic_id: int, base: int, *, start_position: int = 0, ephemeral: bool = False
+    ) -> None:
+        self.topic_id = topic_id
+        self.base = base
+        # No frame of this run lies below this journal position: what must be kept until it is sealed.
+        self.start_position = start_position
+        # Records of class ephemeral are never sealed.
+        self.ephemeral = ephemeral
+        self.count = 0
+        self.live_count = 0
+        self.live_bytes = 0
+        self.first_ts = 0
+        self.last_ts = 0
+        self.dead: bytearray | None = None
+        self.dead_count = 0
+        self.hot: HotColumns | None = HotColumns()
+        self.sealed: SealedAt | None = None
+        # Its segment is being written: it does not grow any more, and is not sealed yet.
+        self.frozen = False
+
+    @property
+    def last(self) -> int:
+        return self.base + self.count - 1
+
+    def extend(self, batch: Batch, rows: bytes, ts: int, hops: bytes | None = None) -> None:
+        assert self.hot is not None
+        self.hot.extend(batch, rows, ts, hops)
+        if not self.count:
+            self.first_ts = ts
+        self.last_ts = ts
+        self.count += batch.count
+        self.live_count += batch.count
+        self.live_bytes += batch.size
+        if self.dead is not None:
+            self.dead.extend(bytes(batch.count))
+
+    def first_live_index(self, start: int) -> int:
+        """Index of the first record at or after `start` that is not deleted; `count` when there is none."""
+        if self.dead is None:
+            return start
+        found = self.dead.find(0, start)
+        return self.count if found < 0 else found
+
+    def live_between(self, start: int, stop: int) -> int:
+        return stop - start if self.dead is None else self.dead.count(0, start, stop)
+
+    def live_sizes(self, columns: Columns, start: int, stop: int) -> I64:
+        """Sizes of the records in a stretch, deleted ones counting nothing."""
+        sizes = columns.sizes(start, stop)
+        if self.dead is not None:
+            sizes[np.frombuffer(self.dead, np.uint8)[start:stop] != 0] = 0
+        return sizes

@@ -1,0 +1,12 @@
+"""One checksum everywhere: XXH3-64, chained over several buffers by seeding each with the one before."""
+
+from __future__ import annotations
+
+from xxhash import xxh3_64_intdigest
+
+
+def checksum(*buffers: bytes | bytearray | memoryview) -> int:
+    value = 0
+    for buffer in buffers:
+        value = xxh3_64_intdigest(buffer, value)
+    return value

@@ -1,0 +1,173 @@
+"""The disk seam: the only module that touches files.
+
+Everything above talks to `Filesystem` and `File`; a simulated disk implements the same two classes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+from collections.abc import Sequence
+
+# Linux refuses more buffers than this in one vectored write.
+IOV_MAX = 1024
+
+
+class LockHeld(Exception):
+    """Another live process owns the data directory."""
+
+
+class File:
+    """An open file addressed by position; there is no implicit cursor."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self.path = path
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def write(self, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
+        """Write all buffers one after another at `position`; returns the bytes written."""
+        if len(buffers) == 1:
+            return self._write_fully(buffers[0], position)
+        total = 0
+        for start in range(0, len(buffers), IOV_MAX):
+            group = buffers[start : start + IOV_MAX]
+            expected = sum(map(len, group))
+            written = os.pwritev(self._fd, group, position + total)
+            if written != expected:
+                rest = memoryview(b"".join(group))[written:]
+                self._write_fully(rest, position + total + written)
+            total += expected
+        return total
+
+    def _write_fully(self, data: bytes | bytearray | memoryview, position: int) -> int:
+        size = len(data)
+        written = os.pwrite(self._fd, data, position)
+        while written < size:
+            written += os.pwrite(self._fd, memoryview(data)[written:], position + written)
+        return size
+
+    def read(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        parts: list[bytes] = []
+        while size > 0:
+            part = os.pread(self._fd, size, position)
+            if not part:
+                break
+            parts.append(part)
+            size -= len(part)
+            position += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def map(self) -> memoryview:
+        """A read-only view of the whole file; it lives as long as somebody refers to it."""
+        size = self.size()
+        if size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(self._fd, size, access=mmap.ACCESS_READ))
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class SharedPage:
+    """A small mapped file whose content outlives a killed process without a system call per update."""
+
+    def __init__(self, path: str, size: int) -> None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if os.fstat(fd).st_size < size:
+                os.ftruncate(fd, size)
+            self.view = mmap.mmap(fd, size)
+        finally:
+            os.close(fd)
+
+    def sync(self) -> None:
+        self.view.flush()
+
+    def close(self) -> None:
+        self.view.close()
+
+
+class Filesystem:
+    """The real disk."""
+
+    def make_dirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def create(self, path: str) -> File:
+        return File(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644), path)
+
+    def open(self, path: str) -> File:
+        return File(os.open(path, os.O_RDWR | os.O_CLOEXEC), path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path)) if os.path.isdir(path) else []
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def shared_page(self, path: str, size: int) -> SharedPage:
+        return SharedPage(path, size)
+
+    def boot_id(self) -> bytes:
+        """Changes when the machine restarts: tells a killed process from a lost page cache."""
+        with open("/proc/sys/kernel/random/boot_id", "rb") as source:
+            return source.read().strip().replace(b"-", b"")[:32]
+
+    def lock(self, path: str) -> int:
+        """An advisory lock that vanishes with the process; returns the descriptor that holds it."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            raise LockHeld(f"another process holds {path}") from error
+        return fd
+
+    def unlock(self, fd: int) -> None:
+        os.close(fd)
+
+
+def write_file_atomically(fs: Filesystem, directory: str, name: str, parts: Sequence[bytes]) -> None:
+    """Temporary file, sync, rename, directory sync: the name shows the whole content or is absent."""
+    temporary = os.path.join(directory, name + ".tmp")
+    file = fs.create(temporary)
+    try:
+        file.write(parts, 0)
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(temporary, os.path.join(directory, name))
+    fs.sync_dir(directory)

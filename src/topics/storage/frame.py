@@ -1,0 +1,115 @@
+"""The journal's unit: one frame, one fact.
+
+    magic u32 | header checksum u32 | payload checksum u64 | payload length u32 | kind u8 | flags u8 | 0 u16
+    count u32 | 0 u32 | topic id u64 | first seq u64 | ts u64 | synced u64 | payload
+
+`synced` is how far the journal was known to be on disk when this frame was written. It is how recovery
+tells damage in data that had been synced (announce it, go on) from a torn tail (cut it).
+The header has a checksum of its own so that a rotten payload still says which seqs it took with it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from xxhash import xxh3_64_intdigest
+
+FRAME_MAGIC = 0x314A5046  # the bytes "FPJ1"
+FRAME_MAGIC_BYTES = struct.pack("<I", FRAME_MAGIC)
+_FIELDS = struct.Struct("<QIBBHIIQQQQ")  # everything after the header checksum
+_PREFIX = struct.Struct("<II")
+HEADER_BYTES = _PREFIX.size + _FIELDS.size
+_U32 = 0xFFFFFFFF
+
+
+class Kind(IntEnum):
+    """What a frame says. Numbers are on disk: never reuse one."""
+
+    CREATE = 1
+    CONFIG = 2
+    DROP = 3
+    APPEND = 4
+    ADVANCE = 5  # seqs used by records that are not kept (class ephemeral)
+    DELETE = 6
+    RESERVE = 7
+    HOLE = 8
+    CLOCK = 9
+    HEADS = 10
+    ROUTER_PUT = 11
+    ROUTER_DROP = 12
+    ROUTE = 13
+    LEASE = 14
+    CURSOR = 15
+    STAGE = 16
+    DEAD_LETTER = 17
+
+
+@dataclass(slots=True, frozen=True)
+class Frame:
+    """A frame read back. `position` is where it starts in the journal's one long address space."""
+
+    position: int
+    kind: int
+    flags: int
+    count: int
+    topic_id: int
+    first_seq: int
+    ts: int
+    synced: int
+    payload: memoryview
+
+    @property
+    def end(self) -> int:
+        return self.position + HEADER_BYTES + len(self.payload)
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + self.count - 1
+
+
+def encode_header(
+    kind: int,
+    flags: int,
+    count: int,
+    topic_id: int,
+    first_seq: int,
+    ts: int,
+    synced: int,
+    payload_checksum: int,
+    payload_length: int,
+) -> bytes:
+    fields = _FIELDS.pack(
+        payload_checksum, payload_length, kind, flags, 0, count, 0, topic_id, first_seq, ts, synced
+    )
+    return _PREFIX.pack(FRAME_MAGIC, xxh3_64_intdigest(fields) & _U32) + fields
+
+
+@dataclass(slots=True, frozen=True)
+class Header:
+    """A header whose own checksum fits; the payload is still unverified."""
+
+    payload_checksum: int
+    payload_length: int
+    kind: int
+    flags: int
+    count: int
+    topic_id: int
+    first_seq: int
+    ts: int
+    synced: int
+
+
+def decode_header(data: bytes | memoryview, at: int = 0) -> Header | None:
+    """The header at `at`, or None when these bytes are not one."""
+    if at + HEADER_BYTES > len(data):
+        return None
+    magic, digest = _PREFIX.unpack_from(data, at)
+    if magic != FRAME_MAGIC:
+        return None
+    fields = data[at + _PREFIX.size : at + HEADER_BYTES]
+    if xxh3_64_intdigest(fields) & _U32 != digest:
+        return None
+    crc, length, kind, flags, _, count, _, topic_id, first_seq, ts, synced = _FIELDS.unpack(fields)
+    return Header(crc, length, kind, flags, count, topic_id, first_seq, ts, synced)

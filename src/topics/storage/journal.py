@@ -1,0 +1,161 @@
+"""The append-only journal: numbered files that together form one long address space.
+
+    <number>.journal:  magic 8 | version u32 | 0 u32 | base u64 | checksum u64 | frames …
+
+`base` is the address of the file's first frame, so a position names a frame for ever, across rotations
+and after older files were dropped. A file is only ever extended; nothing in it is rewritten.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+
+from topics.storage.checksum import checksum
+from topics.storage.filesystem import File, Filesystem
+from topics.storage.frame import encode_header
+
+MAGIC = b"TOPICSJL"
+VERSION = 1
+SUFFIX = ".journal"
+_FIXED = struct.Struct("<8sIIQ")
+_DIGEST = struct.Struct("<Q")
+FILE_HEADER_BYTES = _FIXED.size + _DIGEST.size
+ROTATE_BYTES = 64 * 1024 * 1024
+
+
+def file_name(number: int) -> str:
+    return f"{number:016d}{SUFFIX}"
+
+
+def encode_file_header(base: int) -> bytes:
+    fixed = _FIXED.pack(MAGIC, VERSION, 0, base)
+    return fixed + _DIGEST.pack(checksum(fixed))
+
+
+def decode_file_header(data: bytes | memoryview) -> int | None:
+    """The base address, or None when these bytes are not an intact header."""
+    if len(data) < FILE_HEADER_BYTES:
+        return None
+    magic, version, _, base = _FIXED.unpack_from(data, 0)
+    (digest,) = _DIGEST.unpack_from(data, _FIXED.size)
+    if magic != MAGIC or version != VERSION or checksum(bytes(data[: _FIXED.size])) != digest:
+        return None
+    return int(base)
+
+
+@dataclass(slots=True)
+class JournalFile:
+    number: int
+    base: int
+    end: int
+
+
+@dataclass(slots=True)
+class SyncTicket:
+    """One sync of everything written so far; `run` may happen on another thread."""
+
+    files: list[File]
+    directory: str | None
+    upto: int
+    fs: Filesystem
+
+    def run(self) -> None:
+        for file in self.files:
+            file.sync()
+        if self.directory is not None:
+            self.fs.sync_dir(self.directory)
+
+
+class Journal:
+    """Writes frames and knows how far they are on disk. One owner, no locks."""
+
+    def __init__(self, fs: Filesystem, directory: str, files: list[JournalFile], position: int) -> None:
+        self._fs = fs
+        self._directory = directory
+        self.files = files
+        self.position = position
+        self.synced = position
+        self._unsynced: list[File] = []
+        self._new_file = False
+        self._file = self._start_file()
+
+    def _start_file(self) -> File:
+        number = self.files[-1].number + 1 if self.files else 1
+        file = self._fs.create(os.path.join(self._directory, file_name(number)))
+        file.write([encode_file_header(self.position)], 0)
+        self.files.append(JournalFile(number, self.position, self.position))
+        self._unsynced.append(file)
+        self._new_file = True
+        return file
+
+    def frame(
+        self,
+        kind: int,
+        payload: bytes,
+        *,
+        topic_id: int = 0,
+        first_seq: int = 0,
+        count: int = 0,
+        ts: int = 0,
+        flags: int = 0,
+    ) -> list[bytes]:
+        """The two buffers of a frame, ready for `write`."""
+        header = encode_header(
+            kind, flags, count, topic_id, first_seq, ts, self.synced, checksum(payload), len(payload)
+        )
+        return [header, payload]
+
+    def write(self, buffers: list[bytes]) -> None:
+        """Hand frames to the operating system. Raises OSError when it will not take them whole."""
+        current = self.files[-1]
+        offset = FILE_HEADER_BYTES + self.position - current.base
+        self.position += self._file.write(buffers, offset)
+        current.end = self.position
+
+    @property
+    def current_bytes(self) -> int:
+        return self.position - self.files[-1].base
+
+    def rotate(self) -> None:
+        """Go on in a new file. The old one stays open until the next sync has covered it."""
+        self._file = self._start_file()
+
+    def begin_sync(self) -> SyncTicket:
+        return SyncTicket(
+            list(self._unsynced), self._directory if self._new_file else None, self.position, self._fs
+        )
+
+    def finish_sync(self, ticket: SyncTicket) -> None:
+        self.synced = max(self.synced, ticket.upto)
+        for file in ticket.files:
+            if file is not self._file and file in self._unsynced:
+                self._unsynced.remove(file)
+                file.close()
+        if ticket.directory is not None and ticket.files and ticket.files[-1] is self._file:
+            self._new_file = False
+
+    def current_file(self) -> File:
+        return self._file
+
+    @property
+    def only_current_unsynced(self) -> bool:
+        """True when one sync of the current descriptor covers everything."""
+        return len(self._unsynced) == 1 and not self._new_file
+
+    def retained_bytes(self) -> int:
+        return self.position - self.files[0].base
+
+    def drop_below(self, position: int) -> None:
+        """Remove files whose every frame lies below `position`; the current file always stays."""
+        keep = [f for f in self.files[:-1] if f.end > position] + self.files[-1:]
+        for file in self.files[:-1]:
+            if file.end <= position:
+                self._fs.remove(os.path.join(self._directory, file_name(file.number)))
+        self.files = keep
+
+    def close(self) -> None:
+        for file in self._unsynced:
+            file.close()
+        self._unsynced = []

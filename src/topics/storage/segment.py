@@ -1,0 +1,250 @@
+"""Sealed segments: runs of records that will never grow again.
+
+    header   magic 8 | version u32 | 0 u32 | number u64 | checksum u64
+    columns  of each run, every one aligned to 8 bytes
+    footer   MessagePack list of runs: topic, first seq, count, ts range, where each column lies, checksums
+    trailer  footer offset u64 | footer length u64 | footer checksum u64 | magic 8
+
+A file holds one run of a busy topic, or many small ones packed together, so files follow bytes, not topics.
+The only byte that ever changes is a record's delete flag: DEAD means deleted, every other value means live,
+so a torn flip can neither hide a live record nor bring back a dead one. Flags are outside the checksums.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+
+import msgspec
+import numpy as np
+
+from topics.storage.checksum import checksum
+from topics.storage.columns import U8, Buffer, Columns
+from topics.storage.filesystem import File, Filesystem
+
+MAGIC = b"TOPICSSG"
+VERSION = 1
+SUFFIX = ".segment"
+DEAD = 0xDD
+LIVE = 0x00
+_FIXED = struct.Struct("<8sIIQ")
+_DIGEST = struct.Struct("<Q")
+_TRAILER = struct.Struct("<QQQ8s")
+HEADER_BYTES = _FIXED.size + _DIGEST.size
+
+
+class SegmentDamaged(Exception):
+    """The file is not what was written: its records have to be announced as lost."""
+
+
+class Place(msgspec.Struct, array_like=True, gc=False):
+    offset: int
+    length: int
+    checksum: int
+
+
+class RunEntry(msgspec.Struct, array_like=True, gc=False):
+    """Footer line of one run."""
+
+    topic_id: int
+    base: int
+    count: int
+    first_ts: int
+    last_ts: int
+    columns: dict[str, Place]
+    flags_at: int
+
+
+_footer_decoder = msgspec.msgpack.Decoder(list[RunEntry])
+_names_decoder = msgspec.msgpack.Decoder(list[str])
+_DTYPES = {
+    "ends": np.uint32,
+    "data_lens": np.uint32,
+    "meta_lens": np.uint32,
+    "ts": np.int64,
+    "node_codes": np.uint32,
+    "tag_codes": np.uint32,
+    "hops": np.uint8,
+    "tag_order": np.uint32,
+    "tag_starts": np.uint32,
+}
+
+
+def file_name(number: int) -> str:
+    return f"{number:016d}{SUFFIX}"
+
+
+class SegmentWriter:
+    """Collects runs and writes them as one file. Safe to use on a thread: it only sees frozen runs."""
+
+    def __init__(self, number: int) -> None:
+        fixed = _FIXED.pack(MAGIC, VERSION, 0, number)
+        self._parts: list[Buffer] = [fixed, _DIGEST.pack(checksum(fixed))]
+        self._size = HEADER_BYTES
+        self.entries: list[RunEntry] = []
+
+    def _put(self, data: Buffer) -> Place:
+        place = Place(self._size, len(data), checksum(data))
+        padding = -len(data) % 8
+        self._parts.append(data)
+        if padding:
+            self._parts.append(b"\0" * padding)
+        self._size += len(data) + padding
+        return place
+
+    def add(self, topic_id: int, columns: Columns, dead: U8 | None) -> RunEntry:
+        places = {
+            "rows": self._put(columns.rows),
+            "ends": self._put(columns.ends.tobytes()),
+            "data_lens": self._put(columns.data_lens.tobytes()),
+            "ts": self._put(columns.ts.tobytes()),
+        }
+        if columns.meta_lens is not None:
+            places["meta_lens"] = self._put(columns.meta_lens.tobytes())
+        if columns.hops is not None:
+            places["hops"] = self._put(columns.hops.tobytes())
+        if columns.node_codes is not None:
+            places["node_codes"] = self._put(columns.node_codes.tobytes())
+            places["nodes"] = self._put(msgspec.msgpack.encode(columns.nodes))
+        if columns.tag_codes is not None:
+            self._put_tags(columns, places)
+        flags = np.zeros(columns.count, np.uint8)
+        if dead is not None:
+            flags[dead != 0] = DEAD
+        entry = RunEntry(
+            topic_id,
+            columns.base,
+            columns.count,
+            int(columns.ts[0]),
+            int(columns.ts[-1]),
+            places,
+            self._put(flags.tobytes()).offset,
+        )
+        self.entries.append(entry)
+        return entry
+
+    def _put_tags(self, columns: Columns, places: dict[str, Place]) -> None:
+        """Tags sorted, and for each the indexes of its records: a lookup reads only what it matches."""
+        assert columns.tag_codes is not None
+        order = sorted(range(len(columns.tags)), key=lambda i: columns.tags[i].encode())
+        recode = np.zeros(len(order) + 1, np.uint32)
+        recode[np.array(order, np.int64) + 1] = np.arange(1, len(order) + 1, dtype=np.uint32)
+        codes = recode[columns.tag_codes]
+        by_code = np.argsort(codes, kind="stable").astype(np.uint32)
+        starts = np.searchsorted(codes[by_code], np.arange(1, len(order) + 2)).astype(np.uint32)
+        places["tag_codes"] = self._put(codes.tobytes())
+        places["tags"] = self._put(msgspec.msgpack.encode([columns.tags[i] for i in order]))
+        places["tag_order"] = self._put(by_code.tobytes())
+        places["tag_starts"] = self._put(starts.tobytes())
+
+    def write(self, fs: Filesystem, directory: str, number: int) -> None:
+        """Temporary file, sync, rename. The caller syncs the directory once for all files of a pass."""
+        footer = msgspec.msgpack.encode(self.entries)
+        trailer = _TRAILER.pack(self._size, len(footer), checksum(footer), MAGIC)
+        path = os.path.join(directory, file_name(number))
+        file = fs.create(path + ".tmp")
+        try:
+            file.write([*self._parts, footer, trailer], 0)
+            file.sync()
+        finally:
+            file.close()
+        fs.rename(path + ".tmp", path)
+
+
+class Segment:
+    """An open segment file. Columns are views into the mapping: nothing is read before it is used."""
+
+    def __init__(self, fs: Filesystem, path: str) -> None:
+        self._file: File = fs.open(path)
+        self.path = path
+        try:
+            self._view = self._file.map()
+            self.entries = self._read_footer()
+        except SegmentDamaged:
+            self._file.close()
+            raise
+        self._by_base = {(e.topic_id, e.base): e for e in self.entries}
+
+    def _read_footer(self) -> list[RunEntry]:
+        view = self._view
+        if len(view) < HEADER_BYTES + _TRAILER.size:
+            raise SegmentDamaged(f"{self.path}: too short")
+        magic, version, _, _ = _FIXED.unpack_from(view, 0)
+        (digest,) = _DIGEST.unpack_from(view, _FIXED.size)
+        if magic != MAGIC or version != VERSION or checksum(bytes(view[: _FIXED.size])) != digest:
+            raise SegmentDamaged(f"{self.path}: bad header")
+        offset, length, digest, magic = _TRAILER.unpack_from(view, len(view) - _TRAILER.size)
+        footer = bytes(view[offset : offset + length]) if offset + length <= len(view) else b""
+        if magic != MAGIC or len(footer) != length or checksum(footer) != digest:
+            raise SegmentDamaged(f"{self.path}: bad footer")
+        try:
+            return _footer_decoder.decode(footer)
+        except msgspec.DecodeError as error:
+            raise SegmentDamaged(f"{self.path}: unreadable footer") from error
+
+    def entry(self, topic_id: int, base: int) -> RunEntry:
+        entry = self._by_base.get((topic_id, base))
+        if entry is None:
+            raise SegmentDamaged(f"{self.path}: no run of topic {topic_id} at {base}")
+        return entry
+
+    def _bytes(self, place: Place) -> memoryview:
+        if place.offset + place.length > len(self._view):
+            raise SegmentDamaged(f"{self.path}: column outside the file")
+        return self._view[place.offset : place.offset + place.length]
+
+    def verify(self, entry: RunEntry) -> None:
+        for name, place in entry.columns.items():
+            if checksum(self._bytes(place)) != place.checksum:
+                raise SegmentDamaged(f"{self.path}: column {name} of run {entry.base} is damaged")
+
+    def _array(self, entry: RunEntry, name: str) -> np.ndarray | None:  # type: ignore[type-arg]
+        place = entry.columns.get(name)
+        return None if place is None else np.frombuffer(self._bytes(place), _DTYPES[name])
+
+    def _names(self, entry: RunEntry, name: str) -> list[str]:
+        place = entry.columns.get(name)
+        return [] if place is None else _names_decoder.decode(self._bytes(place))
+
+    def columns(self, entry: RunEntry) -> Columns:
+        ends, data_lens, ts = (self._array(entry, n) for n in ("ends", "data_lens", "ts"))
+        assert ends is not None
+        assert data_lens is not None
+        assert ts is not None
+        return Columns(
+            entry.base,
+            entry.count,
+            self._bytes(entry.columns["rows"]),
+            ends,
+            data_lens,
+            ts,
+            meta_lens=self._array(entry, "meta_lens"),
+            node_codes=self._array(entry, "node_codes"),
+            nodes=self._names(entry, "nodes"),
+            tag_codes=self._array(entry, "tag_codes"),
+            tags=self._names(entry, "tags"),
+            hops=self._array(entry, "hops"),
+        )
+
+    def tagged(self, entry: RunEntry, code: int) -> np.ndarray:  # type: ignore[type-arg]
+        """Indexes of the records that carry tag number `code`, ascending."""
+        order, starts = self._array(entry, "tag_order"), self._array(entry, "tag_starts")
+        assert order is not None
+        assert starts is not None
+        return order[int(starts[code - 1]) : int(starts[code])]
+
+    def flags(self, entry: RunEntry) -> U8:
+        return np.frombuffer(self._view[entry.flags_at : entry.flags_at + entry.count], np.uint8)
+
+    def flip(self, entry: RunEntry, indexes: np.ndarray) -> None:  # type: ignore[type-arg]
+        """Mark records deleted, in place. Only whole stretches between first and last flip are written."""
+        first, last = int(indexes.min()), int(indexes.max())
+        stretch = np.frombuffer(self._file.read(last - first + 1, entry.flags_at + first), np.uint8).copy()
+        stretch[indexes.astype(np.int64) - first] = DEAD
+        self._file.write([stretch.tobytes()], entry.flags_at + first)
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()

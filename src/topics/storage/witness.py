@@ -1,0 +1,72 @@
+"""What a killed process had promised, kept in one mapped page.
+
+    magic 8 | boot id 32 | acked u64 | synced u64 | clock u64 | clean u64
+
+Updating it costs a memory store, no system call, yet the page outlives the process. At the next start it
+settles two questions the journal alone cannot answer: was anything acknowledged cut off (`acked` lies
+beyond the last intact frame), and how late had readers already been told it was (`clock`).
+After a reboot the page may be older than the journal: a different boot id says so, and recovery then
+relies on what had been synced.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+
+from topics.storage.filesystem import Filesystem
+
+FILE_NAME = "witness"
+_MAGIC = b"TOPICSW1"
+_LAYOUT = struct.Struct("<8s32sQQQQ")
+_U64 = struct.Struct("<Q")
+_ACKED_AT, _SYNCED_AT, _CLOCK_AT, _CLEAN_AT = 40, 48, 56, 64
+
+
+class Testimony:
+    """The page as the previous process left it."""
+
+    __slots__ = ("acked", "clean", "clock_ms", "same_boot", "synced")
+
+    def __init__(self, acked: int, synced: int, clock_ms: int, clean: bool, same_boot: bool) -> None:
+        self.acked = acked
+        self.synced = synced
+        self.clock_ms = clock_ms
+        self.clean = clean
+        self.same_boot = same_boot
+
+
+class Witness:
+    def __init__(self, fs: Filesystem, directory: str) -> None:
+        self._page = fs.shared_page(os.path.join(directory, FILE_NAME), _LAYOUT.size)
+        self._view = self._page.view
+        magic, boot, acked, synced, clock, clean = _LAYOUT.unpack_from(self._view, 0)
+        known = magic == _MAGIC
+        self.previous = Testimony(
+            acked if known else 0,
+            synced if known else 0,
+            clock if known else 0,
+            known and clean == 1,
+            known and boot == fs.boot_id().ljust(32, b"\0"),
+        )
+        self._boot = fs.boot_id()
+
+    def begin(self, position: int, clock_ms: int) -> None:
+        """Recovery is over: from here on this process answers for the page."""
+        _LAYOUT.pack_into(self._view, 0, _MAGIC, self._boot, position, position, clock_ms, 0)
+        self._page.sync()
+
+    def acked(self, position: int) -> None:
+        _U64.pack_into(self._view, _ACKED_AT, position)
+
+    def synced(self, position: int) -> None:
+        _U64.pack_into(self._view, _SYNCED_AT, position)
+
+    def clock(self, now_ms: int) -> None:
+        _U64.pack_into(self._view, _CLOCK_AT, now_ms)
+
+    def close(self, *, clean: bool) -> None:
+        if clean:
+            _U64.pack_into(self._view, _CLEAN_AT, 1)
+            self._page.sync()
+        self._page.close()

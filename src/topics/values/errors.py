@@ -1,0 +1,77 @@
+"""The one error type of the API: a stable code, a sentence, and optional detail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+STATUS_BY_CODE: dict[str, int] = {
+    "invalid_request": 400,
+    "batch_too_large": 400,
+    "record_too_large": 400,
+    "unauthorized": 401,
+    "forbidden": 403,
+    "topic_not_found": 404,
+    "router_not_found": 404,
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "not_acceptable": 406,
+    "router_cycle": 409,
+    "topic_exists_incompatible": 409,
+    "topic_not_empty": 409,
+    "not_a_queue": 409,
+    "stage_conflict": 409,
+    "payload_too_large": 413,
+    "unsupported_media_type": 415,
+    "topic_full": 422,
+    "throttled": 429,
+    "internal": 500,
+    "not_ready": 503,
+    "shutting_down": 503,
+}
+
+
+class ConfigError(Exception):
+    """A setting that makes starting impossible: one line for the operator, and never a secret."""
+
+
+class ApiError(Exception):
+    """Raised where a rule is known to be broken; the HTTP edge turns it into the envelope."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        detail: dict[str, Any] | None = None,
+        *,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.detail = detail
+        # Clients of a 429 or 503 always get told when to come back.
+        self.retry_after_s = 1 if retry_after_s is None and self.status in (429, 503) else retry_after_s
+
+    @property
+    def status(self) -> int:
+        return STATUS_BY_CODE[self.code]
+
+    def body(self) -> bytes:
+        error: dict[str, Any] = {"code": self.code, "message": self.message}
+        if self.detail is not None:
+            error["detail"] = self.detail
+        return msgspec.json.encode({"error": error})
+
+
+def invalid(message: str, detail: dict[str, Any] | None = None) -> ApiError:
+    return ApiError("invalid_request", message, detail)
+
+
+def topic_not_found(name: str) -> ApiError:
+    return ApiError("topic_not_found", f'no topic named "{name}"', {"topic": name})
+
+
+def limit_reached(limit: str, maximum: int) -> ApiError:
+    return ApiError("throttled", f"{limit} reached", {"limit": limit, "max": maximum})

@@ -1,0 +1,34 @@
+"""What may be called what. Names are checked only where they could create something."""
+
+from __future__ import annotations
+
+import re
+
+from topics.values.errors import invalid
+
+_TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
+_ROUTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}")
+
+
+def is_topic_name(name: str) -> bool:
+    return _TOPIC.fullmatch(name) is not None
+
+
+def is_router_name(name: str) -> bool:
+    return _ROUTER.fullmatch(name) is not None
+
+
+def require_topic_name(name: str, what: str = "topic") -> None:
+    if not is_topic_name(name):
+        raise invalid(
+            f"{what} name must start with a letter or digit and hold only letters, digits and . _ : - "
+            f"(at most 255 characters)"
+        )
+
+
+def require_router_name(name: str) -> None:
+    if not is_router_name(name):
+        raise invalid(
+            "router name must start with a letter or digit and hold only letters, digits and . _ : - > "
+            "(at most 255 characters)"
+        )

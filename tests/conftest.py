@@ -1,0 +1,32 @@
+"""Shared by all tests: Spark's workers run our Python, and in CI a skipped test is a failed run."""
+
+import os
+import sys
+
+import pytest
+
+# Spark starts its Python workers as the first `python3` on the PATH, which lacks our packages.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def _skips_are_failures() -> bool:
+    return os.environ.get("CI") == "true" or os.environ.get("TOPICS_NO_SKIPS") == "1"
+
+
+def _skipped(config: pytest.Config) -> list[pytest.TestReport]:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    return reporter.stats.get("skipped", []) if reporter else []
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _skips_are_failures() and session.exitstatus == pytest.ExitCode.OK and _skipped(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    skipped = _skipped(config)
+    if _skips_are_failures() and skipped:
+        names = ", ".join(report.nodeid for report in skipped)
+        terminalreporter.write_line(f"FAILED: {len(skipped)} skipped, and CI allows none: {names}", red=True)
