@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import socket
 import threading
 import time
@@ -47,6 +48,7 @@ class Wire:
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.socket = socket.create_connection(address, timeout=20)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.file = self.socket.makefile("rb")
 
     def send(self, data: bytes) -> None:
@@ -108,7 +110,9 @@ def raw_request(
 class Running:
     """A server running in its own thread and loop."""
 
-    def __init__(self, routes: list[Route], settings: Settings, keys: str, gate: Gate, limits: Limits) -> None:
+    def __init__(
+        self, routes: list[Route], settings: Settings, keys: str, gate: Gate, limits: Limits
+    ) -> None:
         self.keyring = KeyRing.parse(keys)
         self.gate = gate
         self.server: Server
@@ -176,7 +180,22 @@ Serve = Callable[..., Running]
 
 
 @pytest.fixture
-def serve() -> Iterator[Serve]:
+def loop_errors() -> Iterator[list[str]]:
+    """What the event loop complains about: exceptions that escaped from our callbacks."""
+    messages: list[str] = []
+
+    class Collector(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(self.format(record))
+
+    collector = Collector(logging.WARNING)
+    logging.getLogger("asyncio").addHandler(collector)
+    yield messages
+    logging.getLogger("asyncio").removeHandler(collector)
+
+
+@pytest.fixture
+def serve(loop_errors: list[str]) -> Iterator[Serve]:
     """`serve(routes, keys=…, limits=…, gate=…, **settings)` starts a server that ends with the test."""
     servers: list[Running] = []
 
@@ -201,6 +220,7 @@ def serve() -> Iterator[Serve]:
         assert not running.server.edge.connections
         assert not running.server.edge.streams
         assert running.inflight() == 0
+    assert not loop_errors
 
 
 @pytest.fixture

@@ -36,12 +36,9 @@ def test_entry_forms(entry, scopes, prefixes):
 
 @pytest.mark.parametrize(
     "text",
-    ["topsecret:reed", "topsecret:read+", ":read", "::pre", ":", "ok,topsecret:+", "topsecret:read+x", "topsecret: "],
+    ["topsecret:reed", ":read", "::pre", ":", "ok,topsecret:+", "topsecret:read+x", "topsecret: :x"],
 )
 def test_bad_entries_abort_without_showing_the_secret(text):
-    if text == "topsecret:read+":
-        KeyRing.parse(text)
-        return
     with pytest.raises(ConfigError) as caught:
         KeyRing.parse(text)
     assert "topsecret" not in str(caught.value)

@@ -72,7 +72,8 @@ def bodies(serve):
 
 
 @pytest.mark.parametrize(
-    "value", ["application/json", "Application/JSON; charset=utf-8", "application/json;x=1", "application/jsonl"]
+    "value",
+    ["application/json", "Application/JSON; charset=utf-8", "application/json;x=1", "application/jsonl"],
 )
 def test_accepted_types(bodies, value):
     assert bodies.request("POST", "/required", b"{}", {"Content-Type": value}).body == b"{}"

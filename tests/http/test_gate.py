@@ -5,7 +5,11 @@ def test_closed_until_admitted_and_never_again_after_draining():
     gate = Gate(lambda: 0.25)
     assert not gate.open
     refusal = gate.refusal()
-    assert (refusal.code, refusal.detail, refusal.retry_after_s) == ("not_ready", {"replay_progress": 0.25}, 1)
+    assert (refusal.code, refusal.detail, refusal.retry_after_s) == (
+        "not_ready",
+        {"replay_progress": 0.25},
+        1,
+    )
     gate.admit()
     assert gate.open
     assert gate.replay_progress() == 1.0

@@ -1,11 +1,14 @@
 """The wire: one HTTP request in, one answer out, or a stream that stays.
 
-    socket -> protocol -> admission -> body -> handler -> exchange -> protocol -> socket
-              (parse,     (key, slot,  (type,   (one per   (reply,     (in order,
-               limits)     scope,       gzip)    route)     fail,       one write)
-                           route, size)                     stream)
+    socket -> protocol -> turns -> admission -> body -> handler -> exchange -> turns -> link -> socket
+              (parse,     (one     (key, place, (type,  (one per   (reply,     (in      (one write,
+               bounds)     by       scope,       gzip)   route)     fail,       order)   pressure)
+                           one)     route, size)                    stream)
 
-`server` binds, watches the signals and drains; `timeouts` closes clients that stall; `edge` is what
-all connections share. A hot handler answers inside the parser's own callback: no task, no future.
-Handlers know only their `Exchange`; nothing below this package knows that HTTP exists.
+A request that repeats the head of the one before (`repeats`) is neither parsed nor routed again, and a
+hot handler answers inside the callback that brought the bytes: no task, no future.
+
+`server` binds, watches the signals and drains; `timeouts` closes clients that stall; `gate` keeps data
+requests out while recovering and draining; `edge` is what all connections share. Handlers know only
+their `Exchange`; nothing below this package knows that HTTP exists.
 """

@@ -295,6 +295,12 @@ class Connection(Turns):
             return True
         return bool(waiting) and sum(exchange.received for exchange in waiting) >= limits.waiting_bytes
 
+    def hand_over(self, mode: int) -> bool:
+        # There may be thousands of streams, and none of them will parse again.
+        self._parser = self._repeat = None
+        self._headers = None
+        return super().hand_over(mode)
+
     def forget_input(self) -> None:
         super().forget_input()
         self._reading = self._latest = None

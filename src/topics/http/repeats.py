@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # More digits than any body we accept has.
 _LENGTH_DIGITS = 12
 # Headers whose requests the parser has to see each time.
-_UNREPEATABLE = (b"expect", b"upgrade", b"transfer-encoding", b"connection")
+_UNREPEATABLE = (b"expect", b"upgrade", b"transfer-encoding")
 
 
 class Repeat:

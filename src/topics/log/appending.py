@@ -75,7 +75,10 @@ class AppendOp(Op):
             expire(topic, self.ts)
         topic.publish(self.count, self.size, self.ts)
         if config.cap_records or config.cap_bytes:
+            cap_hi = topic.cap_hi
             enforce_caps(topic)
+            if topic.mixed and topic.cap_hi != cap_hi:
+                self.engine.note_lines(topic)
         self.head_seq = topic.head
         if self.remembered is not None:
             self._settle()

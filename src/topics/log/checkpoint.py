@@ -19,7 +19,7 @@ import numpy as np
 from topics.log.run import Run, SealedAt
 from topics.log.state import SnapshotState, capture_topic, encode
 from topics.log.topic import Topic
-from topics.storage.segment import Segment, SegmentWriter
+from topics.storage.segment import Segment, SegmentDamaged, SegmentWriter
 
 if TYPE_CHECKING:
     from topics.log.engine import Engine
@@ -44,6 +44,7 @@ class _Flip:
     run: Run
     segment: int
     count: int
+    is_done: bool = False
 
 
 @dataclass(slots=True)
@@ -172,8 +173,7 @@ class Checkpointer:
             if run.hot is None:
                 continue
             self._hot_bytes -= run.hot.memory_bytes()
-            for tag in run.hot.tag_names:
-                topic.tags.forget(tag, run.last)
+            topic.forget_tags(run)
             self._engine.store.forget_hot(run)
         if at:
             self._hot_sealed = [pair for pair in self._hot_sealed[at:] if pair[1].hot is not None]
@@ -214,23 +214,30 @@ class Checkpointer:
         self._engine.snapshots.write(body)
         opened: dict[int, Segment] = {}
         for flip in self._previous_overlay:
-            sealed = flip.run.sealed
-            if sealed is None or sealed.segment != flip.segment:
-                continue  # dropped or moved meanwhile
-            if flip.segment not in opened:
-                opened[flip.segment] = self._engine.store.open_for_flips(flip.segment)
-            segment = opened[flip.segment]
-            indexes = np.frombuffer(sealed.unflipped[: flip.count].tobytes(), np.uint32)
-            segment.flip(segment.entry(flip.run.topic_id, flip.run.base), indexes)
+            try:
+                self._flip(flip, opened)
+            except SegmentDamaged:
+                continue  # whoever reads it next will announce it
         for segment in opened.values():
             segment.sync()
             segment.close()
+
+    def _flip(self, flip: _Flip, opened: dict[int, Segment]) -> None:
+        sealed = flip.run.sealed
+        if sealed is None or sealed.segment != flip.segment:
+            return  # dropped or moved meanwhile
+        if flip.segment not in opened:
+            opened[flip.segment] = self._engine.store.open_for_flips(flip.segment)
+        segment = opened[flip.segment]
+        indexes = np.frombuffer(sealed.unflipped[: flip.count].tobytes(), np.uint32)
+        segment.flip(segment.entry(flip.run.topic_id, flip.run.base), indexes)
+        flip.is_done = True
 
     def release(self, replay_from: int) -> None:
         """On the loop again: forget flipped deletions, drop files that neither snapshot refers to."""
         engine = self._engine
         for flip in self._previous_overlay:
-            if flip.run.sealed is not None and flip.run.sealed.segment == flip.segment:
+            if flip.is_done and flip.run.sealed is not None and flip.run.sealed.segment == flip.segment:
                 del flip.run.sealed.unflipped[: flip.count]
         self._previous_overlay = self._overlay
         engine.journal.drop_below(min(replay_from, self._previous_replay_from))

@@ -124,6 +124,15 @@ class CommitQueue:
             else:
                 op.apply()
 
+    def note(self, buffers: list[bytes]) -> None:
+        """Journal, ahead of the answer, what the operation that is being applied has brought about."""
+        try:
+            self._journal.write(buffers)
+        except OSError as error:
+            self._latch(error, [])
+            return
+        self._witness.acked(self._journal.position)
+
     @staticmethod
     def _must_wait(op: Op) -> bool:
         topic = op.topic

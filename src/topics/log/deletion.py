@@ -62,23 +62,26 @@ def _delete_tagged(topic: Topic, match: TagMatch, limit: int) -> int:
     for tag in tags:
         seqs = topic.tags.exact(tag)
         hot_seqs.extend(seqs[: bisect_left(seqs, limit)])
-        topic.tags.forget(tag, limit - 1)
+    # Looked up before anything changes: a segment found damaged here starts the whole deletion again.
+    sealed = [
+        (run, _sealed_matches(topic, run, match, limit))
+        for run in topic.runs
+        if run.base < limit and run.hot is None and run.live_count
+    ]
+    for tag in tags:
+        topic.tags.forget(tag, 0, limit - 1)
     deleted = _delete_seqs(topic, hot_seqs)
-    for run in topic.runs:
-        if run.base >= limit:
-            break
-        if run.hot is None and run.live_count:
-            indexes = _sealed_matches(topic, run, match)
-            indexes = indexes[indexes < limit - run.base]
-            indexes = indexes[indexes >= topic.floor - run.base]
-            if len(indexes):
-                deleted += topic.mark_dead(run, indexes)
-                _release_if_empty(topic, run)
+    for run, indexes in sealed:
+        if len(indexes):
+            deleted += topic.mark_dead(run, indexes)
+            _release_if_empty(topic, run)
     return deleted
 
 
-def _sealed_matches(topic: Topic, run: Run, match: TagMatch) -> np.ndarray:  # type: ignore[type-arg]
-    """Indexes of the run's records that match, from the sorted tags in its segment."""
+def _sealed_matches(
+    topic: Topic, run: Run, match: TagMatch, limit: int
+) -> np.ndarray:  # type: ignore[type-arg]
+    """Indexes of the run's records between floor and limit that match, from the tags in its segment."""
     columns = topic.store.columns(run)
     tags = columns.tags
     start = bisect_left(tags, match.value)
@@ -89,10 +92,15 @@ def _sealed_matches(topic: Topic, run: Run, match: TagMatch) -> np.ndarray:  # t
         found.append(topic.store.tagged(run, position + 1))
     if not found:
         return np.empty(0, np.int64)
-    return np.sort(np.concatenate(found)).astype(np.int64)
+    indexes = np.sort(np.concatenate(found)).astype(np.int64)
+    return indexes[(indexes >= topic.floor - run.base) & (indexes < limit - run.base)]
 
 
 def _release_if_empty(topic: Topic, run: Run) -> None:
-    """A run without a live record gives back memory and file at once; its place in the order stays."""
-    if run.live_count == 0 and run.sealed is not None:
+    """A run without a live record gives back memory and file at once; its place in the order stays.
+
+    One that is not sealed yet does so too: it would never be sealed, and hold its journal for ever.
+    """
+    if run.live_count == 0:
+        topic.forget_tags(run)
         topic.store.release(run)

@@ -99,7 +99,6 @@ class Engine:
         # Topics written since the current journal file began; their heads close it.
         self.touched: set[Topic] = set()
         self.clock_floor_ms = 0
-        self._latest_ms = 0
         self.journal: Journal = None  # type: ignore[assignment]  # set when recovery is over
         self.queue: CommitQueue = None  # type: ignore[assignment]
         self.damage_events = 0
@@ -113,12 +112,16 @@ class Engine:
     # --- time -------------------------------------------------------------------------------------------
 
     def now(self) -> int:
-        """Wall clock, never behind what readers were already shown before a restart."""
-        now = max(self.clock.now_ms(), self.clock_floor_ms)
-        if now > self._latest_ms:
-            self._latest_ms = now
+        """Wall clock, never behind what was shown before: not in this process, not before a restart.
+
+        Replay depends on it. Age takes records without a frame of its own, so frames that follow have to
+        carry a time at which the same records are gone.
+        """
+        now = self.clock.now_ms()
+        if now > self.clock_floor_ms:
+            self.clock_floor_ms = now
             self.witness.clock(now)
-        return now
+        return self.clock_floor_ms
 
     def expire_all(self, now: int) -> None:
         for topic in self.by_name.values():
@@ -149,7 +152,7 @@ class Engine:
     def refresh(self, topic: Topic) -> None:
         """Let time have its effect before anything is said about the topic."""
         if topic.config.ttl_ms:
-            surviving_damage(topic, lambda: expire(topic, self.now()))
+            expire(topic, self.now())
 
     # --- topics -----------------------------------------------------------------------------------------
 
@@ -167,23 +170,39 @@ class Engine:
                 f'topic "{name}" is a {topic.config.type} and cannot become a {config.type}',
                 {"topic": name, "existing_type": topic.config.type, "requested_type": config.type},
             )
-        frame = self.journal.frame(
-            Kind.CONFIG, msgspec.msgpack.encode(config), topic_id=topic.id, ts=self.now()
-        )
-        target = topic
+        self.refresh(topic)
+        now = self.now()
+        frame = self.journal.frame(Kind.CONFIG, msgspec.msgpack.encode(config), topic_id=topic.id, ts=now)
+        target, lines = topic, (topic.cap_hi, topic.ttl_hi)
 
         def apply(op: Op) -> None:
-            self.apply_config(target, config, self.now())
+            self.apply_config(target, config, now)
+            self._note_moved_lines(target, *lines)
             done(False)
             target.wake()
 
         self.queue.submit(CallbackOp(frame, topic, apply, fail, sync=True))
 
     def apply_config(self, topic: Topic, config: TopicConfig, now: int) -> None:
+        # What the old TTL has taken stays gone, whether or not somebody looked in time.
+        expire(topic, now)
         topic.config = config
         expire(topic, now)
-        if config.discard == "old" or topic.live_count:
-            enforce_caps(topic)
+        enforce_caps(topic)
+
+    def note_lines(self, topic: Topic) -> None:
+        """Journal the loss lines themselves, for once: replay would not find them again."""
+        lines = msgspec.msgpack.encode((topic.cap_hi, topic.ttl_hi))
+        self.queue.note(self.journal.frame(Kind.LINES, lines, topic_id=topic.id, ts=self.now()))
+
+    def _note_moved_lines(self, topic: Topic, cap_hi: int, ttl_hi: int) -> None:
+        """After an operation that was ordered when the lines stood as given.
+
+        Replay applies it at the time it was ordered. A reader who came while it waited for the disk may
+        have been shown more; and caps depend on ephemeral records, which replay does not have.
+        """
+        if topic.ttl_hi != ttl_hi or (topic.mixed and topic.cap_hi != cap_hi):
+            self.note_lines(topic)
 
     def create_topic(self, name: str, config: TopicConfig, done: Callable[[], None], fail: Fail) -> Topic:
         """The name is taken at once; the topic is shown when its creation is on disk."""
@@ -354,13 +373,17 @@ class Engine:
     def submit_delete(
         self, topic: Topic, selector: Selector, done: Callable[[Op, int], None], fail: Fail
     ) -> None:
+        self.refresh(topic)
         now = self.now()
+        lines = topic.cap_hi, topic.ttl_hi
         frame = self.journal.frame(
             Kind.DELETE, msgspec.msgpack.encode(selector), topic_id=topic.id, ts=now
         )
 
         def apply(op: Op) -> None:
-            done(op, self.apply_delete(topic, selector, now))
+            deleted = self.apply_delete(topic, selector, now)
+            self._note_moved_lines(topic, *lines)
+            done(op, deleted)
 
         self.queue.submit(CallbackOp(frame, topic, apply, fail, sync=topic.config.durability == "fsync"))
 
@@ -408,6 +431,10 @@ class Engine:
         self.queue.counters.rotations += 1
 
     def close(self, *, clean: bool) -> None:
+        if clean:
+            # "Clean" promises that even a power failure after this moment finds everything.
+            self.queue.sync_journal()
+            clean = self.queue.failure is None
         self.journal.close()
         self.store.close()
         self.witness.close(clean=clean)

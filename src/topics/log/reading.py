@@ -176,7 +176,7 @@ def _take(
         last_byte = hot.ends[end - 1]
         # A row is always longer than what it counts for, so a slice within the budget needs no counting.
         if last_byte - first_byte <= budget:
-            return _Taken(bytes(hot.rows[first_byte:last_byte]), end - start, end, None)
+            return _Taken(bytes(memoryview(hot.rows)[first_byte:last_byte]), end - start, end, None)
     return _take_filtered(topic, run, start, stop, room, budget, is_first, nodes, shape)
 
 

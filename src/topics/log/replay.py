@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from topics.log.checkpoint import Checkpointer
 from topics.log.deletion import Selector
 from topics.log.engine import CreatePayload, Engine
 from topics.log.payload import decode_append
-from topics.log.retention import enforce_caps, expire
+from topics.log.retention import enforce_caps, expire, keep_lines
 from topics.log.run import Run
 from topics.log.state import SnapshotState, decode, restore_topic
 from topics.log.topic import Topic
@@ -37,6 +38,7 @@ _create = msgspec.msgpack.Decoder(CreatePayload)
 _config = msgspec.msgpack.Decoder(TopicConfig)
 _selector = msgspec.msgpack.Decoder(Selector)
 _number = msgspec.msgpack.Decoder(int)
+_lines = msgspec.msgpack.Decoder(tuple[int, int])
 _heads = msgspec.msgpack.Decoder(list[tuple[int, int]])
 _EMPTY = SnapshotState(0, 0, 1, 1, 0, [], {})
 
@@ -108,13 +110,19 @@ class Recovery:
                 extension.load(snapshot.extensions[extension.name])
 
     def _remove_orphan_segments(self) -> None:
-        """Segments written after the snapshot was taken: their records are still in the journal."""
+        """Segments written after the snapshot was taken: their records are still in the journal.
+
+        Older ones to which the snapshot does not refer may still be needed by the one before it. They are
+        left to the next checkpoints, like every file whose last record has gone.
+        """
         engine = self._engine
         for directory in filter(None, (engine.dirs.segments, engine.settings.cold_dir)):
             for name in engine.fs.list(directory):
                 number = name.removesuffix(segment_files.SUFFIX)
                 if name.endswith(".tmp") or (number.isdigit() and int(number) >= self._snapshot.next_segment):
                     engine.fs.remove(os.path.join(directory, name))
+                elif number.isdigit():
+                    engine.store.users.setdefault(int(number), 0)
 
     # --- journal ----------------------------------------------------------------------------------------
 
@@ -145,14 +153,11 @@ class Recovery:
 
     def load_rows(self, topic: Topic, frame: Frame) -> None:
         engine = self._engine
+        if _run_at(topic, frame.first_seq) is not None:
+            return
         batch, rows, hops = decode_append(frame.payload, frame.count, frame.flags)
         run = _run_ending_at(topic, frame.first_seq - 1)
-        if run is None:
-            if _is_covered(topic, frame.first_seq):
-                return
-            run = Run(topic.id, frame.first_seq, start_position=frame.position)
-            topic.insert_run(run)
-        elif run.count >= engine.run_max_events:
+        if run is None or run.count >= engine.run_max_events:
             run = Run(topic.id, frame.first_seq, start_position=frame.position)
             topic.insert_run(run)
         run.extend(batch, rows, frame.ts, hops)
@@ -211,6 +216,9 @@ class Recovery:
         kind = frame.kind
         if kind == Kind.CREATE:
             payload = _create.decode(frame.payload)
+            if payload.name in engine.by_name:
+                # The frame that dropped the instance before this one is damaged.
+                engine.apply_drop(engine.by_name[payload.name])
             topic = engine.add_recovered(frame.topic_id, payload.name, payload.config, payload.seq_base)
             topic.reserved = payload.reserved
             engine.next_topic_id = max(engine.next_topic_id, frame.topic_id + 1)
@@ -233,9 +241,8 @@ class Recovery:
         if kind == Kind.APPEND:
             self.append_rows(topic, frame)
         elif kind == Kind.ADVANCE:
-            topic.add_hole(topic.head + 1, frame.last_seq, ledger.LOST)
+            self._prove_head(topic.id, frame.last_seq)
             topic.last_ts = max(topic.last_ts, frame.ts)
-            self._uncertain.discard(topic.id)
         elif kind == Kind.DELETE:
             engine.apply_delete(topic, _selector.decode(frame.payload), frame.ts)
         elif kind == Kind.CONFIG:
@@ -243,7 +250,9 @@ class Recovery:
         elif kind == Kind.RESERVE:
             topic.reserved = max(topic.reserved, _number.decode(frame.payload))
         elif kind == Kind.HOLE:
-            topic.add_hole(frame.first_seq, frame.last_seq, ledger.LOST)
+            self._prove_head(topic.id, frame.last_seq)
+        elif kind == Kind.LINES:
+            keep_lines(topic, *_lines.decode(frame.payload))
         elif kind == Kind.DROP:
             engine.apply_drop(topic)
 
@@ -322,14 +331,11 @@ class Recovery:
         return testimony.clock_ms if testimony.same_boot else 0
 
 
+def _run_at(topic: Topic, seq: int) -> Run | None:
+    index = bisect_right(topic.bases, seq) - 1
+    return topic.runs[index] if index >= 0 and topic.runs[index].last >= seq else None
+
+
 def _run_ending_at(topic: Topic, seq: int) -> Run | None:
-    for run in reversed(topic.runs):
-        if run.hot is not None and run.last == seq:
-            return run
-        if run.last < seq:
-            return None
-    return None
-
-
-def _is_covered(topic: Topic, seq: int) -> bool:
-    return any(run.base <= seq <= run.last for run in reversed(topic.runs))
+    run = _run_at(topic, seq)
+    return run if run is not None and run.hot is not None and run.last == seq else None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from topics.log import ledger
 from topics.log.run import Run
-from topics.log.topic import Topic
+from topics.log.topic import Topic, surviving_damage
 
 
 def expire(topic: Topic, now_ms: int) -> None:
@@ -17,8 +19,19 @@ def expire(topic: Topic, now_ms: int) -> None:
     oldest_allowed = now_ms - ttl_ms
     if topic.floor_ts >= oldest_allowed:
         return
+    upto: int = surviving_damage(topic, lambda: _last_older(topic, oldest_allowed))
+    removed, last = topic.drop_front(upto, ledger.TTL)
+    if removed:
+        topic.ttl_hi = max(topic.ttl_hi, last)
+        topic.absorb_holes()
+
+
+def _last_older(topic: Topic, oldest_allowed: int) -> int:
+    """The last seq whose record is older than `oldest_allowed`; timestamps never fall."""
     upto = topic.floor - 1
     for run in topic.runs:
+        if not run.live_count:
+            continue
         if run.last_ts < oldest_allowed:
             upto = run.last
             continue
@@ -26,22 +39,30 @@ def expire(topic: Topic, now_ms: int) -> None:
             ts = topic.store.columns(run).ts
             upto = run.base + int(np.searchsorted(ts, oldest_allowed)) - 1
         break
-    removed, last = topic.drop_front(upto, ledger.TTL)
-    if removed:
-        topic.ttl_hi = max(topic.ttl_hi, last)
-        topic.absorb_holes()
+    return upto
+
+
+def keep_lines(topic: Topic, cap_hi: int, ttl_hi: int) -> None:
+    """Lines that had been shown: whatever is still found below them goes the way it had gone before."""
+    for line, kind in sorted(((cap_hi, ledger.CAP), (ttl_hi, ledger.TTL))):
+        if line >= topic.floor:
+            topic.drop_front(line, kind)
+    topic.cap_hi = max(topic.cap_hi, cap_hi)
+    topic.ttl_hi = max(topic.ttl_hi, ttl_hi)
+    topic.absorb_holes()
 
 
 def enforce_caps(topic: Topic) -> None:
     """Evict the oldest live records until both caps hold."""
     config = topic.config
     if config.cap_records and topic.live_count > config.cap_records:
-        _evict(topic, _nth_live(topic, topic.live_count - config.cap_records))
+        _evict(topic, lambda: _nth_live(topic, topic.live_count - config.cap_records))
     if config.cap_bytes and topic.live_bytes > config.cap_bytes:
-        _evict(topic, _bytes_prefix(topic, topic.live_bytes - config.cap_bytes))
+        _evict(topic, lambda: _bytes_prefix(topic, topic.live_bytes - config.cap_bytes))
 
 
-def _evict(topic: Topic, upto: int) -> None:
+def _evict(topic: Topic, find: Callable[[], int]) -> None:
+    upto: int = surviving_damage(topic, find)
     removed, last = topic.drop_front(upto, ledger.CAP)
     if removed:
         topic.cap_hi = max(topic.cap_hi, last)
@@ -67,6 +88,8 @@ def _nth_live(topic: Topic, n: int) -> int:
 
 def _bytes_prefix(topic: Topic, excess: int) -> int:
     """Seq up to which live records must go for at least `excess` bytes to be freed."""
+    if excess <= 0:
+        return topic.floor - 1  # a run that turned out to be damaged took care of it
     for run in topic.runs:
         if run.live_bytes < excess:
             excess -= run.live_bytes

@@ -10,7 +10,7 @@ import numpy as np
 from topics.log.run import Run
 from topics.storage.columns import Columns
 from topics.storage.filesystem import Filesystem
-from topics.storage.segment import DEAD, SUFFIX, Segment, file_name
+from topics.storage.segment import DEAD, SUFFIX, Segment, SegmentDamaged, file_name
 
 # Open descriptors and mapped runs are bounded, whatever the number of topics.
 MAX_OPEN_SEGMENTS = 256
@@ -47,7 +47,7 @@ class SegmentStore:
     def segment(self, number: int) -> Segment:
         segment = self._open.get(number)
         if segment is None:
-            segment = self._open[number] = Segment(self.fs, self.path(number))
+            segment = self._open[number] = self.open_for_flips(number)
             if len(self._open) > MAX_OPEN_SEGMENTS:
                 self._open.popitem(last=False)[1].close()
         else:
@@ -56,7 +56,11 @@ class SegmentStore:
 
     def open_for_flips(self, number: int) -> Segment:
         """A handle of the caller's own, so that flips on another thread share nothing with readers."""
-        return Segment(self.fs, self.path(number))
+        try:
+            return Segment(self.fs, self.path(number))
+        except OSError as error:
+            # Gone or unreadable is the same to a reader: what it held has to be announced as lost.
+            raise SegmentDamaged(f"{self.path(number)}: {error}") from error
 
     def columns(self, run: Run) -> Columns:
         """The run's columns, with `run.dead` loaded. Do not keep them: memory runs go on growing."""

@@ -7,7 +7,7 @@ only when a prefix is asked for, so writers never pay for it.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from sortedcontainers import SortedList
 
@@ -47,14 +47,13 @@ class TagIndex:
             found.append(tag)
         return found
 
-    def forget(self, tag: str, upto: int) -> None:
-        """Drop the seqs of a tag up to and including `upto`."""
+    def forget(self, tag: str, first: int, last: int) -> None:
+        """Drop the seqs of a tag from `first` to `last`, both included."""
         seqs = self._seqs.get(tag)
         if seqs is None:
             return
-        keep = bisect_right(seqs, upto)
-        if keep < len(seqs):
-            del seqs[:keep]
+        del seqs[bisect_left(seqs, first) : bisect_right(seqs, last)]
+        if seqs:
             return
         del self._seqs[tag]
         if self._fresh:
@@ -65,10 +64,7 @@ class TagIndex:
     def forget_above(self, seq: int) -> None:
         """Drop everything above `seq` (records whose commit failed)."""
         for tag in list(self._seqs):
-            seqs = self._seqs[tag]
-            del seqs[bisect_right(seqs, seq) :]
-            if not seqs:
-                self.forget(tag, seq)
+            self.forget(tag, seq + 1, self._seqs[tag][-1])
 
 
 class TagMatch:

@@ -60,6 +60,7 @@ class Topic:
         "live_bytes",
         "live_count",
         "lost_hi",
+        "mixed",
         "name",
         "name_json",
         "pending_bytes",
@@ -118,6 +119,8 @@ class Topic:
         self.last_read_ts: int | None = None
         self.committed = False
         self.dropped = False
+        # Ephemeral records lie beside kept ones: caps then count what replay will not find.
+        self.mixed = False
         # State of what is layered on a topic (queues keep their leases here).
         self.extension: Any = None
 
@@ -163,6 +166,8 @@ class Topic:
                 and run.ephemeral is ephemeral
             ):
                 return run
+            if run.ephemeral is not ephemeral:
+                self.mixed = True
         run = Run(self.id, self.assigned + 1, start_position=position, ephemeral=ephemeral)
         self.runs.append(run)
         self.bases.append(run.base)
@@ -233,31 +238,34 @@ class Topic:
     def drop_front(self, upto: int, kind: int) -> tuple[int, int]:
         """Remove every live record up to `upto`; returns how many there were and the last of them."""
         upto = min(upto, self.head)
-        removed = removed_bytes = last_live = 0
+        removed = last_live = 0
         while self.runs and self.runs[0].base <= upto:
             run = self.runs[0]
             start = max(self.floor - run.base, 0)
             stop = min(run.count, upto - run.base + 1)
             if stop > start:
-                if run.live_count:
-                    self.load_marks(run)
-                count, size = self._take(run, start, stop)
+                try:
+                    if run.live_count:
+                        self.load_marks(run)
+                    count, size = self._take(run, start, stop)
+                except SegmentDamaged:
+                    self.lose_runs([run])
+                    continue
                 if count:
                     last_live = run.base + _last_live(run, start, stop)
                 self._account(run, start, stop, kind)
+                self.add_live(-count, -size)
                 removed += count
-                removed_bytes += size
                 self.floor = run.base + stop
             if stop < run.count:
                 break
             self._pop_run()
-        self.add_live(-removed, -removed_bytes)
         self.settle_floor(max(self.floor, upto + 1))
         return removed, last_live
 
     def _take(self, run: Run, start: int, stop: int) -> tuple[int, int]:
         """Strike a stretch from the run's counters; returns live records and live bytes in it."""
-        if stop == run.count:
+        if stop == run.count or not run.live_count:
             count, size = run.live_count, run.live_bytes
             run.live_count = run.live_bytes = 0
             return count, size
@@ -292,13 +300,20 @@ class Topic:
     def _pop_run(self) -> None:
         run = self.runs.pop(0)
         self.bases.pop(0)
+        self.forget_tags(run)
+        self.store.release(run)
+
+    def forget_tags(self, run: Run) -> None:
+        """The run leaves memory: from now on its segment answers for its tags, or nobody has to."""
         if run.hot is not None and run.hot.tag_names:
             for tag in run.hot.tag_names:
-                self.tags.forget(tag, run.last)
-        self.store.release(run)
+                self.tags.forget(tag, run.base, run.last)
 
     def settle_floor(self, at_least: int) -> None:
         """Let the floor rise to the first live seq; what it passes on the way was deleted before."""
+        surviving_damage(self, lambda: self._settle_floor(at_least))
+
+    def _settle_floor(self, at_least: int) -> None:
         floor = self.first_live(max(at_least, self.floor)) if self.live_count else self.head + 1
         position = self.floor
         while self.runs and self.runs[0].base < floor:
@@ -345,6 +360,8 @@ class Topic:
 
     def add_hole(self, first: int, last: int, kind: int) -> None:
         """Seqs at the top that will never be readable: loss at the front, or a gap inside the log."""
+        if last < first:
+            return
         self.head = max(self.head, last)
         self.assigned = max(self.assigned, last)
         self.note_hole(first, last, kind, interior=self.live_count > 0)
@@ -383,17 +400,15 @@ class Topic:
                 return hole
         return None
 
-    def lose_run(self, run: Run) -> None:
-        """A sealed run turned out to be damaged: what it held is announced as lost."""
-        index = self.runs.index(run)
-        first, last = max(run.base, self.floor), run.last
-        at_front = not any(r.live_count for r in self.runs[:index])
-        self.add_live(-run.live_count, -run.live_bytes)
-        self.store.release(run)
-        del self.runs[index], self.bases[index]
-        self.note_hole(first, last, ledger.LOST, interior=not at_front)
-        if at_front:
-            self.floor = last + 1
+    def lose_runs(self, damaged: list[Run]) -> None:
+        """Sealed runs turned out to be damaged: what they held is announced as lost."""
+        for run in damaged:
+            index = self.runs.index(run)
+            at_front = not any(below.live_count for below in self.runs[:index])
+            self.add_live(-run.live_count, -run.live_bytes)
+            self.store.release(run)
+            del self.runs[index], self.bases[index]
+            self.note_hole(max(run.base, self.floor), run.last, ledger.LOST, interior=not at_front)
         self.settle_floor(self.floor)
 
     # --- wake-ups ---------------------------------------------------------------------------------------
@@ -416,8 +431,7 @@ def surviving_damage(topic: Topic, action: Callable[[], Any]) -> Any:
             damaged = [run for run in topic.runs if not _readable(topic, run)]
             if not damaged:
                 raise
-            for run in damaged:
-                topic.lose_run(run)
+            topic.lose_runs(damaged)
 
 
 def _readable(topic: Topic, run: Run) -> bool:

@@ -9,10 +9,12 @@ import contextlib
 import fcntl
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 # Linux refuses more buffers than this in one vectored write.
 IOV_MAX = 1024
+# What a file is called until it is complete; leftovers of a crash are overwritten or swept by name.
+TEMPORARY = ".tmp"
 
 
 class LockHeld(Exception):
@@ -110,7 +112,13 @@ class Filesystem:
     """The real disk."""
 
     def make_dirs(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        """Create what is missing. A directory survives a power loss only once its parent is synced."""
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(os.path.abspath(path))
+        self.make_dirs(parent)
+        os.mkdir(path)
+        self.sync_dir(parent)
 
     def create(self, path: str) -> File:
         return File(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644), path)
@@ -151,23 +159,48 @@ class Filesystem:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             os.close(fd)
             raise LockHeld(f"another process holds {path}") from error
+        except OSError:
+            os.close(fd)
+            raise
         return fd
 
     def unlock(self, fd: int) -> None:
         os.close(fd)
 
 
-def write_file_atomically(fs: Filesystem, directory: str, name: str, parts: Sequence[bytes]) -> None:
-    """Temporary file, sync, rename, directory sync: the name shows the whole content or is absent."""
-    temporary = os.path.join(directory, name + ".tmp")
+def replace_file(fs: Filesystem, path: str, parts: Sequence[bytes | bytearray | memoryview]) -> None:
+    """Temporary file, sync, rename: the name shows the whole content or what it showed before.
+
+    The rename itself is only durable once the caller has synced the directory.
+    """
+    temporary = path + TEMPORARY
     file = fs.create(temporary)
     try:
         file.write(parts, 0)
         file.sync()
+    except OSError:
+        # A full disk stays full as long as the half-written file lies around.
+        fs.remove(temporary)
+        raise
     finally:
         file.close()
-    fs.rename(temporary, os.path.join(directory, name))
+    fs.rename(temporary, path)
+
+
+def write_file_atomically(fs: Filesystem, directory: str, name: str, parts: Sequence[bytes]) -> None:
+    """`replace_file` and directory sync: durable when it returns."""
+    replace_file(fs, os.path.join(directory, name), parts)
     fs.sync_dir(directory)
+
+
+def numbered_files(fs: Filesystem, directory: str, file_name: Callable[[int], str]) -> list[int]:
+    """Numbers of the files `file_name` could have named, ascending; whatever else lies there is not ours."""
+    numbers = []
+    for name in fs.list(directory):
+        stem = name.partition(".")[0]
+        if stem.isascii() and stem.isdigit() and file_name(int(stem)) == name:
+            numbers.append(int(stem))
+    return sorted(numbers)

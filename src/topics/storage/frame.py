@@ -44,6 +44,7 @@ class Kind(IntEnum):
     CURSOR = 15
     STAGE = 16
     DEAD_LETTER = 17
+    LINES = 18  # loss lines that moved without a frame from which replay could tell
 
 
 @dataclass(slots=True, frozen=True)

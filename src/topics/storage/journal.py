@@ -1,53 +1,44 @@
-"""The append-only journal: numbered files that together form one long address space.
+"""The append-only journal: files that together form one long address space.
 
-    <number>.journal:  magic 8 | version u32 | 0 u32 | base u64 | checksum u64 | frames …
+    <base>.journal:  magic 8 | version u32 | 0 u32 | base u64 | checksum u64 | frames …
 
 `base` is the address of the file's first frame, so a position names a frame for ever, across rotations
-and after older files were dropped. A file is only ever extended; nothing in it is rewritten.
+and after older files were dropped. It is in the name as well: a rotten header does not displace the frames
+behind it. A file is only ever extended; nothing in it is rewritten.
 """
 
 from __future__ import annotations
 
 import os
-import struct
 from dataclasses import dataclass
 
+from topics.storage import fileheader
 from topics.storage.checksum import checksum
+from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import File, Filesystem
 from topics.storage.frame import encode_header
 
 MAGIC = b"TOPICSJL"
 VERSION = 1
 SUFFIX = ".journal"
-_FIXED = struct.Struct("<8sIIQ")
-_DIGEST = struct.Struct("<Q")
-FILE_HEADER_BYTES = _FIXED.size + _DIGEST.size
 ROTATE_BYTES = 64 * 1024 * 1024
 
 
-def file_name(number: int) -> str:
-    return f"{number:016d}{SUFFIX}"
+def file_name(base: int) -> str:
+    return f"{base:020d}{SUFFIX}"
 
 
 def encode_file_header(base: int) -> bytes:
-    fixed = _FIXED.pack(MAGIC, VERSION, 0, base)
-    return fixed + _DIGEST.pack(checksum(fixed))
+    return fileheader.encode(MAGIC, VERSION, base)
 
 
 def decode_file_header(data: bytes | memoryview) -> int | None:
     """The base address, or None when these bytes are not an intact header."""
-    if len(data) < FILE_HEADER_BYTES:
-        return None
-    magic, version, _, base = _FIXED.unpack_from(data, 0)
-    (digest,) = _DIGEST.unpack_from(data, _FIXED.size)
-    if magic != MAGIC or version != VERSION or checksum(bytes(data[: _FIXED.size])) != digest:
-        return None
-    return int(base)
+    return fileheader.decode(data, MAGIC, VERSION)
 
 
 @dataclass(slots=True)
 class JournalFile:
-    number: int
     base: int
     end: int
 
@@ -72,20 +63,39 @@ class Journal:
     """Writes frames and knows how far they are on disk. One owner, no locks."""
 
     def __init__(self, fs: Filesystem, directory: str, files: list[JournalFile], position: int) -> None:
+        """`files`: what an earlier process left behind; `position`: where this one goes on."""
         self._fs = fs
         self._directory = directory
         self.files = files
         self.position = position
+        self._sync_left_behind()
         self.synced = position
         self._unsynced: list[File] = []
         self._new_file = False
         self._file = self._start_file()
 
+    def _sync_left_behind(self) -> None:
+        """A killed process leaves frames that only the page cache has; `synced` must not vouch for those."""
+        for left in self.files:
+            file = self._fs.open(self._path(left.base))
+            try:
+                file.sync()
+            finally:
+                file.close()
+
+    def _path(self, base: int) -> str:
+        return os.path.join(self._directory, file_name(base))
+
     def _start_file(self) -> File:
-        number = self.files[-1].number + 1 if self.files else 1
-        file = self._fs.create(os.path.join(self._directory, file_name(number)))
-        file.write([encode_file_header(self.position)], 0)
-        self.files.append(JournalFile(number, self.position, self.position))
+        file = self._fs.create(self._path(self.position))
+        try:
+            file.write([encode_file_header(self.position)], 0)
+        except OSError:
+            file.close()
+            raise
+        if self.files and self.files[-1].base == self.position:
+            self.files.pop()  # begun by an earlier process and never written to: this one replaced it
+        self.files.append(JournalFile(self.position, self.position))
         self._unsynced.append(file)
         self._new_file = True
         return file
@@ -120,7 +130,8 @@ class Journal:
 
     def rotate(self) -> None:
         """Go on in a new file. The old one stays open until the next sync has covered it."""
-        self._file = self._start_file()
+        if self.current_bytes:
+            self._file = self._start_file()
 
     def begin_sync(self) -> SyncTicket:
         return SyncTicket(
@@ -133,7 +144,7 @@ class Journal:
             if file is not self._file and file in self._unsynced:
                 self._unsynced.remove(file)
                 file.close()
-        if ticket.directory is not None and ticket.files and ticket.files[-1] is self._file:
+        if ticket.directory is not None and ticket.files[-1] is self._file:
             self._new_file = False
 
     def current_file(self) -> File:
@@ -152,7 +163,7 @@ class Journal:
         keep = [f for f in self.files[:-1] if f.end > position] + self.files[-1:]
         for file in self.files[:-1]:
             if file.end <= position:
-                self._fs.remove(os.path.join(self._directory, file_name(file.number)))
+                self._fs.remove(self._path(file.base))
         self.files = keep
 
     def close(self) -> None:

@@ -9,21 +9,19 @@ was never promised to survive, and is cut (after a copy was put aside).
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from topics.storage.checksum import checksum
-from topics.storage.filesystem import Filesystem, write_file_atomically
+from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
+from topics.storage.filesystem import Filesystem, numbered_files, write_file_atomically
 from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, Header, decode_header
-from topics.storage.journal import (
-    FILE_HEADER_BYTES,
-    SUFFIX,
-    JournalFile,
-    decode_file_header,
-    file_name,
-)
+from topics.storage.journal import JournalFile, decode_file_header, file_name
 
 QUARANTINE = "damaged"
+# A pattern searches a mapped file where it lies; `bytes.find` would need a copy of it every time.
+_MAGIC = re.compile(re.escape(FRAME_MAGIC_BYTES))
 
 
 @dataclass(slots=True, frozen=True)
@@ -37,7 +35,6 @@ class Damage:
 
 @dataclass(slots=True)
 class _Source:
-    number: int
     base: int
     data: memoryview  # the frames, without the file header
 
@@ -45,8 +42,15 @@ class _Source:
     def end(self) -> int:
         return self.base + len(self.data)
 
+    def read(self, at: int) -> tuple[Frame | None, Header | None]:
+        frame, header = read_frame(self.data, at, self.base)
+        if header is not None and header.synced > self.base + at:
+            return None, None  # no frame knows of a sync beyond itself: bytes that only look like one
+        return frame, header
+
 
 def read_frame(data: memoryview, at: int, base: int) -> tuple[Frame | None, Header | None]:
+    """The frame at `at`; without it, at least its header if that is intact."""
     header = decode_header(data, at)
     if header is None:
         return None, None
@@ -77,67 +81,88 @@ class JournalReader:
         self._directory = directory
         self._start = start
         self._proven = proven
-        self._sources = self._open_sources()
+        self._sources = [self._open_source(base) for base in numbered_files(fs, directory, file_name)]
         self.end = self._sources[-1].end if self._sources else start
         self.cut: tuple[int, int] | None = None
         self.damaged_bytes = 0
 
-    def _open_sources(self) -> list[_Source]:
-        sources: list[_Source] = []
-        for name in self._fs.list(self._directory):
-            if not name.endswith(SUFFIX) or not name[: -len(SUFFIX)].isdigit():
-                continue
-            file = self._fs.open(os.path.join(self._directory, name))
+    def _open_source(self, base: int) -> _Source:
+        file = self._fs.open(self._path(base))
+        try:
             data = file.map()
+        finally:
             file.close()
-            base = decode_file_header(data)
-            if base is None:
-                # A header that did not reach the disk: its place follows from the file before it.
-                base = sources[-1].end if sources else 0
-            sources.append(_Source(int(name[: -len(SUFFIX)]), base, data[FILE_HEADER_BYTES:]))
-        return sources
+        # A header that is damaged or never reached the disk does no harm: the name says the same.
+        if decode_file_header(data) not in (base, None):
+            raise ForeignFile(f"{self._path(base)} has been renamed: its header names another position")
+        return _Source(base, data[FILE_HEADER_BYTES:])
+
+    def _path(self, base: int) -> str:
+        return os.path.join(self._directory, file_name(base))
 
     @property
     def size(self) -> int:
         return max(self.end - self._start, 1)
 
     def files(self) -> list[JournalFile]:
-        return [JournalFile(s.number, s.base, s.end) for s in self._sources]
+        return [JournalFile(s.base, s.end) for s in self._sources]
 
     def frames(self) -> Iterator[Frame | Damage]:
+        """What is there from `start` on. That the first file reaches back to it is the caller's to check."""
         for index, source in enumerate(self._sources):
             if source.end <= self._start:
                 continue
-            at = max(self._start - source.base, 0)
-            while at < len(source.data):
-                frame, header = read_frame(source.data, at, source.base)
-                if frame is not None:
-                    yield frame
-                    at = frame.end - source.base
-                    continue
-                if not self._was_safe(index, at):
-                    self._cut(index, at)
-                    return
-                resumed = _next_intact(source, at + 1)
-                end = len(source.data) if resumed is None else resumed
-                self.damaged_bytes += end - at
-                yield Damage(source.base + at, source.base + end, header)
-                at = end
+            yield from self._gap_before(index)
+            if self.cut is None:
+                yield from self._frames_of(index)
+            if self.cut is not None:
+                return
 
-    def _was_safe(self, index: int, at: int) -> bool:
-        position = self._sources[index].base + at
-        if self._proven > position:
-            return True
-        for later in range(index, len(self._sources)):
-            source = self._sources[later]
-            scan: int | None = at + 1 if later == index else 0
-            while scan is not None and (scan := _next_intact(source, scan)) is not None:
-                frame, _ = read_frame(source.data, scan, source.base)
-                assert frame is not None
-                if frame.synced > position:
-                    return True
-                scan = frame.end - source.base
-        return False
+    def _gap_before(self, index: int) -> Iterator[Damage]:
+        """Whole files can be missing too."""
+        source = self._sources[index]
+        reached = max(self._start, self._sources[index - 1].end if index else source.base)
+        if source.base <= reached:
+            return
+        if self._was_safe(index, 0, reached):
+            yield self._damage(reached, source.base, None)
+        else:
+            self._cut(index - 1, len(self._sources[index - 1].data))
+
+    def _frames_of(self, index: int) -> Iterator[Frame | Damage]:
+        source = self._sources[index]
+        at = max(self._start - source.base, 0)
+        while at < len(source.data):
+            frame, header = source.read(at)
+            if frame is not None:
+                yield frame
+                at = frame.end - source.base
+                continue
+            position, behind = source.base + at, _behind(source, at, header)
+            if not self._was_safe(index, behind, position):
+                self._cut(index, at)
+                return
+            yield self._damage(position, source.base + behind, header)
+            at = behind
+
+    def _damage(self, position: int, end: int, header: Header | None) -> Damage:
+        self.damaged_bytes += end - position
+        return Damage(position, end, header)
+
+    def _was_safe(self, index: int, at: int, position: int) -> bool:
+        """Whether `position` had been synced, going by what is intact from `at` in file `index` on."""
+        if position >= self._proven:
+            # Once at most in vain: the next step is then the cut.
+            self._proven = max(self._proven, self._highest_synced(index, at))
+        return position < self._proven
+
+    def _highest_synced(self, index: int, at: int) -> int:
+        highest = 0
+        for source in self._sources[index:]:
+            for frame in _intact_frames(source, at):
+                highest = max(highest, frame.synced)
+            at = 0
+        return highest
 
     def _cut(self, index: int, at: int) -> None:
         source = self._sources[index]
@@ -145,29 +170,47 @@ class JournalReader:
         self.end = source.base + at
         for later in self._sources[index + 1 :]:
             self._put_aside(later, 0)
-            self._fs.remove(os.path.join(self._directory, file_name(later.number)))
-        self._put_aside(source, at)
-        file = self._fs.open(os.path.join(self._directory, file_name(source.number)))
-        file.truncate(FILE_HEADER_BYTES + at)
-        file.sync()
-        file.close()
+            self._fs.remove(self._path(later.base))
+        # For good, before the tear is gone: a file that came back would continue a journal it is not part of.
         self._fs.sync_dir(self._directory)
-        self._sources = [*self._sources[:index], _Source(source.number, source.base, source.data[:at])]
+        self._put_aside(source, at)
+        file = self._fs.open(self._path(source.base))
+        try:
+            file.truncate(FILE_HEADER_BYTES + at)
+            file.sync()
+        finally:
+            file.close()
+        self._sources = [*self._sources[:index], _Source(source.base, source.data[:at])]
 
     def _put_aside(self, source: _Source, at: int) -> None:
         tail = bytes(source.data[at:])
         if tail.strip(b"\0"):
             directory = os.path.join(self._directory, QUARANTINE)
             self._fs.make_dirs(directory)
-            write_file_atomically(self._fs, directory, f"{source.base + at:020d}.tail", [tail])
+            # With its checksum in the name: a second tear in the same place leaves a second file.
+            name = f"{source.base + at:020d}-{checksum(tail):016x}.tail"
+            write_file_atomically(self._fs, directory, name, [tail])
 
 
-def _next_intact(source: _Source, at: int) -> int | None:
-    """Offset of the next frame whose header and payload both verify."""
-    data = bytes(source.data)
-    while (at := data.find(FRAME_MAGIC_BYTES, at)) >= 0:
-        frame, _ = read_frame(source.data, at, source.base)
+def _behind(source: _Source, at: int, header: Header | None) -> int:
+    """Offset at which to go on behind a bad frame.
+
+    An intact header tells where its frame ends. Looking for the next frame inside its payload instead could
+    find what a client put there. Without a header, the next one that is intact has to do.
+    """
+    if header is not None:
+        return min(at + HEADER_BYTES + header.payload_length, len(source.data))
+    for found in _MAGIC.finditer(source.data, at + 1):
+        if source.read(found.start())[1] is not None:
+            return found.start()
+    return len(source.data)
+
+
+def _intact_frames(source: _Source, at: int) -> Iterator[Frame]:
+    while at < len(source.data):
+        frame, header = source.read(at)
         if frame is not None:
-            return at
-        at += 1
-    return None
+            yield frame
+            at = frame.end - source.base
+        else:
+            at = _behind(source, at, header)

@@ -14,23 +14,28 @@ from __future__ import annotations
 
 import os
 import struct
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from topics.storage import fileheader
 from topics.storage.checksum import checksum
-from topics.storage.columns import U8, Buffer, Columns
-from topics.storage.filesystem import File, Filesystem
+from topics.storage.columns import U8, U32, Buffer, Columns
+from topics.storage.fileheader import FILE_HEADER_BYTES
+from topics.storage.filesystem import File, Filesystem, replace_file
 
 MAGIC = b"TOPICSSG"
 VERSION = 1
 SUFFIX = ".segment"
 DEAD = 0xDD
 LIVE = 0x00
-_FIXED = struct.Struct("<8sIIQ")
-_DIGEST = struct.Struct("<Q")
 _TRAILER = struct.Struct("<QQQ8s")
-HEADER_BYTES = _FIXED.size + _DIGEST.size
+TRAILER_BYTES = _TRAILER.size
+# Columns start at multiples of this, so that they can be used where they lie in the mapped file.
+ALIGNMENT = 8
+Unsigned: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class SegmentDamaged(Exception):
@@ -38,26 +43,26 @@ class SegmentDamaged(Exception):
 
 
 class Place(msgspec.Struct, array_like=True, gc=False):
-    offset: int
-    length: int
-    checksum: int
+    offset: Unsigned
+    length: Unsigned
+    checksum: Unsigned
 
 
 class RunEntry(msgspec.Struct, array_like=True, gc=False):
     """Footer line of one run."""
 
-    topic_id: int
-    base: int
-    count: int
+    topic_id: Unsigned
+    base: Unsigned
+    count: Unsigned
     first_ts: int
     last_ts: int
     columns: dict[str, Place]
-    flags_at: int
+    flags_at: Unsigned
 
 
 _footer_decoder = msgspec.msgpack.Decoder(list[RunEntry])
 _names_decoder = msgspec.msgpack.Decoder(list[str])
-_DTYPES = {
+_DTYPES: dict[str, type[np.generic]] = {
     "ends": np.uint32,
     "data_lens": np.uint32,
     "meta_lens": np.uint32,
@@ -78,14 +83,13 @@ class SegmentWriter:
     """Collects runs and writes them as one file. Safe to use on a thread: it only sees frozen runs."""
 
     def __init__(self, number: int) -> None:
-        fixed = _FIXED.pack(MAGIC, VERSION, 0, number)
-        self._parts: list[Buffer] = [fixed, _DIGEST.pack(checksum(fixed))]
-        self._size = HEADER_BYTES
+        self._parts: list[Buffer] = [fileheader.encode(MAGIC, VERSION, number)]
+        self._size = FILE_HEADER_BYTES
         self.entries: list[RunEntry] = []
 
     def _put(self, data: Buffer) -> Place:
         place = Place(self._size, len(data), checksum(data))
-        padding = -len(data) % 8
+        padding = -len(data) % ALIGNMENT
         self._parts.append(data)
         if padding:
             self._parts.append(b"\0" * padding)
@@ -141,18 +145,15 @@ class SegmentWriter:
         """Temporary file, sync, rename. The caller syncs the directory once for all files of a pass."""
         footer = msgspec.msgpack.encode(self.entries)
         trailer = _TRAILER.pack(self._size, len(footer), checksum(footer), MAGIC)
-        path = os.path.join(directory, file_name(number))
-        file = fs.create(path + ".tmp")
-        try:
-            file.write([*self._parts, footer, trailer], 0)
-            file.sync()
-        finally:
-            file.close()
-        fs.rename(path + ".tmp", path)
+        replace_file(fs, os.path.join(directory, file_name(number)), [*self._parts, footer, trailer])
 
 
 class Segment:
-    """An open segment file. Columns are views into the mapping: nothing is read before it is used."""
+    """An open segment file. Columns are views into the mapping: nothing is read before it is used.
+
+    `verify` a run before using its columns: it is what notices rot. The other methods only make sure that a
+    file that is not what the footer says ends in `SegmentDamaged` and in nothing else.
+    """
 
     def __init__(self, fs: Filesystem, path: str) -> None:
         self._file: File = fs.open(path)
@@ -160,85 +161,108 @@ class Segment:
         try:
             self._view = self._file.map()
             self.entries = self._read_footer()
-        except SegmentDamaged:
+        except BaseException:
             self._file.close()
             raise
         self._by_base = {(e.topic_id, e.base): e for e in self.entries}
 
+    def _damaged(self, what: str) -> SegmentDamaged:
+        return SegmentDamaged(f"{self.path}: {what}")
+
     def _read_footer(self) -> list[RunEntry]:
         view = self._view
-        if len(view) < HEADER_BYTES + _TRAILER.size:
-            raise SegmentDamaged(f"{self.path}: too short")
-        magic, version, _, _ = _FIXED.unpack_from(view, 0)
-        (digest,) = _DIGEST.unpack_from(view, _FIXED.size)
-        if magic != MAGIC or version != VERSION or checksum(bytes(view[: _FIXED.size])) != digest:
-            raise SegmentDamaged(f"{self.path}: bad header")
-        offset, length, digest, magic = _TRAILER.unpack_from(view, len(view) - _TRAILER.size)
+        if len(view) < FILE_HEADER_BYTES + TRAILER_BYTES:
+            raise self._damaged("too short")
+        if fileheader.decode(view, MAGIC, VERSION) is None:
+            raise self._damaged("bad header")
+        offset, length, digest, magic = _TRAILER.unpack_from(view, len(view) - TRAILER_BYTES)
         footer = bytes(view[offset : offset + length]) if offset + length <= len(view) else b""
         if magic != MAGIC or len(footer) != length or checksum(footer) != digest:
-            raise SegmentDamaged(f"{self.path}: bad footer")
+            raise self._damaged("bad footer")
         try:
             return _footer_decoder.decode(footer)
-        except msgspec.DecodeError as error:
-            raise SegmentDamaged(f"{self.path}: unreadable footer") from error
+        except ValueError as error:  # what msgspec raises, and invalid UTF-8
+            raise self._damaged("unreadable footer") from error
 
     def entry(self, topic_id: int, base: int) -> RunEntry:
         entry = self._by_base.get((topic_id, base))
         if entry is None:
-            raise SegmentDamaged(f"{self.path}: no run of topic {topic_id} at {base}")
+            raise self._damaged(f"no run of topic {topic_id} at {base}")
         return entry
 
-    def _bytes(self, place: Place) -> memoryview:
-        if place.offset + place.length > len(self._view):
-            raise SegmentDamaged(f"{self.path}: column outside the file")
-        return self._view[place.offset : place.offset + place.length]
+    def _bytes(self, offset: int, length: int) -> memoryview:
+        if offset + length > len(self._view):
+            raise self._damaged("column outside the file")
+        return self._view[offset : offset + length]
 
     def verify(self, entry: RunEntry) -> None:
         for name, place in entry.columns.items():
-            if checksum(self._bytes(place)) != place.checksum:
-                raise SegmentDamaged(f"{self.path}: column {name} of run {entry.base} is damaged")
+            if checksum(self._bytes(place.offset, place.length)) != place.checksum:
+                raise self._damaged(f"column {name} of run {entry.base} is damaged")
 
-    def _array(self, entry: RunEntry, name: str) -> np.ndarray | None:  # type: ignore[type-arg]
+    def _column(self, entry: RunEntry, name: str) -> memoryview:
         place = entry.columns.get(name)
-        return None if place is None else np.frombuffer(self._bytes(place), _DTYPES[name])
+        if place is None:
+            raise self._damaged(f"run {entry.base} has no column {name}")
+        return self._bytes(place.offset, place.length)
+
+    def _array(self, entry: RunEntry, name: str) -> NDArray[Any]:
+        data = self._column(entry, name)
+        dtype = np.dtype(_DTYPES[name])
+        if len(data) % dtype.itemsize:
+            raise self._damaged(f"column {name} of run {entry.base} has a bad length")
+        return np.frombuffer(data, dtype)
+
+    def _per_record(self, entry: RunEntry, name: str) -> NDArray[Any]:
+        values = self._array(entry, name)
+        if len(values) != entry.count:
+            raise self._damaged(f"column {name} of run {entry.base} has {len(values)} values")
+        return values
+
+    def _if_present(self, entry: RunEntry, name: str) -> NDArray[Any] | None:
+        return self._per_record(entry, name) if name in entry.columns else None
 
     def _names(self, entry: RunEntry, name: str) -> list[str]:
-        place = entry.columns.get(name)
-        return [] if place is None else _names_decoder.decode(self._bytes(place))
+        if name not in entry.columns:
+            return []
+        try:
+            return _names_decoder.decode(self._column(entry, name))
+        except ValueError as error:
+            raise self._damaged(f"column {name} of run {entry.base} is unreadable") from error
 
     def columns(self, entry: RunEntry) -> Columns:
-        ends, data_lens, ts = (self._array(entry, n) for n in ("ends", "data_lens", "ts"))
-        assert ends is not None
-        assert data_lens is not None
-        assert ts is not None
         return Columns(
             entry.base,
             entry.count,
-            self._bytes(entry.columns["rows"]),
-            ends,
-            data_lens,
-            ts,
-            meta_lens=self._array(entry, "meta_lens"),
-            node_codes=self._array(entry, "node_codes"),
+            self._column(entry, "rows"),
+            self._per_record(entry, "ends"),
+            self._per_record(entry, "data_lens"),
+            self._per_record(entry, "ts"),
+            meta_lens=self._if_present(entry, "meta_lens"),
+            node_codes=self._if_present(entry, "node_codes"),
             nodes=self._names(entry, "nodes"),
-            tag_codes=self._array(entry, "tag_codes"),
+            tag_codes=self._if_present(entry, "tag_codes"),
             tags=self._names(entry, "tags"),
-            hops=self._array(entry, "hops"),
+            hops=self._if_present(entry, "hops"),
         )
 
-    def tagged(self, entry: RunEntry, code: int) -> np.ndarray:  # type: ignore[type-arg]
+    def tagged(self, entry: RunEntry, code: int) -> U32:
         """Indexes of the records that carry tag number `code`, ascending."""
-        order, starts = self._array(entry, "tag_order"), self._array(entry, "tag_starts")
-        assert order is not None
-        assert starts is not None
+        order, starts = self._per_record(entry, "tag_order"), self._array(entry, "tag_starts")
+        if not 0 < code < len(starts):
+            raise self._damaged(f"run {entry.base} has no tag number {code}")
         return order[int(starts[code - 1]) : int(starts[code])]
 
     def flags(self, entry: RunEntry) -> U8:
-        return np.frombuffer(self._view[entry.flags_at : entry.flags_at + entry.count], np.uint8)
+        return np.frombuffer(self._bytes(entry.flags_at, entry.count), np.uint8)
 
-    def flip(self, entry: RunEntry, indexes: np.ndarray) -> None:  # type: ignore[type-arg]
+    def flip(self, entry: RunEntry, indexes: U32) -> None:
         """Mark records deleted, in place. Only whole stretches between first and last flip are written."""
+        if not len(indexes):
+            return
         first, last = int(indexes.min()), int(indexes.max())
+        if last >= entry.count:
+            raise IndexError(f"run {entry.base} has no record {last}")  # other columns lie there
         stretch = np.frombuffer(self._file.read(last - first + 1, entry.flags_at + first), np.uint8).copy()
         stretch[indexes.astype(np.int64) - first] = DEAD
         self._file.write([stretch.tobytes()], entry.flags_at + first)

@@ -19,8 +19,8 @@ from topics.storage.filesystem import Filesystem
 FILE_NAME = "witness"
 _MAGIC = b"TOPICSW1"
 _LAYOUT = struct.Struct("<8s32sQQQQ")
-_U64 = struct.Struct("<Q")
-_ACKED_AT, _SYNCED_AT, _CLOCK_AT, _CLEAN_AT = 40, 48, 56, 64
+# The page as 64-bit words; the first five are magic and boot id.
+_ACKED, _SYNCED, _CLOCK, _CLEAN = 5, 6, 7, 8
 
 
 class Testimony:
@@ -38,35 +38,40 @@ class Testimony:
 
 class Witness:
     def __init__(self, fs: Filesystem, directory: str) -> None:
+        self._fs = fs
+        self._directory = directory
         self._page = fs.shared_page(os.path.join(directory, FILE_NAME), _LAYOUT.size)
-        self._view = self._page.view
-        magic, boot, acked, synced, clock, clean = _LAYOUT.unpack_from(self._view, 0)
+        # Words, because a word is stored whole: a kill in between cannot leave half a number.
+        self._words = memoryview(self._page.view).cast("Q")
+        self._boot = fs.boot_id().ljust(32, b"\0")
+        magic, boot, acked, synced, clock, clean = _LAYOUT.unpack_from(self._page.view, 0)
         known = magic == _MAGIC
         self.previous = Testimony(
             acked if known else 0,
             synced if known else 0,
             clock if known else 0,
             known and clean == 1,
-            known and boot == fs.boot_id().ljust(32, b"\0"),
+            known and boot == self._boot,
         )
-        self._boot = fs.boot_id()
 
     def begin(self, position: int, clock_ms: int) -> None:
         """Recovery is over: from here on this process answers for the page."""
-        _LAYOUT.pack_into(self._view, 0, _MAGIC, self._boot, position, position, clock_ms, 0)
+        _LAYOUT.pack_into(self._page.view, 0, _MAGIC, self._boot, position, position, clock_ms, 0)
         self._page.sync()
+        self._fs.sync_dir(self._directory)
 
     def acked(self, position: int) -> None:
-        _U64.pack_into(self._view, _ACKED_AT, position)
+        self._words[_ACKED] = position
 
     def synced(self, position: int) -> None:
-        _U64.pack_into(self._view, _SYNCED_AT, position)
+        self._words[_SYNCED] = position
 
     def clock(self, now_ms: int) -> None:
-        _U64.pack_into(self._view, _CLOCK_AT, now_ms)
+        self._words[_CLOCK] = now_ms
 
     def close(self, *, clean: bool) -> None:
         if clean:
-            _U64.pack_into(self._view, _CLEAN_AT, 1)
+            self._words[_CLEAN] = 1
             self._page.sync()
+        self._words.release()
         self._page.close()

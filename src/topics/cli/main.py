@@ -1,0 +1,24 @@
+"""`topics`: dispatches to the verbs. A user's mistake is one readable line and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+import topics
+from topics.cli import serve
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="topics", description="An append-only event log that never loses quietly.")
+    parser.add_argument("--version", action="version", version=f"topics {topics.__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    serve.add_parser(verbs)
+    chosen = parser.parse_args(arguments)
+    result: int = chosen.run(chosen)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

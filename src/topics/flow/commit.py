@@ -1,0 +1,163 @@
+"""Drives the commit queue from the event loop: one write per tick for all waiting frames, one sync for all.
+
+Syncs never run on the loop. The kernel's asynchronous `fdsync` is used where it works, a thread elsewhere;
+while one sync runs, the next group gathers behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from topics.log.engine import Engine
+from topics.storage.journal import SyncTicket
+
+log = logging.getLogger("topics.commit")
+
+# Unsynced journal is pushed out in steps of this size, so that no single sync has to carry gigabytes.
+TRICKLE_BYTES = 8 * 1024 * 1024
+
+
+class KernelSync:
+    """`fdsync` through Linux AIO: completion arrives on an event descriptor the loop watches."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        from caio import linux_aio  # raises ImportError where there is none
+
+        self._loop = loop
+        self._operation: Any = linux_aio.Operation
+        self._context: Any = linux_aio.Context(16)
+        loop.add_reader(self._context.fileno, self._completed)
+
+    def start(self, fd: int, done: Callable[[BaseException | None], None]) -> None:
+        operation = self._operation.fdsync(fd)
+        operation.set_callback(lambda result: done(_error(result)))
+        self._context.submit(operation)
+
+    def _completed(self) -> None:
+        try:
+            self._context.poll()
+        except BlockingIOError:
+            pass
+        while self._context.process_events():
+            pass
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._context.fileno)
+
+
+def _error(result: int) -> BaseException | None:
+    return None if result >= 0 else OSError(-result, os.strerror(-result))
+
+
+class CommitLoop:
+    """Attach it to an engine and every submitted operation is committed in the next turn of the loop."""
+
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+        self._engine = engine
+        self._queue = engine.queue
+        self._loop = loop
+        self._busy = False
+        self._paused = 0
+        self._quiet: list[asyncio.Future[None]] = []
+        self._kernel = _kernel_sync(loop)
+        self._queue.wake = self._schedule
+        if self._queue.waiting:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        self._loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        if self._paused:
+            return
+        queue = self._queue
+        queue.flush()
+        if not self._busy and (queue.wants_sync or self._too_much_unsynced()):
+            self._start_sync()
+
+    def _too_much_unsynced(self) -> bool:
+        journal = self._engine.journal
+        return journal.position - journal.synced > TRICKLE_BYTES and self._queue.failure is None
+
+    def _start_sync(self) -> None:
+        self._busy = True
+        ticket = self._queue.begin_sync()
+        journal = self._engine.journal
+        if self._kernel is not None and journal.only_current_unsynced:
+            try:
+                self._kernel.start(
+                    journal.current_file().fileno(), lambda error: self._finish(ticket, error)
+                )
+                return
+            except OSError as error:
+                log.warning("kernel sync refused (%s); using a thread from now on", error)
+                self._kernel.close()
+                self._kernel = None
+        future = self._loop.run_in_executor(None, ticket.run)
+        future.add_done_callback(lambda done: self._finish(ticket, done.exception()))
+
+    def _finish(self, ticket: SyncTicket, error: BaseException | None) -> None:
+        self._busy = False
+        if isinstance(error, OSError) and error.errno in (errno.EINVAL, errno.ENOSYS) and self._kernel:
+            # The kernel has no asynchronous sync for this file system: nothing was attempted, so a thread may.
+            self._kernel.close()
+            self._kernel = None
+            self._busy = True
+            future = self._loop.run_in_executor(None, ticket.run)
+            future.add_done_callback(lambda done: self._finish(ticket, done.exception()))
+            return
+        self._queue.finish_sync(ticket, error)
+        if self._queue.wants_sync or self._queue.waiting:
+            if self._paused:
+                self._start_sync() if self._queue.wants_sync else self._announce_quiet()
+            else:
+                self._tick()
+        else:
+            self._announce_quiet()
+
+    # --- barrier ----------------------------------------------------------------------------------------
+
+    async def pause(self) -> None:
+        """Stop handing frames to the journal and wait until everything in it has been applied."""
+        self._paused += 1
+        if self._busy or self._queue.wants_sync:
+            if not self._busy:
+                self._start_sync()
+            quiet = self._loop.create_future()
+            self._quiet.append(quiet)
+            await quiet
+
+    def resume(self) -> None:
+        self._paused -= 1
+        if not self._paused and (self._queue.waiting or self._queue.wants_sync):
+            self._schedule()
+
+    def _announce_quiet(self) -> None:
+        waiting, self._quiet = self._quiet, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def drain(self) -> None:
+        """Commit everything submitted so far."""
+        while self._queue.depth:
+            self._tick()
+            await asyncio.sleep(0.001)
+
+    def close(self) -> None:
+        if self._kernel is not None:
+            self._kernel.close()
+            self._kernel = None
+        self._queue.wake = lambda: None
+
+
+def _kernel_sync(loop: asyncio.AbstractEventLoop) -> KernelSync | None:
+    try:
+        return KernelSync(loop)
+    except (ImportError, OSError, NotImplementedError):
+        return None

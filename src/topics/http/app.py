@@ -1,0 +1,104 @@
+"""The whole server put together: engine, background work, routes, listening socket."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+
+from topics.flow.commit import CommitLoop
+from topics.flow.upkeep import Upkeep
+from topics.http.auth import KeyRing
+from topics.http.exposure import refuse_exposure_without_keys
+from topics.http.gate import Gate
+from topics.http.probes import Probes
+from topics.http.record_routes import RecordRoutes
+from topics.http.routing import Route
+from topics.http.server import Server
+from topics.http.service import Service
+from topics.http.topic_routes import TopicRoutes
+from topics.log.engine import Engine
+from topics.log.replay import Recovery
+from topics.storage.filesystem import Filesystem
+from topics.values.clock import Clock, SystemClock
+from topics.values.settings import Settings
+
+log = logging.getLogger("topics")
+
+LOCK_NAME = ".topics.lock"
+# A clean stop seals what is left only when replaying it would be slow.
+SEAL_ON_STOP_BYTES = 64 * 1024 * 1024
+
+
+class Application:
+    def __init__(self, settings: Settings, fs: Filesystem | None = None, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self._fs = fs or Filesystem()
+        self._clock = clock or SystemClock()
+        self._keyring = KeyRing.parse(settings.api_keys)
+        refuse_exposure_without_keys(settings, self._keyring)
+        self._fs.make_dirs(settings.data_dir)
+        self._lock = self._fs.lock(os.path.join(settings.data_dir, LOCK_NAME))
+        self._progress = 0.0
+        self.gate = Gate(lambda: self._progress)
+        self.engine = Engine(settings, self._fs, self._clock)
+        self.service = Service(self.engine, settings)
+        self.server = Server(settings, self._keyring, self._routes(), self.gate)
+        self.server.on_shutdown.append(self._end_waiting)
+        self.server.on_stopped.append(self._final_checkpoint)
+        self._recovered = False
+
+    def _routes(self) -> list[Route]:
+        probes = Probes(self.gate, lambda: len(self.engine.sorted_names))
+        return [
+            *probes.routes(key_needed=self.settings.probe_auth),
+            *TopicRoutes(self.service).routes(),
+            *RecordRoutes(self.service).routes(),
+        ]
+
+    async def run(self) -> None:
+        """Serve until a signal. Probes answer from the start, data once recovery is over."""
+        await self.server.start()
+        serving = asyncio.create_task(self.server.serve_until_signal())
+        try:
+            await self.recover()
+            host, port = self.server.address
+            log.info("listening on %s:%d, %d topics", host, port, len(self.engine.sorted_names))
+        except BaseException:
+            self.server.request_stop()
+            await serving
+            raise
+        await serving
+
+    async def recover(self) -> None:
+        loop = asyncio.get_running_loop()
+        recovery = Recovery(self.engine, self._note_progress)
+        self._checkpointer = await loop.run_in_executor(None, recovery.run)
+        self.commit = CommitLoop(self.engine, loop)
+        self.upkeep = Upkeep(self.engine, self.commit, self._checkpointer)
+        self.upkeep.start()
+        self._recovered = True
+        # What exists now stays: keep the collector from walking it again and again.
+        gc.collect()
+        gc.freeze()
+        self.gate.admit()
+
+    def _note_progress(self, progress: float) -> None:
+        self._progress = progress
+
+    def _end_waiting(self) -> None:
+        for parked in tuple(self.service.parked):
+            parked.release()
+
+    async def _final_checkpoint(self) -> None:
+        if not self._recovered:
+            return
+        await self.upkeep.stop()
+        await self.commit.drain()
+        self.commit.close()
+        if self.engine.queue.failure is None:
+            large = self.engine.journal.retained_bytes() > SEAL_ON_STOP_BYTES
+            self._checkpointer.run_now(everything=large)
+        self.engine.close(clean=self.engine.queue.failure is None)
+        self._fs.unlock(self._lock)

@@ -1,0 +1,263 @@
+"""Records: write, read (with long-poll), delete."""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+
+import msgspec
+
+from topics.http.auth import ADMIN, DELETE, READ, WRITE
+from topics.http.exchange import Exchange
+from topics.http.routing import Body, Route
+from topics.http.service import Service, answer, clamped, decode, elapsed_ms, unsigned
+from topics.log.appending import AppendOp
+from topics.log.batch import parse_append
+from topics.log.reading import Page
+from topics.log.rendering import Shape
+from topics.log.tags import parse_match
+from topics.log.topic import Topic
+from topics.values.errors import invalid, topic_not_found
+from topics.values.settings import (
+    DEFAULT_LIMIT,
+    DEFAULT_READ_BYTES,
+    MAX_IDEMPOTENCY_KEY_BYTES,
+    MAX_LIMIT,
+    MAX_READ_BYTES,
+    MAX_WAIT_MS,
+)
+
+
+class DiffBody(msgspec.Struct, gc=False):
+    from_seq: int = 0
+    limit: int = 0
+    node: str | list[str] | None = None
+    include_tags: bool = False
+    include_meta: bool = True
+    wait_ms: int = 0
+    max_batch_bytes: int = 0
+    epoch: int | None = None
+
+
+class DeleteBody(msgspec.Struct, gc=False):
+    before_seq: int | None = None
+    match: str | list[object] | None = None
+
+
+_diff = msgspec.json.Decoder(DiffBody)
+_delete = msgspec.json.Decoder(DeleteBody)
+_encode = msgspec.json.encode
+_DEFAULT_DIFF = DiffBody()
+_SHAPES = {(tags, meta): Shape(tags=tags, meta=meta) for tags in (False, True) for meta in (False, True)}
+
+
+class RecordRoutes:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._engine = service.engine
+
+    def routes(self) -> list[Route]:
+        one = "/v0/topics/:topic"
+        return [
+            Route(method="POST", template=one, handler=self.append, scopes=WRITE, body=Body.REQUIRED),
+            Route(
+                method="POST", template=one + "/diff", handler=self.diff, scopes=READ, body=Body.OPTIONAL
+            ),
+            Route(
+                method="POST", template=one + "/delete", handler=self.delete, scopes=DELETE, body=Body.REQUIRED
+            ),
+        ]
+
+    # --- write ------------------------------------------------------------------------------------------
+
+    def append(self, exchange: Exchange) -> None:
+        request = parse_append(exchange.body)
+        header_key = exchange.headers.get(b"idempotency-key")
+        key: str | None = None
+        if header_key is not None and request.idempotency_key is None:
+            if len(header_key) > MAX_IDEMPOTENCY_KEY_BYTES:
+                raise invalid(f"Idempotency-Key must be at most {MAX_IDEMPOTENCY_KEY_BYTES} bytes")
+            key = header_key.decode("utf-8", "replace")
+        caller = exchange.key
+        self._engine.append(
+            exchange.name,
+            request,
+            lambda op: _appended(exchange, op),
+            exchange.fail,
+            key=key,
+            may_configure=caller is None or caller.can(ADMIN),
+        )
+
+    # --- read -------------------------------------------------------------------------------------------
+
+    def diff(self, exchange: Exchange) -> None:
+        body = decode(_diff, exchange.body) if exchange.body else _DEFAULT_DIFF
+        read = Read(body)
+        engine = self._engine
+        topic = engine.find(exchange.name)
+        if topic is None:
+            raise topic_not_found(exchange.name)
+        topic.last_read_ts = engine.now()
+        self._service.pull(topic)
+        page = read.page(self._service, topic)
+        if read.wait_ms and page.count == 0 and page.tombstone is None and page.caught_up:
+            ParkedRead(self._service, exchange, topic, read, page).park()
+        else:
+            exchange.reply(render_page(exchange, topic, page))
+
+    # --- delete -----------------------------------------------------------------------------------------
+
+    def delete(self, exchange: Exchange) -> None:
+        body = decode(_delete, exchange.body)
+        if body.before_seq is None and body.match is None:
+            raise invalid("before_seq or match is required")
+        before = None if body.before_seq is None else unsigned(body.before_seq, "before_seq")
+        match = None if body.match is None else parse_match(body.match)
+        topic = self._service.topic(exchange)
+        self._service.pull(topic)
+
+        def done(deleted: int) -> None:
+            result = {
+                "topic": topic.name,
+                "deleted": deleted,
+                "earliest_seq": topic.floor,
+                "head_seq": topic.head,
+                "count": topic.live_count,
+                "bytes": topic.live_bytes,
+            }
+            answer(exchange, result)
+
+        self._engine.delete_records(topic, before, match, done, exchange.fail)
+
+
+def _appended(exchange: Exchange, op: AppendOp) -> None:
+    first, count = op.first_seq, op.count
+    last = first + count - 1
+    topic = op.topic
+    assert topic is not None
+    if count == 1:
+        seqs = b"%d" % first
+    else:
+        seqs = ",".join(map(str, range(first, last + 1))).encode()
+    if b"return_seqs" in exchange.target and not exchange.query_flag("return_seqs", True):
+        listed = b""
+    else:
+        listed = b'"seqs":[%b],' % seqs
+    exchange.reply(
+        b'{"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
+        b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
+        % (
+            topic.name_json,
+            first,
+            last,
+            listed,
+            op.head_seq,
+            count,
+            b"true" if op.created else b"false",
+            b"true" if op.deduped else b"false",
+            (perf_counter() - exchange.started) * 1000,
+            op.wal_ms,
+            op.fsync_ms if topic.config.durable else 0.0,
+        ),
+        201 if op.created else 200,
+    )
+
+
+class Read:
+    """A checked diff request."""
+
+    __slots__ = ("epoch", "from_seq", "limit", "max_bytes", "nodes", "shape", "wait_ms")
+
+    def __init__(self, body: DiffBody) -> None:
+        self.from_seq = unsigned(body.from_seq, "from_seq")
+        self.limit = clamped(body.limit, DEFAULT_LIMIT, MAX_LIMIT, "limit")
+        self.max_bytes = clamped(body.max_batch_bytes, DEFAULT_READ_BYTES, MAX_READ_BYTES, "max_batch_bytes")
+        self.wait_ms = clamped(body.wait_ms, 0, MAX_WAIT_MS, "wait_ms")
+        self.nodes = node_set(body.node)
+        self.shape = _SHAPES[body.include_tags, body.include_meta]
+        self.epoch = None if body.epoch is None else unsigned(body.epoch, "epoch")
+
+    def page(self, service: Service, topic: Topic) -> Page:
+        return service.engine.read(
+            topic,
+            self.from_seq,
+            self.limit,
+            self.max_bytes,
+            nodes=self.nodes,
+            shape=self.shape,
+            epoch=self.epoch,
+        )
+
+
+def node_set(node: str | list[str] | None) -> frozenset[str] | None:
+    if node is None:
+        return None
+    return frozenset((node,)) if isinstance(node, str) else frozenset(node)
+
+
+def render_page(exchange: Exchange, topic: Topic, page: Page) -> bytes:
+    """The answer around the rows: stored lines become array elements by turning newlines into commas."""
+    rows: bytes | memoryview = page.rows
+    if rows:
+        rows = memoryview(page.rows.replace(b"\n", b","))[:-1]
+    gap = page.tombstone
+    return (
+        b'{"topic":"%b","records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
+        b'"tombstone":%b,"lag":%d,"epoch":%d,"performance":{"server_total_ms":%.3f,"records_scanned":%d}}'
+        % (
+            topic.name_json,
+            rows,
+            page.next_from_seq,
+            page.head_seq,
+            page.earliest_seq,
+            b"true" if page.next_from_seq == page.head_seq else b"false",
+            b"null" if gap is None else _encode(gap),
+            page.head_seq - page.next_from_seq,
+            topic.id,
+            elapsed_ms(exchange),
+            page.scanned,
+        )
+    )
+
+
+class ParkedRead:
+    """A long-poll: answered by the next committed record, by the clock, or by the client going away."""
+
+    def __init__(
+        self, service: Service, exchange: Exchange, topic: Topic, read: Read, page: Page
+    ) -> None:
+        self._service = service
+        self._exchange = exchange
+        self._topic = topic
+        self._read = read
+        self._page = page
+        self._timer: asyncio.TimerHandle | None = None
+
+    def park(self) -> None:
+        # Same turn of the loop as the read it guards: no append can fall in between.
+        self._topic.listeners.append(self._wake)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._read.wait_ms / 1000, self.release)
+        self._exchange.on_close(self._leave)
+        self._service.parked.add(self)
+
+    def _leave(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._topic.listeners.remove(self._wake)
+            self._service.parked.discard(self)
+
+    def _wake(self) -> None:
+        topic = self._topic
+        if topic.dropped:
+            self._leave()
+            self._exchange.fail(topic_not_found(topic.name))
+        elif topic.head > self._page.head_seq:
+            self._leave()
+            self._exchange.reply(render_page(self._exchange, topic, self._read.page(self._service, topic)))
+
+    def release(self) -> None:
+        """Answer with what was there when the wait began."""
+        self._leave()
+        self._exchange.reply(render_page(self._exchange, self._topic, self._page))

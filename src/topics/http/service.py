@@ -1,0 +1,86 @@
+"""What every route handler shares: the engine, the settings, and how answers are timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from topics.http.exchange import Exchange
+from topics.log.engine import Engine
+from topics.log.topic import Topic
+from topics.values.errors import ApiError, invalid
+from topics.values.settings import U64_MAX, Settings
+
+Body = TypeVar("Body")
+
+
+class Parked(Protocol):
+    def release(self) -> None: ...
+
+
+class Service:
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        self.engine = engine
+        self.settings = settings
+        # Brings a destination up to date with what its routers owe, before it is read.
+        self.pull: Callable[[Topic], None] = _nothing_owed
+        # Names of the routers that end with a topic of this name.
+        self.routers_touching: Callable[[str], list[str]] = _no_routers
+        # Long-polls in waiting; they are answered when the server stops.
+        self.parked: set[Parked] = set()
+
+    def topic(self, exchange: Exchange) -> Topic:
+        return self.engine.require(exchange.name)
+
+
+def _nothing_owed(_: Topic) -> None:
+    return None
+
+
+def _no_routers(_: str) -> list[str]:
+    return []
+
+
+def elapsed_ms(exchange: Exchange) -> float:
+    return (perf_counter() - exchange.started) * 1000
+
+
+def answer(exchange: Exchange, body: dict[str, Any], status: int = 200, **performance: float) -> None:
+    """A success: the data itself, and how long it took."""
+    body["performance"] = {"server_total_ms": round(elapsed_ms(exchange), 3), **performance}
+    exchange.reply(msgspec.json.encode(body), status)
+
+
+def decode(decoder: msgspec.json.Decoder[Body], body: bytes) -> Body:
+    """Strict decoding of a request body; every way of being wrong is one kind of answer."""
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError:
+            raise invalid("body is not valid UTF-8") from None
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise invalid(str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise invalid(f"body is not valid JSON: {error}") from None
+
+
+def unsigned(value: int, name: str) -> int:
+    if not 0 <= value <= U64_MAX:
+        raise invalid(f"{name} must be an unsigned 64-bit integer")
+    return value
+
+
+def clamped(value: int, default: int, maximum: int, name: str) -> int:
+    """0 means the default, anything above the maximum means the maximum, however large."""
+    if value < 0:
+        raise invalid(f"{name} must not be negative")
+    return min(value, maximum) if value else default
+
+
+def forbidden_name(name: str) -> ApiError:
+    return ApiError("forbidden", f'this key may not use the name "{name}"', {"topic": name})

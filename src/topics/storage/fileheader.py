@@ -1,0 +1,44 @@
+"""The 32 bytes that every journal, segment and snapshot begins with.
+
+    magic 8 | version u32 | 0 u32 | value u64 | checksum u64
+
+What `value` means is up to the format. The checksum covers the 24 bytes before it, then whatever else the
+format puts under it.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from topics.storage.checksum import checksum
+
+_FIXED = struct.Struct("<8sIIQ")
+_DIGEST = struct.Struct("<Q")
+FILE_HEADER_BYTES = _FIXED.size + _DIGEST.size
+
+Bytes = bytes | bytearray | memoryview
+
+
+class ForeignFile(Exception):
+    """The file is intact, but not what we may read here: to treat it as damaged would destroy it."""
+
+
+def encode(magic: bytes, version: int, value: int, *covered: Bytes) -> bytes:
+    fixed = _FIXED.pack(magic, version, 0, value)
+    return fixed + _DIGEST.pack(checksum(fixed, *covered))
+
+
+def decode(data: Bytes, magic: bytes, version: int, *covered: Bytes) -> int | None:
+    """The header's value, or None when the file is not an intact one of this format."""
+    if len(data) < FILE_HEADER_BYTES:
+        return None
+    found_magic, found_version, _, value = _FIXED.unpack_from(data, 0)
+    (digest,) = _DIGEST.unpack_from(data, _FIXED.size)
+    if found_magic != magic or checksum(bytes(data[: _FIXED.size]), *covered) != digest:
+        return None
+    # Only now: a version under a checksum that does not fit says nothing.
+    if found_version != version:
+        raise ForeignFile(
+            f"a {magic.decode()} file has version {found_version}; this release reads version {version}"
+        )
+    return int(value)

@@ -1,0 +1,289 @@
+"""An engine in a directory of its own, driven by hand: every call commits before it returns."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from topics.log import ledger
+from topics.log.appending import AppendOp
+from topics.log.batch import parse_append
+from topics.log.checkpoint import Checkpointer
+from topics.log.engine import Engine
+from topics.log.reading import Page
+from topics.log.rendering import STORED, Shape
+from topics.log.replay import Recovery
+from topics.log.tags import TagMatch, parse_match
+from topics.log.topic import Topic
+from topics.storage.filesystem import File, Filesystem
+from topics.storage.frame import HEADER_BYTES
+from topics.storage.journal import FILE_HEADER_BYTES, decode_file_header
+from topics.storage.recovery import read_frame
+from topics.values.clock import ManualClock
+from topics.values.config import TopicConfig
+from topics.values.errors import ApiError
+from topics.values.settings import Settings
+
+T0 = 1_700_000_000_000
+
+
+class UnsyncedFile(File):
+    __slots__ = ()
+
+    def sync(self) -> None:
+        """The page cache is enough for a process that is only pretended to be killed."""
+
+
+class QuickDisk(Filesystem):
+    """The real disk without waiting for it, and with a boot id that a test may change."""
+
+    def __init__(self, boot: bytes = b"boot-1") -> None:
+        self.boot = boot
+
+    def create(self, path: str) -> File:
+        return UnsyncedFile(super().create(path).fileno(), path)
+
+    def open(self, path: str) -> File:
+        return UnsyncedFile(super().open(path).fileno(), path)
+
+    def sync_dir(self, path: str) -> None:
+        return None
+
+    def boot_id(self) -> bytes:
+        return self.boot
+
+
+@dataclass
+class JournalFrame:
+    """Where a frame lies in a journal file, for tests that damage it."""
+
+    path: Path
+    offset: int
+    end: int
+    kind: int
+    topic_id: int
+    first_seq: int
+    count: int
+
+    @property
+    def payload_at(self) -> int:
+        return self.offset + HEADER_BYTES
+
+
+class Lab:
+    """One data directory, and the engine that currently owns it."""
+
+    def __init__(self, directory: str | Path, clock: ManualClock | None = None, **settings: Any) -> None:
+        self.directory = Path(directory)
+        self.clock = clock or ManualClock(T0)
+        self.settings = {"segment_max_events": 4, "hot_bytes": 1} | settings
+        self.disk = QuickDisk()
+        self.engine: Engine
+        self.checkpointer: Checkpointer
+        self.open()
+
+    # --- life -------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        settings = Settings(data_dir=str(self.directory), **self.settings)
+        self.engine = Engine(settings, self.disk, self.clock)
+        self.checkpointer = Recovery(self.engine).run()
+
+    def kill(self) -> None:
+        self.engine.close(clean=False)
+
+    def stop(self) -> None:
+        self.engine.close(clean=True)
+
+    def restart(self, *, clean: bool = False) -> None:
+        self.engine.close(clean=clean)
+        self.open()
+
+    def checkpoint(self, *, everything: bool = False) -> None:
+        self.checkpointer.run_now(everything=everything)
+
+    # --- calls ------------------------------------------------------------------------------------------
+
+    def commit(self, call: Callable[[Callable[[Any], None], Callable[[ApiError], None]], None]) -> Any:
+        """Make a call, commit it, and return its answer or raise its refusal."""
+        answers: list[Any] = []
+        refusals: list[ApiError] = []
+        call(answers.append, refusals.append)
+        self.engine.queue.sync_now()
+        if refusals:
+            raise refusals[0]
+        assert len(answers) == 1
+        return answers[0]
+
+    def put(self, name: str, **config: Any) -> bool:
+        created: bool = self.commit(
+            lambda done, fail: self.engine.put_topic(name, TopicConfig(**config), done, fail)
+        )
+        return created
+
+    def write(self, name: str, *records: Any, key: str | None = None, **request: Any) -> AppendOp:
+        """Each record is a dictionary with `data`, or a bare value that becomes the data."""
+        body = {"records": [r if isinstance(r, dict) and "data" in r else {"data": r} for r in records]}
+        parsed = parse_append(json.dumps(body | request).encode())
+        op: AppendOp = self.commit(lambda done, fail: self.engine.append(name, parsed, done, fail, key=key))
+        return op
+
+    def write_each(self, name: str, count: int, **fields: Any) -> None:
+        """`count` writes of one small record."""
+        for number in range(count):
+            self.write(name, {"data": number, **fields})
+
+    def delete(self, name: str, before: int | None = None, match: object = None) -> int:
+        parsed: TagMatch | None = None if match is None else parse_match(match)
+        topic = self.topic(name)
+        deleted: int = self.commit(
+            lambda done, fail: self.engine.delete_records(topic, before, parsed, done, fail)
+        )
+        return deleted
+
+    def drop(self, name: str, *, if_empty: bool = False) -> bool:
+        deleted: bool = self.commit(
+            lambda done, fail: self.engine.drop_topic(name, if_empty, done, fail)
+        )
+        return deleted
+
+    def diff(
+        self,
+        name: str,
+        from_seq: int = 0,
+        limit: int = 1000,
+        max_bytes: int = 1 << 20,
+        *,
+        nodes: frozenset[str] | None = None,
+        shape: Shape = STORED,
+        epoch: int | None = None,
+    ) -> Page:
+        return self.engine.read(
+            self.topic(name), from_seq, limit, max_bytes, nodes=nodes, shape=shape, epoch=epoch
+        )
+
+    # --- looking ----------------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> Topic:
+        return self.engine.require(name)
+
+    def lines(self, name: str) -> tuple[int, int, int]:
+        """Head, floor and loss line as they are now."""
+        topic = self.topic(name)
+        self.engine.refresh(topic)
+        return topic.head, topic.floor, topic.loss_line
+
+    def seqs(self, name: str, from_seq: int = 0) -> list[int]:
+        """Every seq a reader receives who follows the cursor until it is caught up."""
+        found: list[int] = []
+        while True:
+            page = self.diff(name, from_seq)
+            found += [record["$seq"] for record in records(page)]
+            if page.caught_up:
+                return found
+            assert page.next_from_seq > from_seq or page.tombstone is not None
+            from_seq = page.next_from_seq
+
+    def gaps(self, name: str, from_seq: int = 0) -> list[tuple[int, int, str]]:
+        """Every announcement that same reader gets."""
+        found: list[tuple[int, int, str]] = []
+        while True:
+            page = self.diff(name, from_seq)
+            if page.tombstone is not None:
+                found.append(gap(page))
+            if page.caught_up:
+                return found
+            from_seq = page.next_from_seq
+
+    def state(self, name: str) -> dict[str, Any]:
+        """Everything about a topic that must survive: equal before and after a lossless restart."""
+        topic = self.topic(name)
+        self.engine.refresh(topic)
+        return {
+            "epoch": topic.id,
+            "config": topic.config,
+            "head": topic.head,
+            "floor": topic.floor,
+            "lines": (topic.cap_hi, topic.ttl_hi, topic.lost_hi, topic.trim_hi),
+            "count": topic.live_count,
+            "bytes": topic.live_bytes,
+            "delete_below": topic.delete_below,
+            "account": account(topic),
+            "seqs": self.seqs(name),
+            "gaps": self.gaps(name),
+        }
+
+    def states(self) -> dict[str, dict[str, Any]]:
+        return {name: self.state(name) for name in self.engine.names_after("", "")}
+
+    # --- files ------------------------------------------------------------------------------------------
+
+    def journal_files(self) -> list[Path]:
+        return sorted((self.directory / "journal").glob("*.journal"))
+
+    def segment_files(self) -> list[Path]:
+        return sorted((self.directory / "segments").glob("*.segment"))
+
+    def snapshot_files(self) -> list[Path]:
+        return sorted((self.directory / "snapshots").glob("*.snapshot"))
+
+    def frames(self) -> list[JournalFrame]:
+        """Every intact frame of every journal file, in order."""
+        found = []
+        for path in self.journal_files():
+            data = memoryview(path.read_bytes())
+            assert decode_file_header(data) is not None
+            at = FILE_HEADER_BYTES
+            while at < len(data):
+                frame, _ = read_frame(data, at, 0)
+                if frame is None:
+                    break
+                found.append(
+                    JournalFrame(path, at, frame.end, frame.kind, frame.topic_id, frame.first_seq, frame.count)
+                )
+                at = frame.end
+        return found
+
+
+def records(page: Page) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in page.rows.splitlines()]
+
+
+def seqs(page: Page) -> list[int]:
+    return [record["$seq"] for record in records(page)]
+
+
+def gap(page: Page) -> tuple[int, int, str]:
+    assert page.tombstone is not None
+    return page.tombstone.gap_from, page.tombstone.gap_to, page.tombstone.reason
+
+
+def account(topic: Topic) -> list[tuple[int, int, str]]:
+    """Why each seq below the floor is gone: the ledger and the holes as one merged list of ranges."""
+    ranges = [*topic.ledger.ranges()]
+    ranges += [(hole.first, min(hole.last, topic.floor - 1), hole.kind) for hole in topic.holes]
+    merged: list[tuple[int, int, str]] = []
+    for first, last, kind in sorted(ranges):
+        name = ledger.KIND_NAMES[kind]
+        if last < first:
+            continue
+        if merged and merged[-1][1] + 1 == first and merged[-1][2] == name:
+            merged[-1] = (merged[-1][0], last, name)
+        else:
+            merged.append((first, last, name))
+    return merged
+
+
+def flip(path: Path, offset: int) -> None:
+    """Damage one byte."""
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 0xFF
+    path.write_bytes(data)
+
+
+def cut(path: Path, size: int) -> None:
+    os.truncate(path, size)

@@ -1,0 +1,152 @@
+"""What the storage tests share: a disk that remembers what was asked of it, journals to damage, and columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from topics.storage.columns import Columns
+from topics.storage.fileheader import FILE_HEADER_BYTES
+from topics.storage.filesystem import File, Filesystem
+from topics.storage.frame import Frame, Kind
+from topics.storage.journal import Journal
+from topics.storage.recovery import Damage, JournalReader
+
+FS = Filesystem()
+
+
+class NotedFile(File):
+    """A file that writes down every change and sync in its disk's notes."""
+
+    notes: list[tuple[str, str]]
+
+    def write(self, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
+        self.notes.append(("write", Path(self.path).name))
+        return super().write(buffers, position)
+
+    def sync(self) -> None:
+        self.notes.append(("sync", Path(self.path).name))
+        super().sync()
+
+    def truncate(self, size: int) -> None:
+        self.notes.append(("truncate", Path(self.path).name))
+        super().truncate(size)
+
+
+class NotedDisk(Filesystem):
+    """The real disk, with a list of what happened in which order."""
+
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, str]] = []
+
+    def _noted(self, file: File) -> File:
+        noted = NotedFile(file.fileno(), file.path)
+        noted.notes = self.notes
+        return noted
+
+    def create(self, path: str) -> File:
+        self.notes.append(("create", Path(path).name))
+        return self._noted(super().create(path))
+
+    def open(self, path: str) -> File:
+        return self._noted(super().open(path))
+
+    def rename(self, source: str, target: str) -> None:
+        self.notes.append(("rename", Path(target).name))
+        super().rename(source, target)
+
+    def remove(self, path: str) -> None:
+        self.notes.append(("remove", Path(path).name))
+        super().remove(path)
+
+    def sync_dir(self, path: str) -> None:
+        self.notes.append(("sync_dir", Path(path).name))
+        super().sync_dir(path)
+
+
+class FullFile(File):
+    """Takes the first few bytes and then no more."""
+
+    __slots__ = ()
+
+    def write(self, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
+        super().write([b"".join(buffers)[:7]], position)
+        raise OSError(28, "No space left on device")
+
+
+class FullDisk(Filesystem):
+    def create(self, path: str) -> File:
+        return FullFile(super().create(path).fileno(), path)
+
+
+def append(journal: Journal, first_seq: int, payload: bytes = b"payload", *, topic_id: int = 1) -> int:
+    """Write one frame with one record; returns its position."""
+    position = journal.position
+    journal.write(journal.frame(Kind.APPEND, payload, topic_id=topic_id, first_seq=first_seq, count=1, ts=9))
+    return position
+
+
+def sync(journal: Journal) -> None:
+    ticket = journal.begin_sync()
+    ticket.run()
+    journal.finish_sync(ticket)
+
+
+def new_journal(directory: Path) -> Journal:
+    directory.mkdir(exist_ok=True)
+    return Journal(FS, str(directory), [], 0)
+
+
+def scan(
+    directory: Path, *, start: int = 0, proven: int = 0, fs: Filesystem = FS
+) -> tuple[JournalReader, list[Frame | Damage]]:
+    reader = JournalReader(fs, str(directory), start=start, proven=proven)
+    return reader, list(reader.frames())
+
+
+def seqs(items: Sequence[Frame | Damage]) -> list[int | str]:
+    """Frames by their seq, damage by a word."""
+    return ["damage" if isinstance(item, Damage) else item.first_seq for item in items]
+
+
+def journal_files(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.journal"))
+
+
+def flip_byte(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0xFF
+    path.write_bytes(data)
+
+
+def in_file(position: int, base: int = 0) -> int:
+    """Where a journal position lies in its file."""
+    return FILE_HEADER_BYTES + position - base
+
+
+def columns(count: int = 4, *, base: int = 1, full: bool = False) -> Columns:
+    """A run with every optional column (`full`) or with none."""
+    rows = [
+        b'{"$seq":%d,"$ts":%d,"data":%d%s}\n'
+        % (base + i, 100 + i, i, b',"meta":{}' if full and i % 2 else b"")
+        for i in range(count)
+    ]
+    made = Columns(
+        base,
+        count,
+        b"".join(rows),
+        np.cumsum([len(row) for row in rows]).astype(np.uint32),
+        np.array([len(str(i)) for i in range(count)], np.uint32),
+        np.arange(100, 100 + count, dtype=np.int64),
+    )
+    if full:
+        made.meta_lens = np.array([2 * (i % 2) for i in range(count)], np.uint32)
+        made.node_codes = np.array([i % 3 for i in range(count)], np.uint32)
+        made.nodes = ["n1", "ü2"]
+        # In the order they appeared, which is not the order of the alphabet; "unused" has no record left.
+        made.tag_codes = np.array([(i + 1) % 3 for i in range(count)], np.uint32)
+        made.tags = ["zoo", "ant", "unused"]
+        made.hops = np.array([i % 2 for i in range(count)], np.uint8)
+    return made

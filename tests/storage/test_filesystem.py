@@ -1,0 +1,260 @@
+"""The disk seam: whole writes whatever the kernel accepts at once, locks, and files that are there or not."""
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.storage.support import FS, FullDisk, NotedDisk
+from topics.storage.filesystem import (
+    IOV_MAX,
+    File,
+    Filesystem,
+    LockHeld,
+    numbered_files,
+    replace_file,
+    write_file_atomically,
+)
+
+Buffers = list[bytes]
+
+
+@pytest.fixture
+def file(tmp_path: Path):
+    opened = FS.create(str(tmp_path / "file"))
+    yield opened
+    opened.close()
+
+
+def test_write_places_buffers_one_after_another(file: File) -> None:
+    assert file.write([b"one", bytearray(b"two"), memoryview(b"three")], 2) == 11
+    assert file.read(100, 0) == b"\0\0onetwothree"
+    assert file.size() == 13
+
+
+def test_write_of_nothing(file: File) -> None:
+    assert file.write([], 0) == 0
+    assert file.write([b""], 0) == 0
+    assert file.write([b"", b""], 0) == 0
+    assert file.size() == 0
+
+
+def test_write_takes_more_buffers_than_the_kernel(file: File) -> None:
+    buffers = [b"%05d" % i for i in range(2 * IOV_MAX + 7)]
+    assert file.write(buffers, 3) == 5 * len(buffers)
+    assert file.read(file.size(), 3) == b"".join(buffers)
+
+
+@pytest.mark.parametrize("accepted", [1, 4, 5, 9])
+def test_write_goes_on_after_a_short_vectored_write(
+    file: File, monkeypatch: pytest.MonkeyPatch, accepted: int
+) -> None:
+    def short(fd: int, buffers: Buffers, position: int) -> int:
+        return os.pwrite(fd, b"".join(buffers)[:accepted], position)
+
+    monkeypatch.setattr(os, "pwritev", short)
+    buffers = [b"abcd", b"efgh", b"ijkl"] * 600
+    assert file.write(buffers, 0) == 4 * len(buffers)
+    assert file.read(file.size(), 0) == b"".join(buffers)
+
+
+def test_write_goes_on_after_a_short_write(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, bytes(data[:3]), at))
+    assert file.write([b"0123456789"], 1) == 10
+    assert file.read(100, 1) == b"0123456789"
+
+
+def test_write_raises_what_the_disk_says(tmp_path: Path) -> None:
+    file = File(os.open("/dev/full", os.O_RDWR), "/dev/full")
+    with pytest.raises(OSError, match="No space"):
+        file.write([b"a", b"b"], 0)
+    file.close()
+
+
+def test_read_stops_at_the_end(file: File) -> None:
+    file.write([b"content"], 0)
+    assert file.read(3, 2) == b"nte"
+    assert file.read(100, 5) == b"nt"
+    assert file.read(10, 7) == b""
+    assert file.read(0, 0) == b""
+
+
+def test_read_goes_on_after_a_short_read(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    pread = os.pread
+    file.write([b"0123456789"], 0)
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: pread(fd, min(size, 4), at))
+    assert file.read(9, 1) == b"123456789"
+
+
+def test_truncate_and_sync(file: File) -> None:
+    file.write([b"content"], 0)
+    file.truncate(3)
+    file.sync()
+    assert file.read(10, 0) == b"con"
+
+
+def test_map_outlives_the_file(file: File) -> None:
+    file.write([b"content"], 0)
+    view = file.map()
+    file.close()
+    assert bytes(view) == b"content"
+    assert view.readonly
+
+
+def test_map_of_an_empty_file(file: File) -> None:
+    assert bytes(file.map()) == b""
+
+
+def test_close_twice(file: File) -> None:
+    file.close()
+    file.close()
+    assert file.fileno() == -1
+
+
+def test_create_empties_and_open_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    opened = FS.open(str(path))
+    assert opened.read(3, 0) == b"old"
+    created = FS.create(str(path))
+    assert created.size() == 0
+    opened.close()
+    created.close()
+    with pytest.raises(FileNotFoundError):
+        FS.open(str(tmp_path / "absent"))
+
+
+def test_names(tmp_path: Path) -> None:
+    for name in ("b", "a", "c"):
+        (tmp_path / name).write_text(name)
+    assert FS.list(str(tmp_path)) == ["a", "b", "c"]
+    assert FS.list(str(tmp_path / "absent")) == []
+    FS.rename(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert (tmp_path / "b").read_text() == "a"
+    FS.remove(str(tmp_path / "b"))
+    FS.remove(str(tmp_path / "b"))
+    assert FS.list(str(tmp_path)) == ["c"]
+    assert FS.exists(str(tmp_path / "c"))
+    assert not FS.exists(str(tmp_path / "b"))
+    FS.sync_dir(str(tmp_path))
+
+
+def test_new_directories_are_synced_into_their_parents(tmp_path: Path) -> None:
+    disk = NotedDisk()
+    disk.make_dirs(str(tmp_path / "a" / "b"))
+    assert disk.notes == [("sync_dir", tmp_path.name), ("sync_dir", "a")]
+    disk.make_dirs(str(tmp_path / "a" / "b"))
+    assert len(disk.notes) == 2
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_make_dirs_refuses_a_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        FS.make_dirs(str(tmp_path / "file"))
+
+
+def test_shared_page_outlives_its_owner(tmp_path: Path) -> None:
+    path = tmp_path / "page"
+    page = FS.shared_page(str(path), 16)
+    page.view[3:6] = b"abc"
+    page.sync()
+    page.close()
+    assert path.read_bytes() == b"\0\0\0abc" + bytes(10)
+    again = FS.shared_page(str(path), 8)
+    assert again.view[:] == b"\0\0\0abc\0\0"
+    again.close()
+    assert path.stat().st_size == 16
+
+
+def test_boot_id_is_stable() -> None:
+    boot = FS.boot_id()
+    assert len(boot) == 32
+    assert int(boot, 16)
+    assert FS.boot_id() == boot
+
+
+# --- the lock -----------------------------------------------------------------------------------------------
+
+HOLDER = """
+import sys
+from topics.storage.filesystem import Filesystem
+Filesystem().lock(sys.argv[1])
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_lock_is_held_by_another_process_until_it_dies(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(LockHeld, match="lock"):
+            FS.lock(path)
+        holder.kill()
+        holder.wait()
+    FS.unlock(FS.lock(path))
+
+
+def test_lock_excludes_the_same_process_too(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    held = FS.lock(path)
+    with pytest.raises(LockHeld):
+        FS.lock(path)
+    FS.unlock(held)
+    FS.unlock(FS.lock(path))
+
+
+def test_a_disk_without_locks_is_not_called_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(fd: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="No locks available"):
+        FS.lock(str(tmp_path / "lock"))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+# --- whole files --------------------------------------------------------------------------------------------
+
+
+def test_a_file_appears_whole_and_durable(tmp_path: Path) -> None:
+    disk = NotedDisk()
+    write_file_atomically(disk, str(tmp_path), "name", [b"con", b"tent"])
+    assert (tmp_path / "name").read_bytes() == b"content"
+    assert disk.notes == [
+        ("create", "name.tmp"),
+        ("write", "name.tmp"),
+        ("sync", "name.tmp"),
+        ("rename", "name"),
+        ("sync_dir", tmp_path.name),
+    ]
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
+    (tmp_path / "name").write_bytes(b"before")
+    with pytest.raises(OSError, match="No space"):
+        replace_file(FullDisk(), str(tmp_path / "name"), [b"much too long"])
+    assert FS.list(str(tmp_path)) == ["name"]
+    assert (tmp_path / "name").read_bytes() == b"before"
+
+
+def test_numbered_files_are_only_those_we_could_have_named(tmp_path: Path) -> None:
+    ours = ["0010.x", "0002.x"]
+    others = ["2.x", "0003.y", "0003.x.tmp", "x", "²².x", "٠٠٠٣.x", "-001.x", ".x", "00a1.x"]
+    for name in ours + others:
+        (tmp_path / name).touch()
+    assert numbered_files(Filesystem(), str(tmp_path), lambda number: f"{number:04d}.x") == [2, 10]

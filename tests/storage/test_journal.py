@@ -1,0 +1,258 @@
+"""Writing frames: positions, rotation, what one sync covers, and which files may go."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.storage.support import (
+    FS,
+    FullDisk,
+    NotedDisk,
+    append,
+    journal_files,
+    new_journal,
+    scan,
+    seqs,
+    sync,
+)
+from topics.storage import fileheader
+from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
+from topics.storage.frame import HEADER_BYTES, Kind, decode_header
+from topics.storage.journal import (
+    MAGIC,
+    Journal,
+    JournalFile,
+    decode_file_header,
+    encode_file_header,
+    file_name,
+)
+
+FRAME = HEADER_BYTES + len(b"payload")
+
+
+def test_file_header_round_trip() -> None:
+    assert decode_file_header(encode_file_header(12345)) == 12345
+    assert decode_file_header(b"\0" * FILE_HEADER_BYTES) is None
+    with pytest.raises(ForeignFile):
+        decode_file_header(fileheader.encode(MAGIC, 99, 0))
+
+
+def test_positions_count_frames_only(tmp_path: Path) -> None:
+    journal = new_journal(tmp_path)
+    assert append(journal, 1) == 0
+    assert append(journal, 2) == FRAME
+    assert journal.position == journal.current_bytes == journal.retained_bytes() == 2 * FRAME
+    (path,) = journal_files(tmp_path)
+    assert path.name == file_name(0)
+    assert path.stat().st_size == FILE_HEADER_BYTES + 2 * FRAME
+    journal.close()
+
+
+def test_a_frame_says_what_was_synced_before_it(tmp_path: Path) -> None:
+    journal = new_journal(tmp_path)
+    append(journal, 1)
+    sync(journal)
+    header = decode_header(journal.frame(Kind.DELETE, b"x", topic_id=3, flags=1)[0])
+    assert header is not None
+    assert (header.synced, header.kind, header.topic_id, header.flags) == (FRAME, Kind.DELETE, 3, 1)
+    journal.close()
+
+
+def test_one_write_takes_many_frames(tmp_path: Path) -> None:
+    journal = new_journal(tmp_path)
+    buffers: list[bytes] = []
+    for seq in range(1, 1001):
+        buffers += journal.frame(Kind.APPEND, b"%d" % seq, first_seq=seq, count=1)
+    journal.write(buffers)
+    journal.close()
+    _, items = scan(tmp_path)
+    assert seqs(items) == list(range(1, 1001))
+
+
+# --- rotation and syncs -------------------------------------------------------------------------------------
+
+
+def test_rotation_goes_on_where_the_last_file_ends(tmp_path: Path) -> None:
+    journal = new_journal(tmp_path)
+    append(journal, 1)
+    journal.rotate()
+    assert journal.current_bytes == 0
+    assert append(journal, 2) == FRAME
+    assert [p.name for p in journal_files(tmp_path)] == [file_name(0), file_name(FRAME)]
+    assert journal.files == [JournalFile(0, FRAME), JournalFile(FRAME, 2 * FRAME)]
+    journal.close()
+    _, items = scan(tmp_path)
+    assert [item.position for item in items] == [0, FRAME]
+
+
+def test_an_empty_file_is_not_rotated(tmp_path: Path) -> None:
+    journal = new_journal(tmp_path)
+    current = journal.current_file()
+    journal.rotate()
+    assert journal.current_file() is current
+    assert len(journal_files(tmp_path)) == 1
+    journal.close()
+
+
+def test_the_first_sync_covers_file_and_directory(tmp_path: Path) -> None:
+    disk = NotedDisk()
+    journal = Journal(disk, str(tmp_path), [], 0)
+    assert not journal.only_current_unsynced
+    append(journal, 1)
+    disk.notes.clear()
+    sync(journal)
+    assert disk.notes == [("sync", file_name(0)), ("sync_dir", tmp_path.name)]
+    assert journal.only_current_unsynced
+    disk.notes.clear()
+    append(journal, 2)
+    sync(journal)
+    assert disk.notes == [("write", file_name(0)), ("sync", file_name(0))]
+    assert journal.synced == journal.position
+    journal.close()
+
+
+def test_a_sync_after_rotation_covers_both_files_oldest_first(tmp_path: Path) -> None:
+    disk = NotedDisk()
+    journal = Journal(disk, str(tmp_path), [], 0)
+    append(journal, 1)
+    old = journal.current_file()
+    journal.rotate()
+    append(journal, 2)
+    assert not journal.only_current_unsynced
+    disk.notes.clear()
+    sync(journal)
+    assert disk.notes == [("sync", file_name(0)), ("sync", file_name(FRAME)), ("sync_dir", tmp_path.name)]
+    assert old.fileno() == -1
+    assert journal.current_file().fileno() >= 0
+    assert journal.only_current_unsynced
+    journal.close()
+
+
+def test_what_is_written_during_a_sync_is_not_covered(tmp_path: Path) -> None:
+    journal = new_journal(tmp_path)
+    append(journal, 1)
+    ticket = journal.begin_sync()
+    append(journal, 2)
+    ticket.run()
+    journal.finish_sync(ticket)
+    assert journal.synced == FRAME
+    assert journal.position == 2 * FRAME
+    journal.close()
+
+
+def test_a_rotation_during_a_sync_waits_for_the_next_one(tmp_path: Path) -> None:
+    journal = new_journal(tmp_path)
+    append(journal, 1)
+    ticket = journal.begin_sync()
+    journal.rotate()
+    append(journal, 2)
+    ticket.run()
+    journal.finish_sync(ticket)
+    # The new file's name is not durable yet: the next ticket has to sync the directory again.
+    assert not journal.only_current_unsynced
+    later = journal.begin_sync()
+    assert later.directory == str(tmp_path)
+    assert later.files == [journal.current_file()]
+    later.run()
+    journal.finish_sync(later)
+    assert journal.only_current_unsynced
+    journal.close()
+
+
+def test_a_late_ticket_does_not_take_synced_back(tmp_path: Path) -> None:
+    journal = new_journal(tmp_path)
+    append(journal, 1)
+    early = journal.begin_sync()
+    journal.rotate()
+    append(journal, 2)
+    sync(journal)
+    journal.finish_sync(early)
+    assert journal.synced == 2 * FRAME
+    journal.close()
+
+
+# --- starting again -----------------------------------------------------------------------------------------
+
+
+def reopen(directory: Path, disk: NotedDisk) -> Journal:
+    reader, _ = scan(directory)
+    return Journal(disk, str(directory), reader.files(), reader.end)
+
+
+def test_what_a_killed_process_left_is_synced_before_anything_builds_on_it(tmp_path: Path) -> None:
+    killed = new_journal(tmp_path)
+    append(killed, 1)
+    killed.rotate()
+    append(killed, 2)
+    disk = NotedDisk()
+    journal = reopen(tmp_path, disk)
+    assert disk.notes[:3] == [
+        ("sync", file_name(0)),
+        ("sync", file_name(FRAME)),
+        ("create", file_name(2 * FRAME)),
+    ]
+    assert journal.synced == journal.position == 2 * FRAME
+    assert journal.retained_bytes() == 2 * FRAME
+    journal.close()
+    killed.close()
+
+
+def test_restarts_do_not_pile_up_empty_files(tmp_path: Path) -> None:
+    journal = new_journal(tmp_path)
+    append(journal, 1)
+    journal.close()
+    for _ in range(3):
+        journal = reopen(tmp_path, NotedDisk())
+        assert journal.files == [JournalFile(0, FRAME), JournalFile(FRAME, FRAME)]
+        journal.close()
+    assert len(journal_files(tmp_path)) == 2
+
+
+def test_a_journal_may_start_behind_what_is_left(tmp_path: Path) -> None:
+    """A snapshot can know more than a journal that lost its end: addresses are never used twice."""
+    journal = new_journal(tmp_path)
+    append(journal, 1)
+    journal.close()
+    reader, _ = scan(tmp_path)
+    journal = Journal(FS, str(tmp_path), reader.files(), 1000)
+    assert append(journal, 2) == 1000
+    journal.close()
+    _, items = scan(tmp_path, start=1000)
+    assert seqs(items) == [2]
+
+
+def test_a_file_that_cannot_be_started_leaks_nothing(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space"):
+        Journal(FullDisk(), str(tmp_path), [], 0)
+
+
+# --- letting go ---------------------------------------------------------------------------------------------
+
+
+def test_drop_below_removes_whole_files_only(tmp_path: Path) -> None:
+    journal = new_journal(tmp_path)
+    for seq in (1, 2, 3):
+        append(journal, seq)
+        append(journal, seq)
+        journal.rotate()
+    first, second, third, current = journal_files(tmp_path)
+    journal.drop_below(2 * FRAME - 1)
+    assert first.exists()
+    journal.drop_below(2 * FRAME)
+    assert not first.exists()
+    assert second.exists()
+    assert journal.retained_bytes() == 4 * FRAME
+    journal.drop_below(10**9)
+    assert journal_files(tmp_path) == [current]
+    assert not third.exists()
+    assert journal.files == [JournalFile(6 * FRAME, 6 * FRAME)]
+    journal.close()
+
+
+def test_close_twice(tmp_path: Path) -> None:
+    journal = new_journal(tmp_path)
+    append(journal, 1)
+    journal.close()
+    journal.close()
+    with pytest.raises(OSError, match="Bad file"):
+        append(journal, 2)

@@ -1,0 +1,95 @@
+"""Snapshots: two are kept, a damaged one is passed over."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.storage.support import FS, NotedDisk, flip_byte
+from topics.storage import fileheader
+from topics.storage.fileheader import ForeignFile
+from topics.storage.snapshot import MAGIC, SnapshotStore, decode, encode, file_name
+
+
+def store(directory: Path) -> SnapshotStore:
+    return SnapshotStore(FS, str(directory))
+
+
+def write(directory: Path, *bodies: bytes) -> None:
+    kept = store(directory)
+    for body in bodies:
+        kept.write(body)
+
+
+def test_round_trip() -> None:
+    assert decode(b"".join(encode(b"body"))) == b"body"
+    assert decode(b"".join(encode(b""))) == b""
+
+
+def test_every_byte_is_covered() -> None:
+    data = b"".join(encode(b"body"))
+    for at in range(len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= 1
+        assert decode(bytes(damaged)) is None
+    for size in range(len(data)):
+        assert decode(data[:size]) is None
+    assert decode(data + b"\0") is None
+
+
+def test_a_length_that_lies_is_damage() -> None:
+    assert decode(fileheader.encode(MAGIC, 1, 3, b"body") + b"body") is None
+
+
+def test_another_version_is_refused() -> None:
+    with pytest.raises(ForeignFile):
+        decode(fileheader.encode(MAGIC, 2, 4, b"body") + b"body")
+
+
+def test_the_two_newest_are_kept(tmp_path: Path) -> None:
+    assert not store(tmp_path).any_on_disk
+    assert list(store(tmp_path).newest_first()) == []
+    write(tmp_path, b"one", b"two", b"three")
+    assert FS.list(str(tmp_path)) == [file_name(2), file_name(3)]
+    assert list(store(tmp_path).newest_first()) == [b"three", b"two"]
+    assert store(tmp_path).any_on_disk
+
+
+def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
+    write(tmp_path, b"one", b"two")
+    write(tmp_path, b"three")
+    assert FS.list(str(tmp_path)) == [file_name(2), file_name(3)]
+
+
+def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
+    write(tmp_path, b"one", b"two")
+    flip_byte(tmp_path / file_name(2), -1)
+    assert list(store(tmp_path).newest_first()) == [b"one"]
+    flip_byte(tmp_path / file_name(1), 3)
+    found = store(tmp_path)
+    assert list(found.newest_first()) == []
+    assert found.any_on_disk
+
+
+def test_a_damaged_one_does_not_push_out_an_intact_one(tmp_path: Path) -> None:
+    write(tmp_path, b"one", b"two")
+    flip_byte(tmp_path / file_name(2), -1)
+    found = store(tmp_path)
+    assert next(found.newest_first()) == b"one"
+    found.write(b"three")
+    assert FS.list(str(tmp_path)) == [file_name(1), file_name(3)]
+    assert list(store(tmp_path).newest_first()) == [b"three", b"one"]
+
+
+def test_leftovers_and_strangers_are_ignored(tmp_path: Path) -> None:
+    write(tmp_path, b"one")
+    for name in (file_name(9) + ".tmp", "7.snapshot", "notes.txt"):
+        (tmp_path / name).write_bytes(b"?")
+    assert list(store(tmp_path).newest_first()) == [b"one"]
+
+
+def test_it_is_durable_before_the_old_one_goes(tmp_path: Path) -> None:
+    write(tmp_path, b"one", b"two")
+    disk = NotedDisk()
+    SnapshotStore(disk, str(tmp_path)).write(b"three")
+    assert [note[0] for note in disk.notes] == ["create", "write", "sync", "rename", "sync_dir", "remove"]
+    assert disk.notes[-1] == ("remove", file_name(1))

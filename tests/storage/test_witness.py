@@ -1,0 +1,108 @@
+"""The page that says what a killed process had promised."""
+
+from pathlib import Path
+
+from topics.storage.filesystem import Filesystem
+from topics.storage.witness import FILE_NAME, Witness
+
+
+class Booted(Filesystem):
+    """A machine whose boot id a test chooses."""
+
+    def __init__(self, boot: bytes) -> None:
+        self._boot = boot
+
+    def boot_id(self) -> bytes:
+        return self._boot
+
+
+THIS, NEXT = Booted(b"1" * 32), Booted(b"2" * 32)
+
+
+def open_witness(directory: Path, fs: Filesystem = THIS) -> Witness:
+    return Witness(fs, str(directory))
+
+
+def test_a_new_directory_has_no_testimony(tmp_path: Path) -> None:
+    witness = open_witness(tmp_path)
+    said = witness.previous
+    assert (said.acked, said.synced, said.clock_ms) == (0, 0, 0)
+    assert not said.clean
+    assert not said.same_boot
+    witness.close(clean=False)
+
+
+def test_a_killed_process_leaves_its_word(tmp_path: Path) -> None:
+    witness = open_witness(tmp_path)
+    witness.begin(1000, 5)
+    witness.acked(2**64 - 1)
+    witness.synced(2**40 + 3)
+    witness.clock(1_700_000_000_000)
+    # No close: the next one finds the page as it is.
+    found = open_witness(tmp_path)
+    said = found.previous
+    assert (said.acked, said.synced, said.clock_ms) == (2**64 - 1, 2**40 + 3, 1_700_000_000_000)
+    assert said.same_boot
+    assert not said.clean
+    found.close(clean=False)
+    witness.close(clean=False)
+
+
+def test_begin_speaks_for_the_new_process_only(tmp_path: Path) -> None:
+    first = open_witness(tmp_path)
+    first.begin(10, 20)
+    first.close(clean=True)
+    second = open_witness(tmp_path)
+    assert second.previous.clean
+    second.begin(30, 40)
+    second.close(clean=False)
+    third = open_witness(tmp_path)
+    assert not third.previous.clean
+    assert (third.previous.acked, third.previous.synced, third.previous.clock_ms) == (30, 30, 40)
+    third.close(clean=False)
+
+
+def test_another_boot_is_noticed(tmp_path: Path) -> None:
+    witness = open_witness(tmp_path)
+    witness.begin(10, 20)
+    witness.close(clean=False)
+    found = open_witness(tmp_path, NEXT)
+    assert not found.previous.same_boot
+    assert found.previous.synced == 10
+    found.close(clean=False)
+
+
+def test_a_short_boot_id_is_recognised(tmp_path: Path) -> None:
+    machine = Booted(b"short")
+    witness = open_witness(tmp_path, machine)
+    witness.begin(10, 20)
+    witness.close(clean=False)
+    again = open_witness(tmp_path, machine)
+    assert again.previous.same_boot
+    again.close(clean=False)
+
+
+def test_a_page_that_is_not_ours_says_nothing(tmp_path: Path) -> None:
+    witness = open_witness(tmp_path)
+    witness.begin(10, 20)
+    witness.close(clean=True)
+    data = bytearray((tmp_path / FILE_NAME).read_bytes())
+    data[0] ^= 1
+    (tmp_path / FILE_NAME).write_bytes(data)
+    found = open_witness(tmp_path)
+    said = found.previous
+    assert (said.acked, said.synced, said.clock_ms) == (0, 0, 0)
+    assert not said.clean
+    assert not said.same_boot
+    found.close(clean=False)
+
+
+def test_a_page_cut_short_is_filled_with_zeros(tmp_path: Path) -> None:
+    witness = open_witness(tmp_path)
+    witness.begin(10, 20)
+    witness.close(clean=True)
+    (tmp_path / FILE_NAME).write_bytes((tmp_path / FILE_NAME).read_bytes()[:44])
+    found = open_witness(tmp_path)
+    assert (found.previous.acked, found.previous.synced) == (10, 0)
+    assert not found.previous.clean
+    found.close(clean=False)
