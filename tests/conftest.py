@@ -2,8 +2,10 @@
 
 import os
 import sys
+from collections.abc import Iterator
 
 import pytest
+from tests.support import ServerProcess
 
 # Spark starts its Python workers as the first `python3` on the PATH, which lacks our packages.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -30,3 +32,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if _skips_are_failures() and skipped:
         names = ", ".join(report.nodeid for report in skipped)
         terminalreporter.write_line(f"FAILED: {len(skipped)} skipped, and CI allows none: {names}", red=True)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One running server for the tests of a module: use topic names of your own."""
+    process = ServerProcess(tmp_path_factory.mktemp("server")).start()
+    yield process
+    process.stop()

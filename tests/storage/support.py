@@ -1,4 +1,4 @@
-"""What the storage tests share: a disk that remembers what was asked of it, journals to damage, and columns."""
+"""What the storage tests share: a disk that remembers what it was asked, journals to damage, columns."""
 
 from __future__ import annotations
 

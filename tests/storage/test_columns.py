@@ -1,7 +1,6 @@
 """What can be worked out from a run's columns."""
 
 import numpy as np
-
 from tests.storage.support import columns
 
 

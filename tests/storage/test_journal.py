@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from tests.storage.support import (
     FS,
     FullDisk,
@@ -15,6 +14,7 @@ from tests.storage.support import (
     seqs,
     sync,
 )
+
 from topics.storage import fileheader
 from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
 from topics.storage.frame import HEADER_BYTES, Kind, decode_header

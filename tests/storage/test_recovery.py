@@ -1,9 +1,8 @@
-"""Reading a journal back: a tear at the end is cut, damage inside is announced, and twice is the same as once."""
+"""Reading a journal back: a tear is cut, damage inside is announced, and twice is the same as once."""
 
 from pathlib import Path
 
 import pytest
-
 from tests.storage.support import (
     FS,
     NotedDisk,
@@ -16,11 +15,12 @@ from tests.storage.support import (
     seqs,
     sync,
 )
+
 from topics.storage import fileheader, recovery
 from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
 from topics.storage.frame import HEADER_BYTES, Frame, Kind, encode_header
 from topics.storage.journal import MAGIC, Journal, file_name
-from topics.storage.recovery import QUARANTINE, Damage, JournalReader
+from topics.storage.recovery import PROOF, QUARANTINE, Damage, JournalReader
 
 FRAME = HEADER_BYTES + len(b"payload")
 
@@ -161,16 +161,13 @@ def test_later_files_are_gone_for_good_before_the_tear_is(tmp_path: Path) -> Non
     flip_byte(journal_files(tmp_path)[0], in_file(FRAME))
     disk = NotedDisk()
     scan(tmp_path, fs=disk)
-    changes = [
-        note
-        for note in disk.notes
-        if note[0] in ("remove", "truncate") or note == ("sync_dir", tmp_path.name)
-    ]
+    synced = ("sync_dir", tmp_path.name)
+    changes = [note for note in disk.notes if note[0] in ("remove", "truncate") or note == synced]
     assert changes == [
-        ("sync_dir", tmp_path.name),  # the quarantine's own name
+        synced,  # the quarantine's own name
         ("remove", file_name(2 * FRAME)),
         ("remove", file_name(4 * FRAME)),
-        ("sync_dir", tmp_path.name),
+        synced,
         ("truncate", file_name(0)),
     ]
 
@@ -336,6 +333,20 @@ def test_many_damaged_frames_take_one_look_ahead(tmp_path: Path, monkeypatch: py
     assert reads < 3 * 401
 
 
+def test_proof_outlives_the_cut_that_takes_it_along(tmp_path: Path) -> None:
+    """Frame 2 is known to have been synced only because frame 4 says so, and frame 4 falls with frame 3."""
+    write(tmp_path, 4, synced_after=(2,), rotate_after=(3,))
+    first, _ = journal_files(tmp_path)
+    flip_byte(first, in_file(FRAME) + HEADER_BYTES)
+    flip_byte(first, in_file(2 * FRAME) + HEADER_BYTES)
+    for _ in range(2):
+        reader, items = scan(tmp_path)
+        assert seqs(items) == [1, "damage"]
+        assert reader.end == 2 * FRAME
+    flip_byte(tmp_path / PROOF, 20)
+    assert seqs(scan(tmp_path)[1]) == [1]
+
+
 # --- what only looks like a frame ---------------------------------------------------------------------------
 
 
@@ -413,6 +424,14 @@ def test_a_new_file_whose_header_never_reached_the_disk(tmp_path: Path, size: in
     append(journal, 3)
     journal.close()
     assert seqs(scan(tmp_path)[1]) == [1, 2, 3]
+
+
+def test_what_a_failed_write_left_is_not_taken_for_damage(tmp_path: Path) -> None:
+    """The next file begins where the last whole frame ended."""
+    write(tmp_path, 4, synced_after=(3,), rotate_after=(2,))
+    first, _ = journal_files(tmp_path)
+    first.write_bytes(first.read_bytes() + b"half a fra")
+    assert seqs(scan(tmp_path)[1]) == [1, 2, 3, 4]
 
 
 def test_a_missing_file_is_damage_when_it_had_been_synced(tmp_path: Path) -> None:

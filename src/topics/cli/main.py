@@ -11,7 +11,9 @@ from topics.cli import serve
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="topics", description="An append-only event log that never loses quietly.")
+    parser = argparse.ArgumentParser(
+        prog="topics", description="An append-only event log that never loses quietly."
+    )
     parser.add_argument("--version", action="version", version=f"topics {topics.__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     serve.add_parser(verbs)

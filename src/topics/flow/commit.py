@@ -90,9 +90,7 @@ class CommitLoop:
         journal = self._engine.journal
         if self._kernel is not None and journal.only_current_unsynced:
             try:
-                self._kernel.start(
-                    journal.current_file().fileno(), lambda error: self._finish(ticket, error)
-                )
+                self._kernel.start(journal.current_file().fileno(), lambda error: self._finish(ticket, error))
                 return
             except OSError as error:
                 log.warning("kernel sync refused (%s); using a thread from now on", error)
@@ -104,7 +102,7 @@ class CommitLoop:
     def _finish(self, ticket: SyncTicket, error: BaseException | None) -> None:
         self._busy = False
         if isinstance(error, OSError) and error.errno in (errno.EINVAL, errno.ENOSYS) and self._kernel:
-            # The kernel has no asynchronous sync for this file system: nothing was attempted, so a thread may.
+            # No asynchronous sync for this file system: nothing was attempted, so a thread may try.
             self._kernel.close()
             self._kernel = None
             self._busy = True

@@ -1,4 +1,4 @@
-"""Background upkeep: journal rotation, clock marks, checkpoints, and moving old segments to the second tier."""
+"""Background upkeep: journal rotation, clock marks, checkpoints, and the move to the second tier."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import time
 
 from topics.flow.commit import CommitLoop
+from topics.flow.tiers import Tiers
 from topics.log.checkpoint import Checkpointer
 from topics.log.engine import Engine
 from topics.storage.frame import Kind
@@ -26,6 +27,7 @@ class Upkeep:
         self._engine = engine
         self._commit = commit
         self._checkpointer = checkpointer
+        self._tiers = Tiers(engine)
         self._task: asyncio.Task[None] | None = None
         self._not_before = 0.0
         self._next_mark = 0.0
@@ -71,6 +73,9 @@ class Upkeep:
             self._commit.resume()
         await loop.run_in_executor(None, checkpointer.write_snapshot, body)
         checkpointer.release(replay_from)
+        for number in self._tiers.due():
+            await loop.run_in_executor(None, self._tiers.copy, number)
+            self._tiers.switch(number)
 
     async def stop(self) -> None:
         if self._task is not None:

@@ -12,6 +12,7 @@ from topics.flow.upkeep import Upkeep
 from topics.http.auth import KeyRing
 from topics.http.exposure import refuse_exposure_without_keys
 from topics.http.gate import Gate
+from topics.http.metrics import Metrics
 from topics.http.probes import Probes
 from topics.http.record_routes import RecordRoutes
 from topics.http.routing import Route
@@ -51,8 +52,10 @@ class Application:
 
     def _routes(self) -> list[Route]:
         probes = Probes(self.gate, lambda: len(self.engine.sorted_names))
+        self.metrics = Metrics(self.engine, self.gate, probes.uptime_ms)
         return [
             *probes.routes(key_needed=self.settings.probe_auth),
+            *self.metrics.routes(),
             *TopicRoutes(self.service).routes(),
             *RecordRoutes(self.service).routes(),
         ]

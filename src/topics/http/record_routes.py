@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from time import perf_counter
+from typing import Any
 
 import msgspec
 
@@ -60,11 +61,13 @@ class RecordRoutes:
         one = "/v0/topics/:topic"
         return [
             Route(method="POST", template=one, handler=self.append, scopes=WRITE, body=Body.REQUIRED),
+            Route(method="POST", template=one + "/diff", handler=self.diff, scopes=READ, body=Body.OPTIONAL),
             Route(
-                method="POST", template=one + "/diff", handler=self.diff, scopes=READ, body=Body.OPTIONAL
-            ),
-            Route(
-                method="POST", template=one + "/delete", handler=self.delete, scopes=DELETE, body=Body.REQUIRED
+                method="POST",
+                template=one + "/delete",
+                handler=self.delete,
+                scopes=DELETE,
+                body=Body.REQUIRED,
             ),
         ]
 
@@ -197,13 +200,12 @@ def node_set(node: str | list[str] | None) -> frozenset[str] | None:
 
 def render_page(exchange: Exchange, topic: Topic, page: Page) -> bytes:
     """The answer around the rows: stored lines become array elements by turning newlines into commas."""
-    rows: bytes | memoryview = page.rows
-    if rows:
-        rows = memoryview(page.rows.replace(b"\n", b","))[:-1]
+    # Any buffer will do for %b; the view spares a copy of the whole page.
+    rows: Any = memoryview(page.rows.replace(b"\n", b","))[:-1] if page.rows else b""
     gap = page.tombstone
     return (
         b'{"topic":"%b","records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
-        b'"tombstone":%b,"lag":%d,"epoch":%d,"performance":{"server_total_ms":%.3f,"records_scanned":%d}}'
+        b'"tombstone":%b,"lag":%d,"epoch":%d,"performance":{"server_total_ms":%.3f,"records_scanned":%d%b}}'
         % (
             topic.name_json,
             rows,
@@ -216,6 +218,7 @@ def render_page(exchange: Exchange, topic: Topic, page: Page) -> bytes:
             topic.id,
             elapsed_ms(exchange),
             page.scanned,
+            b',"cold_segments_read":%d' % page.cold_reads if page.cold_reads else b"",
         )
     )
 
@@ -223,9 +226,7 @@ def render_page(exchange: Exchange, topic: Topic, page: Page) -> bytes:
 class ParkedRead:
     """A long-poll: answered by the next committed record, by the clock, or by the client going away."""
 
-    def __init__(
-        self, service: Service, exchange: Exchange, topic: Topic, read: Read, page: Page
-    ) -> None:
+    def __init__(self, service: Service, exchange: Exchange, topic: Topic, read: Read, page: Page) -> None:
         self._service = service
         self._exchange = exchange
         self._topic = topic

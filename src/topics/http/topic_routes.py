@@ -144,5 +144,3 @@ def decode_cursor(exchange: Exchange) -> str:
     if marker != "after" or not name:
         raise invalid("cursor is not one this server gave out")
     return name
-
-

@@ -107,7 +107,7 @@ class Batch:
         return _encode_lines(self._lines)
 
 
-def row_ends(rows: bytes | memoryview, count: int) -> np.ndarray:  # type: ignore[type-arg]
+def row_ends(rows: bytes | memoryview, count: int) -> np.ndarray:
     """Where each row ends. Newlines separate rows and never occur inside one."""
     if count == 1:
         return np.array([len(rows)], np.uint32)
@@ -205,9 +205,7 @@ def _full_batch(records: list[_RecordIn], batch_node: str | None) -> Batch:
         data_len = len(record.data)
         if data_len + meta_len > MAX_RECORD_BYTES:
             raise _too_large(index)
-        lines.append(
-            _Line(0, 0, UNSET if node is None else node, record.data, meta if meta_len else UNSET)
-        )
+        lines.append(_Line(0, 0, UNSET if node is None else node, record.data, meta if meta_len else UNSET))
         data_lens.append(data_len)
         meta_lens.append(meta_len)
         nodes.append(node)

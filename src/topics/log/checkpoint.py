@@ -177,7 +177,9 @@ class Checkpointer:
             self._engine.store.forget_hot(run)
         if at:
             self._hot_sealed = [pair for pair in self._hot_sealed[at:] if pair[1].hot is not None]
-            self._hot_bytes = sum(run.hot.memory_bytes() for _, run in self._hot_sealed if run.hot is not None)
+            self._hot_bytes = sum(
+                run.hot.memory_bytes() for _, run in self._hot_sealed if run.hot is not None
+            )
 
     # --- snapshot ---------------------------------------------------------------------------------------
 

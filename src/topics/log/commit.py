@@ -72,14 +72,14 @@ class Counters:
 
 
 class CommitQueue:
-    def __init__(self, journal: Journal, witness: Witness) -> None:
+    def __init__(self, journal: Journal, witness: Witness, counters: Counters) -> None:
         self._journal = journal
         self._witness = witness
         self.waiting: list[Op] = []
         self._unsynced: list[Op] = []
         self._syncing: list[Op] = []
         self._sync_started = 0.0
-        self.counters = Counters()
+        self.counters = counters
         self.failure: ApiError | None = None
         self.on_latched: Callable[[], None] = lambda: None
         # Set by whoever drives the queue: called when there is something to flush or to sync.

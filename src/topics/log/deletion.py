@@ -78,14 +78,12 @@ def _delete_tagged(topic: Topic, match: TagMatch, limit: int) -> int:
     return deleted
 
 
-def _sealed_matches(
-    topic: Topic, run: Run, match: TagMatch, limit: int
-) -> np.ndarray:  # type: ignore[type-arg]
+def _sealed_matches(topic: Topic, run: Run, match: TagMatch, limit: int) -> np.ndarray:
     """Indexes of the run's records between floor and limit that match, from the tags in its segment."""
     columns = topic.store.columns(run)
     tags = columns.tags
     start = bisect_left(tags, match.value)
-    found: list[np.ndarray] = []  # type: ignore[type-arg]
+    found: list[np.ndarray] = []
     for position in range(start, len(tags)):
         if not match.matches(tags[position]):
             break

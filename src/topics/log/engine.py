@@ -16,7 +16,7 @@ import msgspec
 from topics.log import deletion
 from topics.log.appending import FIRST_RESERVATION, AppendOp, append_batch
 from topics.log.batch import AppendRequest
-from topics.log.commit import CommitQueue, Op
+from topics.log.commit import CommitQueue, Counters, Op
 from topics.log.deletion import Selector
 from topics.log.reading import Page, read_page
 from topics.log.rendering import STORED, Shape
@@ -101,13 +101,25 @@ class Engine:
         self.clock_floor_ms = 0
         self.journal: Journal = None  # type: ignore[assignment]  # set when recovery is over
         self.queue: CommitQueue = None  # type: ignore[assignment]
+        self.counters = Counters()
+        self.recovered = False
         self.damage_events = 0
 
     def start(self, journal: Journal) -> None:
         """Recovery is over: from here on writes are taken."""
         self.journal = journal
-        self.queue = CommitQueue(journal, self.witness)
+        self.queue = CommitQueue(journal, self.witness, self.counters)
+        self.recovered = True
         self.witness.begin(journal.position, self.now())
+
+    @property
+    def read_only(self) -> bool:
+        """True once a commit failed: reads go on, writes are off until restart."""
+        return self.recovered and self.queue.failure is not None
+
+    @property
+    def queue_depth(self) -> int:
+        return self.queue.depth if self.recovered else 0
 
     # --- time -------------------------------------------------------------------------------------------
 
@@ -142,7 +154,7 @@ class Engine:
         return topic
 
     def names_after(self, after: str, prefix: str) -> Iterator[str]:
-        """Committed names with a prefix in ascending order, strictly above `after` (empty: from the start)."""
+        """Committed names with a prefix, ascending, strictly above `after` (empty: from the start)."""
         names = self.sorted_names
         index = bisect_right(names, after) if after >= prefix and after else bisect_left(names, prefix)
         while index < len(names) and names[index].startswith(prefix):
@@ -376,9 +388,7 @@ class Engine:
         self.refresh(topic)
         now = self.now()
         lines = topic.cap_hi, topic.ttl_hi
-        frame = self.journal.frame(
-            Kind.DELETE, msgspec.msgpack.encode(selector), topic_id=topic.id, ts=now
-        )
+        frame = self.journal.frame(Kind.DELETE, msgspec.msgpack.encode(selector), topic_id=topic.id, ts=now)
 
         def apply(op: Op) -> None:
             deleted = self.apply_delete(topic, selector, now)

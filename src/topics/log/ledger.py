@@ -1,4 +1,4 @@
-"""Why each seq below the floor is gone. Watermarks cannot tell a deleted record from a lost one; an audit must.
+"""Why each seq below the floor is gone. Watermarks cannot tell deleted from lost; an audit must.
 
 Ranges are merged as they are added, in three flat columns, so a topic that only ever evicts keeps one range.
 """

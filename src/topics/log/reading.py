@@ -21,12 +21,23 @@ from topics.values.tombstone import Tombstone, tombstone
 class Page:
     """What one read found. `rows` is newline-terminated JSON, ready to be framed."""
 
-    __slots__ = ("count", "earliest_seq", "head_seq", "next_from_seq", "rows", "scanned", "tombstone")
+    __slots__ = (
+        "cold_reads",
+        "count",
+        "earliest_seq",
+        "head_seq",
+        "next_from_seq",
+        "rows",
+        "scanned",
+        "tombstone",
+    )
 
     def __init__(self, topic: Topic, position: int, gap: Tombstone | None) -> None:
         self.rows = b""
         self.count = 0
         self.scanned = 0
+        # Segments of the second tier that had to be opened for it.
+        self.cold_reads = 0
         self.next_from_seq = position
         self.tombstone = gap
         self.head_seq = topic.head
@@ -63,7 +74,9 @@ def read_page(
         stop_before = hole.first
     page = Page(topic, position, gap)
     if position < stop_before - 1:
+        before = topic.store.cold_reads
         _walk(topic, page, stop_before, limit, max_bytes, nodes, shape)
+        page.cold_reads = topic.store.cold_reads - before
     return page
 
 
@@ -103,7 +116,7 @@ def _walk(
     nodes: frozenset[str] | None,
     shape: Shape,
 ) -> None:
-    """Deliver from the runs between the cursor and `stop_before`, and move the cursor past all it examined."""
+    """Deliver from the runs between cursor and `stop_before`; the cursor passes all that was examined."""
     seq = max(page.next_from_seq + 1, topic.floor)
     parts: list[bytes] = []
     budget = max_bytes
@@ -209,9 +222,7 @@ def _take_filtered(
     return _Taken(gather(columns, wanted, shape), len(wanted), examined, size)
 
 
-def _wanted(
-    run: Run, columns: Columns, start: int, stop: int, nodes: frozenset[str] | None
-) -> np.ndarray:  # type: ignore[type-arg]
+def _wanted(run: Run, columns: Columns, start: int, stop: int, nodes: frozenset[str] | None) -> np.ndarray:
     """Indexes of the records in a stretch that are alive and not from the reader's own nodes."""
     if run.dead is None:
         wanted = np.arange(start, stop)

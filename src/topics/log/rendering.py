@@ -33,7 +33,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
 STORED = Shape()
 
 
-def gather(columns: Columns, indexes: np.ndarray, shape: Shape) -> bytes:  # type: ignore[type-arg]
+def gather(columns: Columns, indexes: np.ndarray, shape: Shape) -> bytes:
     """The rows at `indexes` (ascending), newline-terminated, in the wanted shape."""
     if not len(indexes):
         return b""
@@ -42,7 +42,7 @@ def gather(columns: Columns, indexes: np.ndarray, shape: Shape) -> bytes:  # typ
     return b"".join(_reshape(columns, indexes, shape))
 
 
-def _gather_stored(columns: Columns, indexes: np.ndarray) -> bytes:  # type: ignore[type-arg]
+def _gather_stored(columns: Columns, indexes: np.ndarray) -> bytes:
     ends, rows = columns.ends, columns.rows
     first, last = int(indexes[0]), int(indexes[-1])
     if last - first + 1 == len(indexes):
@@ -56,7 +56,7 @@ def _gather_stored(columns: Columns, indexes: np.ndarray) -> bytes:  # type: ign
     return b"".join([rows[a:b] for a, b in zip(begin, end, strict=True)])
 
 
-def _reshape(columns: Columns, indexes: np.ndarray, shape: Shape) -> list[bytes]:  # type: ignore[type-arg]
+def _reshape(columns: Columns, indexes: np.ndarray, shape: Shape) -> list[bytes]:
     rows = columns.rows
     ends = columns.ends[indexes].astype(np.int64)
     begins = np.where(indexes > 0, columns.ends[indexes - 1], 0).astype(np.int64)

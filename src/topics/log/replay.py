@@ -25,10 +25,11 @@ from topics.log.run import Run
 from topics.log.state import SnapshotState, decode, restore_topic
 from topics.log.topic import Topic
 from topics.storage import segment as segment_files
-from topics.storage.frame import Frame, Kind
+from topics.storage.frame import HEADER_BYTES, Frame, Kind
 from topics.storage.journal import Journal
 from topics.storage.recovery import Damage, JournalReader
 from topics.values.config import TopicConfig
+from topics.values.settings import MAX_BATCH_RECORDS, MAX_SEQ
 
 if TYPE_CHECKING:
     from topics.log.engine import Extension
@@ -40,6 +41,8 @@ _selector = msgspec.msgpack.Decoder(Selector)
 _number = msgspec.msgpack.Decoder(int)
 _lines = msgspec.msgpack.Decoder(tuple[int, int])
 _heads = msgspec.msgpack.Decoder(list[tuple[int, int]])
+# No record takes less journal than this: `{"$seq":1,"$ts":0,"data":0}`, a newline, its length.
+_SMALLEST_RECORD_BYTES = 32
 _EMPTY = SnapshotState(0, 0, 1, 1, 0, [], {})
 
 
@@ -58,6 +61,7 @@ class Recovery:
         self._unsealed_dead: dict[int, bytes] = {}
         # Topics of which an unreadable frame may have held the last records.
         self._uncertain: set[int] = set()
+        self._unreadable_bytes = 0
         self._settled = False
 
     def run(self) -> Checkpointer:
@@ -278,11 +282,14 @@ class Recovery:
         engine = self._engine
         engine.damage_events += 1
         header = damage.header
-        log.error("journal is damaged from %d to %d; its records are announced as lost", damage.position, damage.end)
+        log.error(
+            "journal is damaged from %d to %d; its records are announced as lost", damage.position, damage.end
+        )
         if damage.position < self._snapshot.position:
             return  # found again as missing data
         if header is None:
             self._uncertain.update(engine.by_id)
+            self._unreadable_bytes += damage.end - damage.position
         elif header.kind in (Kind.APPEND, Kind.ADVANCE):
             self._prove_head(header.topic_id, header.first_seq + header.count - 1)
 
@@ -292,21 +299,26 @@ class Recovery:
         if topic is not None and head > topic.head:
             topic.add_hole(topic.head + 1, head, ledger.LOST)
 
-    def _close_reservations(self, synced: int, position: int, reader: JournalReader) -> list[tuple[Topic, int]]:
+    def _close_reservations(
+        self, synced: int, position: int, reader: JournalReader
+    ) -> list[tuple[Topic, int]]:
         """Seqs that may have been handed out by frames that are gone are never handed out again."""
         testimony = self._engine.witness.previous
         if testimony.same_boot:
             cut = testimony.acked > position
         else:
             cut = not testimony.clean and testimony.acked > 0
+        # Synced journal that is gone may have held reservations: then only its size bounds what it gave out.
+        destroyed = max(synced - position, 0) + self._unreadable_bytes
         holes: list[tuple[Topic, int]] = []
         for topic in self._engine.by_id.values():
             lost = topic.id in self._uncertain or (
                 cut and (topic.config.durability != "fsync" or synced > position)
             )
-            if lost and topic.reserved > topic.head:
+            reserved = max(topic.reserved, topic.head + _most_seqs(topic, destroyed))
+            if lost and reserved > topic.head:
                 holes.append((topic, topic.head + 1))
-                topic.add_hole(topic.head + 1, topic.reserved, ledger.LOST)
+                topic.add_hole(topic.head + 1, min(reserved, MAX_SEQ), ledger.LOST)
         if reader.cut is not None:
             log.warning("journal was torn at %d; the tail was put aside", reader.cut[0])
         return holes
@@ -329,6 +341,13 @@ class Recovery:
     def _clock_floor(self, reader: JournalReader) -> int:
         testimony = self._engine.witness.previous
         return testimony.clock_ms if testimony.same_boot else 0
+
+
+def _most_seqs(topic: Topic, journal_bytes: int) -> int:
+    """How many seqs of a topic so much journal can have handed out."""
+    if topic.config.durability == "ephemeral":
+        return journal_bytes // HEADER_BYTES * MAX_BATCH_RECORDS
+    return journal_bytes // _SMALLEST_RECORD_BYTES
 
 
 def _run_at(topic: Topic, seq: int) -> Run | None:

@@ -107,7 +107,7 @@ class HotColumns:
         return len(self.rows) + 33 * len(self.ends)
 
 
-def _view(column: array[int] | None) -> np.ndarray | None:  # type: ignore[type-arg]
+def _view(column: array[int] | None) -> np.ndarray | None:
     return None if column is None else np.frombuffer(column, np.uint32)
 
 
@@ -157,9 +157,7 @@ class Run:
         "topic_id",
     )
 
-    def __init__(
-        self, topic_id: int, base: int, *, start_position: int = 0, ephemeral: bool = False
-    ) -> None:
+    def __init__(self, topic_id: int, base: int, *, start_position: int = 0, ephemeral: bool = False) -> None:
         self.topic_id = topic_id
         self.base = base
         # No frame of this run lies below this journal position: what must be kept until it is sealed.

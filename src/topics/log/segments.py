@@ -84,7 +84,7 @@ class SegmentStore:
             self._unload(*self._views.popitem(last=False)[1])
         return columns
 
-    def _load_dead(self, run: Run, flags: np.ndarray) -> None:  # type: ignore[type-arg]
+    def _load_dead(self, run: Run, flags: np.ndarray) -> None:
         if not run.dead_count or run.dead is not None:
             return
         assert run.sealed is not None
@@ -98,7 +98,7 @@ class SegmentStore:
         if run.hot is None:
             run.dead = None
 
-    def tagged(self, run: Run, code: int) -> np.ndarray:  # type: ignore[type-arg]
+    def tagged(self, run: Run, code: int) -> np.ndarray:
         assert run.sealed is not None
         segment = self.segment(run.sealed.segment)
         return segment.tagged(segment.entry(run.topic_id, run.base), code)

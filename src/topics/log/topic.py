@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,7 @@ class Topic:
         self.holes: list[Hole] = []
         self.ledger = Ledger()
         self.tags = TagIndex()
-        self.idempotency: dict[str, Any] | None = None
+        self.idempotency: Any = None  # an IdempotencyMemory, once a keyed write came
         self.listeners: list[Callable[[], None]] = []
         self.created_ts = 0
         self.last_write_ts: int | None = None
@@ -292,7 +293,7 @@ class Topic:
         marks = np.frombuffer(run.dead, np.uint8)[start:stop]
         edges = np.flatnonzero(np.diff(marks)) + 1
         bounds = [0, *edges.tolist(), stop - start]
-        for left, right in zip(bounds, bounds[1:], strict=False):
+        for left, right in pairwise(bounds):
             part = ledger.DELETED if marks[left] else kind
             self.ledger.add(base + start + left, base + start + right - 1, part)
         del marks
@@ -336,7 +337,7 @@ class Topic:
             return run.hot.ts_at(self.floor - run.base)
         return int(self.store.columns(run).ts[self.floor - run.base])
 
-    def mark_dead(self, run: Run, indexes: np.ndarray) -> int:  # type: ignore[type-arg]
+    def mark_dead(self, run: Run, indexes: np.ndarray) -> int:
         """Delete records of one run by index; returns how many of them were live until now."""
         columns = self.store.columns(run)
         if run.dead is None:

@@ -12,7 +12,9 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
+from topics.storage import fileheader
 from topics.storage.checksum import checksum
 from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
 from topics.storage.filesystem import Filesystem, numbered_files, write_file_atomically
@@ -20,6 +22,10 @@ from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, Header,
 from topics.storage.journal import JournalFile, decode_file_header, file_name
 
 QUARANTINE = "damaged"
+# Written before a cut that takes a proof along: a file header whose value is how far the journal was synced.
+PROOF = "proven"
+PROOF_MAGIC = b"TOPICSPR"
+PROOF_VERSION = 1
 # A pattern searches a mapped file where it lies; `bytes.find` would need a copy of it every time.
 _MAGIC = re.compile(re.escape(FRAME_MAGIC_BYTES))
 
@@ -80,11 +86,19 @@ class JournalReader:
         self._fs = fs
         self._directory = directory
         self._start = start
-        self._proven = proven
-        self._sources = [self._open_source(base) for base in numbered_files(fs, directory, file_name)]
+        self._proven = max(proven, self._kept_proof())
+        self._sources = self._open_sources()
         self.end = self._sources[-1].end if self._sources else start
         self.cut: tuple[int, int] | None = None
         self.damaged_bytes = 0
+
+    def _open_sources(self) -> list[_Source]:
+        bases = numbered_files(self._fs, self._directory, file_name)
+        sources = [self._open_source(base) for base in bases]
+        for source, following in pairwise(sources):
+            # What a failed write left behind the last frame: those addresses belong to the next file.
+            source.data = source.data[: following.base - source.base]
+        return sources
 
     def _open_source(self, base: int) -> _Source:
         file = self._fs.open(self._path(base))
@@ -168,6 +182,7 @@ class JournalReader:
         source = self._sources[index]
         self.cut = (source.base + at, self.end)
         self.end = source.base + at
+        self._keep_proof()
         for later in self._sources[index + 1 :]:
             self._put_aside(later, 0)
             self._fs.remove(self._path(later.base))
@@ -180,7 +195,23 @@ class JournalReader:
             file.sync()
         finally:
             file.close()
-        self._sources = [*self._sources[:index], _Source(source.base, source.data[:at])]
+        self._sources[index:] = [_Source(source.base, source.data[:at])]
+
+    def _keep_proof(self) -> None:
+        """What proved damage further up may fall now; no later scan may take that damage for the tear."""
+        if self.damaged_bytes:
+            header = fileheader.encode(PROOF_MAGIC, PROOF_VERSION, self._proven)
+            write_file_atomically(self._fs, self._directory, PROOF, [header])
+
+    def _kept_proof(self) -> int:
+        path = os.path.join(self._directory, PROOF)
+        if not self._fs.exists(path):
+            return 0
+        file = self._fs.open(path)
+        try:
+            return fileheader.decode(file.read(FILE_HEADER_BYTES, 0), PROOF_MAGIC, PROOF_VERSION) or 0
+        finally:
+            file.close()
 
     def _put_aside(self, source: _Source, at: int) -> None:
         tail = bytes(source.data[at:])

@@ -1,0 +1,54 @@
+"""The second tier: old sealed segments move to another directory; reads go on unchanged, only slower.
+
+A segment is copied, synced and renamed into place before the original goes, so a crash leaves one copy or
+two, never none; with two, the original counts.
+"""
+
+from __future__ import annotations
+
+import os
+
+from topics.log.engine import Engine
+from topics.storage.filesystem import write_file_atomically
+from topics.storage.segment import file_name
+
+
+class Tiers:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def due(self) -> list[int]:
+        """Segments that no topic counts among its newest."""
+        store, settings = self._engine.store, self._engine.settings
+        if store.cold_dir is None:
+            return []
+        keep: set[int] = set()
+        candidates: set[int] = set()
+        for topic in self._engine.by_id.values():
+            kept_bytes = kept = 0
+            for run in reversed(topic.runs):
+                if run.sealed is None:
+                    continue
+                kept_bytes += run.live_bytes
+                kept += 1
+                recent = kept <= settings.hot_retain_segments or kept_bytes <= settings.hot_retain_bytes
+                (keep if recent else candidates).add(run.sealed.segment)
+        return sorted(candidates - keep - store.cold)
+
+    def copy(self, number: int) -> None:
+        """Any thread: sealed files change only by delete flags, and those are flipped by the same upkeep."""
+        store = self._engine.store
+        assert store.cold_dir is not None
+        file = store.fs.open(store.path(number))
+        try:
+            content = file.read(file.size(), 0)
+        finally:
+            file.close()
+        write_file_atomically(store.fs, store.cold_dir, file_name(number), [content])
+
+    def switch(self, number: int) -> None:
+        """On the loop: readers find the copy from now on."""
+        store = self._engine.store
+        store.close_file(number)
+        store.cold.add(number)
+        store.fs.remove(os.path.join(store.hot_dir, file_name(number)))

@@ -1,0 +1,260 @@
+"""The engine and the reference model side by side: one call does the same to both and compares answers."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from tests.log.harness import Lab, account, records
+from tests.model.reference import LOST, Answer, Draft, ReferenceTopic, Refused
+from topics.log.batch import parse_append
+from topics.log.reading import Page
+from topics.log.rendering import Shape
+from topics.log.tags import TagMatch
+from topics.log.topic import Topic
+from topics.values.config import TopicConfig
+from topics.values.errors import ApiError
+
+Match = tuple[str, str]
+# A write, a tag delete, or a prefix delete so many seqs above the floor.
+Step = list[Draft] | Match | int
+
+
+def scratch_directory() -> str | None:
+    """Memory when there is some: these histories restart thousands of times."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+class Twins:
+    def __init__(self, directory: str, *, run_events: int, hot_bytes: int) -> None:
+        self.lab = Lab(directory, segment_max_events=run_events, hot_bytes=hot_bytes)
+        self.model: dict[str, ReferenceTopic] = {}
+        self._time_shown = 0
+
+    def now(self) -> int:
+        """Time as readers know it: it stands still while the clock is behind."""
+        self._time_shown = max(self._time_shown, self.lab.clock.now_ms())
+        return self._time_shown
+
+    # --- writing ----------------------------------------------------------------------------------------
+
+    def write(self, name: str, drafts: list[Draft]) -> None:
+        model = self.model.get(name)
+        created = model is None
+        if model is None:
+            model = self.model[name] = ReferenceTopic(TopicConfig(), self.lab.engine.next_topic_id)
+        request = parse_append(body(drafts))
+        try:
+            first, last = model.write(drafts, self.now())
+        except Refused as refusal:
+            with pytest.raises(ApiError) as caught:
+                self.lab.commit(lambda done, fail: self.lab.engine.append(name, request, done, fail))
+            assert caught.value.code == refusal.code
+            return
+        op = self.lab.commit(lambda done, fail: self.lab.engine.append(name, request, done, fail))
+        assert (op.first_seq, op.last_seq, op.head_seq) == (first, last, last)
+        assert op.created is created
+
+    def put(self, name: str, config: TopicConfig) -> None:
+        created = self.lab.commit(lambda done, fail: self.lab.engine.put_topic(name, config, done, fail))
+        assert created is (name not in self.model)
+        if created:
+            self.model[name] = ReferenceTopic(config, self.lab.topic(name).id)
+        else:
+            self.model[name].configure(config, self.now())
+
+    def delete(self, name: str, before: int | None, match: Match | None) -> None:
+        topic = self.lab.topic(name)
+        deleted = self.lab.commit(
+            lambda done, fail: self.lab.engine.delete_records(topic, before, tag_match(match), done, fail)
+        )
+        assert deleted == self.model[name].delete(before, match, self.now())
+
+    def drop(self, name: str, *, if_empty: bool) -> None:
+        model = self.model.get(name)
+        if model is not None:
+            model.expire(self.now())
+        if if_empty and model is not None and model.count:
+            with pytest.raises(ApiError, match="still holds records"):
+                self.lab.drop(name, if_empty=True)
+            return
+        assert self.lab.drop(name, if_empty=if_empty) is (model is not None)
+        self.model.pop(name, None)
+
+    def burst(self, steps: list[tuple[str, Step]]) -> None:
+        """Several operations wait for the disk together: nothing of them is seen before it answers."""
+        # Admission does not count on deletes that are still on their way; a sequential model would.
+        steps = [(name, step) for name, step in steps if self._takes_bursts(name)]
+        before = {name: self._seen(name) for name in self.model}
+        failures: list[ApiError] = []
+        results: dict[int, int] = {}
+        floors = {name: model.floor for name, model in self.model.items()}
+        for number, (name, step) in enumerate(steps):
+            self._submit(name, step, floors[name], number, results, failures)
+        assert before == {name: self._seen(name) for name in self.model}
+        self.lab.engine.queue.sync_now()
+        expected: dict[int, int] = {}
+        for number, (name, step) in enumerate(steps):
+            model = self.model[name]
+            if isinstance(step, list):
+                expected[number] = model.write(step, self.now())[1]
+            elif isinstance(step, tuple):
+                expected[number] = model.delete(None, step, self.now())
+            else:
+                # Clamped to what had been given out when it was asked for, which is the model's head now.
+                expected[number] = model.delete(min(floors[name] + step, model.head + 1), None, self.now())
+        assert not failures
+        assert results == expected
+
+    def _takes_bursts(self, name: str) -> bool:
+        return name in self.model and self.model[name].config.discard == "old"
+
+    def _submit(
+        self, name: str, step: Step, floor: int, number: int, results: dict[int, int], failures: list[ApiError]
+    ) -> None:
+        engine, topic = self.lab.engine, self.lab.topic(name)
+
+        def answered(value: int) -> None:
+            results[number] = value
+
+        if isinstance(step, list):
+            request = parse_append(body(step))
+            engine.append(name, request, lambda op: answered(op.last_seq), failures.append)
+        elif isinstance(step, tuple):
+            engine.delete_records(topic, None, tag_match(step), answered, failures.append)
+        else:
+            engine.delete_records(topic, floor + step, None, answered, failures.append)
+
+    def _seen(self, name: str) -> tuple[Any, ...]:
+        page, topic = self.lab.diff(name), self.lab.topic(name)
+        return page.rows, page.head_seq, page.earliest_seq, topic.live_count, topic.live_bytes
+
+    # --- time, files, restarts --------------------------------------------------------------------------
+
+    def move_clock(self, ms: int) -> None:
+        self.lab.clock.advance(ms)
+        assert self.lab.engine.now() == self.now()
+
+    def restart(self, *, clean: bool, times: int = 1) -> None:
+        for model in self.model.values():
+            model.expire(self.now())
+        before = {name: (self.lab.topic(name).loss_line, self.lab.topic(name).floor) for name in self.model}
+        self.lab.restart(clean=clean)
+        states = self.lab.states()
+        for _ in range(times - 1):
+            self.lab.restart(clean=clean)
+            assert self.lab.states() == states, "recovering twice is not the same as once"
+        for name, model in self.model.items():
+            topic = self.lab.topic(name)
+            assert topic.loss_line >= before[name][0]
+            assert topic.floor >= before[name][1]
+            if model.has_volatile:
+                forget_volatile(model, topic)
+
+    # --- comparing --------------------------------------------------------------------------------------
+
+    def compare_read(
+        self,
+        name: str,
+        from_seq: int,
+        limit: int = 1000,
+        max_bytes: int = 1 << 20,
+        *,
+        nodes: frozenset[str] = frozenset(),
+        tags: bool = False,
+        meta: bool = True,
+        epoch: int | None = None,
+    ) -> Page:
+        shape = Shape(tags=tags, meta=meta)
+        page = self.lab.diff(
+            name, from_seq, limit, max_bytes, nodes=nodes or None, shape=shape, epoch=epoch
+        )
+        expected = self.model[name].read(
+            self.now(), from_seq, limit, max_bytes, nodes=nodes, tags=tags, meta=meta, epoch=epoch
+        )
+        assert_same(page, expected)
+        # Progress: whoever is not caught up has moved, or was told why.
+        assert page.caught_up or page.next_from_seq > from_seq or page.tombstone is not None
+        return page
+
+    def compare_walk(self, name: str, from_seq: int, limit: int, max_bytes: int, **options: Any) -> None:
+        """Follow the cursor to the head."""
+        while not (page := self.compare_read(name, from_seq, limit, max_bytes, **options)).caught_up:
+            from_seq = page.next_from_seq
+
+    def compare_states(self) -> None:
+        assert list(self.lab.engine.names_after("", "")) == sorted(self.model)
+        for name, model in self.model.items():
+            topic = self.lab.topic(name)
+            self.lab.engine.refresh(topic)
+            model.expire(self.now())
+            assert topic.id == model.epoch
+            assert topic.config == model.config
+            assert (topic.head, topic.floor, topic.loss_line) == (model.head, model.floor, model.loss_line)
+            assert (topic.live_count, topic.live_bytes) == (model.count, model.bytes)
+            assert account(topic) == model.account()
+            check_invariants(topic)
+            self.compare_read(name, 0, tags=True)
+            self.compare_read(name, model.floor - 1)
+        totals = self.lab.engine.totals
+        assert totals.records == sum(model.count for model in self.model.values())
+        assert totals.bytes == sum(model.bytes for model in self.model.values())
+        assert totals.pending_bytes == 0
+
+
+def check_invariants(topic: Topic) -> None:
+    """What must hold in every reachable state, whatever the model says."""
+    assert 1 <= topic.loss_line <= topic.floor <= topic.head + 1
+    assert topic.live_count or not topic.live_bytes
+    config = topic.config
+    assert not config.cap_records or topic.live_count <= config.cap_records
+    assert not config.cap_bytes or topic.live_bytes <= config.cap_bytes
+    assert topic.bases == [run.base for run in topic.runs] == sorted(set(topic.bases))
+    assert all(low.last < high.base for low, high in zip(topic.runs, topic.runs[1:], strict=False))
+    assert sum(run.live_count for run in topic.runs) == topic.live_count
+    assert sum(run.live_bytes for run in topic.runs) == topic.live_bytes
+
+
+def forget_volatile(model: ReferenceTopic, topic: Topic) -> None:
+    """After a restart: ephemeral records are gone and announced, all others are as they were.
+
+    How a volatile record that was already gone is accounted for depends on what a snapshot still knew of
+    it; the engine's account is taken over once it is known to hide nothing and to bring nothing back.
+    """
+    announced = {seq for hole in topic.holes for seq in range(hole.first, hole.last + 1)}
+    for record in model.records:
+        if record.seq in announced:
+            assert record.is_volatile, "a kept record was announced as lost"
+            record.fate = LOST
+        else:
+            assert not (record.is_volatile and record.is_live), "an ephemeral record vanished in silence"
+    model.cap_hi, model.ttl_hi, model.lost_hi = topic.cap_hi, topic.ttl_hi, topic.lost_hi
+    model.interior_holes = [(hole.first, hole.last) for hole in topic.holes if hole.interior]
+
+
+def assert_same(page: Page, expected: Answer) -> None:
+    gap = page.tombstone
+    assert records(page) == expected.records
+    assert (page.next_from_seq, page.head_seq, page.earliest_seq, page.caught_up, page.lag) == (
+        expected.next_from_seq,
+        expected.head_seq,
+        expected.earliest_seq,
+        expected.caught_up,
+        expected.lag,
+    )
+    assert expected.tombstone == (
+        None
+        if gap is None
+        else (gap.gap_from, gap.gap_to, gap.reason, gap.missed_estimate, gap.earliest_seq, gap.head_seq)
+    )
+
+
+def tag_match(match: Match | None) -> TagMatch | None:
+    return None if match is None else TagMatch(match[1], match[0] == "Glob")
+
+
+def body(drafts: list[Draft]) -> bytes:
+    return json.dumps({"records": [draft.to_json() for draft in drafts]}, ensure_ascii=False).encode()
