@@ -32,7 +32,7 @@ class Twins:
     def __init__(self, directory: str, *, run_events: int, hot_bytes: int) -> None:
         self.lab = Lab(directory, segment_max_events=run_events, hot_bytes=hot_bytes)
         self.model: dict[str, ReferenceTopic] = {}
-        self._time_shown = 0
+        self._time_shown = self.lab.engine.now()
 
     def now(self) -> int:
         """Time as readers know it: it stands still while the clock is behind."""

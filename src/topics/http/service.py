@@ -13,6 +13,7 @@ from topics.log.engine import Engine
 from topics.log.topic import Topic
 from topics.values.errors import ApiError, invalid
 from topics.values.settings import U64_MAX, Settings
+from topics.values.utf8 import require_utf8
 
 Body = TypeVar("Body")
 
@@ -56,11 +57,7 @@ def answer(exchange: Exchange, body: dict[str, Any], status: int = 200, **perfor
 
 def decode(decoder: msgspec.json.Decoder[Body], body: bytes) -> Body:
     """Strict decoding of a request body; every way of being wrong is one kind of answer."""
-    if not body.isascii():
-        try:
-            body.decode()
-        except UnicodeDecodeError:
-            raise invalid("body is not valid UTF-8") from None
+    require_utf8(body)
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Raw, UnsetType
 
+from topics.values.config import parse_config
 from topics.values.errors import ApiError, invalid
 from topics.values.settings import (
     MAX_BATCH_RECORDS,
@@ -22,6 +23,7 @@ from topics.values.settings import (
     MAX_RECORD_BYTES,
     MAX_TAG_BYTES,
 )
+from topics.values.utf8 import require_utf8
 
 # Fewer keys than the limit fit into this many bytes, so shorter metas need no counting.
 _META_COUNT_BYTES = MAX_META_KEYS * 5
@@ -121,7 +123,8 @@ class AppendRequest:
         self.batch = batch
         self.idempotency_key = request.idempotency_key
         self.create = request.create
-        self.config = None if bytes(request.config) in (b"", _NULL) else request.config
+        # Judged even when the topic exists already and the config is without effect.
+        self.config = None if bytes(request.config) in (b"", _NULL) else parse_config(request.config)
         self.backpressure = not request.disable_backpressure
 
 
@@ -158,11 +161,7 @@ def parse_append(body: bytes) -> AppendRequest:
 
 def compact_json(body: bytes) -> bytes:
     """The same JSON without insignificant white space; payload text is not otherwise touched."""
-    if not body.isascii():
-        try:
-            body.decode()
-        except UnicodeDecodeError:
-            raise invalid("body is not valid UTF-8") from None
+    require_utf8(body)
     if b" " in body or b"\n" in body or b"\t" in body or b"\r" in body:
         try:
             return msgspec.json.format(body, indent=-1)

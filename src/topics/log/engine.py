@@ -31,7 +31,7 @@ from topics.storage.journal import ROTATE_BYTES, Journal
 from topics.storage.snapshot import SnapshotStore
 from topics.storage.witness import Witness
 from topics.values.clock import Clock
-from topics.values.config import DEFAULT_CONFIG, TopicConfig, check_config, parse_config
+from topics.values.config import DEFAULT_CONFIG, TopicConfig, check_config
 from topics.values.errors import ApiError, limit_reached, topic_not_found
 from topics.values.names import is_topic_name, require_topic_name
 from topics.values.settings import Settings
@@ -352,9 +352,7 @@ class Engine:
     def _create_for_append(
         self, name: str, request: AppendRequest, may_configure: bool, done: Callable[[], None]
     ) -> Topic:
-        config = DEFAULT_CONFIG
-        if request.config is not None:
-            config = parse_config(request.config)
+        config = request.config or DEFAULT_CONFIG
         wanted = config.auto_create if request.create is None else request.create
         if not wanted:
             raise topic_not_found(name)

@@ -8,6 +8,7 @@ import msgspec
 
 from topics.values.errors import invalid
 from topics.values.names import is_topic_name
+from topics.values.utf8 import require_utf8
 
 TopicType = Literal["log", "queue"]
 Discard = Literal["old", "reject"]
@@ -82,6 +83,7 @@ DEFAULT_CONFIG = TopicConfig()
 
 def parse_config(raw: bytes | msgspec.Raw) -> TopicConfig:
     """A config object as JSON bytes; raises `invalid_request` on any wrong type, word or range."""
+    require_utf8(bytes(raw))
     try:
         body = _decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

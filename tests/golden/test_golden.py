@@ -1,0 +1,150 @@
+"""Files written long ago are read today, and today's code still writes the same bytes.
+
+When the second half fails because a format changed on purpose, see make.py. The first half must not fail.
+"""
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.golden.make import BOOT, CONFIG, GOLDEN, TS, FixedBoot, full_run, snapshot_state, write_all
+
+from topics.log.deletion import Selector
+from topics.log.engine import CreatePayload
+from topics.log.payload import decode_append
+from topics.log.state import decode
+from topics.storage.filesystem import Filesystem
+from topics.storage.frame import Frame, Kind
+from topics.storage.recovery import JournalReader
+from topics.storage.segment import DEAD, LIVE, Segment
+from topics.storage.snapshot import SnapshotStore
+from topics.storage.witness import Witness
+from topics.values.config import TopicConfig
+
+unpack = msgspec.msgpack.decode
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Path:
+    """A copy: reading may cut, and the witness is mapped for writing."""
+    return shutil.copytree(GOLDEN, tmp_path / "golden")
+
+
+@pytest.fixture
+def frames(golden: Path) -> list[Frame]:
+    reader = JournalReader(Filesystem(), str(golden / "journal"), start=0, proven=0)
+    items = list(reader.frames())
+    assert reader.cut is None
+    assert len(reader.files()) == 2
+    return [item for item in items if isinstance(item, Frame)]
+
+
+# --- read ---------------------------------------------------------------------------------------------------
+
+
+def test_frames(frames: list[Frame]) -> None:
+    assert [(f.kind, f.topic_id, f.first_seq, f.count, f.flags) for f in frames] == [
+        (Kind.CREATE, 1, 0, 0, 0),
+        (Kind.APPEND, 1, 1, 2, 0),
+        (Kind.APPEND, 1, 3, 2, 15),
+        (Kind.ADVANCE, 2, 10, 5, 0),
+        (Kind.HEADS, 0, 0, 0, 0),
+        (Kind.DELETE, 1, 0, 0, 0),
+        (Kind.DELETE, 1, 0, 0, 0),
+        (Kind.DELETE, 1, 0, 0, 0),
+        (Kind.CONFIG, 1, 0, 0, 0),
+        (Kind.RESERVE, 1, 0, 0, 0),
+        (Kind.HOLE, 1, 5, 8188, 0),
+        (Kind.LINES, 1, 0, 0, 0),
+        (Kind.CLOCK, 0, 0, 0, 0),
+        (Kind.DROP, 2, 0, 0, 0),
+    ]
+    assert {f.ts for f in frames} == {TS}
+    assert [f.synced for f in frames] == [0] * 5 + [frames[5].position] * 9
+
+
+def test_small_payloads(frames: list[Frame]) -> None:
+    payloads = [f.payload for f in frames]
+    assert msgspec.msgpack.decode(payloads[0], type=CreatePayload) == CreatePayload("orders", CONFIG, 1, 4096)
+    assert unpack(payloads[4]) == [[1, 4], [2, 14]]
+    assert [msgspec.msgpack.decode(payload, type=Selector) for payload in payloads[5:8]] == [
+        Selector(5, before=2),
+        Selector(5, tag="t", is_prefix=True),
+        Selector(5, seqs=[3, 4]),
+    ]
+    assert msgspec.msgpack.decode(payloads[8], type=TopicConfig) == CONFIG
+    assert unpack(payloads[9]) == 8192
+    assert unpack(payloads[11]) == [3, 4]
+    assert [len(payloads[i]) for i in (3, 10, 12, 13)] == [0, 0, 0, 0]
+
+
+def test_append_payloads(frames: list[Frame]) -> None:
+    batch, rows, hops = decode_append(frames[1].payload, 2, frames[1].flags)
+    assert rows == b'{"$seq":1,"$ts":%d,"data":1}\n{"$seq":2,"$ts":%d,"data":"two"}\n' % (TS, TS)
+    assert (batch.data_lens, batch.meta_lens, batch.nodes, batch.tags, hops) == (
+        [1, 5],
+        None,
+        None,
+        None,
+        None,
+    )
+    batch, rows, hops = decode_append(frames[2].payload, 2, frames[2].flags)
+    assert rows == (
+        b'{"$seq":3,"$ts":%d,"$node":"n1","data":3}\n{"$seq":4,"$ts":%d,"data":[4],"meta":{"a":1}}\n'
+        % (TS, TS)
+    )
+    assert (batch.data_lens, batch.meta_lens) == ([1, 3], [0, 7])
+    assert (batch.nodes, batch.tags, hops) == (["n1", None], ["t1", "t2"], b"\0\1")
+
+
+def test_segment(golden: Path) -> None:
+    segment = Segment(Filesystem(), str(golden / "segments" / "0000000000000001.segment"))
+    plain, full = segment.entry(1, 1), segment.entry(2, 40)
+    for entry in (plain, full):
+        segment.verify(entry)
+        assert (entry.first_ts, entry.last_ts) == (TS, TS)
+    rows = bytes(segment.columns(plain).rows)
+    assert rows.splitlines()[2] == b'{"$seq":3,"$ts":%d,"data":null}' % TS
+    assert segment.flags(plain).tolist() == [LIVE, DEAD, LIVE]
+    found = segment.columns(full)
+    assert bytes(found.rows) == full_run().rows
+    assert found.ends.tolist()[-1] == len(found.rows)
+    assert found.meta_lens is not None
+    assert found.meta_lens.tolist() == [0, 7]
+    assert found.hops is not None
+    assert found.hops.tolist() == [0, 1]
+    assert found.node_codes is not None
+    assert (found.node_codes.tolist(), found.nodes) == ([1, 0], ["n1"])
+    assert found.tag_codes is not None
+    assert (found.tag_codes.tolist(), found.tags) == ([2, 1], ["t1", "t2"])
+    assert segment.tagged(full, 1).tolist() == [1]
+    segment.close()
+
+
+def test_snapshot(golden: Path) -> None:
+    (body,) = SnapshotStore(Filesystem(), str(golden / "snapshots")).newest_first()
+    assert decode(body) == snapshot_state()
+
+
+def test_witness(golden: Path) -> None:
+    witness = Witness(FixedBoot(), str(golden))
+    said = witness.previous
+    assert (said.acked, said.synced, said.clock_ms, said.clean) == (300, 200, TS + 5, True)
+    assert said.same_boot
+    assert BOOT in (golden / "witness").read_bytes()
+    witness.close(clean=False)
+
+
+# --- write --------------------------------------------------------------------------------------------------
+
+
+def test_the_same_bytes_are_written_today(tmp_path: Path) -> None:
+    write_all(tmp_path)
+    written = {
+        path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()
+    }
+    golden = {path.relative_to(GOLDEN): path.read_bytes() for path in GOLDEN.rglob("*") if path.is_file()}
+    assert written.keys() == golden.keys()
+    for path, data in golden.items():
+        assert written[path] == data, f"{path} is written differently; see make.py"
