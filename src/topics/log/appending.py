@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from topics.log.batch import Batch
 from topics.log.commit import Op
 from topics.log.idempotency import IdempotencyMemory, Remembered
 from topics.log.payload import encode_append
+from topics.log.reservation import cover, extend_if_short
 from topics.log.retention import enforce_caps, expire
 from topics.log.topic import Topic
 from topics.storage.frame import Kind
@@ -20,9 +19,8 @@ from topics.values.settings import MAX_SEQ
 if TYPE_CHECKING:
     from topics.log.engine import Engine
 
-# Seqs are reserved ahead of use so that a power failure cannot lead to one being handed out twice.
-FIRST_RESERVATION = 256
-LARGEST_RESERVATION = 1 << 20
+# Enum members cost a lookup each time; the write path runs often enough to notice.
+_APPEND, _ADVANCE = int(Kind.APPEND), int(Kind.ADVANCE)
 
 
 class AppendOp(Op):
@@ -115,24 +113,6 @@ def _ignore(_: object) -> None:
     return None
 
 
-class ReserveOp(Op):
-    """Extends a reservation in the background. It belongs to no topic's order: nobody waits behind it."""
-
-    __slots__ = ("reserve_to", "reserves_for")
-
-    def __init__(self, buffers: list[bytes], topic: Topic, reserve_to: int) -> None:
-        super().__init__(buffers, None, sync=True)
-        self.reserves_for = topic
-        self.reserve_to = reserve_to
-
-    def apply(self) -> None:
-        self.reserves_for.reserved = max(self.reserves_for.reserved, self.reserve_to)
-        self.reserves_for.reserve_pending = False
-
-    def fail(self, error: ApiError) -> None:
-        return None
-
-
 def append_batch(
     engine: Engine,
     topic: Topic,
@@ -152,32 +132,30 @@ def append_batch(
     ts = now if now > topic.last_ts else topic.last_ts
     op.ts = ts
     op.first_seq = first_seq = topic.assigned + 1
-    journal = engine.journal
-    buffers = op.buffers
-    if topic.assigned + batch.count > topic.reserved:
-        op.reserve_to = topic.assigned + batch.count + _reservation_step(topic)
-        op.sync = True
-        buffers += reserve_frame(engine, topic, op.reserve_to)
+    count = batch.count
+    last_seq = topic.assigned + count
+    if last_seq > topic.reserved:
+        op.reserve_to = cover(engine, topic, last_seq, op)
     rows = batch.render(first_seq, ts)
-    if topic.config.durability == "ephemeral":
-        kind, payload, flags = Kind.ADVANCE, b"", 0
+    durability = topic.config.durability
+    if durability == "ephemeral":
+        kind, payload, flags = _ADVANCE, b"", 0
     else:
         payload, flags = encode_append(batch, rows, hops)
-        kind = Kind.APPEND
-    buffers += journal.frame(
-        kind, payload, topic_id=topic.id, first_seq=first_seq, count=batch.count, ts=ts, flags=flags
-    )
-    if topic.config.durability == "fsync":
+        kind = _APPEND
+    journal = engine.journal
+    op.buffers += journal.frame(kind, payload, topic.id, first_seq, count, ts, flags)
+    if durability == "fsync":
         op.sync = True
     engine.queue.submit(op)
     run = topic.open_run(engine.run_max_events, engine.run_max_bytes, journal.position)
     topic.stage(run, batch, rows, ts, hops)
     engine.touched.add(topic)
-    engine.queue.counters.frames += batch.count
+    engine.counters.frames += count
     if key is not None:
         _remember(topic, key, op, now)
-    if topic.reserved - topic.assigned < topic.reserving >> 2 and not topic.reserve_pending:
-        _reserve_ahead(engine, topic)
+    if topic.reserve_asked - last_seq < topic.reserving >> 2:
+        extend_if_short(engine, topic)
 
 
 def _answered_from_memory(topic: Topic, key: str, op: AppendOp, now: int) -> bool:
@@ -234,22 +212,3 @@ def _admit_reject(topic: Topic, batch: Batch) -> None:
                 "earliest_seq": topic.floor,
             },
         )
-
-
-def _reservation_step(topic: Topic) -> int:
-    """Twice the last step each time, so a busy topic reserves seldom and an idle one little."""
-    topic.reserving = min(max(topic.reserving * 2, FIRST_RESERVATION), LARGEST_RESERVATION)
-    return topic.reserving
-
-
-def reserve_frame(engine: Engine, topic: Topic, reserve_to: int) -> list[bytes]:
-    return engine.journal.frame(
-        Kind.RESERVE, msgspec.msgpack.encode(reserve_to), topic_id=topic.id, ts=engine.now()
-    )
-
-
-def _reserve_ahead(engine: Engine, topic: Topic) -> None:
-    """Ask for the next stretch before this one is used up; nobody waits for it."""
-    topic.reserve_pending = True
-    reserve_to = topic.assigned + _reservation_step(topic)
-    engine.queue.submit(ReserveOp(reserve_frame(engine, topic, reserve_to), topic, reserve_to))

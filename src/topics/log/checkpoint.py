@@ -54,15 +54,39 @@ class Plan:
     files: list[tuple[int, list[_Sealing]]] = field(default_factory=list)
 
 
+class Predecessor:
+    """What the snapshot that recovery started from still needs until two newer ones exist.
+
+    Taken before the journal is replayed on top of it. Without it, a server that checkpoints once in its
+    life, at shutdown, would never let go of anything.
+    """
+
+    __slots__ = ("overlay", "replay_from", "unreferenced")
+
+    def __init__(self, engine: Engine, replay_from: int) -> None:
+        self.replay_from = replay_from
+        self.overlay = _unflipped(engine)
+        self.unreferenced = set(engine.store.droppable())
+
+
+def _unflipped(engine: Engine) -> list[_Flip]:
+    return [
+        _Flip(run, run.sealed.segment, len(run.sealed.unflipped))
+        for topic in engine.by_id.values()
+        for run in topic.runs
+        if run.sealed is not None and run.sealed.unflipped
+    ]
+
+
 class Checkpointer:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, predecessor: Predecessor) -> None:
         self._engine = engine
-        self._previous_replay_from = 0
-        self._previous_overlay: list[_Flip] = []
+        self._previous_replay_from = predecessor.replay_from
+        self._previous_overlay = predecessor.overlay
         self._overlay: list[_Flip] = []
         self._last_position = engine.journal.position
         self._last_ms = engine.now()
-        self._unreferenced: set[int] = set()
+        self._unreferenced = predecessor.unreferenced
         self._hot_sealed: list[tuple[Topic, Run]] = []
         self._hot_bytes = 0
 
@@ -189,17 +213,14 @@ class Checkpointer:
         position = engine.journal.position
         replay_from = position
         states = []
-        self._overlay = []
+        self._overlay = _unflipped(engine)
         for topic in engine.by_id.values():
             if not topic.committed:
                 continue
             states.append(capture_topic(topic))
             for run in topic.runs:
-                if run.sealed is None:
-                    if run.hot is not None and not run.ephemeral:
-                        replay_from = min(replay_from, run.start_position)
-                elif run.sealed.unflipped:
-                    self._overlay.append(_Flip(run, run.sealed.segment, len(run.sealed.unflipped)))
+                if run.sealed is None and run.hot is not None and not run.ephemeral:
+                    replay_from = min(replay_from, run.start_position)
         state = SnapshotState(
             position,
             replay_from,

@@ -14,12 +14,13 @@ from typing import Any, Protocol
 import msgspec
 
 from topics.log import deletion
-from topics.log.appending import FIRST_RESERVATION, AppendOp, append_batch
+from topics.log.appending import AppendOp, append_batch
 from topics.log.batch import AppendRequest
 from topics.log.commit import CommitQueue, Counters, Op
 from topics.log.deletion import Selector
 from topics.log.reading import Page, read_page
 from topics.log.rendering import STORED, Shape
+from topics.log.reservation import FIRST_STEP
 from topics.log.retention import enforce_caps, expire
 from topics.log.segments import SegmentStore
 from topics.log.tags import TagMatch
@@ -221,8 +222,8 @@ class Engine:
         self.check_topic_room()
         topic = self._new_topic(self.next_topic_id, name, config, self.settings.seq_base)
         self.next_topic_id += 1
-        topic.reserved = topic.seq_base - 1 + FIRST_RESERVATION
-        topic.reserving = FIRST_RESERVATION
+        topic.reserved = topic.reserve_asked = topic.seq_base - 1 + FIRST_STEP
+        topic.reserving = FIRST_STEP
         payload = CreatePayload(name, config, topic.seq_base, topic.reserved)
         frame = self.journal.frame(
             Kind.CREATE, msgspec.msgpack.encode(payload), topic_id=topic.id, ts=self.now()
@@ -254,7 +255,7 @@ class Engine:
 
     def add_recovered(self, topic_id: int, name: str, config: TopicConfig, seq_base: int) -> Topic:
         topic = self._new_topic(topic_id, name, config, seq_base)
-        topic.reserving = FIRST_RESERVATION
+        topic.reserving = FIRST_STEP
         self.show_topic(topic)
         return topic
 
@@ -413,6 +414,7 @@ class Engine:
         nodes: frozenset[str] | None = None,
         shape: Shape = STORED,
         epoch: int | None = None,
+        upto: int | None = None,
     ) -> Page:
         """One page of records above a cursor: the read path of every protocol."""
         if topic.config.ttl_ms:
@@ -421,7 +423,9 @@ class Engine:
             nodes = None
         page: Page = surviving_damage(
             topic,
-            lambda: read_page(topic, from_seq, limit, max_bytes, nodes=nodes, shape=shape, epoch=epoch),
+            lambda: read_page(
+                topic, from_seq, limit, max_bytes, nodes=nodes, shape=shape, epoch=epoch, upto=upto
+            ),
         )
         return page
 

@@ -61,23 +61,27 @@ def read_page(
     nodes: frozenset[str] | None = None,
     shape: Shape = STORED,
     epoch: int | None = None,
+    upto: int | None = None,
 ) -> Page:
-    """Records above `from_seq`, after retention has been applied by the caller."""
-    position, gap = start_position(topic, from_seq, epoch)
-    stop_before = topic.head + 1
-    hole = topic.hole_after(position) if topic.holes else None
-    if hole is not None and hole.first <= position + 1 and gap is None:
-        gap = _hole_tombstone(topic, position, hole)
-        position = hole.last
-        hole = topic.hole_after(position)
-    if hole is not None:
-        stop_before = hole.first
+    """Records above `from_seq` (and not above `upto`), after retention has been applied by the caller."""
+    position, gap, stop_before = locate(topic, from_seq, epoch)
     page = Page(topic, position, gap)
     if position < stop_before - 1:
         before = topic.store.cold_reads
         _walk(topic, page, stop_before, limit, max_bytes, nodes, shape)
         page.cold_reads = topic.store.cold_reads - before
     return page
+
+
+def locate(topic: Topic, from_seq: int, epoch: int | None) -> tuple[int, Tombstone | None, int]:
+    """Where the walk starts, the announcement owed before it, and the seq before which it must stop."""
+    position, gap = start_position(topic, from_seq, epoch)
+    hole = topic.hole_after(position) if topic.holes else None
+    if hole is not None and hole.first <= position + 1 and gap is None:
+        gap = _hole_tombstone(topic, position, hole)
+        position = hole.last
+        hole = topic.hole_after(position)
+    return position, gap, topic.head + 1 if hole is None else hole.first
 
 
 def start_position(topic: Topic, from_seq: int, epoch: int | None) -> tuple[int, Tombstone | None]:
@@ -205,7 +209,7 @@ def _take_filtered(
     shape: Shape,
 ) -> _Taken:
     columns = topic.store.columns(run)
-    wanted = _wanted(run, columns, start, stop, nodes)
+    wanted = survivors(run, columns, start, stop, nodes)
     examined = stop
     if len(wanted) >= room:
         wanted = wanted[:room]
@@ -222,7 +226,7 @@ def _take_filtered(
     return _Taken(gather(columns, wanted, shape), len(wanted), examined, size)
 
 
-def _wanted(run: Run, columns: Columns, start: int, stop: int, nodes: frozenset[str] | None) -> np.ndarray:
+def survivors(run: Run, columns: Columns, start: int, stop: int, nodes: frozenset[str] | None) -> np.ndarray:
     """Indexes of the records in a stretch that are alive and not from the reader's own nodes."""
     if run.dead is None:
         wanted = np.arange(start, stop)

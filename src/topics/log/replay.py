@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from topics.log import ledger
-from topics.log.checkpoint import Checkpointer
+from topics.log.checkpoint import Checkpointer, Predecessor
 from topics.log.deletion import Selector
 from topics.log.engine import CreatePayload, Engine
 from topics.log.payload import decode_append
@@ -71,6 +71,7 @@ class Recovery:
         self._snapshot = self._choose_snapshot()
         self._restore_snapshot()
         self._remove_orphan_segments()
+        predecessor = Predecessor(engine, self._snapshot.replay_from)
         proven = testimony.acked if testimony.same_boot else testimony.synced
         reader = JournalReader(
             engine.fs, engine.dirs.journal, start=self._snapshot.replay_from, proven=proven
@@ -87,7 +88,7 @@ class Recovery:
         for topic in engine.by_id.values():
             expire(topic, now)
         self._progress(1.0)
-        return Checkpointer(engine)
+        return Checkpointer(engine, predecessor)
 
     # --- snapshot ---------------------------------------------------------------------------------------
 
@@ -224,7 +225,7 @@ class Recovery:
                 # The frame that dropped the instance before this one is damaged.
                 engine.apply_drop(engine.by_name[payload.name])
             topic = engine.add_recovered(frame.topic_id, payload.name, payload.config, payload.seq_base)
-            topic.reserved = payload.reserved
+            topic.reserved = topic.reserve_asked = payload.reserved
             engine.next_topic_id = max(engine.next_topic_id, frame.topic_id + 1)
         elif kind == Kind.HEADS:
             for topic_id, head in _heads.decode(frame.payload):
@@ -252,7 +253,7 @@ class Recovery:
         elif kind == Kind.CONFIG:
             engine.apply_config(topic, _config.decode(frame.payload), frame.ts)
         elif kind == Kind.RESERVE:
-            topic.reserved = max(topic.reserved, _number.decode(frame.payload))
+            topic.reserved = topic.reserve_asked = max(topic.reserved, _number.decode(frame.payload))
         elif kind == Kind.HOLE:
             self._prove_head(topic.id, frame.last_seq)
         elif kind == Kind.LINES:

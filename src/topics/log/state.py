@@ -127,7 +127,7 @@ def restore_topic(topic: Topic, state: TopicState) -> None:
     topic.delete_below = state.delete_below
     topic.last_ts = state.last_ts
     topic.last_write_ts = state.last_write_ts
-    topic.reserved = state.reserved
+    topic.reserved = topic.reserve_asked = state.reserved
     topic.holes = [Hole(*hole) for hole in state.holes]
     topic.ledger.load(state.ledger)
     for run_state in state.runs:

@@ -67,7 +67,7 @@ class Topic:
         "pending_bytes",
         "pending_count",
         "pending_sync",
-        "reserve_pending",
+        "reserve_asked",
         "reserved",
         "reserving",
         "runs",
@@ -109,7 +109,8 @@ class Topic:
         self.pending_sync = 0
         self.reserved = seq_base - 1
         self.reserving = 0
-        self.reserve_pending = False
+        # The end of the reservation that is on its way to disk; never below `reserved`.
+        self.reserve_asked = seq_base - 1
         self.holes: list[Hole] = []
         self.ledger = Ledger()
         self.tags = TagIndex()

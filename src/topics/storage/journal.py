@@ -21,6 +21,7 @@ from topics.storage.frame import encode_header
 MAGIC = b"TOPICSJL"
 VERSION = 1
 SUFFIX = ".journal"
+SMALL_PAYLOAD_BYTES = 4096
 ROTATE_BYTES = 64 * 1024 * 1024
 
 
@@ -104,18 +105,19 @@ class Journal:
         self,
         kind: int,
         payload: bytes,
-        *,
         topic_id: int = 0,
         first_seq: int = 0,
         count: int = 0,
         ts: int = 0,
         flags: int = 0,
     ) -> list[bytes]:
-        """The two buffers of a frame, ready for `write`."""
+        """The buffers of a frame, ready for `write`."""
+        size = len(payload)
         header = encode_header(
-            kind, flags, count, topic_id, first_seq, ts, self.synced, checksum(payload), len(payload)
+            kind, flags, count, topic_id, first_seq, ts, self.synced, checksum(payload), size
         )
-        return [header, payload]
+        # Copying a little costs less than another buffer in the vectored write.
+        return [header + payload] if size < SMALL_PAYLOAD_BYTES else [header, payload]
 
     def write(self, buffers: list[bytes]) -> None:
         """Hand frames to the operating system. Raises OSError when it will not take them whole."""

@@ -1,0 +1,75 @@
+"""Background upkeep on a real server process: files appear, go, and move, while reads stay the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import ServerProcess
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[ServerProcess]:
+    process = ServerProcess(
+        tmp_path,
+        TOPICS_SEGMENT_MAX_EVENTS="10",
+        TOPICS_COLD_DIR=str(tmp_path / "cold"),
+        TOPICS_HOT_RETAIN_SEGMENTS="2",
+        TOPICS_HOT_BYTES="1",
+    ).start()
+    yield process
+    process.stop()
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def segments(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.glob("*.segment")) if directory.exists() else []
+
+
+def fill(server: ServerProcess, topic: str, batches: int) -> None:
+    for _ in range(batches):
+        server.post(f"/v0/topics/{topic}", {"records": [{"data": n, "tag": f"k{n}"} for n in range(10)]})
+
+
+def read_all(server: ServerProcess, topic: str) -> list[tuple[int, int]]:
+    page = server.post(f"/v0/topics/{topic}/diff", {"limit": 1000, "include_tags": True})
+    return [(record["$seq"], record["data"]) for record in page["records"]]
+
+
+def test_segments_appear_move_to_the_cold_tier_and_go(small: ServerProcess, tmp_path: Path) -> None:
+    hot, cold = tmp_path / "data" / "segments", tmp_path / "cold"
+    fill(small, "t", 6)
+    everything = read_all(small, "t")
+    eventually(lambda: len(segments(cold)) >= 3 and len(segments(hot)) <= 3)
+    assert read_all(small, "t") == everything
+    small.kill()
+    small.start()
+    assert read_all(small, "t") == everything
+    answer = small.post("/v0/topics/t/delete", {"before_seq": 41})
+    assert answer["deleted"] == 40
+    eventually(lambda: len(segments(cold)) + len(segments(hot)) <= 3)
+    assert read_all(small, "t") == everything[40:]
+
+
+def test_deletes_in_sealed_segments_survive_a_kill(small: ServerProcess, tmp_path: Path) -> None:
+    fill(small, "t", 3)
+    eventually(lambda: bool(segments(tmp_path / "data" / "segments")))
+    assert small.post("/v0/topics/t/delete", {"match": "k3"})["deleted"] == 3
+    kept = read_all(small, "t")
+    assert all(data != 3 for _, data in kept)
+    for _ in range(2):
+        small.kill()
+        small.start()
+        assert read_all(small, "t") == kept
+        fill(small, "other", 2)
+        time.sleep(1.2)  # long enough for checkpoints, after which flags are flipped in place
+    assert small.get("/v0/topics/t")["count"] == 27
