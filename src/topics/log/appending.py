@@ -95,6 +95,8 @@ class AppendOp(Op):
     def _settle(self) -> None:
         assert self.remembered is not None
         self.remembered.pending = False
+        # Remembered for minutes: keep the answer, not the frames.
+        self.buffers = []
         waiters, self.remembered.waiters = self.remembered.waiters, []
         for waiter in waiters:
             waiter.answer_as(self)

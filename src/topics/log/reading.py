@@ -65,6 +65,8 @@ def read_page(
 ) -> Page:
     """Records above `from_seq` (and not above `upto`), after retention has been applied by the caller."""
     position, gap, stop_before = locate(topic, from_seq, epoch)
+    if upto is not None:
+        stop_before = min(stop_before, upto + 1)
     page = Page(topic, position, gap)
     if position < stop_before - 1:
         before = topic.store.cold_reads
@@ -89,7 +91,8 @@ def start_position(topic: Topic, from_seq: int, epoch: int | None) -> tuple[int,
     head, floor = topic.head, topic.floor
     if from_seq > head or (epoch is not None and epoch != topic.id):
         return floor - 1, tombstone(topic.seq_base, floor - 1, "recreated", floor, head)
-    if from_seq + 1 < topic.loss_line:
+    # Below the first seq there was never anything to lose.
+    if max(from_seq + 1, topic.seq_base) < topic.loss_line:
         return floor - 1, tombstone(from_seq + 1, floor - 1, gap_reason(topic, from_seq + 1), floor, head)
     return from_seq, None
 

@@ -1,8 +1,8 @@
 """Seqs are reserved ahead of use, so that a power failure cannot lead to one being handed out twice.
 
-A reservation is a journal frame that must be on disk before a seq inside it is acknowledged. Steps double with
-use: a busy topic reserves seldom, an idle one little. The next step is asked for before the current one is used
-up, so writers of unsynced classes normally never wait for it.
+A reservation is a journal frame that must be on disk before a seq inside it is acknowledged. Steps double
+with use: a busy topic reserves seldom, an idle one little. The next step is asked for before the current one
+is used up, so writers of unsynced classes normally never wait for it.
 """
 
 from __future__ import annotations
