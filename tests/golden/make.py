@@ -8,6 +8,7 @@ older reader would get wrong raises the format's version, and its examples go to
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -156,4 +157,5 @@ def write_all(root: Path) -> None:
 
 
 if __name__ == "__main__":
+    shutil.rmtree(GOLDEN, ignore_errors=True)
     write_all(GOLDEN)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.golden.make import BOOT, CONFIG, GOLDEN, TS, FixedBoot, full_run, snapshot_state, write_all
 
+from tests.golden.make import BOOT, CONFIG, GOLDEN, TS, FixedBoot, full_run, snapshot_state, write_all
 from topics.log.deletion import Selector
 from topics.log.engine import CreatePayload
 from topics.log.payload import decode_append

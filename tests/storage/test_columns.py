@@ -1,6 +1,7 @@
 """What can be worked out from a run's columns."""
 
 import numpy as np
+
 from tests.storage.support import columns
 
 

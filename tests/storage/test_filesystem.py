@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.storage.support import FS, FullDisk, NotedDisk
 
+from tests.storage.support import FS, FullDisk, NotedDisk
 from topics.storage.filesystem import (
     IOV_MAX,
     File,

@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
-from tests.storage.support import FS, append, columns, journal_files, new_journal, sync
 
+from tests.storage.support import FS, append, columns, journal_files, new_journal, sync
 from topics.log.batch import batch_from_columns
 from topics.log.payload import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS, decode_append, encode_append
 from topics.log.state import RunState, SnapshotState, TopicState

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from tests.storage.support import (
     FS,
     FullDisk,
@@ -14,10 +15,9 @@ from tests.storage.support import (
     seqs,
     sync,
 )
-
 from topics.storage import fileheader
 from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
-from topics.storage.frame import HEADER_BYTES, Kind, decode_header
+from topics.storage.frame import HEADER_BYTES, Frame, Kind, decode_header
 from topics.storage.journal import (
     MAGIC,
     Journal,
@@ -56,6 +56,17 @@ def test_a_frame_says_what_was_synced_before_it(tmp_path: Path) -> None:
     assert header is not None
     assert (header.synced, header.kind, header.topic_id, header.flags) == (FRAME, Kind.DELETE, 3, 1)
     journal.close()
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 100_000])
+def test_payloads_of_any_size_come_back(tmp_path: Path, size: int) -> None:
+    """Small ones travel in the same buffer as their header, which nobody can tell afterwards."""
+    journal = new_journal(tmp_path)
+    append(journal, 1, b"x" * size)
+    append(journal, 2)
+    journal.close()
+    _, items = scan(tmp_path)
+    assert [item.payload.nbytes for item in items if isinstance(item, Frame)] == [size, len(b"payload")]
 
 
 def test_one_write_takes_many_frames(tmp_path: Path) -> None:

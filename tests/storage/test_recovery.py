@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from tests.storage.support import (
     FS,
     NotedDisk,
@@ -15,7 +16,6 @@ from tests.storage.support import (
     seqs,
     sync,
 )
-
 from topics.storage import fileheader, recovery
 from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
 from topics.storage.frame import HEADER_BYTES, Frame, Kind, encode_header

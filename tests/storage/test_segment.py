@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from tests.storage.support import FS, FullDisk, NotedDisk, columns, flip_byte
 
+from tests.storage.support import FS, FullDisk, NotedDisk, columns, flip_byte
 from topics.storage import fileheader
 from topics.storage.checksum import checksum
 from topics.storage.columns import Columns

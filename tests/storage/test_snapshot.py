@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from tests.storage.support import FS, NotedDisk, flip_byte
 
+from tests.storage.support import FS, NotedDisk, flip_byte
 from topics.storage import fileheader
 from topics.storage.fileheader import ForeignFile
 from topics.storage.snapshot import MAGIC, SnapshotStore, decode, encode, file_name

@@ -1,0 +1,191 @@
+"""docs/formats.md says what the code does: its tables are parsed and used to read the golden files."""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.golden.make import BOOT, GOLDEN, TS
+from topics.http.app import LOCK_NAME
+from topics.log.payload import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
+from topics.log.state import RunState, SnapshotState, TopicState
+from topics.storage import journal, recovery, segment, snapshot, witness
+from topics.storage.checksum import checksum
+from topics.storage.fileheader import FILE_HEADER_BYTES
+from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Kind, decode_header
+
+TEXT = (Path(__file__).parent.parent.parent / "docs" / "formats.md").read_text()
+JOURNAL = (GOLDEN / "journal" / journal.file_name(0)).read_bytes()
+SEGMENT = (GOLDEN / "segments" / segment.file_name(1)).read_bytes()
+SNAPSHOT = (GOLDEN / "snapshots" / snapshot.file_name(1)).read_bytes()
+PROOF = (GOLDEN / "journal" / recovery.PROOF).read_bytes()
+WITNESS = (GOLDEN / "witness").read_bytes()
+SIZES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i64": 8}
+
+Row = list[str]
+
+
+def section(title: str) -> str:
+    """The text under a heading, up to the next one."""
+    found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", TEXT, re.MULTILINE | re.DOTALL)
+    assert found, title
+    return found[1]
+
+
+def tables(title: str) -> list[list[Row]]:
+    """The tables under a heading, each as its rows without the head."""
+    found: list[list[Row]] = []
+    previous = ""
+    for line in section(title).splitlines():
+        if line.startswith("|"):
+            if not previous.startswith("|"):
+                found.append([])
+            found[-1].append([cell.strip() for cell in line.strip("|").split("|")])
+        previous = line
+    return [rows[2:] for rows in found]
+
+
+def layout(title: str) -> dict[str, tuple[int, int, str]]:
+    """Fields of a byte table, which must leave no gaps."""
+    rows = [(int(offset), int(size), kind, name) for offset, size, kind, name in tables(title)[0]]
+    for (offset, size, _, _), following in pairwise(rows):
+        assert offset + size == following[0]
+    for _, size, kind, _ in rows:
+        assert size == SIZES.get(kind, size)
+    return {name: (offset, size, kind) for offset, size, kind, name in rows}
+
+
+def length(title: str) -> int:
+    return max(offset + size for offset, size, _ in layout(title).values())
+
+
+def read(title: str, data: bytes, at: int = 0) -> dict[str, int | bytes]:
+    values: dict[str, int | bytes] = {}
+    for name, (offset, size, kind) in layout(title).items():
+        raw = data[at + offset : at + offset + size]
+        values[name] = raw if kind == "bytes" else int.from_bytes(raw, "little")
+    return values
+
+
+FILES = {
+    "journal": (JOURNAL, journal.MAGIC, journal.VERSION, 0),
+    "segment": (SEGMENT, segment.MAGIC, segment.VERSION, 1),
+    "snapshot": (SNAPSHOT, snapshot.MAGIC, snapshot.VERSION, len(SNAPSHOT) - FILE_HEADER_BYTES),
+    "proven": (PROOF, recovery.PROOF_MAGIC, recovery.PROOF_VERSION, 64),
+}
+
+
+def test_every_file_is_listed() -> None:
+    rows = {row[0]: row for row in tables("Header of a file")[1]}
+    assert rows.keys() == FILES.keys()
+    assert length("Header of a file") == FILE_HEADER_BYTES
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_file_headers(name: str) -> None:
+    data, magic, version, value = FILES[name]
+    (row,) = (row for row in tables("Header of a file")[1] if row[0] == name)
+    assert row[1:3] == [f"`{magic.decode()}`", str(version)]
+    header = read("Header of a file", data)
+    covered = [data[FILE_HEADER_BYTES:]] if "then the body" in row[4] else []
+    assert header == {
+        "magic": magic,
+        "version": version,
+        "zero": 0,
+        "value": value,
+        "checksum": checksum(data[:24], *covered),
+    }
+
+
+def test_frame_header() -> None:
+    text = section("Frame header")
+    assert length("Frame header") == HEADER_BYTES
+    assert f"`{FRAME_MAGIC_BYTES.decode()}`" in text
+    assert f"which follows at byte {HEADER_BYTES}" in text
+    values = read("Frame header", JOURNAL, FILE_HEADER_BYTES)
+    header = decode_header(JOURNAL, FILE_HEADER_BYTES)
+    assert header is not None
+    for name in values.keys() - {"magic", "header_checksum", "zero"}:
+        assert values[name] == getattr(header, name)
+    fields = JOURNAL[FILE_HEADER_BYTES + 8 : FILE_HEADER_BYTES + HEADER_BYTES]
+    assert values["header_checksum"] == checksum(fields) & 0xFFFFFFFF
+    payload = JOURNAL[FILE_HEADER_BYTES + HEADER_BYTES :][: header.payload_length]
+    assert values["payload_checksum"] == checksum(payload)
+
+
+def test_kinds() -> None:
+    described = {row[1]: int(row[0]) for row in tables("Kinds")[0]}
+    known = {kind.name: kind.value for kind in Kind}
+    assert described.items() <= known.items()
+    first, last = map(int, re.findall(r"Kinds (\d+) to (\d+) are set aside", TEXT)[0])
+    missing = {value for name, value in known.items() if name not in described}
+    assert missing == set(range(first, last + 1))
+
+
+def test_append_flags() -> None:
+    flags = {row[0].split()[0]: row[2] for row in tables("Payload of APPEND")[0] if "flag" in row[2]}
+    meta = next(row[2] for row in tables("Payload of APPEND")[0] if "`meta`" in row[0])
+    assert meta == f"flag {HAS_META}"
+    assert flags["router"] == f"flag {HAS_HOPS}"
+    assert flags["tags:"] == f"flag {HAS_TAGS}"
+    assert flags["nodes:"] == f"flag {HAS_NODES}"
+
+
+def test_segment() -> None:
+    text = section("Segment")
+    assert f"| header | {FILE_HEADER_BYTES} bytes |" in text
+    assert f"the last {segment.TRAILER_BYTES} bytes" in text
+    assert f"a multiple of {segment.ALIGNMENT}" in text
+    assert length("Segment trailer") == segment.TRAILER_BYTES
+    trailer = read("Segment trailer", SEGMENT, len(SEGMENT) - segment.TRAILER_BYTES)
+    at, size = trailer["footer_offset"], trailer["footer_length"]
+    assert isinstance(at, int)
+    assert isinstance(size, int)
+    assert trailer["footer_checksum"] == checksum(SEGMENT[at : at + size])
+    assert trailer["magic"] == segment.MAGIC
+    flags = section("Flags: the one thing that changes in place")
+    assert f"`0x{segment.DEAD:02X}` means" in flags
+    assert f"have `0x{segment.LIVE:02X}`" in flags
+
+
+def test_segment_columns() -> None:
+    """The golden file's second run has every column."""
+    described = {row[0].strip("`") for row in tables("Footer")[0]}
+    opened = segment.Segment(recovery.Filesystem(), str(GOLDEN / "segments" / segment.file_name(1)))
+    assert described == opened.entry(2, 40).columns.keys()
+    opened.close()
+
+
+def test_snapshot_fields() -> None:
+    text = section("Snapshot")
+    for struct in (TopicState, RunState):
+        listed = ", ".join(f"`{name}`" for name in struct.__struct_fields__)
+        assert listed in text.replace("\n", " ")
+    assert len(SnapshotState.__struct_fields__) == 7
+
+
+def test_witness() -> None:
+    assert f"{len(WITNESS)} bytes, mapped" in section("Witness")
+    assert length("Witness") == len(WITNESS)
+    values = read("Witness", WITNESS)
+    magic = values.pop("magic")
+    assert isinstance(magic, bytes)
+    assert f"The magic is `{magic.decode()}`" in section("Witness")
+    assert values == {"boot_id": BOOT, "acked": 300, "synced": 200, "clock": TS + 5, "clean": 1}
+
+
+def test_names_and_sizes() -> None:
+    paths = [row[0].strip("`") for row in tables("The directory")[0]]
+    assert f"journal/<base>{journal.SUFFIX}" in paths
+    assert f"segments/<number>{segment.SUFFIX}" in paths
+    assert f"snapshots/<number>{snapshot.SUFFIX}" in paths
+    assert f"journal/{recovery.QUARANTINE}/*.tail" in paths
+    assert f"journal/{recovery.PROOF}" in paths
+    assert witness.FILE_NAME in paths
+    assert LOCK_NAME in paths
+    widths = re.findall(r"`<base>` has (\d+) digits, `<number>` (\d+)", TEXT)[0]
+    stems = [journal.file_name(0), segment.file_name(0)]
+    assert [int(width) for width in widths] == [len(stem.partition(".")[0]) for stem in stems]
+    assert f"has reached {journal.ROTATE_BYTES // 1024**2} MiB" in TEXT
+    assert snapshot.KEPT == 2
