@@ -203,6 +203,8 @@ class Lab:
         """Everything about a topic that must survive: equal before and after a lossless restart."""
         topic = self.topic(name)
         self.engine.refresh(topic)
+        # Read first: a damaged segment is found out by whoever reads it.
+        delivered, announced = self.seqs(name), self.gaps(name)
         return {
             "epoch": topic.id,
             "config": topic.config,
@@ -213,8 +215,8 @@ class Lab:
             "bytes": topic.live_bytes,
             "delete_below": topic.delete_below,
             "account": account(topic),
-            "seqs": self.seqs(name),
-            "gaps": self.gaps(name),
+            "seqs": delivered,
+            "gaps": announced,
         }
 
     def states(self) -> dict[str, dict[str, Any]]:

@@ -149,8 +149,8 @@ class EngineAgainstModel(RuleBasedStateMachine):
 
 TestEngineAgainstModel = EngineAgainstModel.TestCase
 TestEngineAgainstModel.settings = settings(
-    max_examples=60,
-    stateful_step_count=30,
+    max_examples=300,
+    stateful_step_count=40,
     derandomize=True,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -249,7 +249,7 @@ def walk(scratch: str, seed: int, length: int) -> None:
     twins.lab.kill()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(60))
 def test_walk(scratch: str, seed: int) -> None:
     walk(scratch, seed, 120)
 

@@ -141,7 +141,7 @@ class Twins:
     def restart(self, *, clean: bool, times: int = 1) -> None:
         for model in self.model.values():
             model.expire(self.now())
-        before = {name: (self.lab.topic(name).loss_line, self.lab.topic(name).floor) for name in self.model}
+        floors = {name: self.lab.topic(name).floor for name in self.model}
         self.lab.restart(clean=clean)
         states = self.lab.states()
         for _ in range(times - 1):
@@ -149,8 +149,10 @@ class Twins:
             assert self.lab.states() == states, "recovering twice is not the same as once"
         for name, model in self.model.items():
             topic = self.lab.topic(name)
-            assert topic.loss_line >= before[name][0]
-            assert topic.floor >= before[name][1]
+            assert topic.floor >= floors[name]
+            # Whoever would have been told of a loss before the restart is told of one after it.
+            for cursor in range(model.loss_line - 1):
+                assert self.lab.diff(name, cursor, 1).tombstone is not None
             if model.has_volatile:
                 forget_volatile(model, topic)
 

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from topics.log.replay import RecoveryFailed
+from topics.storage.fileheader import ForeignFile
 from topics.storage.filesystem import LockHeld
 from topics.values.errors import ConfigError
 from topics.values.settings import Settings
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         return _serve(Settings.from_environment(environment))
-    except (ConfigError, LockHeld, RecoveryFailed, OSError) as error:
+    except (ConfigError, ForeignFile, LockHeld, RecoveryFailed, OSError) as error:
         print(f"topics: {error}", file=sys.stderr)
         return 2
 

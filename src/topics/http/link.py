@@ -145,6 +145,11 @@ class Link(asyncio.Protocol):
     def buffered(self) -> int:
         return 0 if self.transport.is_closing() else self.transport.get_write_buffer_size()
 
+    @property
+    def choked(self) -> bool:
+        """The client does not keep up: more is buffered than it should have waiting."""
+        return self._write_paused and not self.transport.is_closing()
+
     async def drained(self) -> None:
         if self._write_paused and self.mode != CLOSED:
             waiter = self.edge.loop.create_future()

@@ -27,6 +27,11 @@ class _Held:
         """Bytes written that the client has not taken yet."""
         return 0 if self._connection is None else self._connection.buffered()
 
+    @property
+    def choked(self) -> bool:
+        """Too much is buffered to write more now; `drain` waits for the end of that."""
+        return self._connection is not None and self._connection.choked
+
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call back once when the connection ends, whoever ends it."""
         if self._connection is None or not self._connection.add_closer(callback):

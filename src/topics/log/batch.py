@@ -6,6 +6,7 @@ with insignificant white space removed, so numbers, duplicate keys and key order
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -26,7 +27,7 @@ from topics.values.settings import (
 from topics.values.utf8 import require_utf8
 
 # Fewer keys than the limit fit into this many bytes, so shorter metas need no counting.
-_META_COUNT_BYTES = MAX_META_KEYS * 5
+MANY_KEYS_BYTES = MAX_META_KEYS * 5
 
 
 class Line(msgspec.Struct, gc=False):
@@ -73,8 +74,8 @@ class Batch:
     def __init__(
         self,
         lines: list[Line],
-        data_lens: list[int],
-        meta_lens: list[int] | None = None,
+        data_lens: Sequence[int],
+        meta_lens: Sequence[int] | None = None,
         nodes: list[str | None] | None = None,
         tags: list[str | None] | None = None,
     ) -> None:
@@ -114,6 +115,11 @@ class AppendRequest:
         config = request.config
         self.config = None if not len(config) or bytes(config) == _NULL else parse_config(config)
         self.backpressure = not request.disable_backpressure
+
+
+def column_request(batch: Batch, *, create: bool | None, idempotency_key: str | None) -> AppendRequest:
+    """A write whose records did not arrive as JSON."""
+    return AppendRequest(batch, _Request(create=create, idempotency_key=idempotency_key))
 
 
 def parse_append(body: bytes) -> AppendRequest:
@@ -254,9 +260,13 @@ def _check_meta(meta: Raw, index: int) -> int:
         raise invalid(f"records[{index}].meta must be an object")
     if size > MAX_META_BYTES:
         raise invalid(f"records[{index}].meta must be at most {MAX_META_BYTES} bytes")
-    if size > _META_COUNT_BYTES and len(_meta_decoder.decode(text)) > MAX_META_KEYS:
-        raise invalid(f"records[{index}].meta must have at most {MAX_META_KEYS} keys")
+    check_meta_keys(text, f"records[{index}].meta")
     return size
+
+
+def check_meta_keys(meta: bytes, what: str) -> None:
+    if len(meta) > MANY_KEYS_BYTES and len(_meta_decoder.decode(meta)) > MAX_META_KEYS:
+        raise invalid(f"{what} must have at most {MAX_META_KEYS} keys")
 
 
 def _too_large(index: int) -> ApiError:

@@ -87,6 +87,7 @@ class Checkpointer:
         self._last_position = engine.journal.position
         self._last_ms = engine.now()
         self._unreferenced = predecessor.unreferenced
+        self._known_damage = 0
         self._hot_sealed: list[tuple[Topic, Run]] = []
         self._hot_bytes = 0
 
@@ -98,6 +99,8 @@ class Checkpointer:
             return False
         written = engine.journal.position - self._last_position
         waited_ms = engine.now() - self._last_ms
+        if engine.totals.damage != self._known_damage:
+            return True  # what a reader found missing is to be known to the next recovery
         if written >= CHECKPOINT_BYTES or (written and waited_ms >= engine.settings.segment_max_age_ms):
             return True
         return bool(self._unreferenced or engine.store.droppable()) or any(
@@ -271,6 +274,7 @@ class Checkpointer:
         self._unreferenced = set(engine.store.droppable())
         self._last_position = engine.journal.position
         self._last_ms = engine.now()
+        self._known_damage = engine.totals.damage
 
     def run_now(self, *, everything: bool = False) -> None:
         """The whole checkpoint in the caller's thread (in-process use, tests, shutdown)."""

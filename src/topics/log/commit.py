@@ -207,6 +207,10 @@ class CommitQueue:
             else:
                 self.finish_sync(ticket)
 
+    def give_up(self, cause: BaseException) -> None:
+        """The journal refused something outside an operation: the log takes no more writes."""
+        self._latch(cause, [])
+
     def _latch(self, cause: BaseException, ops: list[Op]) -> None:
         """No retry: after a failed write or sync nobody knows what the disk holds."""
         message = f"storage refused the commit: {cause}; writes are off until restart"

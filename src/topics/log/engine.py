@@ -97,6 +97,8 @@ class Engine:
         self.run_max_events = settings.segment_max_events
         self.run_max_bytes = settings.segment_max_bytes
         self.extensions: list[Extension] = []
+        # Told of every topic when it is first there to be seen, created or recovered.
+        self.on_shown: list[Callable[[Topic], None]] = []
         # Topics written since the current journal file began; their heads close it.
         self.touched: set[Topic] = set()
         self.clock_floor_ms = 0
@@ -104,14 +106,12 @@ class Engine:
         self.queue: CommitQueue = None  # type: ignore[assignment]
         self.counters = Counters()
         self.recovered = False
-        self.damage_events = 0
 
     def start(self, journal: Journal) -> None:
         """Recovery is over: from here on writes are taken."""
         self.journal = journal
         self.queue = CommitQueue(journal, self.witness, self.counters)
         self.recovered = True
-        self.witness.begin(journal.position, self.now())
 
     @property
     def read_only(self) -> bool:
@@ -121,6 +121,10 @@ class Engine:
     @property
     def queue_depth(self) -> int:
         return self.queue.depth if self.recovered else 0
+
+    @property
+    def damage_events(self) -> int:
+        return self.totals.damage
 
     # --- time -------------------------------------------------------------------------------------------
 
@@ -190,7 +194,7 @@ class Engine:
 
         def apply(op: Op) -> None:
             self.apply_config(target, config, now)
-            self._note_moved_lines(target, *lines)
+            self.note_moved_lines(target, *lines)
             done(False)
             target.wake()
 
@@ -208,7 +212,7 @@ class Engine:
         lines = msgspec.msgpack.encode((topic.cap_hi, topic.ttl_hi))
         self.queue.note(self.journal.frame(Kind.LINES, lines, topic_id=topic.id, ts=self.now()))
 
-    def _note_moved_lines(self, topic: Topic, cap_hi: int, ttl_hi: int) -> None:
+    def note_moved_lines(self, topic: Topic, cap_hi: int, ttl_hi: int) -> None:
         """After an operation that was ordered when the lines stood as given.
 
         Replay applies it at the time it was ordered. A reader who came while it waited for the disk may
@@ -263,6 +267,8 @@ class Engine:
         if not topic.committed:
             topic.committed = True
             insort(self.sorted_names, topic.name)
+            for tell in self.on_shown:
+                tell(topic)
 
     def drop_topic(self, name: str, if_empty: bool, done: Callable[[bool], None], fail: Fail) -> None:
         topic = self.find(name)
@@ -391,7 +397,7 @@ class Engine:
 
         def apply(op: Op) -> None:
             deleted = self.apply_delete(topic, selector, now)
-            self._note_moved_lines(topic, *lines)
+            self.note_moved_lines(topic, *lines)
             done(op, deleted)
 
         self.queue.submit(CallbackOp(frame, topic, apply, fail, sync=topic.config.durability == "fsync"))
@@ -437,8 +443,12 @@ class Engine:
             return
         self.queue.flush()
         heads = [(topic.id, topic.assigned) for topic in self.touched if not topic.dropped]
-        self.journal.write(self.journal.frame(Kind.HEADS, msgspec.msgpack.encode(heads), ts=self.now()))
-        self.journal.rotate()
+        try:
+            self.journal.write(self.journal.frame(Kind.HEADS, msgspec.msgpack.encode(heads), ts=self.now()))
+            self.journal.rotate()
+        except OSError as error:
+            self.queue.give_up(error)
+            return
         self.touched.clear()
         self.queue.counters.rotations += 1
 

@@ -29,7 +29,7 @@ from topics.storage.frame import HEADER_BYTES, Frame, Kind
 from topics.storage.journal import Journal
 from topics.storage.recovery import Damage, JournalReader
 from topics.values.config import TopicConfig
-from topics.values.settings import MAX_BATCH_RECORDS, MAX_SEQ
+from topics.values.settings import MAX_BULK_RECORDS, MAX_SEQ
 
 if TYPE_CHECKING:
     from topics.log.engine import Extension
@@ -70,7 +70,6 @@ class Recovery:
         self._by_kind = {kind: ext for ext in engine.extensions for kind in ext.kinds}
         self._snapshot = self._choose_snapshot()
         self._restore_snapshot()
-        self._remove_orphan_segments()
         predecessor = Predecessor(engine, self._snapshot.replay_from)
         proven = testimony.acked if testimony.same_boot else testimony.synced
         reader = JournalReader(
@@ -78,12 +77,15 @@ class Recovery:
         )
         if reader.files() and reader.files()[0].base > self._snapshot.replay_from:
             raise RecoveryFailed("no intact snapshot reaches back to the journal that is left")
+        self._remove_orphan_segments()
         self._replay(reader)
         position = max(reader.end, self._snapshot.position)
         holes = self._close_reservations(testimony.synced, position, reader)
         engine.clock_floor_ms = max(engine.clock_floor_ms, self._clock_floor(reader))
         engine.start(Journal(engine.fs, engine.dirs.journal, reader.files(), position))
         self._journal_holes(holes)
+        # Only now, with the holes on disk, may the page forget what the previous process had promised.
+        engine.witness.begin(engine.journal.position, engine.now())
         now = engine.now()
         for topic in engine.by_id.values():
             expire(topic, now)
@@ -209,7 +211,7 @@ class Recovery:
         for first, last in [*spans, (topic.head + 1, topic.head)]:
             if first > expected:
                 topic.note_hole(expected, first - 1, ledger.LOST, interior=anything_below)
-                self._engine.damage_events += 1
+                self._engine.totals.damage += 1
             if live_runs.get(first):
                 anything_below = True
             expected = max(expected, last + 1)
@@ -246,6 +248,7 @@ class Recovery:
         if kind == Kind.APPEND:
             self.append_rows(topic, frame)
         elif kind == Kind.ADVANCE:
+            expire(topic, frame.ts)
             self._prove_head(topic.id, frame.last_seq)
             topic.last_ts = max(topic.last_ts, frame.ts)
         elif kind == Kind.DELETE:
@@ -267,7 +270,7 @@ class Recovery:
             return
         if frame.first_seq > topic.head + 1:
             topic.add_hole(topic.head + 1, frame.first_seq - 1, ledger.LOST)
-            self._engine.damage_events += 1
+            self._engine.totals.damage += 1
         batch, rows, hops = decode_append(frame.payload, frame.count, frame.flags)
         expire(topic, frame.ts)
         engine = self._engine
@@ -281,12 +284,12 @@ class Recovery:
 
     def _note_damage(self, damage: Damage) -> None:
         engine = self._engine
-        engine.damage_events += 1
+        engine.totals.damage += 1
         header = damage.header
         log.error(
             "journal is damaged from %d to %d; its records are announced as lost", damage.position, damage.end
         )
-        if damage.position < self._snapshot.position:
+        if damage.end <= self._snapshot.position:
             return  # found again as missing data
         if header is None:
             self._uncertain.update(engine.by_id)
@@ -347,7 +350,7 @@ class Recovery:
 def _most_seqs(topic: Topic, journal_bytes: int) -> int:
     """How many seqs of a topic so much journal can have handed out."""
     if topic.config.durability == "ephemeral":
-        return journal_bytes // HEADER_BYTES * MAX_BATCH_RECORDS
+        return journal_bytes // HEADER_BYTES * MAX_BULK_RECORDS
     return journal_bytes // _SMALLEST_RECORD_BYTES
 
 

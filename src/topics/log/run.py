@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,7 +112,7 @@ def _view(column: array[int] | None) -> np.ndarray | None:
     return None if column is None else np.frombuffer(column, np.uint32)
 
 
-def _grow(column: array[int] | None, before: int, values: list[int] | None, count: int) -> array[int]:
+def _grow(column: array[int] | None, before: int, values: Sequence[int] | None, count: int) -> array[int]:
     """Columns appear with the first record that needs them; everyone before and between has zero."""
     if column is None:
         column = array("I", bytes(4 * before))

@@ -67,7 +67,7 @@ _decoder = msgspec.msgpack.Decoder(SnapshotState)
 def decode(body: bytes) -> SnapshotState | None:
     try:
         return _decoder.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None
 
 

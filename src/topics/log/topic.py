@@ -411,6 +411,7 @@ class Topic:
             self.store.release(run)
             del self.runs[index], self.bases[index]
             self.note_hole(max(run.base, self.floor), run.last, ledger.LOST, interior=not at_front)
+            self.totals.damage += 1
         self.settle_floor(self.floor)
 
     # --- wake-ups ---------------------------------------------------------------------------------------

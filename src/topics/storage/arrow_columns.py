@@ -93,7 +93,7 @@ def _every_second(count: int) -> I64:
     return np.arange(0, 2 * count, 2)
 
 
-def _names(codes: np.ndarray | None, names: list[str], indexes: I64) -> pa.Array:  # type: ignore[type-arg]
+def _names(codes: np.ndarray | None, names: list[str], indexes: I64) -> pa.Array:
     """Code 0 means no name."""
     if codes is None:
         return pa.nulls(len(indexes), pa.string())
