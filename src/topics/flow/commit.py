@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from topics.flow.governor import Governor
 from topics.log.engine import Engine
 from topics.storage.journal import SyncTicket
 
@@ -57,8 +58,11 @@ def _error(result: int) -> BaseException | None:
 class CommitLoop:
     """Attach it to an engine and every submitted operation is committed in the next turn of the loop."""
 
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, engine: Engine, loop: asyncio.AbstractEventLoop, governor: Governor | None = None
+    ) -> None:
         self._engine = engine
+        self._governor = governor or Governor()
         self._queue = engine.queue
         self._loop = loop
         self._busy = False
@@ -70,7 +74,11 @@ class CommitLoop:
             self._schedule()
 
     def _schedule(self) -> None:
-        self._loop.call_soon(self._tick)
+        window_s = self._governor.commit_window_s
+        if window_s:
+            self._loop.call_later(window_s, self._tick)
+        else:
+            self._loop.call_soon(self._tick)
 
     def _tick(self) -> None:
         if self._paused:
@@ -123,7 +131,8 @@ class CommitLoop:
     async def pause(self) -> None:
         """Stop handing frames to the journal and wait until everything in it has been applied."""
         self._paused += 1
-        if self._busy or self._queue.wants_sync:
+        # Again and again: a reader who brings a derived topic up to date may have written meanwhile.
+        while self._busy or self._queue.wants_sync:
             if not self._busy:
                 self._start_sync()
             quiet = self._loop.create_future()

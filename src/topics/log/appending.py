@@ -152,6 +152,7 @@ def append_batch(
     engine.queue.submit(op)
     run = topic.open_run(engine.run_max_events, engine.run_max_bytes, journal.position)
     topic.stage(run, batch, rows, ts, hops)
+    run.framed += count
     engine.touched.add(topic)
     engine.counters.frames += count
     if key is not None:

@@ -96,6 +96,10 @@ class Batch:
             seq += 1
         return _encode_lines(self._lines)
 
+    def row_ends(self, rows: bytes | memoryview) -> np.ndarray:
+        """Where each row ends."""
+        return row_ends(rows, self.count)
+
 
 def row_ends(rows: bytes | memoryview, count: int) -> np.ndarray:
     """Where each row ends. Newlines separate rows and never occur inside one."""

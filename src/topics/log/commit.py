@@ -19,6 +19,10 @@ from topics.storage.witness import Witness
 from topics.values.errors import ApiError
 
 
+# More operations than this in one turn of the loop mean that the disk cannot keep up.
+MAX_WAITING_OPS = 100_000
+
+
 class Op:
     """Something to be journalled. `apply` runs once it is committed, `fail` if it never will be."""
 
@@ -81,6 +85,8 @@ class CommitQueue:
         self._sync_started = 0.0
         self.counters = counters
         self.failure: ApiError | None = None
+        # Operations are taking effect right now: whoever is called back must not flush, only submit.
+        self.applying = False
         self.on_latched: Callable[[], None] = lambda: None
         # Set by whoever drives the queue: called when there is something to flush or to sync.
         self.wake: Callable[[], None] = lambda: None
@@ -93,6 +99,9 @@ class CommitQueue:
         if self.failure is not None:
             raise self.failure
         waiting = self.waiting
+        if len(waiting) >= MAX_WAITING_OPS:
+            self.counters.submit_full += 1
+            raise ApiError("throttled", "the journal queue is full", {"retry_after_ms": 1000})
         waiting.append(op)
         if len(waiting) == 1:
             self.wake()
@@ -117,12 +126,16 @@ class CommitQueue:
         wal_ms = (time.perf_counter() - started) * 1000
         self.counters.batches += 1
         self.counters.bytes_written += self._journal.position - before
-        for op in ops:
-            op.wal_ms = wal_ms
-            if op.sync or self._must_wait(op):
-                self._hold(op)
-            else:
-                op.apply()
+        self.applying = True
+        try:
+            for op in ops:
+                op.wal_ms = wal_ms
+                if op.sync or self._must_wait(op):
+                    self._hold(op)
+                else:
+                    op.apply()
+        finally:
+            self.applying = False
 
     def note(self, buffers: list[bytes]) -> None:
         """Journal, ahead of the answer, what the operation that is being applied has brought about."""
@@ -177,11 +190,17 @@ class CommitQueue:
         self._witness.synced(self._journal.synced)
         elapsed = time.perf_counter() - self._sync_started
         self.counters.synced(int(elapsed * 1e6))
-        fsync_ms = max(elapsed * 1000, 0.001)
-        for op in ops:
-            self._unhold(op)
-            op.fsync_ms = fsync_ms
-            op.apply()
+        self._apply_synced(ops, max(elapsed * 1000, 0.001))
+
+    def _apply_synced(self, ops: list[Op], fsync_ms: float) -> None:
+        self.applying = True
+        try:
+            for op in ops:
+                self._unhold(op)
+                op.fsync_ms = fsync_ms
+                op.apply()
+        finally:
+            self.applying = False
 
     def sync_now(self) -> None:
         """Flush and sync in the caller's own thread (in-process use, shutdown, tests)."""
@@ -194,6 +213,22 @@ class CommitQueue:
                 self.finish_sync(ticket, error)
             else:
                 self.finish_sync(ticket)
+
+    def sync_inline(self) -> None:
+        """Sync on the loop, for a reader who must not be answered before what is already written shows.
+
+        Whatever waited for a sync that is still under way is covered as well; that one finds nothing left.
+        """
+        started = time.perf_counter()
+        try:
+            self._journal.begin_sync().run()
+        except OSError as error:
+            self._latch(error, [])
+            return
+        ops, self._syncing, self._unsynced = [*self._syncing, *self._unsynced], [], []
+        elapsed = time.perf_counter() - started
+        self.counters.synced(int(elapsed * 1e6))
+        self._apply_synced(ops, max(elapsed * 1000, 0.001))
 
     def sync_journal(self) -> None:
         """Make everything written so far durable, whoever asked for it."""

@@ -97,6 +97,8 @@ class Engine:
         self.run_max_events = settings.segment_max_events
         self.run_max_bytes = settings.segment_max_bytes
         self.extensions: list[Extension] = []
+        # Told of every Append frame that recovery reads, whatever has become of its topic.
+        self.append_witnesses: list[Callable[[Frame], None]] = []
         # Told of every topic when it is first there to be seen, created or recovered.
         self.on_shown: list[Callable[[Topic], None]] = []
         # Topics written since the current journal file began; their heads close it.

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from topics.log import ledger
+from topics.log.batch import Batch
 from topics.log.checkpoint import Checkpointer, Predecessor
 from topics.log.deletion import Selector
 from topics.log.engine import CreatePayload, Engine
@@ -28,7 +29,7 @@ from topics.storage import segment as segment_files
 from topics.storage.frame import HEADER_BYTES, Frame, Kind
 from topics.storage.journal import Journal
 from topics.storage.recovery import Damage, JournalReader
-from topics.values.config import TopicConfig
+from topics.values.config import DEFAULT_CONFIG, TopicConfig
 from topics.values.settings import MAX_BULK_RECORDS, MAX_SEQ
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Recovery:
         # Topics of which an unreadable frame may have held the last records.
         self._uncertain: set[int] = set()
         self._unreadable_bytes = 0
+        self._dropped: set[int] = set()
         self._settled = False
 
     def run(self) -> Checkpointer:
@@ -140,10 +142,14 @@ class Recovery:
                 self._settle()
             if isinstance(item, Damage):
                 self._note_damage(item)
-            elif item.position < position:
-                self._reload(item)
             else:
-                self._apply(item)
+                if item.kind == Kind.APPEND:
+                    for witness in self._engine.append_witnesses:
+                        witness(item)
+                if item.position < position:
+                    self._reload(item)
+                else:
+                    self._apply(item)
             if not count % 1024:
                 self._progress(min((item.position - start) / reader.size, 0.999))
         if not self._settled:
@@ -154,24 +160,14 @@ class Recovery:
         if frame.kind == Kind.APPEND:
             topic = self._engine.by_id.get(frame.topic_id)
             if topic is not None and frame.last_seq >= topic.floor and frame.first_seq <= topic.head:
-                self.load_rows(topic, frame)
+                self._load_rows(topic, frame)
         elif frame.kind in self._by_kind:
             self._by_kind[frame.kind].reload(frame)
 
-    def load_rows(self, topic: Topic, frame: Frame) -> None:
-        engine = self._engine
-        if _run_at(topic, frame.first_seq) is not None:
-            return
-        batch, rows, hops = decode_append(frame.payload, frame.count, frame.flags)
-        run = _run_ending_at(topic, frame.first_seq - 1)
-        if run is None or run.count >= engine.run_max_events:
-            run = Run(topic.id, frame.first_seq, start_position=frame.position)
-            topic.insert_run(run)
-        run.extend(batch, rows, frame.ts, hops)
-        if batch.tags is not None:
-            for offset, tag in enumerate(batch.tags):
-                if tag is not None:
-                    topic.tags.add(tag, frame.first_seq + offset)
+    def _load_rows(self, topic: Topic, frame: Frame) -> None:
+        if not is_loaded(topic, frame.first_seq):
+            batch, rows, hops = decode_append(frame.payload, frame.count, frame.flags)
+            load_rows(self._engine, topic, frame.first_seq, batch, rows, frame.ts, hops, frame.position)
 
     def _settle(self) -> None:
         """All data the snapshot speaks of has been read: mark deletions, count, find what is missing."""
@@ -221,6 +217,8 @@ class Recovery:
     def _apply(self, frame: Frame) -> None:
         engine = self._engine
         kind = frame.kind
+        # Of every frame, not only of creations: one that is damaged must not free its number, the epoch.
+        engine.next_topic_id = max(engine.next_topic_id, frame.topic_id + 1)
         if kind == Kind.CREATE:
             payload = _create.decode(frame.payload)
             if payload.name in engine.by_name:
@@ -228,7 +226,6 @@ class Recovery:
                 engine.apply_drop(engine.by_name[payload.name])
             topic = engine.add_recovered(frame.topic_id, payload.name, payload.config, payload.seq_base)
             topic.reserved = topic.reserve_asked = payload.reserved
-            engine.next_topic_id = max(engine.next_topic_id, frame.topic_id + 1)
         elif kind == Kind.HEADS:
             for topic_id, head in _heads.decode(frame.payload):
                 self._prove_head(topic_id, head)
@@ -238,9 +235,20 @@ class Recovery:
         elif kind in self._by_kind:
             self._by_kind[kind].replay(frame)
         else:
-            known = engine.by_id.get(frame.topic_id)
+            known = engine.by_id.get(frame.topic_id) or self._nameless(frame)
             if known is not None:
                 self._apply_to(known, frame)
+
+    def _nameless(self, frame: Frame) -> Topic | None:
+        """A topic whose creation is damaged: what was written to it is kept, under a name that says so."""
+        engine, topic_id = self._engine, frame.topic_id
+        was_dropped = topic_id < self._snapshot.next_topic_id or topic_id in self._dropped
+        if was_dropped or frame.kind not in (Kind.APPEND, Kind.ADVANCE):
+            return None
+        log.error("the name of topic %d is lost; its records are in recovered-%d", topic_id, topic_id)
+        return engine.add_recovered(
+            topic_id, f"recovered-{topic_id}", DEFAULT_CONFIG, engine.settings.seq_base
+        )
 
     def _apply_to(self, topic: Topic, frame: Frame) -> None:
         engine = self._engine
@@ -262,6 +270,7 @@ class Recovery:
         elif kind == Kind.LINES:
             keep_lines(topic, *_lines.decode(frame.payload))
         elif kind == Kind.DROP:
+            self._dropped.add(topic.id)
             engine.apply_drop(topic)
 
     def append_rows(self, topic: Topic, frame: Frame) -> None:
@@ -276,6 +285,7 @@ class Recovery:
         engine = self._engine
         run = topic.open_run(engine.run_max_events, engine.run_max_bytes, frame.position)
         topic.stage(run, batch, rows, frame.ts, hops)
+        run.framed += batch.count
         topic.publish(batch.count, batch.size, frame.ts)
         enforce_caps(topic)
         engine.touched.add(topic)
@@ -294,8 +304,15 @@ class Recovery:
         if header is None:
             self._uncertain.update(engine.by_id)
             self._unreadable_bytes += damage.end - damage.position
-        elif header.kind in (Kind.APPEND, Kind.ADVANCE):
+            return
+        engine.next_topic_id = max(engine.next_topic_id, header.topic_id + 1)
+        if header.kind in (Kind.APPEND, Kind.ADVANCE):
             self._prove_head(header.topic_id, header.first_seq + header.count - 1)
+        elif header.kind == Kind.ROUTE:
+            if header.topic_id:
+                self._prove_head(header.topic_id, header.first_seq + header.count - 1)
+            else:
+                self._uncertain.update(engine.by_id)  # it fed several topics; only the payload named them
 
     def _prove_head(self, topic_id: int, head: int) -> None:
         topic = self._engine.by_id.get(topic_id)
@@ -352,6 +369,35 @@ def _most_seqs(topic: Topic, journal_bytes: int) -> int:
     if topic.config.durability == "ephemeral":
         return journal_bytes // HEADER_BYTES * MAX_BULK_RECORDS
     return journal_bytes // _SMALLEST_RECORD_BYTES
+
+
+def is_loaded(topic: Topic, seq: int) -> bool:
+    """True when a sealed or emptied run answers for this seq, or its data has been read already."""
+    return _run_at(topic, seq) is not None
+
+
+def load_rows(
+    engine: Engine,
+    topic: Topic,
+    first_seq: int,
+    batch: Batch,
+    rows: bytes,
+    ts: int,
+    hops: bytes | None,
+    position: int,
+) -> None:
+    """Record data of a frame whose effects are in the snapshot. It can be read again from `position` on."""
+    run = _run_ending_at(topic, first_seq - 1)
+    if run is None or run.count >= engine.run_max_events:
+        run = Run(topic.id, first_seq, start_position=position)
+        topic.insert_run(run)
+    run.start_position = min(run.start_position, position)
+    run.extend(batch, rows, ts, hops)
+    run.framed += batch.count
+    if batch.tags is not None:
+        for offset, tag in enumerate(batch.tags):
+            if tag is not None:
+                topic.tags.add(tag, first_seq + offset)
 
 
 def _run_at(topic: Topic, seq: int) -> Run | None:

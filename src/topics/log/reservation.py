@@ -44,6 +44,8 @@ def cover(engine: Engine, topic: Topic, last_seq: int, op: Op) -> int:
     """Make `op` wait for a reservation that reaches `last_seq`; returns how far it will reach."""
     op.sync = True
     if last_seq > topic.reserve_asked:
+        # Steps start from the size of the write: bulk writers would otherwise wait for a dozen of them.
+        topic.reserving = max(topic.reserving, last_seq - topic.assigned)
         op.buffers += _ask(engine, topic, last_seq)
     return topic.reserve_asked
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topics.log.batch import Batch, row_ends
+from topics.log.batch import Batch
 from topics.storage.columns import I64, Columns
 
 
@@ -55,7 +55,7 @@ class HotColumns:
             self.ends.append(offset + len(rows))
             self.data_lens.append(batch.data_lens[0])
         else:
-            self.ends.frombytes((row_ends(rows, batch.count) + np.uint32(offset)).tobytes())
+            self.ends.frombytes((batch.row_ends(rows) + np.uint32(offset)).tobytes())
             self.data_lens.extend(batch.data_lens)
         if not self.ts_values or self.ts_values[-1] != ts:
             self.ts_starts.append(before)
@@ -148,6 +148,7 @@ class Run:
         "dead_count",
         "ephemeral",
         "first_ts",
+        "framed",
         "frozen",
         "hot",
         "last_ts",
@@ -166,6 +167,8 @@ class Run:
         # Records of class ephemeral are never sealed.
         self.ephemeral = ephemeral
         self.count = 0
+        # How many of its records came from Append or Route frames: what routers may refer to in theirs.
+        self.framed = 0
         self.live_count = 0
         self.live_bytes = 0
         self.first_ts = 0

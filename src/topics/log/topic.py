@@ -360,13 +360,13 @@ class Topic:
 
     # --- holes ------------------------------------------------------------------------------------------
 
-    def add_hole(self, first: int, last: int, kind: int) -> None:
+    def add_hole(self, first: int, last: int, kind: int, *, interior: bool | None = None) -> None:
         """Seqs at the top that will never be readable: loss at the front, or a gap inside the log."""
         if last < first:
             return
         self.head = max(self.head, last)
         self.assigned = max(self.assigned, last)
-        self.note_hole(first, last, kind, interior=self.live_count > 0)
+        self.note_hole(first, last, kind, interior=self.live_count > 0 if interior is None else interior)
         if not self.live_count:
             self.floor = self.head + 1
 

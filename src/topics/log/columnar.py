@@ -1,0 +1,254 @@
+"""Writes that arrive as Arrow columns: checked and rendered a column at a time.
+
+The rules are those of a JSON write. Whether every cell of `data` is one JSON value is asked of all cells at
+once: joined with commas they must parse as an array whose elements are exactly as long as the cells, so that
+no cell can pass as two values or lean on its neighbour. Only cells that are not compact are touched singly.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Raw
+
+from topics.log.batch import MANY_KEYS_BYTES, Batch, check_meta_keys
+from topics.values.errors import ApiError, invalid
+from topics.values.settings import (
+    MAX_BULK_RECORDS,
+    MAX_META_BYTES,
+    MAX_NODE_BYTES,
+    MAX_RECORD_BYTES,
+    MAX_TAG_BYTES,
+)
+
+# Cells are checked this many at a time: the joined text then stays in the processor's cache.
+_CHECK_CELLS = 4096
+_elements = msgspec.json.Decoder(list[Raw])
+_encode = msgspec.json.encode
+
+
+def _text(value: str | None) -> pa.Scalar:
+    # With its type: left to itself, pyarrow looks for pandas every time it has to guess one.
+    return pa.scalar(value, pa.string())
+
+
+_NOTHING, _COMMA, _SEQ, _DATA = _text(""), _text(","), _text('{"$seq":'), _text(',"data":')
+_META, _END, _NULL = _text(',"meta":'), _text("}\n"), _text("null")
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, MemoryError)
+
+
+class ColumnBatch(Batch):
+    """Records whose `data` and `meta` stay in Arrow columns until they are rendered."""
+
+    __slots__ = ("_data", "_ends", "_metas", "_node_keys")
+
+    def __init__(
+        self, data: pa.Array, metas: pa.Array | None, nodes: pa.Array | None, tags: pa.Array | None
+    ) -> None:
+        self._data = data
+        self._metas = None if metas is None else _join(_META, metas).fill_null(_NOTHING)
+        self._node_keys = None if nodes is None else _node_keys(nodes)
+        self.count = len(data)
+        self.data_lens = _lengths(data)
+        self.meta_lens = None if metas is None else _lengths(metas)
+        self.nodes = None if nodes is None else _names(nodes)
+        self.tags = None if tags is None else _names(tags)
+        self.size = _total(data) + (0 if metas is None else _total(metas))
+
+    def render(self, first_seq: int, ts: int) -> bytes:
+        numbers = pa.array(np.arange(first_seq, first_seq + self.count), pa.int64())
+        parts: list[Any] = [_SEQ, pc.cast(numbers, pa.string())]
+        if self._node_keys is None:
+            parts.append(_text(f',"$ts":{ts},"data":'))
+        else:
+            parts += [_text(f',"$ts":{ts}'), self._node_keys, _DATA]
+        parts.append(self._data)
+        if self._metas is not None:
+            parts.append(self._metas)
+        rows = _join(*parts, _END)
+        self._ends = _offsets(rows)[1:].astype(np.uint32)
+        return _values(rows)
+
+    def row_ends(self, rows: bytes | memoryview) -> np.ndarray:
+        return self._ends
+
+
+def read_stream(body: bytes, max_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The record batches of an Arrow stream, each safe to work with; raises for bytes that are not one."""
+    size = 0
+    try:
+        with pa.ipc.open_stream(body) as reader:
+            for batch in reader:
+                size += batch.nbytes
+                if size > max_bytes:
+                    # Buffers may be compressed, and the ceiling holds for what they unfold to.
+                    raise ApiError("payload_too_large", f"the decoded body exceeds {max_bytes} bytes")
+                batch.validate(full=True)
+                yield batch
+    except _UNREADABLE as error:
+        raise invalid(f"body is not a valid Arrow stream: {error}") from None
+
+
+def check_batch(batch: pa.RecordBatch) -> ColumnBatch:
+    """The records of a batch, or the first reason why they cannot be written."""
+    if batch.num_rows > MAX_BULK_RECORDS:
+        raise ApiError("batch_too_large", f"at most {MAX_BULK_RECORDS} rows fit in one record batch")
+    data = text_column(batch, "data")
+    if data is None or data.null_count:
+        raise invalid("data is required in every row (a JSON null is the text null)")
+    tags = text_column(batch, "tag")
+    nodes = text_column(batch, "node")
+    metas = text_column(batch, "meta")
+    _check_lengths(tags, "tag", MAX_TAG_BYTES)
+    _check_lengths(nodes, "node", MAX_NODE_BYTES)
+    if metas is not None:
+        metas = _check_metas(metas)
+    data = compact(data, "data")
+    sizes = pc.binary_length(data)
+    if metas is not None:
+        sizes = pc.add(sizes, pc.binary_length(metas).fill_null(0))
+    if len(sizes) and pc.max(sizes).as_py() > MAX_RECORD_BYTES:
+        row = int(np.argmax(sizes.to_numpy() > MAX_RECORD_BYTES))
+        raise ApiError(
+            "record_too_large", f"row {row}: data and meta together exceed {MAX_RECORD_BYTES} bytes"
+        )
+    return ColumnBatch(data, metas, nodes, tags)
+
+
+def text_column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+    """A column as UTF-8 text; None when it is not there or holds nothing but nulls."""
+    places = batch.schema.get_all_field_indices(name)
+    if not places:
+        return None
+    if len(places) > 1:
+        raise invalid(f"there are {len(places)} columns named {name}")
+    column = batch.column(places[0])
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.null_count == len(column) and len(column):
+        return None
+    if not _is_text(column.type):
+        raise invalid(f"column {name} must be text, not {column.type}")
+    try:
+        return pc.cast(column, pa.string())
+    except pa.ArrowInvalid as error:
+        raise invalid(f"column {name}: {error}") from None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_string_view(kind)
+        or types.is_binary_view(kind)
+    )
+
+
+def compact(cells: pa.Array, what: str) -> pa.Array:
+    """The same JSON values without insignificant white space; raises for a cell that is not one value."""
+    pieces = [cells.slice(start, _CHECK_CELLS) for start in range(0, len(cells), _CHECK_CELLS)]
+    touched = False
+    for index, piece in enumerate(pieces):
+        if not _is_compact(piece):
+            pieces[index] = _compact_each(piece, index * _CHECK_CELLS, what)
+            touched = True
+    return pa.concat_arrays(pieces) if touched else cells
+
+
+def _is_compact(cells: pa.Array) -> bool:
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(cells)], pa.int32()), cells), _COMMA)
+    text = b"[" + _values(joined) + b"]"
+    try:
+        elements = _elements.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False  # whichever cell it is will be named when they are looked at singly
+    if len(elements) != len(cells):
+        return False
+    lengths = np.fromiter(map(len, elements), np.int32, len(elements))
+    if not np.array_equal(lengths, pc.binary_length(cells).to_numpy()):
+        return False
+    if b" " in text or b"\n" in text or b"\t" in text or b"\r" in text:
+        return len(msgspec.json.format(text, indent=-1)) == len(text)
+    return True
+
+
+def _compact_each(cells: pa.Array, first_row: int, what: str) -> pa.Array:
+    found: list[bytes] = []
+    for row, cell in enumerate(cells.to_pylist(), first_row):
+        try:
+            text = msgspec.json.format(cell.encode(), indent=-1)
+            _elements.decode(b"[" + text + b"]")
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise invalid(f"row {row}: {what} is not valid JSON: {error}") from None
+        found.append(text)
+    return pa.array(found, pa.binary()).cast(pa.string())
+
+
+def _check_metas(metas: pa.Array) -> pa.Array | None:
+    """Metas as compact objects, a JSON null counting as absent."""
+    present = metas.is_valid()
+    texts = compact(metas.drop_null(), "meta")
+    if metas.null_count:
+        metas = pc.replace_with_mask(metas, present, texts)
+    else:
+        metas = texts
+    metas = pc.if_else(pc.equal(metas, _NULL), _text(None), metas)
+    if metas.null_count == len(metas):
+        return None
+    if not pc.all(pc.starts_with(metas, "{")).as_py():
+        raise invalid("meta must be an object in every row that has one")
+    _check_lengths(metas, "meta", MAX_META_BYTES)
+    for text in metas.filter(pc.greater(pc.binary_length(metas), MANY_KEYS_BYTES)).to_pylist():
+        check_meta_keys(text.encode(), "meta")
+    return metas
+
+
+def _check_lengths(column: pa.Array | None, name: str, maximum: int) -> None:
+    if column is not None and (pc.max(pc.binary_length(column)).as_py() or 0) > maximum:
+        raise invalid(f"{name} must be at most {maximum} bytes in every row")
+
+
+def _join(*parts: Any) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, _NOTHING)
+
+
+def _offsets(strings: pa.Array) -> np.ndarray:
+    """Of an array that a kernel has just built, so that it begins at the begin of its buffers."""
+    return np.frombuffer(strings.buffers()[1], np.int32, len(strings) + 1)
+
+
+def _values(strings: pa.Array) -> bytes:
+    """The text of all elements, one behind the other."""
+    return bytes(memoryview(strings.buffers()[2])[: _offsets(strings)[-1]])
+
+
+def _lengths(strings: pa.Array) -> array[int]:
+    lengths = array("I")
+    lengths.frombytes(pc.binary_length(strings).fill_null(0).to_numpy().tobytes())
+    return lengths
+
+
+def _total(strings: pa.Array) -> int:
+    return pc.sum(pc.binary_length(strings)).as_py() or 0
+
+
+def _node_keys(nodes: pa.Array) -> pa.Array:
+    encoded = nodes.dictionary_encode()
+    keys = [',"$node":' + _encode(name).decode() for name in encoded.dictionary.to_pylist()]
+    return pa.array(keys, pa.string()).take(encoded.indices).fill_null(_NOTHING)
+
+
+def _names(column: pa.Array) -> list[str | None]:
+    """One Python string per distinct name, however many rows have it."""
+    encoded = column.dictionary_encode()
+    names = [*encoded.dictionary.to_pylist(), None]
+    return [names[code] for code in encoded.indices.fill_null(-1).to_pylist()]
