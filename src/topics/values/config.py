@@ -19,7 +19,6 @@ LEASE_MS_RANGE = (100, 86_400_000)
 CLAIM_JITTER_MS_MAX = 5000
 PRIORITY_LIMIT = 1000
 _U64_MAX = 2**64 - 1
-_I32 = (-(2**31), 2**31 - 1)
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -46,26 +45,10 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.type == "queue"
 
 
-class _ConfigBody(msgspec.Struct, gc=False):
-    """The config as clients write it; None in a non-nullable field is told apart by its type."""
+class _ConfigBody(TopicConfig, frozen=True, kw_only=True, gc=False):
+    """The config as clients write it: the class may be left to `durable`."""
 
-    type: TopicType = "log"
-    ttl_ms: int = 0
-    cap_records: int = 0
-    cap_bytes: int = 0
-    discard: Discard = "old"
-    durable: bool = False
-    durability: Durability | None = None
-    priority: int | None = None
-    auto_priority: bool = True
-    auto_create: bool = True
-    idempotency_window_ms: int = 120_000
-    dedupe_node: bool = True
-    lease_ms: int = 30_000
-    claim_jitter_ms: int = 0
-    max_deliveries: int = 0
-    dead_letter: str | None = None
-    leases_durable: bool = False
+    durability: Durability | None = None  # type: ignore[assignment]
 
 
 _UNSIGNED = (
@@ -77,6 +60,10 @@ _UNSIGNED = (
     "claim_jitter_ms",
     "max_deliveries",
 )
+# Pulled into range however large, never refused for it; priority likewise, in both directions.
+_CLAMPED = ("lease_ms", "claim_jitter_ms")
+# Pulled into range however large they are, so never refused for it.
+_CLAMPED = ("lease_ms", "claim_jitter_ms")
 _decoder = msgspec.json.Decoder(_ConfigBody)
 DEFAULT_CONFIG = TopicConfig()
 
@@ -94,36 +81,23 @@ def parse_config(raw: bytes | msgspec.Raw) -> TopicConfig:
 def _resolve(body: _ConfigBody) -> TopicConfig:
     for name in _UNSIGNED:
         value: int = getattr(body, name)
-        if not 0 <= value <= _U64_MAX:
+        if value < 0 or (value > _U64_MAX and name not in _CLAMPED):
             raise invalid(f"{name} must be an unsigned 64-bit integer")
     priority = body.priority
     if priority is not None:
-        if not _I32[0] <= priority <= _I32[1]:
-            raise invalid("priority must be a 32-bit integer")
         priority = min(max(priority, -PRIORITY_LIMIT), PRIORITY_LIMIT)
     if body.dead_letter is not None and not is_topic_name(body.dead_letter):
         raise invalid("dead_letter must be a valid topic name")
     durability: Durability = body.durability or ("fsync" if body.durable else "disk")
     low, high = LEASE_MS_RANGE
-    return TopicConfig(
-        type=body.type,
-        ttl_ms=body.ttl_ms,
-        cap_records=body.cap_records,
-        cap_bytes=body.cap_bytes,
-        discard=body.discard,
-        durable=durability == "fsync",
-        durability=durability,
-        priority=priority,
-        auto_priority=body.auto_priority,
-        auto_create=body.auto_create,
-        idempotency_window_ms=body.idempotency_window_ms,
-        dedupe_node=body.dedupe_node,
-        lease_ms=min(max(body.lease_ms, low), high),
-        claim_jitter_ms=min(body.claim_jitter_ms, CLAIM_JITTER_MS_MAX),
-        max_deliveries=body.max_deliveries,
-        dead_letter=body.dead_letter,
-        leases_durable=body.leases_durable,
-    )
+    resolved = {
+        "durability": durability,
+        "durable": durability == "fsync",
+        "priority": priority,
+        "lease_ms": min(max(body.lease_ms, low), high),
+        "claim_jitter_ms": min(body.claim_jitter_ms, CLAIM_JITTER_MS_MAX),
+    }
+    return TopicConfig(**(config_to_json(body) | resolved))
 
 
 def check_config(config: TopicConfig, topic: str) -> TopicConfig:
