@@ -62,8 +62,6 @@ _UNSIGNED = (
 )
 # Pulled into range however large, never refused for it; priority likewise, in both directions.
 _CLAMPED = ("lease_ms", "claim_jitter_ms")
-# Pulled into range however large they are, so never refused for it.
-_CLAMPED = ("lease_ms", "claim_jitter_ms")
 _decoder = msgspec.json.Decoder(_ConfigBody)
 DEFAULT_CONFIG = TopicConfig()
 
