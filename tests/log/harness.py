@@ -19,9 +19,10 @@ from topics.log.rendering import STORED, Shape
 from topics.log.replay import Recovery
 from topics.log.tags import TagMatch, parse_match
 from topics.log.topic import Topic
+from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import File, Filesystem
 from topics.storage.frame import HEADER_BYTES
-from topics.storage.journal import FILE_HEADER_BYTES, decode_file_header
+from topics.storage.journal import decode_file_header
 from topics.storage.recovery import read_frame
 from topics.values.clock import ManualClock
 from topics.values.config import TopicConfig
@@ -65,9 +66,7 @@ class JournalFrame:
     offset: int
     end: int
     kind: int
-    topic_id: int
     first_seq: int
-    count: int
 
     @property
     def payload_at(self) -> int:
@@ -146,9 +145,7 @@ class Lab:
         return deleted
 
     def drop(self, name: str, *, if_empty: bool = False) -> bool:
-        deleted: bool = self.commit(
-            lambda done, fail: self.engine.drop_topic(name, if_empty, done, fail)
-        )
+        deleted: bool = self.commit(lambda done, fail: self.engine.drop_topic(name, if_empty, done, fail))
         return deleted
 
     def diff(
@@ -244,9 +241,7 @@ class Lab:
                 frame, _ = read_frame(data, at, 0)
                 if frame is None:
                     break
-                found.append(
-                    JournalFrame(path, at, frame.end, frame.kind, frame.topic_id, frame.first_seq, frame.count)
-                )
+                found.append(JournalFrame(path, at, frame.end, frame.kind, frame.first_seq))
                 at = frame.end
         return found
 

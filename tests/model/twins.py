@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -46,17 +48,21 @@ class Twins:
         created = model is None
         if model is None:
             model = self.model[name] = ReferenceTopic(TopicConfig(), self.lab.engine.next_topic_id)
-        request = parse_append(body(drafts))
+        expected: Any
         try:
             first, last = model.write(drafts, self.now())
+            expected = (first, last, last, created)
         except Refused as refusal:
-            with pytest.raises(ApiError) as caught:
-                self.lab.commit(lambda done, fail: self.lab.engine.append(name, request, done, fail))
-            assert caught.value.code == refusal.code
-            return
-        op = self.lab.commit(lambda done, fail: self.lab.engine.append(name, request, done, fail))
-        assert (op.first_seq, op.last_seq, op.head_seq) == (first, last, last)
-        assert op.created is created
+            expected = refusal.code
+        assert self._append(name, drafts) == expected
+
+    def _append(self, name: str, drafts: list[Draft]) -> Any:
+        request = parse_append(body(drafts))
+        try:
+            op = self.lab.commit(lambda done, fail: self.lab.engine.append(name, request, done, fail))
+        except ApiError as refusal:
+            return refusal.code
+        return op.first_seq, op.last_seq, op.head_seq, op.created
 
     def put(self, name: str, config: TopicConfig) -> None:
         created = self.lab.commit(lambda done, fail: self.lab.engine.put_topic(name, config, done, fail))
@@ -93,7 +99,7 @@ class Twins:
         results: dict[int, int] = {}
         floors = {name: model.floor for name, model in self.model.items()}
         for number, (name, step) in enumerate(steps):
-            self._submit(name, step, floors[name], number, results, failures)
+            self._submit(name, step, floors[name], partial(results.__setitem__, number), failures.append)
         assert before == {name: self._seen(name) for name in self.model}
         self.lab.engine.queue.sync_now()
         expected: dict[int, int] = {}
@@ -113,20 +119,21 @@ class Twins:
         return name in self.model and self.model[name].config.discard == "old"
 
     def _submit(
-        self, name: str, step: Step, floor: int, number: int, results: dict[int, int], failures: list[ApiError]
+        self,
+        name: str,
+        step: Step,
+        floor: int,
+        answered: Callable[[int], None],
+        failed: Callable[[ApiError], None],
     ) -> None:
         engine, topic = self.lab.engine, self.lab.topic(name)
-
-        def answered(value: int) -> None:
-            results[number] = value
-
         if isinstance(step, list):
             request = parse_append(body(step))
-            engine.append(name, request, lambda op: answered(op.last_seq), failures.append)
+            engine.append(name, request, lambda op: answered(op.last_seq), failed)
         elif isinstance(step, tuple):
-            engine.delete_records(topic, None, tag_match(step), answered, failures.append)
+            engine.delete_records(topic, None, tag_match(step), answered, failed)
         else:
-            engine.delete_records(topic, floor + step, None, answered, failures.append)
+            engine.delete_records(topic, floor + step, None, answered, failed)
 
     def _seen(self, name: str) -> tuple[Any, ...]:
         page, topic = self.lab.diff(name), self.lab.topic(name)
@@ -152,7 +159,7 @@ class Twins:
             assert topic.floor >= floors[name]
             # Whoever would have been told of a loss before the restart is told of one after it.
             for cursor in range(model.loss_line - 1):
-                assert self.lab.diff(name, cursor, 1).tombstone is not None
+                assert self.lab.gaps(name, cursor), "a loss is not announced any more"
             if model.has_volatile:
                 forget_volatile(model, topic)
 
@@ -171,9 +178,7 @@ class Twins:
         epoch: int | None = None,
     ) -> Page:
         shape = Shape(tags=tags, meta=meta)
-        page = self.lab.diff(
-            name, from_seq, limit, max_bytes, nodes=nodes or None, shape=shape, epoch=epoch
-        )
+        page = self.lab.diff(name, from_seq, limit, max_bytes, nodes=nodes or None, shape=shape, epoch=epoch)
         expected = self.model[name].read(
             self.now(), from_seq, limit, max_bytes, nodes=nodes, tags=tags, meta=meta, epoch=epoch
         )
@@ -223,16 +228,20 @@ def check_invariants(topic: Topic) -> None:
 def forget_volatile(model: ReferenceTopic, topic: Topic) -> None:
     """After a restart: ephemeral records are gone and announced, all others are as they were.
 
-    How a volatile record that was already gone is accounted for depends on what a snapshot still knew of
-    it; the engine's account is taken over once it is known to hide nothing and to bring nothing back.
+    How a record beside volatile ones that was already gone is accounted for depends on what a snapshot
+    still knew of it, and on what else waited for the disk when it went; the engine's account is taken over
+    once it is known to hide nothing and to bring nothing back.
     """
     announced = {seq for hole in topic.holes for seq in range(hole.first, hole.last + 1)}
+    fates = {seq: kind for first, last, kind in account(topic) for seq in range(first, last + 1)}
     for record in model.records:
         if record.seq in announced:
             assert record.is_volatile, "a kept record was announced as lost"
             record.fate = LOST
         else:
             assert not (record.is_volatile and record.is_live), "an ephemeral record vanished in silence"
+            assert not (record.is_live and record.seq in fates), "a kept record is gone"
+            record.fate = fates.get(record.seq, record.fate)
     model.cap_hi, model.ttl_hi, model.lost_hi = topic.cap_hi, topic.ttl_hi, topic.lost_hi
     model.interior_holes = [(hole.first, hole.last) for hole in topic.holes if hole.interior]
 

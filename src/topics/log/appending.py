@@ -64,6 +64,11 @@ class AppendOp(Op):
         return self.first_seq + self.count - 1
 
     def apply(self) -> None:
+        self.publish()
+        self.announce()
+
+    def publish(self) -> None:
+        """The records become visible."""
         topic = self.topic
         assert topic is not None
         if self.reserve_to:
@@ -78,9 +83,14 @@ class AppendOp(Op):
             if topic.mixed and topic.cap_hi != cap_hi:
                 self.engine.note_lines(topic)
         self.head_seq = topic.head
+
+    def announce(self) -> None:
+        """Those who wait hear of it: the writer first, then the readers."""
         if self.remembered is not None:
             self._settle()
         self.on_done(self)
+        topic = self.topic
+        assert topic is not None
         if topic.listeners:
             topic.wake()
 
@@ -123,12 +133,16 @@ def append_batch(
     *,
     key: str | None = None,
     hops: bytes | None = None,
+    submit: Callable[[Op], None] | None = None,
 ) -> None:
-    """Admit the batch and queue it for commit. Raises before anything changed when it is refused."""
+    """Admit the batch and queue it for commit. Raises before anything changed when it is refused.
+
+    `submit` takes the operation instead of the queue, for writes that are committed together.
+    """
     now = op.ts
     if key is not None and _answered_from_memory(topic, key, op, now):
         return
-    _admit(engine, topic, batch, now)
+    admit(engine, topic, batch.count, batch.size, now)
     if topic.assigned + batch.count > MAX_SEQ:
         raise ApiError("internal", "this topic has used up its seqs")
     ts = now if now > topic.last_ts else topic.last_ts
@@ -149,7 +163,7 @@ def append_batch(
     op.buffers += journal.frame(kind, payload, topic.id, first_seq, count, ts, flags)
     if durability == "fsync":
         op.sync = True
-    engine.queue.submit(op)
+    (submit or engine.queue.submit)(op)
     run = topic.open_run(engine.run_max_events, engine.run_max_bytes, journal.position)
     topic.stage(run, batch, rows, ts, hops)
     run.framed += count
@@ -181,28 +195,30 @@ def _remember(topic: Topic, key: str, op: AppendOp, now: int) -> None:
     topic.idempotency.remember(key, op.remembered, now)
 
 
-def _admit(engine: Engine, topic: Topic, batch: Batch, now: int) -> None:
+def admit(engine: Engine, topic: Topic, count: int, size: int, now: int) -> None:
     """Caps count what is assigned and not yet committed too, so that no race can overshoot them."""
     config = topic.config
     if config.ttl_ms:
         expire(topic, now)
     if config.discard == "reject" and (config.cap_records or config.cap_bytes):
-        _admit_reject(topic, batch)
+        _admit_reject(topic, count, size)
+    admit_total(engine, size, now)
+
+
+def admit_total(engine: Engine, size: int, now: int) -> None:
     limit = engine.settings.max_total_bytes
-    if limit and engine.totals.bytes + engine.totals.pending_bytes + batch.size > limit:
+    if limit and engine.totals.bytes + engine.totals.pending_bytes + size > limit:
         engine.expire_all(now)
-        if engine.totals.bytes + engine.totals.pending_bytes + batch.size > limit:
+        if engine.totals.bytes + engine.totals.pending_bytes + size > limit:
             raise limit_reached("max_total_bytes", limit)
 
 
-def _admit_reject(topic: Topic, batch: Batch) -> None:
+def _admit_reject(topic: Topic, count: int, size: int) -> None:
     config = topic.config
-    if (config.cap_records and batch.count > config.cap_records) or (
-        config.cap_bytes and batch.size > config.cap_bytes
-    ):
+    if (config.cap_records and count > config.cap_records) or (config.cap_bytes and size > config.cap_bytes):
         raise ApiError("record_too_large", "this write alone exceeds the topic's cap and can never fit")
-    count = topic.live_count + topic.pending_count + batch.count
-    size = topic.live_bytes + topic.pending_bytes + batch.size
+    count += topic.live_count + topic.pending_count
+    size += topic.live_bytes + topic.pending_bytes
     if (config.cap_records and count > config.cap_records) or (config.cap_bytes and size > config.cap_bytes):
         raise ApiError(
             "topic_full",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -43,14 +44,23 @@ _META, _END, _NULL = _text(',"meta":'), _text("}\n"), _text("null")
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, MemoryError)
 
 
+@dataclass(slots=True)
+class Cells:
+    """Checked columns, as plain text: `data` without nulls, the others None when no row has one."""
+
+    data: pa.Array
+    metas: pa.Array | None
+    nodes: pa.Array | None
+    tags: pa.Array | None
+
+
 class ColumnBatch(Batch):
     """Records whose `data` and `meta` stay in Arrow columns until they are rendered."""
 
-    __slots__ = ("_data", "_ends", "_metas", "_node_keys")
+    __slots__ = ("_data", "_ends", "_metas", "_node_keys", "_rendered")
 
-    def __init__(
-        self, data: pa.Array, metas: pa.Array | None, nodes: pa.Array | None, tags: pa.Array | None
-    ) -> None:
+    def __init__(self, cells: Cells) -> None:
+        data, metas, nodes, tags = cells.data, cells.metas, cells.nodes, cells.tags
         self._data = data
         self._metas = None if metas is None else _join(_META, metas).fill_null(_NOTHING)
         self._node_keys = None if nodes is None else _node_keys(nodes)
@@ -60,8 +70,15 @@ class ColumnBatch(Batch):
         self.nodes = None if nodes is None else _names(nodes)
         self.tags = None if tags is None else _names(tags)
         self.size = _total(data) + (0 if metas is None else _total(metas))
+        self._rendered: tuple[int, int, bytes] | None = None
+
+    def prepare(self, first_seq: int, ts: int) -> None:
+        """Render ahead of time, on any thread; it is only of use if seq and time turn out as expected."""
+        self._rendered = (first_seq, ts, self.render(first_seq, ts))
 
     def render(self, first_seq: int, ts: int) -> bytes:
+        if self._rendered is not None and self._rendered[:2] == (first_seq, ts):
+            return self._rendered[2]
         numbers = pa.array(np.arange(first_seq, first_seq + self.count), pa.int64())
         parts: list[Any] = [_SEQ, pc.cast(numbers, pa.string())]
         if self._node_keys is None:
@@ -96,7 +113,12 @@ def read_stream(body: bytes, max_bytes: int) -> Iterator[pa.RecordBatch]:
 
 
 def check_batch(batch: pa.RecordBatch) -> ColumnBatch:
-    """The records of a batch, or the first reason why they cannot be written."""
+    """The records of a batch, ready to be written."""
+    return ColumnBatch(check_cells(batch))
+
+
+def check_cells(batch: pa.RecordBatch) -> Cells:
+    """The columns of a batch, or the first reason why they cannot be written."""
     if batch.num_rows > MAX_BULK_RECORDS:
         raise ApiError("batch_too_large", f"at most {MAX_BULK_RECORDS} rows fit in one record batch")
     data = text_column(batch, "data")
@@ -118,7 +140,7 @@ def check_batch(batch: pa.RecordBatch) -> ColumnBatch:
         raise ApiError(
             "record_too_large", f"row {row}: data and meta together exceed {MAX_RECORD_BYTES} bytes"
         )
-    return ColumnBatch(data, metas, nodes, tags)
+    return Cells(data, metas, nodes, tags)
 
 
 def text_column(batch: pa.RecordBatch, name: str) -> pa.Array | None:

@@ -95,13 +95,17 @@ class CommitQueue:
     def depth(self) -> int:
         return len(self.waiting) + len(self._unsynced) + len(self._syncing)
 
-    def submit(self, op: Op) -> None:
+    def require_room(self, ops: int) -> None:
+        """Raises when that many operations could not be submitted now."""
         if self.failure is not None:
             raise self.failure
-        waiting = self.waiting
-        if len(waiting) >= MAX_WAITING_OPS:
+        if len(self.waiting) + ops > MAX_WAITING_OPS:
             self.counters.submit_full += 1
             raise ApiError("throttled", "the journal queue is full", {"retry_after_ms": 1000})
+
+    def submit(self, op: Op) -> None:
+        self.require_room(1)
+        waiting = self.waiting
         waiting.append(op)
         if len(waiting) == 1:
             self.wake()

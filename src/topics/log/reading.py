@@ -110,8 +110,11 @@ def gap_reason(topic: Topic, gap_from: int) -> str:
 
 
 def _hole_tombstone(topic: Topic, position: int, hole: Hole) -> Tombstone:
-    reason = "source_trim" if hole.kind == ledger.TRIM else "cap"
-    return tombstone(position + 1, hole.last, reason, topic.floor, topic.head)
+    return tombstone(position + 1, hole.last, hole_reason(hole), topic.floor, topic.head)
+
+
+def hole_reason(hole: Hole) -> str:
+    return "source_trim" if hole.kind == ledger.TRIM else "cap"
 
 
 def _walk(

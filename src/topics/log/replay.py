@@ -301,7 +301,8 @@ class Recovery:
         )
         if damage.end <= self._snapshot.position:
             return  # found again as missing data
-        if header is None:
+        if header is None or header.kind == Kind.GROUP:
+            # Whose records it held, nobody can say.
             self._uncertain.update(engine.by_id)
             self._unreadable_bytes += damage.end - damage.position
             return

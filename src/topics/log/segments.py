@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 
 import numpy as np
 
@@ -28,6 +29,8 @@ class SegmentStore:
         self.users: dict[int, int] = {}
         self.cold: set[int] = set()
         self.cold_reads = 0
+        # Files that somebody outside reads by their path; they are neither removed nor moved.
+        self.is_pinned: Callable[[int], bool] = _never
 
     def find_cold(self) -> None:
         """Which segments have been moved to the second tier; a copy still in the first one wins."""
@@ -122,7 +125,7 @@ class SegmentStore:
         self.users[number] = self.users.get(number, 0) + 1
 
     def droppable(self) -> list[int]:
-        return [number for number, users in self.users.items() if users == 0]
+        return [n for n, users in self.users.items() if users == 0 and not self.is_pinned(n)]
 
     def close_file(self, number: int) -> None:
         segment = self._open.pop(number, None)
@@ -140,3 +143,7 @@ class SegmentStore:
             segment.close()
         self._open.clear()
         self._views.clear()
+
+
+def _never(_: int) -> bool:
+    return False

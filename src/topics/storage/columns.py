@@ -53,10 +53,10 @@ class Columns:
             starts[1:] = self.ends[:-1]
         return starts
 
-    def data_ends(self) -> I64:
+    def data_ends(self, start: int = 0, stop: int | None = None) -> I64:
         """Offset just behind each record's `data` inside `rows`."""
-        ends = self.ends.astype(np.int64) - 2  # the closing brace and the newline
+        ends = self.ends[start:stop].astype(np.int64) - 2  # the closing brace and the newline
         if self.meta_lens is not None:
-            with_meta = self.meta_lens > 0
-            ends -= np.where(with_meta, self.meta_lens.astype(np.int64) + len(META_KEY), 0)
+            meta_lens = self.meta_lens[start:stop].astype(np.int64)
+            ends -= np.where(meta_lens > 0, meta_lens + len(META_KEY), 0)
         return ends

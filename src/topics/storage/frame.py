@@ -45,6 +45,7 @@ class Kind(IntEnum):
     STAGE = 16
     DEAD_LETTER = 17
     LINES = 18  # loss lines that moved without a frame from which replay could tell
+    GROUP = 19  # whole frames, one behind the other, that count together or not at all
 
 
 @dataclass(slots=True, frozen=True)

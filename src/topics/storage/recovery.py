@@ -11,14 +11,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from topics.storage import fileheader
 from topics.storage.checksum import checksum
 from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
 from topics.storage.filesystem import Filesystem, numbered_files, write_file_atomically
-from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, Header, decode_header
+from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, Header, Kind, decode_header
 from topics.storage.journal import JournalFile, decode_file_header, file_name
 
 QUARANTINE = "damaged"
@@ -149,7 +149,7 @@ class JournalReader:
         while at < len(source.data):
             frame, header = source.read(at)
             if frame is not None:
-                yield frame
+                yield from _members(frame)
                 at = frame.end - source.base
                 continue
             position, behind = source.base + at, _behind(source, at, header)
@@ -221,6 +221,19 @@ class JournalReader:
             # With its checksum in the name: a second tear in the same place leaves a second file.
             name = f"{source.base + at:020d}-{checksum(tail):016x}.tail"
             write_file_atomically(self._fs, directory, name, [tail])
+
+
+def _members(frame: Frame) -> Iterator[Frame]:
+    """The frame itself; of a group, the frames in it, which lie where the group lies."""
+    if frame.kind != Kind.GROUP:
+        yield frame
+        return
+    at = 0
+    while at < len(frame.payload):
+        member, _ = read_frame(frame.payload, at, 0)
+        assert member is not None  # the group's own checksum vouches for it
+        at = member.end
+        yield replace(member, position=frame.position)
 
 
 def _behind(source: _Source, at: int, header: Header | None) -> int:
