@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+
 from tests.support import ServerProcess
 
 # Spark starts its Python workers as the first `python3` on the PATH, which lacks our packages.

@@ -3,8 +3,8 @@
     calm ─▶ merging pushes ─▶ wider commit window ─▶ deferring low priority ─▶ refusing with 429
 
 Pressure is how late the event loop runs, smoothed. Refusal starts with the lowest priorities and spares
-nobody only at the very end. A journal queue that is full refuses by itself (`log.commit`). Nothing is ever lost by it: a deferred topic is
-complete for whoever asks, and a refused write has changed nothing.
+nobody only at the very end. A journal queue that is full refuses by itself (see `log.commit`). Nothing is
+ever lost by it: a deferred topic is complete for whoever asks, a refused write has changed nothing.
 """
 
 from __future__ import annotations

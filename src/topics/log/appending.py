@@ -143,6 +143,9 @@ def append_batch(
     if key is not None and _answered_from_memory(topic, key, op, now):
         return
     admit(engine, topic, batch.count, batch.size, now)
+    if submit is None:
+        # The write, and perhaps a reservation with it: nothing may be refused once it has its seqs.
+        engine.queue.require_room(2)
     if topic.assigned + batch.count > MAX_SEQ:
         raise ApiError("internal", "this topic has used up its seqs")
     ts = now if now > topic.last_ts else topic.last_ts

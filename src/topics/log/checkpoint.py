@@ -270,8 +270,7 @@ class Checkpointer:
         self._previous_replay_from = replay_from
         # Unreferenced by the snapshot before this one as well: now the file can go.
         for number in self._unreferenced:
-            if not engine.store.is_pinned(number):
-                engine.store.remove(number)
+            engine.store.remove(number)
         self._unreferenced = set(engine.store.droppable())
         self._last_position = engine.journal.position
         self._last_ms = engine.now()

@@ -57,7 +57,7 @@ class Cells:
 class ColumnBatch(Batch):
     """Records whose `data` and `meta` stay in Arrow columns until they are rendered."""
 
-    __slots__ = ("_data", "_ends", "_metas", "_node_keys", "_rendered")
+    __slots__ = ("_data", "_ends", "_metas", "_node_keys", "_rendered", "_rows")
 
     def __init__(self, cells: Cells) -> None:
         data, metas, nodes, tags = cells.data, cells.metas, cells.nodes, cells.tags
@@ -70,15 +70,18 @@ class ColumnBatch(Batch):
         self.nodes = None if nodes is None else _names(nodes)
         self.tags = None if tags is None else _names(tags)
         self.size = _total(data) + (0 if metas is None else _total(metas))
-        self._rendered: tuple[int, int, bytes] | None = None
+        self._rendered: tuple[int, int] | None = None
+        self._rows = b""
 
     def prepare(self, first_seq: int, ts: int) -> None:
         """Render ahead of time, on any thread; it is only of use if seq and time turn out as expected."""
-        self._rendered = (first_seq, ts, self.render(first_seq, ts))
+        self._rows = self.render(first_seq, ts)
+        self._rendered = (first_seq, ts)
 
     def render(self, first_seq: int, ts: int) -> bytes:
-        if self._rendered is not None and self._rendered[:2] == (first_seq, ts):
-            return self._rendered[2]
+        if self._rendered == (first_seq, ts):
+            return self._rows
+        self._rendered = None
         numbers = pa.array(np.arange(first_seq, first_seq + self.count), pa.int64())
         parts: list[Any] = [_SEQ, pc.cast(numbers, pa.string())]
         if self._node_keys is None:

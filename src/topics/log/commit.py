@@ -18,7 +18,6 @@ from topics.storage.journal import Journal, SyncTicket
 from topics.storage.witness import Witness
 from topics.values.errors import ApiError
 
-
 # More operations than this in one turn of the loop mean that the disk cannot keep up.
 MAX_WAITING_OPS = 100_000
 

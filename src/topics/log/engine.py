@@ -226,6 +226,8 @@ class Engine:
     def create_topic(self, name: str, config: TopicConfig, done: Callable[[], None], fail: Fail) -> Topic:
         """The name is taken at once; the topic is shown when its creation is on disk."""
         self.check_topic_room()
+        # Asked first: a refusal must not leave the name taken.
+        self.queue.require_room(1)
         topic = self._new_topic(self.next_topic_id, name, config, self.settings.seq_base)
         self.next_topic_id += 1
         topic.reserved = topic.reserve_asked = topic.seq_base - 1 + FIRST_STEP
@@ -285,6 +287,7 @@ class Engine:
                 f'topic "{name}" still holds records',
                 {"topic": name, "count": target.live_count + target.pending_count},
             )
+        self.queue.require_room(1)
         frame = self.journal.frame(Kind.DROP, b"", topic_id=target.id, ts=self.now())
         # The name is free at once, so that a write behind this one starts a new instance.
         self._hide(target)
