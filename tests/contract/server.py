@@ -11,12 +11,20 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 COMMAND = [str(Path(sys.executable).with_name("topics")), "serve"]
 PATIENCE_S = 30.0
+
+
+def in_parallel(*calls: Callable[[], None]) -> None:
+    """Run all of them at the same time; what one raises is raised here."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        for future in [pool.submit(call) for call in calls]:
+            future.result()
 
 
 class Answer:
@@ -41,7 +49,9 @@ class Answer:
 
     def refused(self, status: int, code: str) -> Any:
         """The detail of a refusal, after checking the envelope around it."""
-        assert (self.status, self.body and self.json.get("error", {}).get("code")) == (status, code), self.body[:500]
+        assert (self.status, self.body and self.json.get("error", {}).get("code")) == (status, code), (
+            self.body[:500]
+        )
         assert self.headers["content-type"].startswith("application/json")
         body = self.json
         assert set(body) <= {"error", "performance"}
@@ -131,8 +141,10 @@ class Server:
 
     def _wait_until_ready(self, deadline: float) -> None:
         while True:
-            answer = self.fresh_request("GET", "/readyz")
-            if answer.status in (200, 401):
+            # Probes may be closed too; the first key opens them.
+            token = self.environment.get("TOPICS_API_KEYS", "").partition(",")[0].partition(":")[0].strip()
+            answer = self.fresh_request("GET", "/readyz", None, {"Authorization": f"Bearer {token}"})
+            if answer.status == 200:
                 return
             assert time.monotonic() < deadline, answer.body
             time.sleep(0.005)
@@ -144,6 +156,11 @@ class Server:
         """Wait for the process to end by itself."""
         assert self._process is not None
         return self._process.wait(PATIENCE_S)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def signal(self, number: int) -> None:
         assert self._process is not None

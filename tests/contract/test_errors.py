@@ -55,17 +55,26 @@ def test_a_known_path_with_another_method_is_405(server: Server, method: str, pa
 
 
 def test_routing_comes_before_the_body(server: Server) -> None:
-    server.fresh_request("POST", "/v0/nope", b"<xml/>", {"Content-Type": "text/xml"}).refused(404, "not_found")
+    server.fresh_request("POST", "/v0/nope", b"<xml/>", {"Content-Type": "text/xml"}).refused(
+        404, "not_found"
+    )
     server.fresh_request("PATCH", "/v0/topics/a", b"{", JSON).refused(405, "method_not_allowed")
 
 
 # Content types and empty bodies
 
 
-@pytest.mark.parametrize("content_type", [None, "text/plain", "application/x-www-form-urlencoded", "text/json", ""])
+@pytest.mark.parametrize(
+    "content_type", [None, "text/plain", "application/x-www-form-urlencoded", "text/json", ""]
+)
 @pytest.mark.parametrize(
     ("method", "suffix", "body"),
-    [("POST", "", RECORD), ("POST", "/diff", b"{}"), ("POST", "/delete", b'{"before_seq":1}'), ("PUT", "", b"{}")],
+    [
+        ("POST", "", RECORD),
+        ("POST", "/diff", b"{}"),
+        ("POST", "/delete", b'{"before_seq":1}'),
+        ("PUT", "", b"{}"),
+    ],
 )
 def test_a_body_must_be_declared_as_json(
     server: Server, new_topic: NewTopic, method: str, suffix: str, body: bytes, content_type: str | None
@@ -77,7 +86,9 @@ def test_a_body_must_be_declared_as_json(
     assert topic.state()["head_seq"] == 0
 
 
-@pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "application/json;x=y", "Application/JSON"])
+@pytest.mark.parametrize(
+    "content_type", ["application/json; charset=utf-8", "application/json;x=y", "Application/JSON"]
+)
 def test_content_type_parameters_are_allowed(server: Server, new_topic: NewTopic, content_type: str) -> None:
     headers = {"Content-Type": content_type}
     server.fresh_request("POST", new_topic().path, RECORD, headers).ok()
@@ -122,7 +133,9 @@ NOT_OBJECTS = [b"[]", b"null", b"true", b"12", b'"text"', b"[{}]"]
 
 
 @pytest.mark.parametrize("body", MALFORMED + NOT_OBJECTS, ids=lambda body: repr(body[:20]))
-@pytest.mark.parametrize(("method", "suffix"), [("POST", ""), ("POST", "/diff"), ("POST", "/delete"), ("PUT", "")])
+@pytest.mark.parametrize(
+    ("method", "suffix"), [("POST", ""), ("POST", "/diff"), ("POST", "/delete"), ("PUT", "")]
+)
 def test_malformed_json_and_non_objects_are_invalid(
     server: Server, new_topic: NewTopic, method: str, suffix: str, body: bytes
 ) -> None:
@@ -131,8 +144,28 @@ def test_malformed_json_and_non_objects_are_invalid(
 
 @pytest.mark.parametrize(
     "data",
-    [b'"\xff"', b'"\xc3"', b'"\xed\xa0\x80"', b'"\xf5\x80\x80\x80"', b'"a\nb"', b'"a\x00b"', b"NaN", b"Infinity"]
-    + [b"1.", b"-", b".5", b"+1", b"0x1", b"tru", b"[1,]", b'{"a"}', b'{"a":1,}', b"", b'"\\u12"', b'"\\q"'],
+    [
+        b'"\xff"',
+        b'"\xc3"',
+        b'"\xed\xa0\x80"',
+        b'"\xf5\x80\x80\x80"',
+        b'"a\nb"',
+        b'"a\x00b"',
+        b"NaN",
+        b"Infinity",
+        b"1.",
+        b"-",
+        b".5",
+        b"+1",
+        b"0x1",
+        b"tru",
+        b"[1,]",
+        b'{"a"}',
+        b'{"a":1,}',
+        b"",
+        b'"\\u12"',
+        b'"\\q"',
+    ],
     ids=repr,
 )
 @pytest.mark.parametrize("extra", [b"", b',"tag":"x"'])
@@ -200,6 +233,11 @@ def test_diff_fields_of_the_wrong_type(new_topic: NewTopic, field: str) -> None:
         topic.ask_diff(**{field: value}).refused(400, "invalid_request")
     if field != "epoch":
         topic.ask_diff(**{field: None}).refused(400, "invalid_request")
+    if DIFF_FIELDS[field] == "unsigned":
+        # Whole, but written as fractions: not how integers are written.
+        for text in (b"1.0", b"1e2", b"-0.0"):
+            body = b'{"%b":%b}' % (field.encode(), text)
+            topic.server.send("POST", topic.path + "/diff", body).refused(400, "invalid_request")
 
 
 @pytest.mark.parametrize("node", [1, True, {}, [1], ["a", None], [["a"]]])
@@ -300,9 +338,19 @@ def test_size_is_judged_before_type_and_type_before_content(boot: Boot) -> None:
     answer.refused(413, "payload_too_large")
 
     chunks = b"".join(b"190\r\n%b\r\n" % (b"x" * 400) for _ in range(4)) + b"0\r\n\r\n"
-    head = b"POST /v0/topics/a HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"POST /v0/topics/a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     with server.raw(head + chunks) as wire:
         wire.answer().refused(413, "payload_too_large")
+
+
+def test_an_announced_size_is_refused_without_waiting_for_it(server: Server) -> None:
+    head = b"POST /v0/topics/a HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n"
+    with server.raw(head) as wire:
+        wire.answer().refused(413, "payload_too_large")
+    with server.raw(head.replace(b"/v0/topics/a", b"/v0/nowhere")) as wire:
+        wire.answer().refused(404, "not_found")
+    with server.raw(head.replace(b"POST", b"PATCH")) as wire:
+        wire.answer().refused(405, "method_not_allowed")
 
 
 def test_the_body_is_judged_before_the_topic(unborn: TopicHandle) -> None:
@@ -353,7 +401,9 @@ def test_bad_gzip_is_invalid_and_other_encodings_are_unsupported(server: Server,
 
 def test_a_connection_survives_refusals(server: Server, new_topic: NewTopic) -> None:
     path = new_topic().path.encode()
-    bad = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n{" % path
+    bad = (
+        b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n{" % path
+    )
     lost = b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"
     good = b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % path
     with server.raw(bad + lost + good) as wire:
@@ -366,7 +416,7 @@ def test_a_connection_survives_refusals(server: Server, new_topic: NewTopic) -> 
         b"NONSENSE\r\n\r\n",
         b"GET /v0/topics HTTP/9.9\r\n\r\n",
         b"POST /v0/topics/a HTTP/1.1\r\nHost: x\r\nContent-Length: nope\r\n\r\n",
-        b"POST /v0/topics/a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         b"GET /v0/topics HTTP/1.1\r\nHost: x\r\nbroken header\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],

@@ -29,6 +29,14 @@ def test_the_port_file_tells_where(serve, tmp_path):
     assert os.listdir(tmp_path) == ["port"]
 
 
+def test_whoever_reads_the_port_file_can_connect(serve, monkeypatch):
+    def read_at_once(path, address):
+        socket.create_connection(address, timeout=5).close()
+
+    monkeypatch.setattr("topics.http.server.write_port_file", read_at_once)
+    serve([OK], port_file="unused")
+
+
 def test_an_unwritable_port_file_is_fatal(serve, tmp_path):
     with pytest.raises(ConfigError):
         serve([OK], port_file=str(tmp_path / "no" / "such" / "folder"))

@@ -8,17 +8,29 @@ import logging
 import os
 
 from topics.flow.commit import CommitLoop
+from topics.flow.fanout import Fanout
+from topics.flow.queues import Queues
+from topics.flow.router_journal import RouterJournal
+from topics.flow.router_pass import RouterPass
+from topics.flow.routers import Routers
 from topics.flow.upkeep import Upkeep
 from topics.http.auth import KeyRing
+from topics.http.bulk_routes import BulkPlane
 from topics.http.exposure import refuse_exposure_without_keys
 from topics.http.gate import Gate
 from topics.http.metrics import Metrics
 from topics.http.probes import Probes
+from topics.http.queue_routes import QueueRoutes
 from topics.http.record_routes import RecordRoutes
+from topics.http.router_routes import RouterRoutes
 from topics.http.routing import Route
 from topics.http.server import Server
 from topics.http.service import Service
+from topics.http.socket_commands import SocketRoutes
+from topics.http.stream_slots import StreamSlots
 from topics.http.topic_routes import TopicRoutes
+from topics.http.watch_routes import WatchRoutes
+from topics.http.work_stream import WorkRoutes
 from topics.log.engine import Engine
 from topics.log.replay import Recovery
 from topics.storage.filesystem import Filesystem
@@ -45,7 +57,22 @@ class Application:
         self.gate = Gate(lambda: self._progress)
         self.engine = Engine(settings, self._fs, self._clock)
         self.service = Service(self.engine, settings)
+        self.bulk = BulkPlane(self.service)
+        self.queues = Queues(self.engine)
+        self.routers = Routers(self.engine)
+        self._router_journal = RouterJournal(self.engine, self.routers)
+        self.engine.extensions.append(self._router_journal)
+        self.service.pull = self.routers.pull
+        self.service.pull_from = self.routers.pull_from
+        self.service.routers_touching = self.routers.touching
+        self.stream_slots = StreamSlots(settings)
+        self.fanout = Fanout(
+            self.engine, lambda topic: self.service.pull(topic), self.service.governor
+        )
+        self.watches = WatchRoutes(self.service, self.fanout, self.stream_slots)
+        self.sockets = SocketRoutes(self.service, self.fanout, self.stream_slots)
         self.server = Server(settings, self._keyring, self._routes(), self.gate)
+        self.server.on_shutdown += [self.watches.end_streams, self.sockets.end_sockets]
         self.server.on_shutdown.append(self._end_waiting)
         self.server.on_stopped.append(self._final_checkpoint)
         self._recovered = False
@@ -53,11 +80,21 @@ class Application:
     def _routes(self) -> list[Route]:
         probes = Probes(self.gate, lambda: len(self.engine.sorted_names))
         self.metrics = Metrics(self.engine, self.gate, probes.uptime_ms)
+        self.metrics.gauges["sse_connections"] = lambda: self.stream_slots.open
+        self.metrics.gauges["watch_sessions"] = lambda: len(self.watches.sessions)
+        self.metrics.gauges["routers"] = lambda: len(self.routers.table)
+        self.work = WorkRoutes(self.service, self.queues, self.stream_slots)
         return [
             *probes.routes(key_needed=self.settings.probe_auth),
             *self.metrics.routes(),
             *TopicRoutes(self.service).routes(),
             *RecordRoutes(self.service).routes(),
+            *self.bulk.routes(),
+            *RouterRoutes(self.routers).routes(),
+            *self.watches.routes(),
+            *self.sockets.routes(),
+            *QueueRoutes(self.service, self.queues).routes(),
+            *self.work.routes(),
         ]
 
     async def run(self) -> None:
@@ -78,9 +115,13 @@ class Application:
         loop = asyncio.get_running_loop()
         recovery = Recovery(self.engine, self._note_progress)
         self._checkpointer = await loop.run_in_executor(None, recovery.run)
-        self.commit = CommitLoop(self.engine, loop)
+        self.service.governor.start(loop)
+        self.commit = CommitLoop(self.engine, loop, self.service.governor)
         self.upkeep = Upkeep(self.engine, self.commit, self._checkpointer)
         self.upkeep.start()
+        self.bulk.start()
+        self.forwarding = RouterPass(self.routers, loop, self.service.governor)
+        self._router_journal.recovered()
         self._recovered = True
         # What exists now stays: keep the collector from walking it again and again.
         gc.collect()
@@ -91,12 +132,15 @@ class Application:
         self._progress = progress
 
     def _end_waiting(self) -> None:
+        self.work.end_streams()
         for parked in tuple(self.service.parked):
             parked.release()
 
     async def _final_checkpoint(self) -> None:
         if not self._recovered:
             return
+        self.service.governor.stop()
+        self.forwarding.stop()
         await self.upkeep.stop()
         await self.commit.drain()
         self.commit.close()

@@ -6,6 +6,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from topics.http.admission import too_large
+from topics.http.heads import ARROW
 from topics.http.routing import Body
 from topics.values.errors import ApiError, invalid
 from topics.values.settings import MIB
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 INLINE_BYTES = MIB
 _GZIP = 16 + zlib.MAX_WBITS
 _JSON = b"application/json"
-_ARROW = b"application/vnd.apache.arrow.stream"
 
 
 def is_compressed(exchange: Exchange) -> bool:
@@ -35,7 +35,7 @@ def check_type(route: Route, exchange: Exchange) -> None:
     content_type = exchange.headers.get(b"content-type")
     if content_type != _JSON:
         content_type = (content_type or b"").strip().lower()
-        if not content_type.startswith(_JSON) and not (route.arrow and content_type.startswith(_ARROW)):
+        if not content_type.startswith(_JSON) and not (route.arrow and content_type.startswith(ARROW)):
             raise ApiError("unsupported_media_type", "the body must be declared as application/json")
     encoding = exchange.headers.get(b"content-encoding")
     if encoding is not None and encoding.strip().lower() not in (b"", b"identity", b"gzip", b"x-gzip"):

@@ -6,6 +6,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 
 JSON = b"application/json"
+ARROW = b"application/vnd.apache.arrow.stream"
 
 STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus

@@ -11,7 +11,7 @@ import msgspec
 from topics.http.auth import ADMIN, DELETE, READ, WRITE
 from topics.http.exchange import Exchange
 from topics.http.routing import Body, Route
-from topics.http.service import Service, answer, clamped, decode, elapsed_ms, unsigned
+from topics.http.service import Service, answer, check_dead_letter, clamped, decode, elapsed_ms, unsigned
 from topics.log.appending import AppendOp
 from topics.log.batch import parse_append
 from topics.log.reading import Page
@@ -75,12 +75,16 @@ class RecordRoutes:
 
     def append(self, exchange: Exchange) -> None:
         request = parse_append(exchange.body)
+        if request.config is not None:
+            check_dead_letter(exchange.key, request.config)
         header_key = exchange.headers.get(b"idempotency-key")
         key: str | None = None
         if header_key is not None and request.idempotency_key is None:
             if len(header_key) > MAX_IDEMPOTENCY_KEY_BYTES:
                 raise invalid(f"Idempotency-Key must be at most {MAX_IDEMPOTENCY_KEY_BYTES} bytes")
             key = header_key.decode("utf-8", "replace")
+        if request.backpressure:
+            self._service.refuse_under_pressure(exchange.name)
         caller = exchange.key
         self._engine.append(
             exchange.name,
@@ -100,6 +104,7 @@ class RecordRoutes:
         topic = engine.find(exchange.name)
         if topic is None:
             raise topic_not_found(exchange.name)
+        self._service.refuse_under_pressure(topic.name)
         topic.last_read_ts = engine.now()
         self._service.pull(topic)
         page = read.page(self._service, topic)
@@ -134,19 +139,24 @@ class RecordRoutes:
 
 
 def _appended(exchange: Exchange, op: AppendOp) -> None:
+    with_seqs = b"?" not in exchange.target or exchange.query_flag("return_seqs", True)
+    result = append_result(op, exchange.started, with_seqs=with_seqs)
+    exchange.reply(result, 201 if op.created else 200)
+
+
+def append_result(op: AppendOp, started: float, *, with_seqs: bool) -> bytes:
+    """What the writer is told; `started` is when it asked, on the clock of perf_counter."""
     first, count = op.first_seq, op.count
     last = first + count - 1
     topic = op.topic
     assert topic is not None
-    if count == 1:
-        seqs = b"%d" % first
-    else:
-        seqs = ",".join(map(str, range(first, last + 1))).encode()
-    if b"return_seqs" in exchange.target and not exchange.query_flag("return_seqs", True):
+    if not with_seqs:
         listed = b""
+    elif count == 1:
+        listed = b'"seqs":[%d],' % first
     else:
-        listed = b'"seqs":[%b],' % seqs
-    exchange.reply(
+        listed = b'"seqs":%b,' % _encode([*range(first, last + 1)])
+    return (
         b'{"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
         b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
         % (
@@ -158,11 +168,10 @@ def _appended(exchange: Exchange, op: AppendOp) -> None:
             count,
             b"true" if op.created else b"false",
             b"true" if op.deduped else b"false",
-            (perf_counter() - exchange.started) * 1000,
+            (perf_counter() - started) * 1000,
             op.wal_ms,
             op.fsync_ms if topic.config.durable else 0.0,
-        ),
-        201 if op.created else 200,
+        )
     )
 
 

@@ -76,6 +76,9 @@ class Server:
         )
         sockets = bind(*listen_address(self._settings))
         try:
+            # Before the file appears: whoever reads it may connect in the same instant.
+            for listener in sockets:
+                listener.listen(_BACKLOG)
             self.addresses = [listener.getsockname()[:2] for listener in sockets]
             if self._settings.port_file is not None:
                 write_port_file(self._settings.port_file, self.addresses[0])

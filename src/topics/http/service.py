@@ -8,10 +8,14 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from topics.flow.governor import LAG_MS, Governor, Level
+from topics.http.auth import ApiKey
 from topics.http.exchange import Exchange
 from topics.log.engine import Engine
 from topics.log.topic import Topic
+from topics.values.config import TopicConfig
 from topics.values.errors import ApiError, invalid
+from topics.values.priority import effective_priority
 from topics.values.settings import U64_MAX, Settings
 from topics.values.utf8 import require_utf8
 
@@ -26,12 +30,23 @@ class Service:
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self.engine = engine
         self.settings = settings
+        self.governor = Governor()
         # Brings a destination up to date with what its routers owe, before it is read.
         self.pull: Callable[[Topic], None] = _nothing_owed
+        # Lets the routers of a topic finish before it goes.
+        self.pull_from: Callable[[Topic], None] = _nothing_owed
         # Names of the routers that end with a topic of this name.
         self.routers_touching: Callable[[str], list[str]] = _no_routers
         # Long-polls in waiting; they are answered when the server stops.
         self.parked: set[Parked] = set()
+
+    def refuse_under_pressure(self, name: str) -> None:
+        """The last step of load shedding: 429 for topics whose priority is too low for the current lag."""
+        if self.governor.lag_ms >= LAG_MS[Level.SHED]:
+            topic = self.engine.find(name)
+            now = self.engine.now()
+            priority = effective_priority(topic.config, topic.last_read_ts, now) if topic is not None else 0
+            self.governor.check(priority)
 
     def topic(self, exchange: Exchange) -> Topic:
         return self.engine.require(exchange.name)
@@ -77,6 +92,13 @@ def clamped(value: int, default: int, maximum: int, name: str) -> int:
     if value < 0:
         raise invalid(f"{name} must not be negative")
     return min(value, maximum) if value else default
+
+
+def check_dead_letter(key: ApiKey | None, config: TopicConfig) -> None:
+    """Records move to the dead-letter topic by themselves: a key must not send them where it may not go."""
+    name = config.dead_letter
+    if name is not None and key is not None and not key.allows(name):
+        raise forbidden_name(name)
 
 
 def forbidden_name(name: str) -> ApiError:

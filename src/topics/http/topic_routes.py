@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import Any
 
 from topics.http.auth import ADMIN, DELETE, READ
 from topics.http.exchange import Exchange
 from topics.http.routing import Body, Route
-from topics.http.service import Service, answer, forbidden_name
+from topics.http.service import Service, answer, check_dead_letter
 from topics.log.topic import Topic
 from topics.values.config import DEFAULT_CONFIG, config_to_json, parse_config
 from topics.values.errors import invalid
 from topics.values.priority import effective_priority
 
 DEFAULT_PAGE, MAX_PAGE = 100, 1000
+_NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
 class TopicRoutes:
@@ -34,9 +36,7 @@ class TopicRoutes:
 
     def put(self, exchange: Exchange) -> None:
         config = parse_config(exchange.body) if exchange.body else DEFAULT_CONFIG
-        key = exchange.key
-        if config.dead_letter is not None and key is not None and not key.allows(config.dead_letter):
-            raise forbidden_name(config.dead_letter)
+        check_dead_letter(exchange.key, config)
         name = exchange.name
 
         def done(created: bool) -> None:
@@ -98,6 +98,9 @@ class TopicRoutes:
     def drop(self, exchange: Exchange) -> None:
         name = exchange.name
         removed = self._service.routers_touching(name)
+        topic = self._engine.find(name)
+        if topic is not None:
+            self._service.pull_from(topic)
 
         def done(deleted: bool) -> None:
             body = {"topic": name, "deleted": deleted, "routers_removed": removed if deleted else []}
@@ -119,12 +122,11 @@ def _entry(topic: Topic, now: int) -> dict[str, Any]:
 
 
 def page_size(exchange: Exchange) -> int:
-    text = exchange.query("page_size")
-    try:
-        size = int(text) if text else DEFAULT_PAGE
-    except ValueError:
+    text = exchange.query("page_size") or ""
+    # int() alone would take underscores, spaces and other scripts' digits for numbers too.
+    if not _NUMBER.fullmatch(text):
         return DEFAULT_PAGE
-    return min(max(size, 1), MAX_PAGE)
+    return min(max(int(text[:20]), 1), MAX_PAGE)
 
 
 def encode_cursor(name: str) -> str:

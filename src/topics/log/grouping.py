@@ -63,9 +63,7 @@ def append_group(
     group = GroupOp(on_done, on_error)
     for topic, batches in writes:
         for batch in batches:
-            append_batch(
-                engine, topic, batch, AppendOp(engine, topic, batch, now), submit=_member_of(group)
-            )
+            append_batch(engine, topic, batch, AppendOp(engine, topic, batch, now), submit=_member_of(group))
     payload = b"".join([*(part for member in group.members for part in member.buffers), *fact(group.members)])
     group.buffers = engine.journal.frame(Kind.GROUP, payload, ts=now)
     topics = [topic for topic, _ in writes]

@@ -1,0 +1,92 @@
+"""A connection that is fed with records, and left alone while its client does not read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from topics.flow.fanout import Fanout
+from topics.flow.watching import Step, Subscription
+from topics.http.stream import Stream, Upgraded
+
+# How long a client may take to read our last words before the connection is torn down.
+FAREWELL_S = 5.0
+
+
+class Outlet:
+    """What a watch stream and a WebSocket have in common: pressure, and the way back from it."""
+
+    __slots__ = ("_fanout", "_farewell", "_held", "_patience_s", "_waiting", "stalled")
+
+    def __init__(self, fanout: Fanout, held: Stream | Upgraded, patience_s: float | None) -> None:
+        """A client that takes nothing for `patience_s` is given up; None waits for ever."""
+        self._fanout = fanout
+        self._held = held
+        self._patience_s = patience_s
+        # Only a client that does not keep up costs a task.
+        self._waiting: asyncio.Task[None] | None = None
+        self._farewell: asyncio.TimerHandle | None = None
+        self.stalled = False
+
+    @property
+    def subscriptions(self) -> Collection[Subscription]:
+        raise NotImplementedError
+
+    def deliver(self, subscription: Subscription, step: Step) -> None:
+        raise NotImplementedError
+
+    def ended(self, subscription: Subscription) -> None:
+        raise NotImplementedError
+
+    def give_up(self) -> None:
+        """The client has not read for too long."""
+
+    def on_pressure(self) -> None:
+        """The client does not keep up."""
+
+    def on_relief(self) -> None:
+        """It has caught up with what was sent."""
+
+    def write(self, data: bytes) -> None:
+        held = self._held
+        held.write(data)
+        if held.choked and not self.stalled:
+            self.stalled = True
+            self.on_pressure()
+            self._waiting = asyncio.get_running_loop().create_task(self._wait_for_room())
+
+    async def _wait_for_room(self) -> None:
+        held = self._held
+        while held.choked:
+            before = held.buffered()
+            try:
+                await asyncio.wait_for(held.drain(), self._patience_s)
+            except TimeoutError:
+                if held.buffered() >= before:
+                    self.give_up()
+                    return
+        self._waiting = None
+        if not held.closed:
+            self.stalled = False
+            self.on_relief()
+            self._fanout.resume(self.subscriptions)
+
+    def release(self) -> None:
+        """Nothing more is delivered, and nothing of it stays with the topics."""
+        self.stalled = True
+        for subscription in tuple(self.subscriptions):
+            self._fanout.detach(subscription)
+
+    def hang_up(self) -> None:
+        """Close once everything is sent, or after a while without that."""
+        self.release()
+        self._held.close()
+        if self._farewell is None:
+            self._farewell = asyncio.get_running_loop().call_later(FAREWELL_S, self._held.abort)
+
+    def on_closed(self) -> None:
+        """The connection has ended, whoever ended it."""
+        self.release()
+        if self._farewell is not None:
+            self._farewell.cancel()
+            self._farewell = None

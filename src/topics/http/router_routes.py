@@ -1,0 +1,156 @@
+"""Routers: create or change, show, list, delete."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from topics.flow.router_defs import Options, Router, check_ends
+from topics.flow.routers import Routers
+from topics.http.auth import ADMIN, DELETE, READ, ApiKey
+from topics.http.exchange import Exchange
+from topics.http.routing import Body, Route
+from topics.http.service import answer, decode, forbidden_name
+from topics.http.topic_routes import decode_cursor, encode_cursor, page_size
+from topics.log.tags import parse_match
+from topics.values.errors import ApiError
+from topics.values.names import require_router_name
+
+
+class RouterBody(msgspec.Struct, gc=False):
+    source: str
+    dest: str
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    create_dest: bool = True
+    filter: str | list[object] | None = None
+    allow_cycle: bool = False
+    guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once"
+
+    def options(self) -> Options:
+        match = None if self.filter is None else parse_match(self.filter)
+        return Options(
+            self.preserve_node,
+            self.preserve_tag,
+            None if match is None else match.value,
+            match is not None and match.is_prefix,
+            self.allow_cycle,
+            self.guarantee == "exactly_once",
+        )
+
+
+_body = msgspec.json.Decoder(RouterBody)
+
+
+class RouterRoutes:
+    def __init__(self, routers: Routers) -> None:
+        self._routers = routers
+
+    def routes(self) -> list[Route]:
+        one = "/v0/routers/:router"
+        return [
+            Route(method="GET", template="/v0/routers", handler=self.list, scopes=READ),
+            Route(method="PUT", template=one, handler=self.put, scopes=ADMIN, body=Body.REQUIRED),
+            Route(method="GET", template=one, handler=self.show, scopes=READ),
+            Route(method="DELETE", template=one, handler=self.drop, scopes=DELETE),
+        ]
+
+    def put(self, exchange: Exchange) -> None:
+        body = decode(_body, exchange.body)
+        options = body.options()
+        require_router_name(exchange.name)
+        check_ends(body.source, body.dest)
+        _require_allowed(exchange.key, body.source, body.dest)
+
+        def done(router: Router, created: bool) -> None:
+            result = {"router": router.name, "created": created, **_definition(router)}
+            answer(exchange, result, 201 if created else 200)
+
+        self._routers.put(
+            exchange.name,
+            body.source,
+            body.dest,
+            options,
+            done,
+            exchange.fail,
+            create_dest=body.create_dest,
+        )
+
+    def show(self, exchange: Exchange) -> None:
+        router = self._routers.find(exchange.name)
+        if router is None:
+            name = exchange.name
+            raise ApiError("router_not_found", f'no router named "{name}"', {"router": name})
+        _require_allowed(exchange.key, router.source.name, router.dest.name)
+        self._routers.pull(router.dest)
+        body = {"router": router.name, **_definition(router), "forwarded_total": router.forwarded}
+        answer(exchange, body)
+
+    def list(self, exchange: Exchange) -> None:
+        source, dest = exchange.query("source"), exchange.query("dest")
+        size = page_size(exchange)
+        entries: list[dict[str, Any]] = []
+        more = False
+        prefix = exchange.query("prefix") or ""
+        for router in self._routers.table.names_after(decode_cursor(exchange), prefix):
+            if (source and router.source.name != source) or (dest and router.dest.name != dest):
+                continue
+            if not _is_allowed(exchange.key, router):
+                continue
+            if len(entries) == size:
+                more = True
+                break
+            self._routers.pull(router.dest)
+            entries.append(_entry(router))
+        body: dict[str, Any] = {"routers": entries}
+        if more:
+            body["next_cursor"] = encode_cursor(entries[-1]["router"])
+        answer(exchange, body)
+
+    def drop(self, exchange: Exchange) -> None:
+        router = self._routers.find(exchange.name)
+        if router is not None:
+            _require_allowed(exchange.key, router.source.name, router.dest.name)
+
+        def done(deleted: bool) -> None:
+            answer(exchange, {"router": exchange.name, "deleted": deleted})
+
+        self._routers.drop(exchange.name, done, exchange.fail)
+
+
+def _definition(router: Router) -> dict[str, Any]:
+    options, match = router.options, router.match
+    return {
+        "source": router.source.name,
+        "dest": router.dest.name,
+        "preserve_node": options.preserve_node,
+        "preserve_tag": options.preserve_tag,
+        "filter": None if match is None else match.to_json(),
+        "allow_cycle": options.allow_cycle,
+        "guarantee": _guarantee(router),
+    }
+
+
+def _entry(router: Router) -> dict[str, Any]:
+    return {
+        "router": router.name,
+        "source": router.source.name,
+        "dest": router.dest.name,
+        "guarantee": _guarantee(router),
+        "forwarded_total": router.forwarded,
+    }
+
+
+def _guarantee(router: Router) -> str:
+    return "exactly_once" if router.options.exactly_once else "at_least_once"
+
+
+def _require_allowed(key: ApiKey | None, *topics: str) -> None:
+    for topic in topics:
+        if key is not None and not key.allows(topic):
+            raise forbidden_name(topic)
+
+
+def _is_allowed(key: ApiKey | None, router: Router) -> bool:
+    return key is None or all(map(key.allows, (router.name, router.source.name, router.dest.name)))
