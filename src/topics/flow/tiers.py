@@ -33,7 +33,7 @@ class Tiers:
                 kept += 1
                 recent = kept <= settings.hot_retain_segments or kept_bytes <= settings.hot_retain_bytes
                 (keep if recent else candidates).add(run.sealed.segment)
-        return sorted(candidates - keep - store.cold)
+        return [n for n in sorted(candidates - keep - store.cold) if not store.is_pinned(n)]
 
     def copy(self, number: int) -> None:
         """Any thread: sealed files change only by delete flags, and those are flipped by the same upkeep."""
@@ -49,6 +49,8 @@ class Tiers:
     def switch(self, number: int) -> None:
         """On the loop: readers find the copy from now on."""
         store = self._engine.store
+        if store.is_pinned(number):
+            return  # pinned while it was copied; the original counts, and will be copied again
         store.close_file(number)
         store.cold.add(number)
         store.fs.remove(os.path.join(store.hot_dir, file_name(number)))

@@ -22,7 +22,6 @@ from topics.values.errors import invalid, topic_not_found
 from topics.values.settings import (
     DEFAULT_LIMIT,
     DEFAULT_READ_BYTES,
-    MAX_IDEMPOTENCY_KEY_BYTES,
     MAX_LIMIT,
     MAX_READ_BYTES,
     MAX_WAIT_MS,
@@ -74,15 +73,9 @@ class RecordRoutes:
     # --- write ------------------------------------------------------------------------------------------
 
     def append(self, exchange: Exchange) -> None:
-        request = parse_append(exchange.body)
+        request = parse_append(exchange.body, exchange.headers.get(b"idempotency-key"))
         if request.config is not None:
             check_dead_letter(exchange.key, request.config)
-        header_key = exchange.headers.get(b"idempotency-key")
-        key: str | None = None
-        if header_key is not None and request.idempotency_key is None:
-            if len(header_key) > MAX_IDEMPOTENCY_KEY_BYTES:
-                raise invalid(f"Idempotency-Key must be at most {MAX_IDEMPOTENCY_KEY_BYTES} bytes")
-            key = header_key.decode("utf-8", "replace")
         if request.backpressure:
             self._service.refuse_under_pressure(exchange.name)
         caller = exchange.key
@@ -91,7 +84,6 @@ class RecordRoutes:
             request,
             lambda op: _appended(exchange, op),
             exchange.fail,
-            key=key,
             may_configure=caller is None or caller.can(ADMIN),
         )
 

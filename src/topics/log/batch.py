@@ -126,8 +126,11 @@ def column_request(batch: Batch, *, create: bool | None, idempotency_key: str | 
     return AppendRequest(batch, _Request(create=create, idempotency_key=idempotency_key))
 
 
-def parse_append(body: bytes) -> AppendRequest:
-    """Decode and check a write. Raises `ApiError`; has no effect on anything."""
+def parse_append(body: bytes, key_header: bytes | None = None) -> AppendRequest:
+    """Decode and check a write. Raises `ApiError`; has no effect on anything.
+
+    `key_header` is the idempotency key to use when the body names none.
+    """
     compact = compact_json(body)
     try:
         request = _decoder.decode(compact)
@@ -140,6 +143,8 @@ def parse_append(body: bytes) -> AppendRequest:
         raise invalid("records must be an array of 1 to 10000 records")
     if len(records) > MAX_BATCH_RECORDS:
         raise ApiError("batch_too_large", f"at most {MAX_BATCH_RECORDS} records fit in one write")
+    if key_header is not None and request.idempotency_key is None:
+        request.idempotency_key = key_header.decode("utf-8", "replace")
     key = request.idempotency_key
     if key is not None and len(key.encode()) > MAX_IDEMPOTENCY_KEY_BYTES:
         raise invalid(f"idempotency_key must be at most {MAX_IDEMPOTENCY_KEY_BYTES} bytes")

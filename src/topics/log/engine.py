@@ -335,7 +335,6 @@ class Engine:
         done: Callable[[AppendOp], None],
         fail: Fail,
         *,
-        key: str | None = None,
         may_configure: bool = True,
     ) -> None:
         """Write a batch, creating the topic when the request allows it."""
@@ -354,7 +353,7 @@ class Engine:
         op.on_done = done
         op.on_error = fail
         try:
-            append_batch(self, topic, request.batch, op, key=request.idempotency_key or key)
+            append_batch(self, topic, request.batch, op, key=request.idempotency_key)
         except ApiError as error:
             if not created:
                 raise
