@@ -127,8 +127,8 @@ class Lab:
     def write(self, name: str, *records: Any, key: str | None = None, **request: Any) -> AppendOp:
         """Each record is a dictionary with `data`, or a bare value that becomes the data."""
         body = {"records": [r if isinstance(r, dict) and "data" in r else {"data": r} for r in records]}
-        parsed = parse_append(json.dumps(body | request).encode())
-        op: AppendOp = self.commit(lambda done, fail: self.engine.append(name, parsed, done, fail, key=key))
+        parsed = parse_append(json.dumps(body | request).encode(), None if key is None else key.encode())
+        op: AppendOp = self.commit(lambda done, fail: self.engine.append(name, parsed, done, fail))
         return op
 
     def write_each(self, name: str, count: int, **fields: Any) -> None:

@@ -55,8 +55,8 @@ def submit_all(lab: Lab, answers: list[Any], failures: list[ApiError]) -> None:
     engine, topic = lab.engine, lab.topic("t")
     body = b'{"records":[{"data":3,"tag":"x"},{"data":4}]}'
     calls: list[Callable[[], None]] = [
-        lambda: engine.append("t", parse_append(body), answers.append, failures.append, key="k"),
-        lambda: engine.append("t", parse_append(body), answers.append, failures.append, key="k"),
+        lambda: engine.append("t", parse_append(body, b"k"), answers.append, failures.append),
+        lambda: engine.append("t", parse_append(body, b"k"), answers.append, failures.append),
         lambda: engine.delete_records(topic, 2, None, answers.append, failures.append),
         lambda: engine.append("new", parse_append(body), answers.append, failures.append),
         lambda: engine.drop_topic("t", False, answers.append, failures.append),

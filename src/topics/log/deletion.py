@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 
 import msgspec
 import numpy as np
@@ -44,15 +44,17 @@ def apply(topic: Topic, selector: Selector) -> int:
 
 
 def _delete_seqs(topic: Topic, seqs: list[int]) -> int:
-    deleted = 0
+    """Delete by seq. Only runs that hold one of them are visited, however many the topic has."""
+    deleted = at = 0
     remaining = sorted({seq for seq in seqs if seq >= topic.floor})
-    for run in topic.runs:
-        stop = bisect_left(remaining, run.base + run.count)
-        start = bisect_left(remaining, run.base)
-        if stop > start and run.live_count:
-            indexes = np.array(remaining[start:stop], np.int64) - run.base
-            deleted += topic.mark_dead(run, indexes)
+    while topic.runs and at < len(remaining):
+        run = topic.runs[max(bisect_right(topic.bases, remaining[at]) - 1, 0)]
+        stop = bisect_left(remaining, run.base + run.count, at)
+        inside = [seq - run.base for seq in remaining[at:stop] if seq >= run.base]
+        if inside and run.live_count:
+            deleted += topic.mark_dead(run, np.array(inside, np.int64))
             _release_if_empty(topic, run)
+        at = max(stop, at + 1)
     return deleted
 
 

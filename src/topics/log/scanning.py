@@ -27,6 +27,8 @@ COLUMN_NAMES = ("seq", "ts", "node", "tag", "data", "meta")
 # What one step examines at most: a few milliseconds of work, and batches large enough to be worth their head.
 STEP_RECORDS = 32_768
 STEP_BYTES = 8 * 1024 * 1024
+# Runs that are smaller than this share a batch, which costs a copy; with so many records a batch is full.
+FULL_RECORDS = 8_192
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,7 +130,9 @@ class Scan:
             examined = self._take(walk, run, start, min(stop, start + STEP_RECORDS - walk.scanned))
             walk.scanned += examined - start
             walk.position = run.base + examined - 1
-            if examined < stop or walk.scanned >= STEP_RECORDS or walk.count == self._room:
+            if examined < stop or walk.scanned >= STEP_RECORDS or walk.count >= FULL_RECORDS:
+                break
+            if walk.count == self._room:
                 break
         else:
             # Nothing readable is left below the bound: what remains was skipped in silence.

@@ -348,7 +348,9 @@ class Topic:
         count = len(fresh)
         if count:
             marks[fresh] = 1
-            size = int(columns.sizes()[fresh].sum())
+            size = int(columns.data_lens[fresh].sum(dtype=np.int64))
+            if columns.meta_lens is not None:
+                size += int(columns.meta_lens[fresh].sum(dtype=np.int64))
             run.dead_count += count
             run.live_count -= count
             run.live_bytes -= size
