@@ -1,0 +1,297 @@
+"""One queue: a topic whose records are jobs, and the leases on them.
+
+    claim ─▶ (window of the cohort) ─▶ pick ─▶ deal in rotation ─▶ lend ─▶ answer
+    ack   ─▶ one Delete frame for all seqs ─▶ answer
+    nack, extend, release ─▶ lease table ─▶ answer
+
+Leases live in memory. A queue with `leases_durable` journals every change of a lease before the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from topics.flow.claiming import MAX_CLAIM_BYTES, Claim, deal, pick
+from topics.flow.dead_letters import move_overdue
+from topics.flow.jobs import gone_among, live_from
+from topics.flow.lease_table import Entry, Holder, Lease, LeaseTable
+from topics.log.commit import Op
+from topics.log.deletion import Selector
+from topics.log.engine import CallbackOp, Engine, Fail
+from topics.log.topic import Topic
+from topics.storage.frame import Kind
+from topics.values.errors import ApiError, topic_not_found
+
+
+class JobQueue:
+    def __init__(self, engine: Engine, topic: Topic, next_lease_id: Callable[[], int]) -> None:
+        self.engine = engine
+        self.topic = topic
+        self.table = LeaseTable(topic.seq_base)
+        self.dead_lettered = 0
+        # The dead-letter topic had no room when it was last asked.
+        self.letters_refused = False
+        # Called when a job or a place may have become free; those who wait for jobs put themselves here.
+        self.listeners: list[Callable[[], None]] = []
+        self._next_lease_id = next_lease_id
+        self._window: list[Claim] = []
+        self._config = topic.config
+        # Records the topic lost since its beginning, as far as the table has heard of it.
+        self._gone = -1
+        self._recovered = False
+        # The journal knows all leases there are, not only those given since `leases_durable` was set.
+        self._journalled = False
+
+    # --- state ------------------------------------------------------------------------------------------
+
+    def counters(self, now_ms: int) -> dict[str, int]:
+        """How many jobs wait, are out, and were given up."""
+        self._settle(now_ms)
+        return {"ready": self.ready, "in_flight": self.in_flight, "dead_lettered": self.dead_lettered}
+
+    @property
+    def ready(self) -> int:
+        return self.topic.live_count - len(self.table.leases) - len(self.table.delayed)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.table.leases)
+
+    @property
+    def is_gone(self) -> bool:
+        """Deleted, or about to be."""
+        return self.topic.dropped or self.engine.by_name.get(self.topic.name) is not self.topic
+
+    def refresh(self) -> int:
+        """Let time and removals have their effect before anything is said or done; returns the time."""
+        self.engine.refresh(self.topic)
+        now = self.engine.now()
+        self._settle(now)
+        return now
+
+    def _settle(self, now: int) -> None:
+        if not self._recovered:
+            self._settle_recovery()
+        if self._config is not self.topic.config:
+            self._config = self.topic.config
+            self.table.reconsider_overdue()
+            self._journalled = self._journalled and self._config.leases_durable
+        self.forget_gone()
+        self.table.settle(now)
+
+    def forget_gone(self) -> None:
+        """Appending moves both numbers. If their difference moved, somebody else removed records."""
+        gone = self.topic.head - self.topic.live_count
+        if gone != self._gone:
+            self._gone = gone
+            self.table.forget(gone_among(self.topic, self.table.known()))
+
+    def _settle_recovery(self) -> None:
+        """First use after a start: forget leases that were not to survive; what nobody holds is free."""
+        self._recovered = True
+        self._journalled = self.topic.config.leases_durable
+        if not self._journalled:
+            self.table = LeaseTable(self.topic.floor)
+            return
+        fresh = self.table.next_fresh
+        self.table.recount(live_from(self.topic, self.topic.floor, fresh, fresh))
+
+    def _changed(self) -> None:
+        for listener in tuple(self.listeners):
+            listener()
+
+    # --- claiming ---------------------------------------------------------------------------------------
+
+    def claim(self, claim: Claim) -> None:
+        """Serve at once, or together with everybody who asks within the window that the first one opens."""
+        window_ms = self.topic.config.claim_jitter_ms
+        if not window_ms:
+            self.serve([claim])
+            return
+        self._window.append(claim)
+        if len(self._window) == 1:
+            asyncio.get_running_loop().call_later(window_ms / 1000, self.close_window)
+
+    def close_window(self) -> None:
+        claims = [claim for claim in self._window if not claim.left]
+        self._window = []
+        if claims:
+            self.serve(claims)
+
+    def serve(self, claims: list[Claim]) -> None:
+        """Hand out jobs to all of them, one each in turn, until everybody has enough or none is left."""
+        if self.is_gone:
+            _fail_all(claims, topic_not_found(self.topic.name))
+            return
+        now = self.refresh()
+        jobs = pick(self, sum(claim.wanted for claim in claims), MAX_CLAIM_BYTES * len(claims))
+        lent = deal(self.table, jobs, claims, now, self._next_lease_id)
+
+        def answer() -> None:
+            for claim in claims:
+                claim.answer(claim)
+
+        def answer_when_journalled() -> None:
+            self._journal(lent, answer, lambda error: self._take_back(lent, claims, error))
+
+        if self.table.overdue:
+            move_overdue(self, answer_when_journalled)
+        else:
+            answer_when_journalled()
+
+    def _take_back(self, lent: list[Lease], claims: list[Claim], error: ApiError) -> None:
+        for lease in lent:
+            self.table.reopen(lease)
+        _fail_all(claims, error)
+
+    # --- what holders do --------------------------------------------------------------------------------
+
+    def ack(
+        self,
+        node: str,
+        guarded: Iterable[tuple[int, int | None]],
+        done: Callable[[int, list[int], Op | None], None],
+        fail: Fail,
+    ) -> None:
+        """Delete jobs for good. `done` gets how many, which seqs were skipped, and the commit."""
+        self.refresh()
+        leases: list[Lease] = []
+        skipped: list[int] = []
+        for seq, lease_id in guarded:
+            lease = self.table.held(seq, node, lease_id)
+            if lease is None:
+                skipped.append(seq)
+            else:
+                lease.closing = True
+                leases.append(lease)
+        if not leases:
+            done(0, skipped, None)
+            return
+        seqs = [lease.seq for lease in leases]
+
+        def deleted(op: Op, count: int) -> None:
+            self.finish(seqs, count)
+            done(len(seqs), skipped, op)
+            self._changed()
+
+        def failed(error: ApiError) -> None:
+            self._reopen(leases)
+            fail(error)
+
+        try:
+            self.engine.submit_delete(
+                self.topic, Selector(self.topic.assigned + 1, seqs=seqs), deleted, failed
+            )
+        except ApiError as error:
+            if error.code == "throttled":
+                # Nothing is wrong but the moment: whoever tries again shall still hold the jobs.
+                for lease in leases:
+                    lease.closing = False
+            else:
+                self._reopen(leases)
+            raise
+
+    def finish(self, seqs: list[int], deleted: int) -> None:
+        """Our own deletion of these jobs has been applied."""
+        self._gone += deleted
+        self.table.finish(seqs)
+
+    def _reopen(self, leases: list[Lease]) -> None:
+        for lease in leases:
+            self.table.reopen(lease)
+
+    def nack(
+        self,
+        node: str,
+        guarded: Iterable[tuple[int, int | None]],
+        delay_ms: int,
+        done: Callable[[int, list[int]], None],
+        fail: Fail,
+    ) -> None:
+        now = self.refresh()
+        table = self.table
+        ended: list[Lease] = []
+        skipped: list[int] = []
+        for seq, lease_id in guarded:
+            lease = table.held(seq, node, lease_id)
+            if lease is None:
+                skipped.append(seq)
+                continue
+            ended.append(lease)
+            if delay_ms:
+                table.hold_back(seq, now + delay_ms)
+            else:
+                table.give_back(seq)
+        self._journal(ended, lambda: done(len(ended), skipped), fail)
+        self._changed()
+
+    def extend(
+        self,
+        node: str,
+        guarded: Iterable[tuple[int, int | None]],
+        lease_ms: int,
+        done: Callable[[dict[int, int], list[int]], None],
+        fail: Fail,
+    ) -> None:
+        """Set new deadlines; `done` gets them by seq."""
+        now = self.refresh()
+        extended: dict[int, Lease] = {}
+        skipped: list[int] = []
+        for seq, lease_id in guarded:
+            lease = self.table.held(seq, node, lease_id)
+            if lease is None:
+                skipped.append(seq)
+            else:
+                self.table.extend(lease, now + lease_ms)
+                extended[seq] = lease
+        deadlines = dict.fromkeys(extended, now + lease_ms)
+        self._journal(list(extended.values()), lambda: done(deadlines, skipped), fail)
+
+    def release(self, holder: Holder) -> None:
+        """A connection has ended: what it still holds may be claimed at once."""
+        table = self.table
+        leases = [table.leases[seq] for seq in holder.seqs]
+        ended = [lease for lease in leases if not lease.closing]
+        for lease in ended:
+            table.give_back(lease.seq)
+        if ended and not self.is_gone:
+            self._journal(ended, _nobody_waits, _nobody_waits)
+            self._changed()
+
+    # --- durable leases ---------------------------------------------------------------------------------
+
+    def _journal(self, leases: list[Lease], done: Callable[[], None], fail: Fail) -> None:
+        """Write down where these jobs are now, if they are to be found there after a restart."""
+        if not leases or not self.topic.config.leases_durable:
+            done()
+            return
+        entries = [self.table.entry(lease.seq) for lease in leases] if self._journalled else self.entries()
+        self._journalled = True
+        op = CallbackOp(
+            self.engine.journal.frame(
+                Kind.LEASE, msgspec.msgpack.encode(entries), topic_id=self.topic.id, ts=self.engine.now()
+            ),
+            self.topic,
+            lambda _: done(),
+            fail,
+            sync=self.topic.config.durability == "fsync",
+        )
+        try:
+            self.engine.queue.submit(op)
+        except ApiError as error:
+            fail(error)
+
+    def entries(self) -> list[Entry]:
+        return [self.table.entry(seq) for seq in sorted(self.table.known())]
+
+
+def _fail_all(claims: list[Claim], error: ApiError) -> None:
+    for claim in claims:
+        claim.fail(error)
+
+
+def _nobody_waits(_: ApiError | None = None) -> None:
+    return None

@@ -1,0 +1,203 @@
+"""Who holds which job, until when, and which jobs may be handed out again.
+
+A delivered job is in exactly one place: leased, held back by a delay, returned, overdue for the dead letters,
+or on its way there. Everything from `next_fresh` on was never delivered and is not mentioned at all, so an
+untouched queue costs nothing however long it is. Nothing in here reads a clock or a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from typing import TypeAlias
+
+# One job as the journal and the snapshot keep it: seq, lease id, node, time, deliveries. Without a lease the
+# id is 0 and the time says from when on the job may be claimed. Repeating an entry is harmless.
+Entry: TypeAlias = tuple[int, int, str, int, int]
+
+# Times of leases and delays that ended early are forgotten in bulk, once they are so many more than the rest.
+STALE_TIMES = 1024
+
+
+class Holder:
+    """A connection whose leases end with it."""
+
+    __slots__ = ("seqs",)
+
+    def __init__(self) -> None:
+        self.seqs: set[int] = set()
+
+
+class Lease:
+    __slots__ = ("closing", "deadline", "holder", "id", "node", "seq")
+
+    def __init__(self, seq: int, lease_id: int, node: str, deadline: int, holder: Holder | None) -> None:
+        self.seq = seq
+        self.id = lease_id
+        self.node = node
+        self.deadline = deadline
+        self.holder = holder
+        # Its acknowledgement is being committed: neither claimable nor to be acknowledged again.
+        self.closing = False
+
+
+class LeaseTable:
+    def __init__(self, first_seq: int) -> None:
+        self.leases: dict[int, Lease] = {}
+        self.deliveries: dict[int, int] = {}
+        # Jobs that a nack holds back, and until when.
+        self.delayed: dict[int, int] = {}
+        # Jobs delivered as often as allowed, lowest first; and those that are being moved.
+        self.overdue: list[int] = []
+        self.moving: set[int] = set()
+        self.next_fresh = first_seq
+        self._returned: list[int] = []
+        self._deadlines: list[tuple[int, int]] = []
+        self._delays: list[tuple[int, int]] = []
+
+    # --- time -------------------------------------------------------------------------------------------
+
+    def settle(self, now_ms: int) -> None:
+        """End the leases whose deadline lies in the past, and the delays that are over."""
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] < now_ms:
+            deadline, seq = heappop(deadlines)
+            lease = self.leases.get(seq)
+            if lease is not None and lease.deadline == deadline and not lease.closing:
+                self.give_back(seq)
+        delays = self._delays
+        while delays and delays[0][0] <= now_ms:
+            until, seq = heappop(delays)
+            if self.delayed.get(seq) == until:
+                del self.delayed[seq]
+                heappush(self._returned, seq)
+
+    # --- handing out ------------------------------------------------------------------------------------
+
+    def take_returned(self) -> int | None:
+        """The lowest job that came back; the caller has to put it somewhere."""
+        return heappop(self._returned) if self._returned else None
+
+    def lend(self, seq: int, lease_id: int, node: str, deadline: int, holder: Holder | None = None) -> Lease:
+        lease = self.leases[seq] = Lease(seq, lease_id, node, deadline, holder)
+        self.deliveries[seq] = self.deliveries.get(seq, 0) + 1
+        self._remember_deadline(lease)
+        if holder is not None:
+            holder.seqs.add(seq)
+        return lease
+
+    def _remember_deadline(self, lease: Lease) -> None:
+        heappush(self._deadlines, (lease.deadline, lease.seq))
+        if len(self._deadlines) > 2 * len(self.leases) + STALE_TIMES:
+            self._deadlines = [(kept.deadline, kept.seq) for kept in self.leases.values()]
+            heapify(self._deadlines)
+
+    # --- what holders may do ----------------------------------------------------------------------------
+
+    def held(self, seq: int, node: str, lease_id: int | None) -> Lease | None:
+        """The lease under which `node` holds the job, if it does; call it when time has been settled."""
+        lease = self.leases.get(seq)
+        if lease is None or lease.closing or lease.node != node:
+            return None
+        return None if lease_id is not None and lease_id != lease.id else lease
+
+    def extend(self, lease: Lease, deadline: int) -> None:
+        lease.deadline = deadline
+        self._remember_deadline(lease)
+
+    def give_back(self, seq: int) -> None:
+        """The job may be claimed again at once."""
+        self._end_lease(seq)
+        heappush(self._returned, seq)
+
+    def hold_back(self, seq: int, until_ms: int) -> None:
+        self._end_lease(seq)
+        self.delayed[seq] = until_ms
+        heappush(self._delays, (until_ms, seq))
+        if len(self._delays) > 2 * len(self.delayed) + STALE_TIMES:
+            self._delays = [(until, delayed) for delayed, until in self.delayed.items()]
+            heapify(self._delays)
+
+    def reopen(self, lease: Lease) -> None:
+        """Its acknowledgement could not be committed."""
+        if self.leases.get(lease.seq) is lease:
+            self.give_back(lease.seq)
+
+    def finish(self, seqs: Iterable[int]) -> None:
+        """The jobs are done, and deleted."""
+        for seq in seqs:
+            self._end_lease(seq)
+            self.deliveries.pop(seq, None)
+            self.moving.discard(seq)
+
+    def _end_lease(self, seq: int) -> None:
+        lease = self.leases.pop(seq, None)
+        if lease is not None and lease.holder is not None:
+            lease.holder.seqs.discard(seq)
+
+    # --- delivery limit ---------------------------------------------------------------------------------
+
+    def set_overdue(self, seq: int) -> None:
+        heappush(self.overdue, seq)
+
+    def take_overdue(self, limit: int) -> list[int]:
+        taken = [heappop(self.overdue) for _ in range(min(limit, len(self.overdue)))]
+        self.moving.update(taken)
+        return taken
+
+    def put_back_overdue(self, seqs: Iterable[int]) -> None:
+        """The dead letters would not take them. They stay claimable: every claim tries again."""
+        for seq in seqs:
+            if seq in self.moving:
+                self.moving.discard(seq)
+                heappush(self.overdue, seq)
+
+    def reconsider_overdue(self) -> None:
+        """The limit may have changed."""
+        for seq in self.overdue:
+            heappush(self._returned, seq)
+        self.overdue = []
+
+    # --- jobs that are gone -----------------------------------------------------------------------------
+
+    def known(self) -> set[int]:
+        """Every job that is mentioned anywhere."""
+        return {*self.leases, *self.deliveries, *self.delayed, *self.overdue, *self.moving, *self._returned}
+
+    def forget(self, gone: set[int]) -> None:
+        """Jobs that a cap, their age or a delete has taken."""
+        if not gone:
+            return
+        self.finish(gone)
+        for seq in gone:
+            self.delayed.pop(seq, None)
+        self.overdue = [seq for seq in self.overdue if seq not in gone]
+        self._returned = [seq for seq in self._returned if seq not in gone]
+        heapify(self.overdue)
+        heapify(self._returned)
+
+    # --- keeping ----------------------------------------------------------------------------------------
+
+    def entry(self, seq: int) -> Entry:
+        lease = self.leases.get(seq)
+        deliveries = self.deliveries.get(seq, 0)
+        if lease is not None:
+            return seq, lease.id, lease.node, lease.deadline, deliveries
+        return seq, 0, "", self.delayed.get(seq, 0), deliveries
+
+    def restore(self, entries: Iterable[Entry]) -> None:
+        for seq, lease_id, node, time_ms, deliveries in entries:
+            self._end_lease(seq)
+            self.delayed.pop(seq, None)
+            self.deliveries[seq] = deliveries
+            self.next_fresh = max(self.next_fresh, seq + 1)
+            if lease_id:
+                lease = self.leases[seq] = Lease(seq, lease_id, node, time_ms, None)
+                self._remember_deadline(lease)
+            elif time_ms:
+                self.hold_back(seq, time_ms)
+
+    def recount(self, live: Iterable[int]) -> None:
+        """After a restart: whatever is live, below the fresh ones, and in nobody's hands has come back."""
+        self._returned = [seq for seq in live if seq not in self.leases and seq not in self.delayed]
+        heapify(self._returned)

@@ -1,0 +1,119 @@
+"""An engine with queues, driven by hand: every call commits before it returns, and time stands still."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tests.log.harness import Lab
+from topics.flow.claiming import Claim
+from topics.flow.job_queue import JobQueue
+from topics.flow.lease_table import Holder
+from topics.flow.queues import Queues
+from topics.log.engine import Engine, Fail
+from topics.log.replay import Recovery
+from topics.values.errors import ApiError
+from topics.values.settings import Settings
+
+LEASE_MS = 1000
+
+
+class QueueLab(Lab):
+    queues: Queues
+
+    def open(self) -> None:
+        settings = Settings(data_dir=str(self.directory), **self.settings)
+        self.engine = Engine(settings, self.disk, self.clock)
+        self.queues = Queues(self.engine)
+        self.checkpointer = Recovery(self.engine).run()
+
+    def commit(self, call: Callable[[Callable[[Any], None], Fail], None]) -> Any:
+        """A claim that moves dead letters takes two commits when leases are durable."""
+
+        def call_and_commit(done: Callable[[Any], None], fail: Fail) -> None:
+            call(done, fail)
+            self.engine.queue.sync_now()
+
+        return super().commit(call_and_commit)
+
+    def put(self, name: str, **config: Any) -> bool:
+        """A queue with a lease of a second, unless told otherwise."""
+        return super().put(name, **{"type": "queue", "lease_ms": LEASE_MS} | config)
+
+    def queue(self, name: str = "q") -> JobQueue:
+        return self.queues.of(self.topic(name))
+
+    def claim(
+        self, wanted: int = 1, node: str = "w", *, name: str = "q", holder: Holder | None = None
+    ) -> list[Any]:
+        lease_ms = self.topic(name).config.lease_ms
+
+        def call(done: Any, fail: Any) -> None:
+            self.queue(name).serve([Claim(node, wanted, lease_ms, done, fail, holder)])
+
+        return jobs(self.commit(call))
+
+    def ack(self, *seqs: int, node: str = "w", token: int | None = None) -> tuple[int, list[int]]:
+        def call(done: Any, fail: Any) -> None:
+            self.queue().ack(
+                node, [(seq, token) for seq in seqs], lambda acked, skipped, op: done((acked, skipped)), fail
+            )
+
+        answer: tuple[int, list[int]] = self.commit(call)
+        return answer
+
+    def nack(self, *seqs: int, node: str = "w", delay_ms: int = 0) -> tuple[int, list[int]]:
+        def call(done: Any, fail: Any) -> None:
+            self.queue().nack(
+                node,
+                [(seq, None) for seq in seqs],
+                delay_ms,
+                lambda nacked, skipped: done((nacked, skipped)),
+                fail,
+            )
+
+        answer: tuple[int, list[int]] = self.commit(call)
+        return answer
+
+    def extend(
+        self, *seqs: int, node: str = "w", lease_ms: int = LEASE_MS
+    ) -> tuple[dict[int, int], list[int]]:
+        def call(done: Any, fail: Any) -> None:
+            self.queue().extend(
+                node,
+                [(seq, None) for seq in seqs],
+                lease_ms,
+                lambda deadlines, skipped: done((deadlines, skipped)),
+                fail,
+            )
+
+        answer: tuple[dict[int, int], list[int]] = self.commit(call)
+        return answer
+
+    def counters(self, name: str = "q") -> tuple[int, int, int]:
+        """Ready, in flight, dead-lettered; checked against the topic's own count."""
+        queue = self.queue(name)
+        self.engine.refresh(queue.topic)
+        counters = queue.counters(self.engine.now())
+        delayed = len(queue.table.delayed)
+        assert counters["ready"] + counters["in_flight"] + delayed == queue.topic.live_count
+        return counters["ready"], counters["in_flight"], counters["dead_lettered"]
+
+    def break_the_disk(self) -> None:
+        def refuse(_: list[bytes]) -> None:
+            raise OSError("no space left on device")
+
+        self.engine.journal.write = refuse  # type: ignore[method-assign]
+
+
+def jobs(claim: Claim) -> list[Any]:
+    return [json.loads(b"{" + text) for _, text in claim.jobs]
+
+
+def numbers(claimed: list[Any]) -> list[int]:
+    return [job["$seq"] for job in claimed]
+
+
+def unexpected(error: ApiError) -> None:
+    raise AssertionError(error)
