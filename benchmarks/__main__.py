@@ -1,0 +1,84 @@
+"""`python -m benchmarks`: run them all, or those you name, and say what was reached."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.areas import AREAS, ONLY_WHEN_NAMED
+from benchmarks.figures import Figure, table
+from benchmarks.report import Report, save, write_readme
+from benchmarks.session import FULL, QUICK, Session, machine, progress
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        """One line that says what is wrong; the rest is behind --help."""
+        self.exit(2, f"benchmarks: {message} (see python -m benchmarks --help)\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"areas: {', '.join(AREAS)}")
+    parser.add_argument("--list", action="store_true", help="name the areas and stop")
+    parser.add_argument("--quick", action="store_true", help="less work, rougher figures")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file as well")
+    parser.add_argument(
+        "--write-readme", action="store_true", help="put the figures into benchmarks/README.md"
+    )
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.list:
+        for name in AREAS:
+            print(f"{name} (only when named)" if name in ONLY_WHEN_NAMED else name)
+        return 0
+    unknown = [name for name in options.names if name not in AREAS]
+    if unknown:
+        parser.error(f"no area is called {', '.join(unknown)}; there are {', '.join(AREAS)}")
+    if options.json and not options.json.absolute().parent.is_dir():
+        parser.error(f"--json: there is no directory {options.json.absolute().parent}")
+    names = options.names or [name for name in AREAS if name not in ONLY_WHEN_NAMED]
+    report = run(names, Session(QUICK if options.quick else FULL, progress), arguments)
+    print(table(report.figures))
+    for area, reason in report.failures.items():
+        print(f"{area} could not be measured: {reason}")
+    if options.json:
+        save(report, options.json)
+    if options.write_readme:
+        write_readme(report)
+    return 1 if report.failures else 0
+
+
+def run(names: Sequence[str], session: Session, arguments: Sequence[str] = ()) -> Report:
+    report = Report(shlex.join(["python", "-m", "benchmarks", *arguments]), machine(), [], {})
+    for name in names:
+        session.say(f"{name}:")
+        try:
+            for figure in AREAS[name](session):
+                report.figures.append(figure)
+                session.say(_line(figure))
+        except (OSError, RuntimeError, AssertionError) as error:
+            # The others are still worth having.
+            report.failures[name] = str(error).strip().rpartition("\n")[2] or type(error).__name__
+            session.say(f"  not measured: {error}")
+    report.machine.load_after = os.getloadavg()[0]
+    return report
+
+
+def _line(figure: Figure) -> str:
+    return "    " + table([figure]).splitlines()[2]
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,23 @@
+"""The areas there are, by name. A new one is a module with `run(session)`, and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from benchmarks import bulk, http_read, http_write, inprocess, memory, recovery, scale
+from benchmarks.figures import Figure
+from benchmarks.session import Session
+
+Area = Callable[[Session], Iterator[Figure]]
+
+AREAS: Mapping[str, Area] = {
+    "inprocess": inprocess.run,
+    "http_write": http_write.run,
+    "http_read": http_read.run,
+    "bulk": bulk.run,
+    "recovery": recovery.run,
+    "memory": memory.run,
+    "scale": scale.run,
+}
+# Too long to run unasked.
+ONLY_WHEN_NAMED = ("scale",)

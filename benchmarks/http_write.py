@@ -1,0 +1,108 @@
+"""Writes over HTTP against XADD: many connections, records singly and in batches of 100.
+
+How requests vary: there are four topics; every second connection stays with one of them, the others go round
+all four, so that half the requests have the head of the one before and half have not. Redis gets the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.contenders import Redis, Topics
+from benchmarks.figures import Bar, Figure, times_peer
+from benchmarks.generator import Job, Request
+from benchmarks.load import Load
+from benchmarks.payloads import COMPACT, NAMED, SPACED, Shape
+from benchmarks.rounds import Contender, compare
+from benchmarks.session import Session
+
+AREA = "http_write"
+# Class, what of Redis it is compared with, connections, records a request, and the bar on compact records.
+_CASES = (
+    ("disk", "everysec", 16, 100, times_peer(1.5)),
+    ("fsync", "always", 16, 100, times_peer(1.5)),
+    ("disk", "everysec", 16, 1, times_peer(0.7)),
+    ("fsync", "always", 64, 1, times_peer(0.75)),
+)
+_NAMES = tuple(f"bench-{number}" for number in range(4))
+
+
+def run(session: Session) -> Iterator[Figure]:
+    with session.directory() as directory:
+        ours = Topics(directory / "topics")
+        try:
+            for appendfsync in ("everysec", "always"):
+                yield from _against(session, directory, ours, appendfsync)
+        finally:
+            ours.close()
+
+
+def _against(session: Session, directory: Path, ours: Topics, appendfsync: str) -> Iterator[Figure]:
+    peer = Redis(directory / appendfsync, appendfsync)
+    try:
+        for durability, fsync, connections, batch, bar in _CASES:
+            if fsync == appendfsync:
+                yield _measure(session, ours, peer, durability, connections, batch, COMPACT, "mixed", bar)
+        if appendfsync == "everysec":
+            for shape in (SPACED, NAMED):
+                yield _measure(session, ours, peer, "disk", 16, 100, shape, "mixed", None)
+            for variety in ("same", "rotating"):
+                yield _measure(session, ours, peer, "disk", 16, 1, COMPACT, variety, None)
+    finally:
+        peer.close()
+
+
+def _measure(
+    session: Session,
+    ours: Topics,
+    peer: Redis,
+    durability: str,
+    connections: int,
+    batch: int,
+    shape: Shape,
+    variety: str,
+    bar: Bar | None,
+) -> Figure:
+    what = "single appends" if batch == 1 else f"batches of {batch}"
+    heads = "" if variety == "mixed" else f", {variety} topic on a connection"
+    name = f"{what}, {connections} connections, {durability}, {shape.name}{heads}"
+    session.say(f"  {name}")
+
+    def prepare_ours() -> None:
+        ours.drop(_NAMES)
+        ours.create(_NAMES, durability)
+
+    def prepare_peer() -> None:
+        peer.drop(_NAMES)
+
+    prepare_ours()
+    loads = [Load(_job(server, shape, connections, batch, variety)) for server in (ours, peer)]
+    try:
+        return compare(
+            session,
+            AREA,
+            name,
+            Contender("topics", loads[0].moving(batch), ours.pid, prepare_ours),
+            Contender(peer.label, loads[1].moving(batch), peer.pid, prepare_peer),
+            bar,
+        )
+    finally:
+        for load in loads:
+            load.close()
+
+
+def _job(server: Topics | Redis, shape: Shape, connections: int, batch: int, variety: str) -> Job:
+    plans: list[list[Request]] = []
+    for index in range(connections):
+        stays = variety == "same" or (variety == "mixed" and index % 2 == 0)
+        names = [_NAMES[index // 2 % len(_NAMES)]] * len(_NAMES) if stays else list(_NAMES)
+        first = index * len(names) * batch
+        starts = range(first, first + len(names) * batch, batch)
+        plans.append(
+            [
+                server.write(name, shape, range(start, start + batch))
+                for name, start in zip(names, starts, strict=True)
+            ]
+        )
+    return Job(server.port, server.protocol, plans)

@@ -1,0 +1,76 @@
+"""A generator process, from the side of whoever wants load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+from benchmarks.generator import Job, Tally
+from benchmarks.session import ROOT
+
+
+class GeneratorFailed(RuntimeError):
+    def __str__(self) -> str:
+        return "the load generator failed; its error is above"
+
+
+class Load:
+    """Connected once, run as often as you like."""
+
+    def __init__(self, job: Job) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.generator"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        encoded = msgspec.msgpack.encode(job)
+        self._send(b"%d\n%b" % (len(encoded), encoded))
+
+    def _send(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(data)
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise GeneratorFailed from None
+
+    def run(self, seconds: float) -> Tally:
+        self._send(b"%f\n" % seconds)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise GeneratorFailed
+        return msgspec.json.decode(line, type=Tally)
+
+    def moving(self, records_per_reply: int) -> Callable[[float], tuple[int, float]]:
+        """A round for a contender: seconds to run, to records moved in how many seconds."""
+
+        def run(seconds: float) -> tuple[int, float]:
+            tally = self.run(seconds)
+            return tally.replies * records_per_reply, tally.seconds
+
+        return run
+
+    def verifying(self) -> Callable[[float], tuple[int, float]]:
+        """The same, counting what was decoded and found right."""
+
+        def run(seconds: float) -> tuple[int, float]:
+            tally = self.run(seconds)
+            return tally.verified, tally.seconds
+
+        return run
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()

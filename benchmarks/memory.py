@@ -1,0 +1,145 @@
+"""What a record in memory costs beyond its own bytes, and what a full topic costs its writers and readers."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from benchmarks.contenders import resident_bytes
+from benchmarks.figures import Figure, at_most
+from benchmarks.local import LocalEngine, pace
+from benchmarks.payloads import COMPACT, NAMED, Shape
+from benchmarks.session import ROOT, Session
+from topics.log.topic import Topic
+
+AREA = "memory"
+_BATCH = 100
+_PAGE = 1000
+_READ_BYTES = 8 * 1024 * 1024
+_SHAPES = {shape.name: shape for shape in (COMPACT, NAMED)}
+_HOUSEKEEPING_EVERY = 50_000
+
+
+class Growth(msgspec.Struct):
+    """What the process that held the records says."""
+
+    records: int
+    resident: int
+    payload: int
+    rows: int
+
+
+def run(session: Session) -> Iterator[Figure]:
+    for shape in _SHAPES.values():
+        yield from _per_record(session, shape)
+    yield from _flatness(session)
+
+
+# --- bytes per record -----------------------------------------------------------------------------------
+
+
+def _per_record(session: Session, shape: Shape) -> Iterator[Figure]:
+    session.say(f"  resident bytes per hot record, {shape.name}")
+    arguments = [str(session.sizes.memory_records), shape.name]
+    # A process of its own: nothing else grows in it.
+    output = subprocess.run(
+        [sys.executable, "-m", "benchmarks.memory", *arguments], cwd=ROOT, stdout=subprocess.PIPE, check=True
+    ).stdout
+    growth = msgspec.json.decode(output, type=Growth)
+    yield Figure(
+        AREA,
+        f"resident per hot record beyond data and meta, {shape.name}",
+        (growth.resident - growth.payload) / growth.records,
+        "bytes",
+        bar=at_most(48),
+        note=f"of which {(growth.rows - growth.payload) / growth.records:.1f} are the row rendered around it",
+    )
+    yield Figure(
+        AREA,
+        f"resident per hot record beyond its rendered row, {shape.name}",
+        (growth.resident - growth.rows) / growth.records,
+        "bytes",
+    )
+
+
+def _grow(count: int, shape: Shape) -> Growth:
+    with tempfile.TemporaryDirectory(prefix="topics-bench-") as directory:
+        local = LocalEngine(Path(directory))
+        bodies = cycle([shape.body(range(first, first + _BATCH)) for first in range(0, 6400, _BATCH)])
+        local.create("warm-up")
+        for _ in range(200):
+            local.append("warm-up", next(bodies))
+        topic = local.create("measured")
+        gc.collect()
+        before = resident_bytes(os.getpid())
+        for _ in range(count // _BATCH):
+            local.append("measured", next(bodies))
+        gc.collect()
+        after = resident_bytes(os.getpid())
+        rows = sum(len(run.hot.rows) for run in topic.runs if run.hot is not None)
+        growth = Growth(topic.live_count, after - before, topic.live_bytes, rows)
+        local.close()
+    return growth
+
+
+# --- the same cost at every size ------------------------------------------------------------------------
+
+
+def _flatness(session: Session) -> Iterator[Figure]:
+    appends: dict[int, float] = {}
+    diffs: dict[int, float] = {}
+    with session.directory() as directory:
+        local = LocalEngine(directory, hot_bytes=256 * 1024 * 1024)
+        topic = local.create("flat")
+        bodies = cycle([COMPACT.body(range(first, first + _BATCH)) for first in range(0, 6400, _BATCH)])
+
+        def append() -> None:
+            local.append("flat", next(bodies))
+
+        for size in session.sizes.flat_sizes:
+            session.say(f"  cost per append and per diff at {size} records")
+            while topic.head < size - 1000:
+                for _ in range(min(_HOUSEKEEPING_EVERY, size - topic.head) // _BATCH):
+                    append()
+                local.keep_house()
+            appends[size] = _best(append, 50) / _BATCH
+            diffs[size] = _best(_reader(local, topic), 50) / _PAGE
+        local.close()
+    yield from _flat("append", appends)
+    yield from _flat("diff near the head", diffs)
+
+
+def _reader(local: LocalEngine, topic: Topic) -> Callable[[], object]:
+    oldest = max(topic.head - 5 * _PAGE, 0)
+    starts = cycle(range(oldest, max(topic.head - _PAGE, 1), 617))
+    return lambda: local.engine.read(topic, next(starts), _PAGE, _READ_BYTES)
+
+
+def _best(work: Callable[[], object], times: int) -> float:
+    """Processor time of the least disturbed of several: the sizes are measured minutes apart."""
+    return min(pace(work, times).cpu_seconds for _ in range(9))
+
+
+def _flat(what: str, costs: dict[int, float]) -> Iterator[Figure]:
+    for size, seconds in costs.items():
+        yield Figure(AREA, f"{what}, {size:.0e} records in the topic", seconds * 1e9, "ns per record")
+    yield Figure(
+        AREA,
+        f"{what}: largest deviation from the middle cost",
+        max(abs(cost / median(costs.values()) - 1) for cost in costs.values()) * 100,
+        "%",
+        bar=at_most(20),
+    )
+
+
+if __name__ == "__main__":
+    print(msgspec.json.encode(_grow(int(sys.argv[1]), _SHAPES[sys.argv[2]])).decode())

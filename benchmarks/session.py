@@ -1,0 +1,149 @@
+"""One run of the benchmarks: how large it is, where its files go, what machine it is on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How much work each area does. More gives steadier figures, never other ones."""
+
+    rounds: int
+    round_s: float
+    # How long a server may take, at most, to become quiet after a round.
+    settle_s: float
+    # Records in each topic that HTTP readers page through.
+    read_records: int
+    # Records a local engine appends per round, and those in the topics it reads.
+    local_records: int
+    bulk_records: int
+    recovery_records: int
+    memory_records: int
+    flat_sizes: tuple[int, ...]
+    starts: int
+    scale_records: int
+
+
+FULL = Sizes(
+    rounds=7,
+    round_s=2.0,
+    settle_s=10.0,
+    read_records=100_000,
+    local_records=200_000,
+    bulk_records=1_000_000,
+    recovery_records=2_000_000,
+    memory_records=1_000_000,
+    flat_sizes=(10_000, 100_000, 1_000_000, 10_000_000),
+    starts=7,
+    scale_records=100_000_000,
+)
+QUICK = Sizes(
+    rounds=3,
+    round_s=0.7,
+    settle_s=3.0,
+    read_records=20_000,
+    local_records=50_000,
+    bulk_records=200_000,
+    recovery_records=400_000,
+    memory_records=300_000,
+    flat_sizes=(10_000, 100_000, 1_000_000),
+    starts=3,
+    scale_records=2_000_000,
+)
+# For the test that keeps the benchmarks from rotting; its figures mean nothing.
+TINY = Sizes(
+    rounds=1,
+    round_s=0.05,
+    settle_s=0.0,
+    read_records=2_000,
+    local_records=2_000,
+    bulk_records=2_000,
+    recovery_records=2_000,
+    memory_records=20_000,
+    flat_sizes=(2_000, 4_000),
+    starts=1,
+    scale_records=20_000,
+)
+
+
+class Session:
+    def __init__(self, sizes: Sizes, say: Callable[[str], None]) -> None:
+        self.sizes = sizes
+        self.say = say
+
+    @contextmanager
+    def directory(self) -> Iterator[Path]:
+        """A directory on a real disk, gone afterwards; `TMPDIR` says which disk."""
+        path = Path(tempfile.mkdtemp(prefix="topics-bench-"))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+class Machine(msgspec.Struct):
+    cores: int
+    processor: str
+    kernel: str
+    python: str
+    redis: str
+    taken: str
+    load_before: float
+    load_after: float = 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.cores} cores ({self.processor}), {self.kernel}, Python {self.python}, "
+            f"Redis {self.redis}; {self.taken}, "
+            f"load average {self.load_before:.1f} before and {self.load_after:.1f} after"
+        )
+
+
+def machine() -> Machine:
+    return Machine(
+        cores=os.cpu_count() or 1,
+        processor=_processor(),
+        kernel=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        redis=_redis_version(),
+        taken=time.strftime("%Y-%m-%d"),
+        load_before=os.getloadavg()[0],
+    )
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.machine()
+
+
+def _redis_version() -> str:
+    program = shutil.which("redis-server")
+    if program is None:
+        return "not installed"
+    text = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    return next((word[2:] for word in text.split() if word.startswith("v=")), "unknown")
+
+
+def progress(line: str) -> None:
+    """Where people look, without mixing into the table."""
+    print(line, file=sys.stderr, flush=True)

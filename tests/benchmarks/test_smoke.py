@@ -1,0 +1,174 @@
+"""The benchmarks still run: every area once, with tiny sizes. What they measure is not judged."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.areas import AREAS
+from benchmarks.figures import Figure, at_most, number, table, times_peer
+from benchmarks.generator import Job, Request, WrongReply, verify_diff, verify_range
+from benchmarks.payloads import COMPACT, NAMED, PAYLOAD_BYTES, SPACED, compact, payload
+from benchmarks.report import BEGIN, END, Report, save, write_readme
+from benchmarks.session import ROOT, TINY, Machine, Session
+
+
+def silent(_: str) -> None:
+    return None
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_area_yields_figures(area: str) -> None:
+    figures = list(AREAS[area](Session(TINY, silent)))
+    assert figures
+    for figure in figures:
+        assert figure.area == area
+        assert figure.value > 0 or figure.unit in ("%", "bytes"), figure
+        assert figure.peer is None or figure.peer_value, figure
+
+
+def test_command_lists_areas(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == list(AREAS)
+    assert "scale (only when named)" in listed
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["--nonsense"], ["--json", "/no/such/dir/x.json"]])
+def test_bad_usage_is_one_line_and_status_2(arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("benchmarks: ")
+    assert done.stderr.count("\n") == 1
+
+
+# --- figures --------------------------------------------------------------------------------------------
+
+
+def test_bar_on_the_ratio_is_judged_by_the_ratio() -> None:
+    figure = Figure("a", "b", 150.0, "records/s", peer="p", peer_value=100.0, bar=times_peer(1.5))
+    assert figure.reached is True
+    figure.peer_value = 101.0
+    assert figure.reached is False
+
+
+def test_bar_at_most_is_judged_by_the_value() -> None:
+    assert Figure("a", "b", 48.0, "bytes", bar=at_most(48)).reached is True
+    assert Figure("a", "b", 48.1, "bytes", bar=at_most(48)).reached is False
+    assert Figure("a", "b", 48.1, "bytes").reached is None
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.112, "0.112"), (999.0, "999"), (999.9, "1 k"), (33_300, "33.3 k"), (1.5e6, "1.5 M")],
+)
+def test_numbers_have_three_digits(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_table_shows_what_was_not_reached() -> None:
+    text = table([Figure("area", "slow", 1.0, "s", bar=at_most(0.5), note="because")])
+    assert "-- area" in text
+    assert "≤ 0.5" in text
+    assert "NO" in text
+    assert "because" in text
+
+
+# --- report ---------------------------------------------------------------------------------------------
+
+
+def report() -> Report:
+    figure = Figure("area", "what", 2.0, "records/s", peer="p", peer_value=1.0, note="a note")
+    machine = Machine(2, "chip", "Linux", "3.11", "7.0", "2030-01-01", 0.5, 0.7)
+    return Report("python -m benchmarks area", machine, [figure], {"other": "it broke"})
+
+
+def test_report_reads_back(tmp_path: Path) -> None:
+    save(report(), tmp_path / "r.json")
+    assert msgspec.json.decode((tmp_path / "r.json").read_bytes(), type=Report) == report()
+
+
+def test_readme_changes_only_between_the_marks(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"above\n{BEGIN}\nold\n{END}\nbelow\n")
+    write_readme(report(), readme)
+    write_readme(report(), readme)
+    text = readme.read_text()
+    assert text.startswith(f"above\n{BEGIN}\n")
+    assert text.endswith(f"{END}\nbelow\n")
+    assert "old" not in text
+    assert text.count("| what | 2 records/s | 1 (p) | 2.00 |") == 1
+    assert "what: a note." in text
+    assert "other could not be measured: it broke." in text
+
+
+def test_readme_without_marks_is_left_alone(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text("text")
+    with pytest.raises(ValueError, match="marks"):
+        write_readme(report(), readme)
+    assert readme.read_text() == "text"
+
+
+def test_our_readme_has_the_marks() -> None:
+    text = (ROOT / "benchmarks" / "README.md").read_text()
+    assert text.count(BEGIN) == text.count(END) == 1
+
+
+# --- payloads and verification --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [0, 1, 9_999, 99_999_999])
+def test_payloads_have_one_size_and_no_blanks(n: int) -> None:
+    text = compact(payload(n))
+    assert len(text) == PAYLOAD_BYTES
+    assert b" " not in text
+
+
+def test_shapes_differ_in_what_they_say_they_do() -> None:
+    assert b" " in SPACED.body([1])
+    assert b" " not in COMPACT.body([1])
+    assert b'"tag":"order:0001"' in NAMED.body([1])
+    assert NAMED.fields(1)[-1] == COMPACT.fields(1)[-1]
+
+
+def diff_reply(numbers: list[int], seqs: list[int]) -> bytes:
+    records = [{"$seq": seq, "$ts": 0, "data": payload(n)} for n, seq in zip(numbers, seqs, strict=True)]
+    return b"HTTP/1.1 200 OK\r\n\r\n" + compact({"records": records, "next_from_seq": seqs[-1]})
+
+
+def test_reader_notices_a_wrong_record() -> None:
+    assert verify_diff(diff_reply([4, 5, 6], [4, 5, 6]), 0) == 3
+    with pytest.raises(WrongReply):
+        verify_diff(diff_reply([4, 6, 6], [4, 5, 6]), 0)
+
+
+def range_reply(numbers: list[int], count: int) -> bytes:
+    reply = b"*%d\r\n" % count
+    for n in numbers:
+        text = compact(payload(n))
+        reply += b"*2\r\n$3\r\n1-%d\r\n*2\r\n$4\r\ndata\r\n$%d\r\n%b\r\n" % (n % 10, len(text), text)
+    return reply
+
+
+def test_reader_notices_a_wrong_entry() -> None:
+    assert verify_range(range_reply([4, 5, 6], 3), 8) == 3
+    with pytest.raises(WrongReply):
+        verify_range(range_reply([4, 6], 3), 8)
+    with pytest.raises(WrongReply):
+        verify_range(range_reply([4, 6, 5], 3), 8)
+
+
+def test_jobs_survive_the_way_to_the_generator() -> None:
+    job = Job(1, "redis", [[Request(b"x", reply_lines=2), Request(b"y", reply_bytes=7)]], verify=True)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(job), type=Job) == job
