@@ -43,10 +43,12 @@ def run(arguments: argparse.Namespace) -> int:
 def _serve(settings: Settings) -> int:
     import uvloop
 
+    from topics.cli.allocator import keep_freed_memory
     from topics.http.app import Application
 
     async def serve() -> None:
         await Application(settings).run()
 
+    keep_freed_memory()
     uvloop.run(serve())
     return 0

@@ -23,7 +23,7 @@ _unpack_names = msgspec.msgpack.Decoder(list[str | None])
 
 def encode_append(batch: Batch, rows: bytes, hops: bytes | None = None) -> tuple[bytes, int]:
     """Payload and flags."""
-    data_lens = array("I", batch.data_lens).tobytes()
+    data_lens = batch.data_lens.tobytes()
     if batch.meta_lens is None and batch.tags is None and batch.nodes is None and hops is None:
         return b"".join((_LENGTHS.pack(len(rows), 0), rows, data_lens)), 0
     flags = 0
