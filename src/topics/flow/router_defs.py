@@ -1,0 +1,201 @@
+"""Which routers there are: definitions, the graph they form, and what may not be added to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from sortedcontainers import SortedDict
+
+from topics.log.tags import TagMatch
+from topics.log.topic import Topic
+from topics.values.errors import ApiError, invalid
+from topics.values.names import require_topic_name
+
+
+class Options(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Everything about a router that may change during its life."""
+
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    filter_value: str | None = None
+    filter_is_prefix: bool = False
+    allow_cycle: bool = False
+    exactly_once: bool = False
+
+    @property
+    def match(self) -> TagMatch | None:
+        return None if self.filter_value is None else TagMatch(self.filter_value, self.filter_is_prefix)
+
+
+class Router:
+    """One feeder, and how far it has come.
+
+    `sent` runs ahead of `cursor` while a step is on its way to disk: everything up to `sent` is decided,
+    everything up to `cursor` is visible in the destination.
+    """
+
+    __slots__ = (
+        "committed",
+        "cursor",
+        "dest",
+        "forwarded",
+        "id",
+        "is_blocked",
+        "keys_scanned",
+        "keys_seen",
+        "match",
+        "name",
+        "options",
+        "sent",
+        "source",
+        "wants_bytes",
+    )
+
+    def __init__(
+        self, router_id: int, name: str, source: Topic, dest: Topic, options: Options, cursor: int
+    ) -> None:
+        self.id = router_id
+        self.name = name
+        self.source = source
+        self.dest = dest
+        self.options = options
+        self.match = options.match
+        self.cursor = self.sent = cursor
+        self.forwarded = 0
+        self.committed = False
+        self.is_blocked = False
+        # Size of the record that found no room: whatever takes its place waits for as much.
+        self.wants_bytes = 1
+        # Exactly once: keys of ours that somebody else wrote into the destination, and how far we looked.
+        self.keys_scanned = dest.assigned
+        self.keys_seen: dict[int, int] = {}
+
+    @property
+    def is_behind(self) -> bool:
+        return self.cursor < self.source.head
+
+    def touches(self, topic: Topic) -> bool:
+        return self.source is topic or self.dest is topic
+
+
+class RouterTable:
+    """All routers. Those whose definition is still on its way to disk count for every check."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, Router] = {}
+        self._by_name: SortedDict[str, Router] = SortedDict()
+        self._by_source: dict[int, list[Router]] = {}
+        self._by_dest: dict[int, list[Router]] = {}
+
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+    def add(self, router: Router) -> None:
+        self.by_id[router.id] = router
+        self._by_name[router.name] = router
+        self._by_source.setdefault(router.source.id, []).append(router)
+        self._by_dest.setdefault(router.dest.id, []).append(router)
+
+    def remove(self, router: Router) -> None:
+        if self.by_id.pop(router.id, None) is None:
+            return
+        if self._by_name.get(router.name) is router:
+            del self._by_name[router.name]
+        for index, topic in ((self._by_source, router.source), (self._by_dest, router.dest)):
+            index[topic.id].remove(router)
+            if not index[topic.id]:
+                del index[topic.id]
+
+    def named(self, name: str) -> Router | None:
+        router: Router | None = self._by_name.get(name)
+        return router
+
+    def names_after(self, after: str, prefix: str) -> Iterator[Router]:
+        """Committed routers in the order of their names, strictly above `after`."""
+        for name in self._by_name.irange(minimum=max(after, prefix)):
+            if not name.startswith(prefix):
+                return
+            router = self._by_name[name]
+            if name != after and router.committed:
+                yield router
+
+    def from_source(self, topic: Topic) -> list[Router]:
+        return self._by_source.get(topic.id, [])
+
+    def into(self, topic: Topic) -> list[Router]:
+        return self._by_dest.get(topic.id, [])
+
+    def touching(self, topic: Topic) -> list[Router]:
+        return list({r.id: r for r in (*self.from_source(topic), *self.into(topic))}.values())
+
+    # --- what is refused --------------------------------------------------------------------------------
+
+    def refuse_second_source(self, name: str, source: Topic | None, dest: Topic | None) -> None:
+        """A destination has one source; several routers may lead from there to here."""
+        if dest is None:
+            return
+        for other in self.into(dest):
+            if other.name != name and other.source is not source:
+                raise ApiError(
+                    "topic_exists_incompatible",
+                    f'topic "{dest.name}" is already fed from "{other.source.name}"',
+                    {"topic": dest.name, "reason": "router_dest_fan_in"},
+                )
+
+    @staticmethod
+    def refuse_new_ends(router: Router, source: Topic | None, dest: Topic | None) -> None:
+        if router.source is not source or router.dest is not dest:
+            raise ApiError(
+                "topic_exists_incompatible",
+                f'router "{router.name}" cannot be pointed elsewhere; delete it first',
+                {
+                    "router": router.name,
+                    "reason": "router_repoint_forbidden",
+                    "existing_source": router.source.name,
+                    "existing_dest": router.dest.name,
+                },
+            )
+
+    def refuse_cycle(self, name: str, source: Topic | None, dest: Topic | None) -> None:
+        """A loop needs a way back from the destination, so both ends have to exist already."""
+        if source is None or dest is None:
+            return
+        way_back = self._path(dest, source, name)
+        if way_back is not None:
+            cycle = [source.name, *(topic.name for topic in way_back)]
+            message = f"this router closes a loop: {' > '.join(cycle)}"
+            raise ApiError("router_cycle", message, {"cycle": cycle})
+
+    def _path(self, start: Topic, target: Topic, without: str) -> list[Topic] | None:
+        """Topics from `start` to `target` along the routers, leaving out one of them."""
+        came_from: dict[int, Topic | None] = {start.id: None}
+        frontier = [start]
+        for topic in frontier:
+            if topic is target:
+                path: list[Topic] = []
+                step: Topic | None = topic
+                while step is not None:
+                    path.append(step)
+                    step = came_from[step.id]
+                return path[::-1]
+            for router in self.from_source(topic):
+                if router.name != without and router.dest.id not in came_from:
+                    came_from[router.dest.id] = topic
+                    frontier.append(router.dest)
+        return None
+
+
+def check_ends(source: str, dest: str) -> None:
+    require_topic_name(source, "source")
+    require_topic_name(dest, "dest")
+    if source == dest:
+        raise invalid("source and dest must be different topics")
+
+
+def set_options(router: Router, options: Options) -> None:
+    if options.exactly_once and not router.options.exactly_once:
+        # No copy had a key before, so nothing up to here can be one of ours.
+        router.keys_scanned = router.dest.assigned
+    router.options = options
+    router.match = options.match

@@ -1,0 +1,54 @@
+"""How much of what routers bring a destination can take right now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from topics.log.engine import Engine
+from topics.log.topic import Topic
+from topics.storage.columns import I64
+from topics.values.settings import MAX_SEQ
+
+UNLIMITED = 1 << 62
+
+
+@dataclass(slots=True)
+class Room:
+    """What a destination can still take. Only a topic that rejects, or a full server, sets bounds."""
+
+    records: int
+    size: int
+
+    @property
+    def is_unlimited(self) -> bool:
+        return self.size == UNLIMITED and self.records > UNLIMITED >> 1
+
+    def take(self, sizes: I64) -> int:
+        """How many of these fit, from the front; they are taken as used."""
+        used = np.cumsum(sizes)
+        fitting = max(min(int(np.searchsorted(used, self.size, side="right")), self.records), 0)
+        fitting = min(fitting, len(sizes))
+        if fitting:
+            self.records -= fitting
+            self.size -= int(used[fitting - 1])
+        return fitting
+
+    def is_full(self, wanted_bytes: int) -> bool:
+        return self.records < 1 or self.size < wanted_bytes
+
+
+def room_in(engine: Engine, dest: Topic) -> Room:
+    """Counted like an ordinary write: what is on its way to disk takes room as well."""
+    config = dest.config
+    records, size = MAX_SEQ - dest.assigned, UNLIMITED
+    if config.discard == "reject":
+        if config.cap_records:
+            records = min(records, config.cap_records - dest.live_count - dest.pending_count)
+        if config.cap_bytes:
+            size = config.cap_bytes - dest.live_bytes - dest.pending_bytes
+    limit = engine.settings.max_total_bytes
+    if limit:
+        size = min(size, limit - engine.totals.bytes - engine.totals.pending_bytes)
+    return Room(records, size)
