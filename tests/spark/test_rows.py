@@ -1,0 +1,85 @@
+"""Rows on their way into a topic."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from pyspark_topics.options import OptionError, WriteOptions
+from pyspark_topics.rows import BadRow, Rows
+
+# Spark parses the column lists of these tests.
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+def rows(ddl: str, topic: str | None = "t") -> Rows:
+    return Rows.of(StructType.fromDDL(ddl), WriteOptions(url="http://x", api_key=None, topic=topic))
+
+
+def rendered(ddl: str, values: list[object], kind: pa.DataType) -> list[str]:
+    batch = pa.RecordBatch.from_arrays([pa.array(values, kind)], names=["data"])
+    texts: list[str] = rows(f"data {ddl}").render(batch).column("data").to_pylist()
+    return texts
+
+
+def test_json_text_passes_untouched() -> None:
+    assert rendered("STRING", ['{"a": 1}', "null"], pa.string()) == ['{"a": 1}', "null"]
+
+
+def test_nested_values_become_json_as_sparks_own_to_json_would_write_them() -> None:
+    kind = pa.struct({"a": pa.int64(), "b": pa.list_(pa.string()), "m": pa.map_(pa.string(), pa.int32())})
+    value = {"a": None, "b": ["x", None], "m": [("k", 1)]}
+    assert rendered("STRUCT<a: BIGINT, b: ARRAY<STRING>, m: MAP<STRING, INT>>", [value], kind) == [
+        '{"b":["x",null],"m":{"k":1}}'
+    ]
+
+
+def test_values_json_has_no_word_for() -> None:
+    kind = pa.struct(
+        {
+            "f": pa.float64(),
+            "d": pa.decimal128(5, 2),
+            "t": pa.timestamp("us", tz="UTC"),
+            "y": pa.date32(),
+            "b": pa.binary(),
+        }
+    )
+    value = {
+        "f": float("nan"),
+        "d": Decimal("1.50"),
+        "t": datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC),
+        "y": date(2026, 1, 2),
+        "b": b"\x00\x01",
+    }
+    ddl = "STRUCT<f: DOUBLE, d: DECIMAL(5,2), t: TIMESTAMP, y: DATE, b: BINARY>"
+    assert rendered(ddl, [value], kind) == [
+        '{"f":"NaN","d":1.50,"t":"2026-01-02T03:04:05.678Z","y":"2026-01-02","b":"AAE="}'
+    ]
+
+
+def test_a_row_without_data_is_refused() -> None:
+    """What a loss row looks like once its other columns are gone."""
+    with pytest.raises(BadRow, match="NULL as its data"):
+        rendered("STRING", ["1", None], pa.string())
+
+
+def test_one_target_for_all_rows_wins_over_the_column() -> None:
+    assert rows("data STRING, topic STRING").names == ("data",)
+    assert rows("data STRING, topic STRING", topic=None).names == ("data", "topic")
+
+
+@pytest.mark.parametrize(
+    ("ddl", "topic", "expected"),
+    [
+        ("tag STRING", "t", 'needs a column "data"'),
+        ("data STRING", None, 'option "topic"'),
+        ("data STRING, seq BIGINT", "t", "does not take the column seq.*data, topic, tag, node, meta"),
+        ("data BIGINT", "t", "this is bigint"),
+        ("data STRING, tag STRUCT<a: INT>", "t", 'a string as column "tag"'),
+    ],
+)
+def test_columns_that_do_not_fit_are_named(ddl: str, topic: str | None, expected: str) -> None:
+    with pytest.raises(OptionError, match=expected):
+        rows(ddl, topic)

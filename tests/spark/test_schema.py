@@ -1,0 +1,64 @@
+"""Columns: Spark takes our batches only if their schema is exactly the declared one."""
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pyspark_topics.options import OptionError, ReadOptions, parse_read
+from pyspark_topics.schema import Shape, spark_schema
+
+RECORD_COLUMNS = ["topic", "seq", "ts", "node", "tag", "data", "meta"]
+LOSS_COLUMNS = ["kind", "gap_from", "gap_to", "reason"]
+
+
+def options(**extra: str) -> ReadOptions:
+    return parse_read({"url": "http://x", "subscribe": "a", **extra}, streaming=False)
+
+
+def names(**extra: str) -> list[str]:
+    return list(spark_schema(options(**extra)).fieldNames())
+
+
+def test_all_columns_by_default() -> None:
+    assert names() == [*RECORD_COLUMNS, *LOSS_COLUMNS]
+
+
+def test_loss_columns_are_there_only_when_loss_rows_are() -> None:
+    assert names(loss="fail") == RECORD_COLUMNS
+    assert names(loss="ignore", includeMeta="false") == RECORD_COLUMNS[:-1]
+
+
+def test_columns_narrow_and_order_and_never_hide_loss() -> None:
+    assert names(columns="data,seq") == ["data", "seq", *LOSS_COLUMNS]
+    assert names(columns="data,seq", loss="fail") == ["data", "seq"]
+
+
+def test_a_wrong_column_names_the_right_ones() -> None:
+    with pytest.raises(OptionError, match=r'names "payload".*topic, seq, ts'):
+        names(columns="payload")
+    with pytest.raises(OptionError, match='only there with loss = "rows"'):
+        names(columns="reason", loss="fail")
+
+
+@pytest.mark.parametrize("extra", [{}, {"columns": "ts,data"}, {"loss": "fail"}])
+def test_batches_have_exactly_the_declared_schema(extra: dict[str, str]) -> None:
+    chosen = options(**extra)
+    shape = Shape.of(spark_schema(chosen), chosen)
+    declared = to_arrow_schema(spark_schema(chosen), timezone="UTC")
+    scanned = {
+        "seq": pa.array([1, 2]),
+        "ts": pa.array([5, 6], pa.timestamp("ms", tz="UTC")),
+        "data": pa.array(["{}", "1"]),
+    }
+    assert shape.records("a", 2, scanned).schema.equals(declared)
+    if shape.has_loss_rows:
+        assert shape.tombstone("a", 1, 2, "cap").schema.equals(declared)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_schema_given_by_the_user_narrows_too() -> None:
+    given = StructType.fromDDL("seq BIGINT, data STRING")
+    assert Shape.of(given, options()).names == ("seq", "data")
+    with pytest.raises(OptionError, match='no column "data int"'):
+        Shape.of(StructType.fromDDL("data INT"), options())

@@ -1,0 +1,226 @@
+"""`spark.readStream.format("topics")`: nothing lost, nothing twice, loss announced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from tests.spark.conftest import Server
+
+
+class Stream:
+    """A query that can be run again and again from one checkpoint; `rows` is everything it has delivered."""
+
+    def __init__(self, spark: SparkSession, url: str, folder: Path) -> None:
+        self._spark = spark
+        self._url = url
+        self.checkpoint = folder / "checkpoint"
+        self.rows: list[Row] = []
+        self.batches: list[list[Row]] = []
+        self.query: StreamingQuery | None = None
+
+    def start(self, topic: str, *, once: bool = True, **options: object) -> StreamingQuery:
+        texts = {name: str(value) for name, value in options.items()}
+        texts.setdefault("startingOffsets", "earliest")
+        frame = self._spark.readStream.format("topics").option("url", self._url).option("subscribe", topic)
+        writer = (
+            frame.options(**texts)
+            .load()
+            .writeStream.foreachBatch(self._take)
+            .option("checkpointLocation", str(self.checkpoint))
+        )
+        self.query = (writer.trigger(availableNow=True) if once else writer).start()
+        return self.query
+
+    def _take(self, frame: DataFrame, _batch: int) -> None:
+        rows = frame.collect()
+        self.batches.append(rows)
+        self.rows += rows
+
+    def run(self, topic: str, **options: object) -> list[Row]:
+        """Everything that is there now; returns what this run added."""
+        before = len(self.rows)
+        assert self.start(topic, **options).awaitTermination(60)
+        return self.rows[before:]
+
+
+@pytest.fixture
+def stream(spark: SparkSession, server: Server, tmp_path: Path) -> Iterator[Stream]:
+    stream = Stream(spark, server.url, tmp_path)
+    yield stream
+    if stream.query is not None:
+        stream.query.stop()
+
+
+def seqs(rows: list[Row]) -> list[int]:
+    return [row.seq for row in rows if row.kind == "record"]
+
+
+def gaps(rows: list[Row]) -> list[tuple[int, int, str]]:
+    return [(row.gap_from, row.gap_to, row.reason) for row in rows if row.kind == "tombstone"]
+
+
+def failure(run: Callable[[], Any]) -> str:
+    with pytest.raises(StreamingQueryException) as caught:
+        run()
+    return str(caught.value)
+
+
+def test_a_query_goes_on_where_it_stopped(server: Server, topic: str, stream: Stream) -> None:
+    server.append(topic, *range(5))
+    assert seqs(stream.run(topic)) == [1, 2, 3, 4, 5]
+    assert stream.run(topic) == []
+    server.append(topic, 5, 6)
+    assert seqs(stream.run(topic)) == [6, 7]
+
+
+def test_available_now_reads_in_limited_batches_and_stops_at_its_target(
+    server: Server, topic: str, stream: Stream
+) -> None:
+    server.append(topic, *range(25))
+    stream.run(topic, maxOffsetsPerTrigger=10)
+    assert [len(batch) for batch in stream.batches if batch] == [10, 10, 5]
+    assert seqs(stream.rows) == list(range(1, 26))
+
+
+def test_a_running_query_follows_and_shows_its_lag(server: Server, topic: str, stream: Stream) -> None:
+    server.append(topic, *range(3))
+    query = stream.start(topic, once=False, consumer="lab")
+    query.processAllAvailable()
+    server.append(topic, *range(4))
+    query.processAllAvailable()
+    assert seqs(stream.rows) == list(range(1, 8))
+    source = next(p for p in reversed(query.recentProgress) if p.numInputRows).sources[0]
+    assert json.loads(source.latestOffset)[topic]["seq"] == 7
+    assert json.loads(source.endOffset)[topic]["seq"] == 7
+    # Spark reports a batch as done when it plans the next one.
+    assert server.ask("GET", f"/v0/topics/{topic}/cursors/lab")["seq"] == 3
+
+
+def test_a_stream_starts_at_the_end_by_default_or_at_a_time(
+    server: Server, topic: str, stream: Stream
+) -> None:
+    server.append(topic, 1, 2)
+    assert stream.run(topic, startingOffsets="latest") == []
+    server.append(topic, 3)
+    assert seqs(stream.run(topic)) == [3]
+
+
+def test_what_was_lost_meanwhile_arrives_as_a_row(server: Server, topic: str, stream: Stream) -> None:
+    server.append(topic, *range(3))
+    stream.run(topic)
+    server.configure(topic, cap_records=2)
+    server.append(topic, *range(4))
+    rows = stream.run(topic)
+    assert [row.kind for row in rows] == ["tombstone", "record", "record"]
+    assert gaps(rows) == [(4, 5, "cap")]
+    assert seqs(rows) == [6, 7]
+
+
+def test_loss_fails_the_query_and_the_same_checkpoint_goes_on_with_rows(
+    server: Server, topic: str, stream: Stream
+) -> None:
+    server.append(topic, *range(3))
+    stream.run(topic, loss="fail")
+    server.configure(topic, cap_records=1)
+    server.append(topic, *range(3))
+    message = failure(lambda: stream.run(topic, loss="fail"))
+    assert "lost seqs 4 to 5 (cap)" in message
+    assert 'loss = "rows"' in message
+    rows = stream.run(topic, loss="rows")
+    assert (gaps(rows), seqs(rows)) == ([(4, 5, "cap")], [6])
+
+
+def test_a_recreated_topic_is_read_from_its_beginning_and_announced(
+    server: Server, topic: str, stream: Stream
+) -> None:
+    server.append(topic, *range(3))
+    stream.run(topic)
+    server.drop(topic)
+    server.append(topic, *range(5))  # its head has passed the old position
+    rows = stream.run(topic)
+    assert [row.reason for row in rows] == ["recreated", None, None, None, None, None]
+    assert seqs(rows) == [1, 2, 3, 4, 5]
+
+
+def test_a_deleted_topic_is_waited_for(server: Server, topic: str, stream: Stream) -> None:
+    server.append(topic, *range(3))
+    stream.run(topic)
+    server.drop(topic)
+    assert stream.run(topic) == []
+    server.append(topic, 0)
+    rows = stream.run(topic)
+    assert ([row.reason for row in rows], seqs(rows)) == (["recreated", None], [1])
+
+
+def test_a_topic_that_does_not_exist_yet_is_waited_for(server: Server, topic: str, stream: Stream) -> None:
+    assert stream.run(topic, startingOffsets="latest") == []
+    server.append(topic, 1, 2)
+    rows = stream.run(topic)
+    assert (gaps(rows), seqs(rows)) == ([], [1, 2])
+
+
+def test_a_range_lost_between_planning_and_reading_is_reported(
+    server: Server, topic: str, stream: Stream
+) -> None:
+    """The plan is in the checkpoint; what it is about goes before the tasks run."""
+    server.append(topic, *range(6))
+    assert seqs(stream.run(topic)) == [1, 2, 3, 4, 5, 6]
+    # As after a crash: the batch is planned, and neither committed nor read.
+    for commit in (stream.checkpoint / "commits").iterdir():
+        commit.unlink()
+    server.configure(topic, cap_records=2)
+    server.append(topic, *range(2))
+    rows = stream.run(topic)
+    assert gaps(rows) == [(1, 6, "cap")]
+    assert seqs(rows) == [7, 8]
+
+
+def test_a_planned_batch_of_a_topic_that_was_recreated_is_reported_as_gone(
+    server: Server, topic: str, stream: Stream
+) -> None:
+    server.append(topic, *range(6))
+    stream.run(topic)
+    for commit in (stream.checkpoint / "commits").iterdir():
+        commit.unlink()
+    server.drop(topic)
+    server.append(topic, *range(8))
+    rows = stream.run(topic)
+    assert gaps(rows)[0] == (1, 6, "recreated")
+    assert gaps(rows)[1][2] == "recreated"
+    assert seqs(rows) == list(range(1, 9))
+
+
+def test_a_checkpoint_we_did_not_write_is_refused(server: Server, topic: str, stream: Stream) -> None:
+    server.append(topic, 1)
+    stream.run(topic)
+    offsets = stream.checkpoint / "offsets" / "0"
+    head, metadata, _ = offsets.read_text().split("\n")
+    offsets.write_text("\n".join([head, metadata, json.dumps({topic: 7})]))
+    for crc in (stream.checkpoint / "offsets").glob(".*.crc"):
+        crc.unlink()
+    server.append(topic, 2)
+    assert "start the query with a new checkpointLocation" in failure(lambda: stream.run(topic))
+
+
+def test_a_server_that_restarts_is_waited_for(
+    spark: SparkSession, start_server: Callable[..., Server], topic: str, tmp_path: Path
+) -> None:
+    own = start_server()
+    stream = Stream(spark, own.url, tmp_path)
+    own.append(topic, *range(3))
+    query = stream.start(topic, once=False)
+    query.processAllAvailable()
+    own.kill()
+    own.start()
+    own.append(topic, *range(2))
+    query.processAllAvailable()
+    query.stop()
+    assert seqs(stream.rows) == [1, 2, 3, 4, 5]
