@@ -179,7 +179,7 @@ class _RunReader:
         if hot is not None:
             self._columns = hot
             self._ts_at = hot.ts_at
-            self._tags = list(hot.tag_names)
+            self._tags = hot.tag_names.names
         else:
             columns = self._columns = topic.store.columns(run)
             self._ts_at = lambda index: int(columns.ts[index])

@@ -27,7 +27,6 @@ class AppendOp(Op):
     """One write on its way to disk, and its answer."""
 
     __slots__ = (
-        "answered",
         "count",
         "created",
         "deduped",
@@ -44,7 +43,12 @@ class AppendOp(Op):
     )
 
     def __init__(self, engine: Engine, topic: Topic, batch: Batch, ts: int) -> None:
-        super().__init__([], topic, sync=False)
+        # Not through super(): one call less on the path every write takes.
+        self.buffers = []
+        self.topic = topic
+        self.others = ()
+        self.sync = False
+        self.wal_ms = self.fsync_ms = 0.0
         self.engine = engine
         self.count = batch.count
         self.size = batch.size
@@ -166,7 +170,7 @@ def append_batch(
     op.buffers += journal.frame(kind, payload, topic.id, first_seq, count, ts, flags)
     if durability == "fsync":
         op.sync = True
-    (submit or engine.queue.submit)(op)
+    (submit or engine.queue.submit_checked)(op)
     run = topic.open_run(engine.run_max_events, engine.run_max_bytes, journal.position)
     topic.stage(run, batch, rows, ts, hops)
     run.framed += count

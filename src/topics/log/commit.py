@@ -25,7 +25,7 @@ MAX_WAITING_OPS = 100_000
 class Op:
     """Something to be journalled. `apply` runs once it is committed, `fail` if it never will be."""
 
-    __slots__ = ("buffers", "fsync_ms", "others", "started", "sync", "topic", "wal_ms")
+    __slots__ = ("buffers", "fsync_ms", "others", "sync", "topic", "wal_ms")
 
     def __init__(self, buffers: list[bytes], topic: Topic | None, *, sync: bool) -> None:
         self.buffers = buffers
@@ -104,6 +104,10 @@ class CommitQueue:
 
     def submit(self, op: Op) -> None:
         self.require_room(1)
+        self.submit_checked(op)
+
+    def submit_checked(self, op: Op) -> None:
+        """For those who have asked for room already."""
         waiting = self.waiting
         waiting.append(op)
         if len(waiting) == 1:

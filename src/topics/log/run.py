@@ -8,13 +8,31 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from topics.log.batch import Batch
 from topics.storage.columns import I64, Columns
+
+
+class Names:
+    """Dictionary coding of strings: code 0 is none, code k is `names[k - 1]`."""
+
+    __slots__ = ("codes", "names")
+
+    def __init__(self) -> None:
+        self.codes: dict[str, int] = {}
+        self.names: list[str] = []
+
+    def encode(self, values: Iterable[str | None]) -> list[int]:
+        return [0 if value is None else self.codes.get(value) or self._add(value) for value in values]
+
+    def _add(self, value: str) -> int:
+        self.names.append(value)
+        self.codes[value] = len(self.names)
+        return len(self.names)
 
 
 class HotColumns:
@@ -42,9 +60,9 @@ class HotColumns:
         self.ts_starts = array("I")
         self.ts_values = array("q")
         self.node_codes: array[int] | None = None
-        self.node_names: dict[str, int] = {}
+        self.node_names = Names()
         self.tag_codes: array[int] | None = None
-        self.tag_names: dict[str, int] = {}
+        self.tag_names = Names()
         self.hops: bytearray | None = None
 
     def extend(self, batch: Batch, rows: bytes, ts: int, hops: bytes | None = None) -> None:
@@ -52,7 +70,7 @@ class HotColumns:
         offset = len(self.rows)
         self.rows += rows
         if batch.count == 1:
-            self.ends.append(offset + len(rows))
+            self.ends.append(len(self.rows))
             self.data_lens.append(batch.data_lens[0])
         else:
             self.ends.frombytes((batch.row_ends(rows) + np.uint32(offset)).tobytes())
@@ -63,10 +81,10 @@ class HotColumns:
         if batch.meta_lens is not None or self.meta_lens is not None:
             self.meta_lens = _grow(self.meta_lens, before, batch.meta_lens, batch.count)
         if batch.nodes is not None or self.node_codes is not None:
-            codes = _encode(self.node_names, batch.nodes)
+            codes = None if batch.nodes is None else self.node_names.encode(batch.nodes)
             self.node_codes = _grow(self.node_codes, before, codes, batch.count)
         if batch.tags is not None or self.tag_codes is not None:
-            codes = _encode(self.tag_names, batch.tags)
+            codes = None if batch.tags is None else self.tag_names.encode(batch.tags)
             self.tag_codes = _grow(self.tag_codes, before, codes, batch.count)
         if hops is not None or self.hops is not None:
             grown = self.hops if self.hops is not None else bytearray(before)
@@ -98,9 +116,9 @@ class HotColumns:
             np.repeat(np.frombuffer(self.ts_values, np.int64), lengths),
             meta_lens=_view(self.meta_lens),
             node_codes=_view(self.node_codes),
-            nodes=list(self.node_names),
+            nodes=self.node_names.names,
             tag_codes=_view(self.tag_codes),
-            tags=list(self.tag_names),
+            tags=self.tag_names.names,
             hops=None if self.hops is None else np.frombuffer(self.hops, np.uint8),
         )
 
@@ -121,12 +139,6 @@ def _grow(column: array[int] | None, before: int, values: Sequence[int] | None, 
     else:
         column.extend(values)
     return column
-
-
-def _encode(names: dict[str, int], values: list[str | None] | None) -> list[int] | None:
-    if values is None:
-        return None
-    return [0 if value is None else names.setdefault(value, len(names) + 1) for value in values]
 
 
 @dataclass(slots=True)

@@ -18,10 +18,11 @@ import numpy as np
 from topics.log import ledger
 from topics.log.batch import Batch
 from topics.log.ledger import Ledger
-from topics.log.run import Run
+from topics.log.run import HotColumns, Run
 from topics.log.segments import SegmentStore
 from topics.log.tags import TagIndex
 from topics.log.totals import Totals
+from topics.storage.columns import U32, Columns
 from topics.storage.segment import SegmentDamaged
 from topics.values.config import TopicConfig
 
@@ -307,8 +308,8 @@ class Topic:
 
     def forget_tags(self, run: Run) -> None:
         """The run leaves memory: from now on its segment answers for its tags, or nobody has to."""
-        if run.hot is not None and run.hot.tag_names:
-            for tag in run.hot.tag_names:
+        if run.hot is not None:
+            for tag in run.hot.tag_names.names:
                 self.tags.forget(tag, run.base, run.last)
 
     def settle_floor(self, at_least: int) -> None:
@@ -340,7 +341,8 @@ class Topic:
 
     def mark_dead(self, run: Run, indexes: np.ndarray) -> int:
         """Delete records of one run by index; returns how many of them were live until now."""
-        columns = self.store.columns(run)
+        # In memory the two length columns are all it takes; a whole view would cost more than the deletion.
+        columns: HotColumns | Columns = self.store.columns(run) if run.hot is None else run.hot
         if run.dead is None:
             run.dead = bytearray(run.count)
         marks = np.frombuffer(run.dead, np.uint8)
@@ -348,9 +350,7 @@ class Topic:
         count = len(fresh)
         if count:
             marks[fresh] = 1
-            size = int(columns.data_lens[fresh].sum(dtype=np.int64))
-            if columns.meta_lens is not None:
-                size += int(columns.meta_lens[fresh].sum(dtype=np.int64))
+            size = _sum_at(columns.data_lens, fresh) + _sum_at(columns.meta_lens, fresh)
             run.dead_count += count
             run.live_count -= count
             run.live_bytes -= size
@@ -421,6 +421,10 @@ class Topic:
     def wake(self) -> None:
         for listener in tuple(self.listeners):
             listener()
+
+
+def _sum_at(column: U32 | array[int] | None, indexes: np.ndarray) -> int:
+    return 0 if column is None else int(np.asarray(column, np.uint32)[indexes].sum(dtype=np.int64))
 
 
 def _last_live(run: Run, start: int, stop: int) -> int:
