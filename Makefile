@@ -9,7 +9,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # What the tests start besides Python, as command:package of Debian.
-DEBIAN := redis-server:redis-server java:openjdk-17-jre-headless
+DEBIAN := redis-server:redis-server java:openjdk-17-jre-headless chromium:chromium
 
 .PHONY: run test lint format typecheck bench lock clean
 .DEFAULT_GOAL := test

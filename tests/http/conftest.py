@@ -10,7 +10,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvloop
@@ -21,6 +22,9 @@ from topics.http.gate import Gate
 from topics.http.routing import Route
 from topics.http.server import Server
 from topics.values.settings import Settings
+
+if TYPE_CHECKING:
+    from tests.http.streaming import RunningApp
 
 
 class Answer:
@@ -231,3 +235,20 @@ def wait_until() -> Callable[..., None]:
 @pytest.fixture
 def raw() -> Callable[..., bytes]:
     return raw_request
+
+
+@pytest.fixture
+def start(tmp_path: Path, loop_errors: list[str]) -> Iterator[Callable[..., RunningApp]]:
+    """`start(clock=…, **settings)` runs the whole application; it ends with the test."""
+    from tests.http.streaming import RunningApp  # which is built on this module
+
+    apps: list[RunningApp] = []
+
+    def begin(**settings: Any) -> RunningApp:
+        apps.append(RunningApp(tmp_path / f"data-{len(apps)}", **settings))
+        return apps[-1]
+
+    yield begin
+    for app in apps:
+        app.stop()
+    assert not loop_errors

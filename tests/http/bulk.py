@@ -1,0 +1,83 @@
+"""Speaking Arrow to a server."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tests.support import Answer, ServerProcess
+
+ARROW = "application/vnd.apache.arrow.stream"
+
+
+def stream(*batches: dict[str, list[Any]]) -> bytes:
+    """An Arrow stream of text columns."""
+    records = [
+        pa.RecordBatch.from_pydict({name: pa.array(values, pa.string()) for name, values in batch.items()})
+        for batch in batches
+    ]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, records[0].schema) as writer:
+        for record in records:
+            writer.write_batch(record)
+    return sink.getvalue().to_pybytes()
+
+
+def send(
+    server: ServerProcess, method: str, path: str, body: bytes, content_type: str = ARROW, **headers: str
+) -> Answer:
+    host, _, port = server.address.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=40)
+    try:
+        connection.request(method, path, body, {"Content-Type": content_type, **headers})
+        answer = connection.getresponse()
+        return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+    finally:
+        connection.close()
+
+
+def append(server: ServerProcess, topic: str, *batches: dict[str, list[Any]], query: str = "") -> Answer:
+    return send(server, "POST", f"/v0/topics/{topic}/append{query}", stream(*batches))
+
+
+@dataclass
+class Scanned:
+    answer: Answer
+    about: dict[str, Any]
+    outcome: dict[str, Any]
+    rows: list[dict[str, Any]]
+    gaps: list[dict[str, Any]]
+    batch_rows: list[int]
+    names: list[str]
+
+
+def scan(server: ServerProcess, topic: str, **request: Any) -> Scanned:
+    """The whole stream, taken apart."""
+    answer = server.request("POST", f"/v0/topics/{topic}/scan", request)
+    assert answer.status == 200, answer.body
+    return parse(answer)
+
+
+def parse(answer: Answer) -> Scanned:
+    reader = pa.ipc.open_stream(answer.body)
+    rows: list[dict[str, Any]] = []
+    about: list[dict[str, Any]] = []
+    sizes: list[int] = []
+    while True:
+        try:
+            batch, metadata = reader.read_next_batch_with_custom_metadata()
+        except StopIteration:
+            break
+        rows += batch.to_pylist()
+        sizes.append(batch.num_rows)
+        about.append({} if metadata is None else json.loads(metadata[b"topics"]))
+    schema = reader.schema
+    gaps = [entry["tombstone"] for entry in about if "tombstone" in entry]
+    assert sizes[-1] == 0
+    return Scanned(
+        answer, json.loads(schema.metadata[b"topics"]), about[-1], rows, gaps, sizes[:-1], schema.names
+    )
