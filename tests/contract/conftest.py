@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.contract.server import Server, TopicHandle
+from tests.contract.streams import Streams
 
 Boot = Callable[..., Server]
 NewTopic = Callable[..., TopicHandle]
@@ -57,3 +58,11 @@ def boot(tmp_path: Path) -> Iterator[Boot]:
     yield start
     for server in servers:
         server.kill()
+
+
+@pytest.fixture
+def streams() -> Iterator[Streams]:
+    """Event streams and sockets on any server; they are closed with the test."""
+    opened = Streams()
+    yield opened
+    opened.close()

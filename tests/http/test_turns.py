@@ -103,6 +103,7 @@ def test_a_client_that_asks_and_never_reads_does_not_fill_memory(serve, routes, 
     running = serve(routes)
     wire = running.connect()
     wire.send(b"".join(raw("GET", f"/big/{n}") for n in range(200)))
+    wait_until(lambda: len(running.server.edge.connections) == 1)
     (connection,) = running.server.edge.connections
     wait_until(lambda: connection._write_paused)
     assert connection.buffered() < 2 << 20

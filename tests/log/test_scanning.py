@@ -302,6 +302,34 @@ def test_what_retention_takes_during_a_scan_is_announced(lab: Lab, monkeypatch: 
     assert seqs(rest) == [8, 9, 10]
 
 
+def test_what_age_takes_during_a_scan_is_announced(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanning, "STEP_RECORDS", 2)
+    lab.put("a", ttl_ms=100)
+    lab.write_each("a", 4)
+    lab.clock.advance(50)
+    lab.write_each("a", 2)
+    scan = start(lab)
+    scan.step()
+    lab.clock.advance(51)
+    rest = pieces(scan)
+    assert gaps(rest) == [(3, 4, "ttl")]
+    assert seqs(rest) == [5, 6]
+
+
+def test_starting_over_is_announced_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanning, "STEP_RECORDS", 2)
+    lab.write_each("a", 5)
+    scan = start(lab, from_seq=2, epoch=lab.topic("a").id + 1)
+    found = [scan.step() for _ in range(3)]
+    assert scan.finished
+    assert [piece and piece.tombstone and piece.tombstone.reason for piece in found] == [
+        "recreated",
+        None,
+        None,
+    ]
+    assert seqs([piece for piece in found if piece is not None]) == [1, 2, 3, 4, 5]
+
+
 def test_what_is_deleted_during_a_scan_is_gone_in_silence(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scanning, "STEP_RECORDS", 2)
     lab.write_each("a", 6)
