@@ -30,6 +30,7 @@ class Level(IntEnum):
 
 # Milliseconds of smoothed lag from which each level applies.
 LAG_MS = {Level.MERGE: 20.0, Level.WIDEN: 50.0, Level.DEFER: 150.0, Level.SHED: 500.0}
+SHED_FROM_MS = LAG_MS[Level.SHED]
 # While shedding, topics below this effective priority are refused; more lag spares fewer.
 SHED_BELOW = ((500.0, 0), (1000.0, 250), (2000.0, 750), (4000.0, 1001))
 

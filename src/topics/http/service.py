@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from topics.flow.governor import LAG_MS, Governor, Level
+from topics.flow.governor import SHED_FROM_MS, Governor
 from topics.http.auth import ApiKey
 from topics.http.exchange import Exchange
 from topics.log.engine import Engine
@@ -42,7 +42,7 @@ class Service:
 
     def refuse_under_pressure(self, name: str) -> None:
         """The last step of load shedding: 429 for topics whose priority is too low for the current lag."""
-        if self.governor.lag_ms >= LAG_MS[Level.SHED]:
+        if self.governor.lag_ms >= SHED_FROM_MS:
             topic = self.engine.find(name)
             now = self.engine.now()
             priority = effective_priority(topic.config, topic.last_read_ts, now) if topic is not None else 0
