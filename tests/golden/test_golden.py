@@ -82,7 +82,7 @@ def test_small_payloads(frames: list[Frame]) -> None:
 def test_append_payloads(frames: list[Frame]) -> None:
     batch, rows, hops = decode_append(frames[1].payload, 2, frames[1].flags)
     assert rows == b'{"$seq":1,"$ts":%d,"data":1}\n{"$seq":2,"$ts":%d,"data":"two"}\n' % (TS, TS)
-    assert (batch.data_lens, batch.meta_lens, batch.nodes, batch.tags, hops) == (
+    assert (list(batch.data_lens), batch.meta_lens, batch.nodes, batch.tags, hops) == (
         [1, 5],
         None,
         None,
@@ -94,7 +94,7 @@ def test_append_payloads(frames: list[Frame]) -> None:
         b'{"$seq":3,"$ts":%d,"$node":"n1","data":3}\n{"$seq":4,"$ts":%d,"data":[4],"meta":{"a":1}}\n'
         % (TS, TS)
     )
-    assert (batch.data_lens, batch.meta_lens) == ([1, 3], [0, 7])
+    assert (list(batch.data_lens), batch.meta_lens) == ([1, 3], [0, 7])
     assert (batch.nodes, batch.tags, hops) == (["n1", None], ["t1", "t2"], b"\0\1")
 
 

@@ -1,7 +1,7 @@
 """One step of forwarding: decide what each router does with the next stretch of its source, and commit that.
 
-    window of the source ─▶ per router: filter, hops, keys, room ─▶ copies staged in the destinations
-                         ─▶ one frame for all of them ─▶ committed: copies visible, cursors moved
+window of the source ─▶ per router: filter, hops, keys, room ─▶ copies staged in the destinations
+                     ─▶ one frame for all of them ─▶ committed: copies visible, cursors moved
 """
 
 from __future__ import annotations

@@ -31,6 +31,9 @@ IDLE_MS = 3_600_000
 COLLECT_EVERY_S = 600.0
 # One commit is one frame, held in memory while it is written.
 MAX_STAGE_BYTES = 512 * 1024 * 1024
+# Batches of an identity whose rows a repeat is compared with. A stream repeats its last one or two; what is
+# older than all of these is refused, never taken on trust.
+REMEMBERED_BATCHES = 100
 # Rendering runs beside the loop, for seqs that others may have taken meanwhile; then it is done again.
 RENDER_ATTEMPTS = 3
 
@@ -43,7 +46,7 @@ class StageRange(msgspec.Struct, array_like=True, gc=False):
 
 
 class Committed(msgspec.Struct, array_like=True, gc=False):
-    """The last batch of an identity, and what became of it."""
+    """A batch of an identity, and what became of it."""
 
     id: str
     batch: int
@@ -75,7 +78,8 @@ class Stages:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._directory = os.path.join(engine.dirs.root, "stages")
-        self._identities: dict[str, Committed] = {}
+        # The newest batches of each identity, ascending by number.
+        self._identities: dict[str, dict[int, Committed]] = {}
         self._committing: dict[str, asyncio.Future[None]] = {}
         # When something was last heard of a stage, by the digest of its name.
         self._active: dict[str, int] = {}
@@ -139,11 +143,12 @@ class Stages:
             finished.set_result(None)
 
     async def _commit(self, request: CommitRequest) -> tuple[Committed, bool]:
-        known = self._identities.get(request.id)
-        if known is not None and request.batch < known.batch:
-            return Committed(request.id, request.batch, 0, 0, []), True
+        batches = self._identities.get(request.id, {})
+        known = batches.get(request.batch)
+        if known is None and batches and request.batch < max(batches):
+            raise _conflict(request, "is older than any batch of this identity that can still be compared")
         parts = await self._read_parts(request)
-        if known is not None and request.batch == known.batch:
+        if known is not None:
             self._compare(known, request, parts)
             return known, True
         if parts is None:
@@ -175,11 +180,7 @@ class Stages:
     def _compare(known: Committed, request: CommitRequest, parts: list[Part] | None) -> None:
         """A repeat whose parts are gone can only be the same one: they went when it was committed."""
         if parts is not None and (known.count, known.digest) != _total(parts, request.topic):
-            raise ApiError(
-                "stage_conflict",
-                f"batch {request.batch} of this identity was committed with other rows",
-                {"id": request.id, "batch": request.batch},
-            )
+            raise _conflict(request, "was committed with other rows")
 
     def _writes(self, request: CommitRequest, rows: dict[str | None, list[ColumnBatch]]) -> list[Write]:
         """The topics themselves, created where they are missing."""
@@ -227,7 +228,7 @@ class Stages:
             return engine.journal.frame(Kind.STAGE, msgspec.msgpack.encode(committed), ts=now)
 
         def settle() -> None:
-            self._identities[committed.id] = committed
+            self._remember(committed)
             if not done.done():
                 done.set_result(None)
 
@@ -269,21 +270,34 @@ class Stages:
     # --- as an extension of the log ---------------------------------------------------------------------
 
     def replay(self, frame: Frame) -> None:
-        committed = _committed.decode(frame.payload)
-        self._identities[committed.id] = committed
+        self._remember(_committed.decode(frame.payload))
+
+    def _remember(self, committed: Committed) -> None:
+        batches = self._identities.setdefault(committed.id, {})
+        batches[committed.batch] = committed
+        while len(batches) > REMEMBERED_BATCHES:
+            del batches[min(batches)]
 
     def reload(self, frame: Frame) -> None:
         return None
 
     def dump(self) -> Any:
-        return list(self._identities.values())
+        return [committed for batches in self._identities.values() for committed in batches.values()]
 
     def load(self, state: Any) -> None:
-        known = _state.decode(msgspec.msgpack.encode(state))
-        self._identities = {committed.id: committed for committed in known}
+        for committed in _state.decode(msgspec.msgpack.encode(state)):
+            self._remember(committed)
 
     def topic_dropped(self, topic: Topic) -> None:
         return None
+
+
+def _conflict(request: CommitRequest, what: str) -> ApiError:
+    return ApiError(
+        "stage_conflict",
+        f"batch {request.batch} {what}",
+        {"id": request.id, "batch": request.batch},
+    )
 
 
 async def _in_thread(work: Callable[[], Any]) -> Any:

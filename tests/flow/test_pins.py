@@ -1,0 +1,157 @@
+"""Files named in a snapshot stay where they are until its lease is over, and tell what the snapshot says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.log.harness import Lab, flip
+from topics.flow import pins as pins_module
+from topics.flow.pins import LEASE_MS, Pins, Snapshot
+from topics.flow.tiers import Tiers
+from topics.storage.segment import DEAD, Segment
+from topics.values.errors import ApiError
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    lab = Lab(tmp_path)
+    for index in range(10):
+        lab.write("a", {"data": index, "tag": "odd" if index % 2 else "even"})
+    return lab
+
+
+def readable(lab: Lab, snapshot: Snapshot, floor: int) -> list[int]:
+    """What a reader finds who opens the files on its own and follows the snapshot to the letter."""
+    found: list[int] = []
+    for run in snapshot.runs:
+        segment = Segment(lab.disk, run.path)
+        entry = segment.entry(run.topic_id, run.base)
+        segment.verify(entry)
+        alive = segment.flags(entry) != DEAD
+        alive[np.frombuffer(run.dead, np.uint32)] = False
+        found += [int(index) + run.base for index in np.flatnonzero(alive) if index + run.base >= floor]
+        segment.close()
+    return found
+
+
+def test_a_snapshot_lists_sealed_runs_up_to_the_first_record_that_is_not_in_a_file(lab: Lab) -> None:
+    pins = Pins(lab.engine)
+    lab.checkpoint()
+    snapshot = pins.take(lab.topic("a"))
+    assert [(run.base, run.count) for run in snapshot.runs] == [(1, 4), (5, 4)]
+    assert snapshot.tail_from_seq == 8
+    assert readable(lab, snapshot, 1) == list(range(1, 9))
+    lab.checkpoint(everything=True)
+    assert pins.take(lab.topic("a")).tail_from_seq == 10
+
+
+def test_without_a_sealed_run_everything_has_to_come_from_the_server(lab: Lab) -> None:
+    snapshot = Pins(lab.engine).take(lab.topic("a"))
+    assert (snapshot.runs, snapshot.tail_from_seq) == ([], 0)
+
+
+@pytest.mark.parametrize("checkpoints", [0, 1, 2, 3])
+def test_deletions_are_in_the_files_or_in_the_snapshot(lab: Lab, checkpoints: int) -> None:
+    pins = Pins(lab.engine)
+    lab.checkpoint(everything=True)
+    lab.delete("a", match="odd")
+    for _ in range(checkpoints):
+        lab.checkpoint(everything=True)
+    snapshot = pins.take(lab.topic("a"))
+    assert readable(lab, snapshot, lab.topic("a").floor) == [1, 3, 5, 7, 9]
+
+
+def test_pinned_files_outlive_their_records_and_go_when_they_are_released(lab: Lab) -> None:
+    pins = Pins(lab.engine)
+    lab.checkpoint(everything=True)
+    topic = lab.topic("a")
+    snapshot = pins.take(topic)
+    before = readable(lab, snapshot, 1)
+    lab.delete("a", before=11)
+    for _ in range(4):
+        lab.checkpoint()
+    assert all(Path(run.path).exists() for run in snapshot.runs)
+    assert readable(lab, snapshot, 1) == before
+    assert pins.release(topic, snapshot.id)
+    assert not pins.release(topic, snapshot.id)
+    for _ in range(3):
+        lab.checkpoint()
+    assert lab.segment_files() == []
+
+
+def test_a_lease_ends_unless_it_is_renewed(lab: Lab) -> None:
+    pins = Pins(lab.engine)
+    lab.checkpoint(everything=True)
+    topic = lab.topic("a")
+    snapshot = pins.take(topic)
+    assert snapshot.expires_ms == lab.clock.now_ms() + LEASE_MS
+    lab.clock.advance(LEASE_MS - 1)
+    renewed = pins.renew(topic, snapshot.id)
+    assert renewed is not None
+    assert renewed.expires_ms == lab.clock.now_ms() + LEASE_MS
+    lab.clock.advance(LEASE_MS - 1)
+    assert all(pins.is_pinned(number) for number in snapshot.files)
+    lab.clock.advance(1)
+    assert not any(pins.is_pinned(number) for number in snapshot.files)
+    assert pins.renew(topic, snapshot.id) is None
+
+
+def test_a_snapshot_belongs_to_its_topic(lab: Lab) -> None:
+    pins = Pins(lab.engine)
+    lab.write("b", 1)
+    snapshot = pins.take(lab.topic("a"))
+    assert pins.renew(lab.topic("b"), snapshot.id) is None
+    assert not pins.release(lab.topic("b"), snapshot.id)
+
+
+def test_files_of_a_dropped_topic_stay_until_the_lease_is_over(lab: Lab) -> None:
+    pins = Pins(lab.engine)
+    lab.checkpoint(everything=True)
+    snapshot = pins.take(lab.topic("a"))
+    lab.drop("a")
+    for _ in range(3):
+        lab.checkpoint()
+    assert readable(lab, snapshot, 1) == list(range(1, 11))
+    lab.clock.advance(LEASE_MS)
+    for _ in range(3):
+        lab.checkpoint()
+    assert lab.segment_files() == []
+
+
+def test_pinned_files_are_not_moved_to_the_second_tier(tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "hot", cold_dir=str(tmp_path / "cold"), hot_retain_segments=0)
+    lab.write_each("a", 8)
+    lab.checkpoint(everything=True)
+    pins, tiers = Pins(lab.engine), Tiers(lab.engine)
+    moving = tiers.due()
+    assert moving
+    tiers.copy(moving[0])
+    snapshot = pins.take(lab.topic("a"))
+    tiers.switch(moving[0])
+    assert all(Path(run.path).exists() for run in snapshot.runs)
+    assert tiers.due() == []
+    assert readable(lab, snapshot, 1) == lab.seqs("a")
+    pins.release(lab.topic("a"), snapshot.id)
+    assert tiers.due() == moving
+
+
+def test_interior_holes_are_listed(lab: Lab) -> None:
+    lab.checkpoint(everything=True)
+    lab.engine.store.close()
+    flip(lab.segment_files()[1], 40)
+    assert lab.seqs("a") == [1, 2, 3, 4, 9, 10]
+    assert Pins(lab.engine).take(lab.topic("a")).holes == [(5, 8, "cap")]
+
+
+def test_their_number_is_limited(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pins_module, "MAX_SNAPSHOTS", 1)
+    pins = Pins(lab.engine)
+    pins.take(lab.topic("a"))
+    with pytest.raises(ApiError) as refusal:
+        pins.take(lab.topic("a"))
+    assert refusal.value.code == "throttled"
+    lab.clock.advance(LEASE_MS)
+    pins.take(lab.topic("a"))
