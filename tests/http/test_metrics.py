@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.support import ServerProcess
+from topics.http.metrics import label
 
 
 def series(text: str) -> dict[str, float]:
@@ -82,3 +83,7 @@ def test_every_series_is_declared(server: ServerProcess) -> None:
     for name in series(text):
         family = re.sub(r"(_bucket|_sum|_count)?(\{.*)?$", "", name)
         assert family in declared or name.split("{")[0] in declared
+
+
+def test_label_values_are_escaped() -> None:
+    assert label("topic", 'a\\b"c\nd') == r'{topic="a\\b\"c\nd"}'

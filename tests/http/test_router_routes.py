@@ -326,7 +326,7 @@ def test_keys_see_what_they_may(boot: Callable[..., ServerProcess]) -> None:
     for method in ("GET", "DELETE"):
         refused = server.request(method, "/v0/routers/ours.out", None, ours)
         assert code(refused) == (403, "forbidden")
-        assert refused.json["error"]["detail"] == {"topic": "theirs.b"}
+        assert "theirs.b" not in refused.text
     listed = server.request("GET", "/v0/routers", None, ours).json["routers"]
     assert [entry["router"] for entry in listed] == ["ours.r"]
     assert len(server.request("GET", "/v0/routers", None, bearer("reader")).json["routers"]) == 2

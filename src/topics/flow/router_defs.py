@@ -139,7 +139,7 @@ class RouterTable:
             if other.name != name and other.source is not source:
                 raise ApiError(
                     "topic_exists_incompatible",
-                    f'topic "{dest.name}" is already fed from "{other.source.name}"',
+                    f'topic "{dest.name}" is already fed from another topic',
                     {"topic": dest.name, "reason": "router_dest_fan_in"},
                 )
 
@@ -164,8 +164,7 @@ class RouterTable:
         way_back = self._path(dest, source, name)
         if way_back is not None:
             cycle = [source.name, *(topic.name for topic in way_back)]
-            message = f"this router closes a loop: {' > '.join(cycle)}"
-            raise ApiError("router_cycle", message, {"cycle": cycle})
+            raise ApiError("router_cycle", "this router closes a loop", {"cycle": cycle})
 
     def _path(self, start: Topic, target: Topic, without: str) -> list[Topic] | None:
         """Topics from `start` to `target` along the routers, leaving out one of them."""

@@ -20,6 +20,8 @@ class Room:
 
     records: int
     size: int
+    # What it could take were it empty.
+    capacity: int = UNLIMITED
 
     @property
     def is_unlimited(self) -> bool:
@@ -36,19 +38,22 @@ class Room:
         return fitting
 
     def is_full(self, wanted_bytes: int) -> bool:
-        return self.records < 1 or self.size < wanted_bytes
+        """Whether a record of that size has to wait; one that can never fit waits for an empty topic."""
+        return self.records < 1 or self.size < min(wanted_bytes, self.capacity)
 
 
 def room_in(engine: Engine, dest: Topic) -> Room:
     """Counted like an ordinary write: what is on its way to disk takes room as well."""
     config = dest.config
-    records, size = MAX_SEQ - dest.assigned, UNLIMITED
+    records, size, capacity = MAX_SEQ - dest.assigned, UNLIMITED, UNLIMITED
     if config.discard == "reject":
         if config.cap_records:
             records = min(records, config.cap_records - dest.live_count - dest.pending_count)
         if config.cap_bytes:
-            size = config.cap_bytes - dest.live_bytes - dest.pending_bytes
+            capacity = config.cap_bytes
+            size = capacity - dest.live_bytes - dest.pending_bytes
     limit = engine.settings.max_total_bytes
     if limit:
         size = min(size, limit - engine.totals.bytes - engine.totals.pending_bytes)
-    return Room(records, size)
+        capacity = min(capacity, limit)
+    return Room(records, size, capacity)

@@ -25,7 +25,8 @@ class Limits:
     """How much, and for how long, a client may keep us busy before its request is understood."""
 
     target_bytes: int = 16 * 1024
-    head_bytes: int = 64 * 1024
+    # Room for the longest id a client may have to bring back: 256 topics with names of 255 bytes.
+    head_bytes: int = 128 * 1024
     # A client may pipeline; what it sends ahead is held back by TCP once this much is waiting here.
     waiting_requests: int = 64
     waiting_bytes: int = MIB

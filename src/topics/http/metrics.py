@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from topics.http.auth import READ
+from topics.http.auth import READ, ApiKey
 from topics.http.exchange import Exchange
 from topics.http.gate import Gate
 from topics.http.routing import Route
@@ -71,7 +71,7 @@ class Metrics:
         if b"application/json" in (exchange.header(b"accept") or b""):
             exchange.reply(msgspec.json.encode(self.as_json()))
             return
-        lines = [line for family in self.families() for line in family.lines()]
+        lines = [line for family in self.families(exchange.key) for line in family.lines()]
         exchange.reply(("\n".join(lines) + "\n").encode(), content_type=TEXT)
 
     # --- what there is to show --------------------------------------------------------------------------
@@ -127,10 +127,11 @@ class Metrics:
             },
         }
 
-    def families(self) -> Iterator[Family]:
+    def families(self, key: ApiKey | None) -> Iterator[Family]:
+        """Sums are over everything; topics are named only to a key that may know their names."""
         topics = self._topics()
         yield from self._server_families(topics)
-        yield from self._topic_families(topics)
+        yield from self._topic_families([t for t in topics if key is None or key.allows(t.name)])
         yield from self._journal_families()
         for more in self.more:
             yield from more()

@@ -61,28 +61,35 @@ class RouterRoutes:
         options = body.options()
         require_router_name(exchange.name)
         check_ends(body.source, body.dest)
-        _require_allowed(exchange.key, body.source, body.dest)
+        for topic in (body.source, body.dest):
+            if exchange.key is not None and not exchange.key.allows(topic):
+                raise forbidden_name(topic)
+        _require_visible(exchange.key, self._routers.find(exchange.name))
 
         def done(router: Router, created: bool) -> None:
             result = {"router": router.name, "created": created, **_definition(router)}
             answer(exchange, result, 201 if created else 200)
 
-        self._routers.put(
-            exchange.name,
-            body.source,
-            body.dest,
-            options,
-            done,
-            exchange.fail,
-            create_dest=body.create_dest,
-        )
+        try:
+            self._routers.put(
+                exchange.name,
+                body.source,
+                body.dest,
+                options,
+                done,
+                exchange.fail,
+                create_dest=body.create_dest,
+            )
+        except ApiError as error:
+            _leave_out_foreign_names(exchange.key, error)
+            raise
 
     def show(self, exchange: Exchange) -> None:
         router = self._routers.find(exchange.name)
         if router is None:
             name = exchange.name
             raise ApiError("router_not_found", f'no router named "{name}"', {"router": name})
-        _require_allowed(exchange.key, router.source.name, router.dest.name)
+        _require_visible(exchange.key, router)
         self._routers.pull(router.dest)
         body = {"router": router.name, **_definition(router), "forwarded_total": router.forwarded}
         answer(exchange, body)
@@ -109,9 +116,7 @@ class RouterRoutes:
         answer(exchange, body)
 
     def drop(self, exchange: Exchange) -> None:
-        router = self._routers.find(exchange.name)
-        if router is not None:
-            _require_allowed(exchange.key, router.source.name, router.dest.name)
+        _require_visible(exchange.key, self._routers.find(exchange.name))
 
         def done(deleted: bool) -> None:
             answer(exchange, {"router": exchange.name, "deleted": deleted})
@@ -146,10 +151,16 @@ def _guarantee(router: Router) -> str:
     return "exactly_once" if router.options.exactly_once else "at_least_once"
 
 
-def _require_allowed(key: ApiKey | None, *topics: str) -> None:
-    for topic in topics:
-        if key is not None and not key.allows(topic):
-            raise forbidden_name(topic)
+def _require_visible(key: ApiKey | None, router: Router | None) -> None:
+    """Refuses without a word about the ends: a key must not learn names outside its prefixes."""
+    if router is not None and not _is_allowed(key, router):
+        raise ApiError("forbidden", f'this key may not use the router "{router.name}"')
+
+
+def _leave_out_foreign_names(key: ApiKey | None, error: ApiError) -> None:
+    """A loop may lead through topics that the key must not hear of."""
+    if key is not None and error.code == "router_cycle" and error.detail is not None:
+        error.detail["cycle"] = [topic for topic in error.detail["cycle"] if key.allows(topic)]
 
 
 def _is_allowed(key: ApiKey | None, router: Router) -> bool:

@@ -17,4 +17,5 @@ def effective_priority(config: TopicConfig, last_read_ts: int | None, now_ms: in
     idle_ms = max(now_ms - last_read_ts, 0)
     if idle_ms >= FORGOTTEN_MS:
         return 0
-    return round(FRESH * 2 ** (-idle_ms / HALF_LIFE_MS))
+    # Halves go up; Python's own rounding would take them to the even neighbour.
+    return int(FRESH * 2 ** (-idle_ms / HALF_LIFE_MS) + 0.5)
