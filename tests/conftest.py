@@ -5,8 +5,13 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.support import ServerProcess
+
+# The same examples every time: a failure seen once can be seen again. Long searches are marked slow.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 # Spark starts its Python workers as the first `python3` on the PATH, which lacks our packages.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

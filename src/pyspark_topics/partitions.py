@@ -85,7 +85,8 @@ def split(ranges: Iterable[SeqRange], options: ReadOptions) -> list[TaskPartitio
 def _task_size(total: int, options: ReadOptions) -> int:
     """Records per task, as few tasks as the options and the cores allow."""
     if options.min_partitions is not None:
-        size = -(-total // options.min_partitions)
+        # Rounded down: packed tighter, the tasks could come out fewer than asked for.
+        size = total // options.min_partitions
     else:
         size = max(-(-total // (os.cpu_count() or 1)), SMALLEST_TASK)
     return max(min(size, options.max_records_per_partition or LARGEST_TASK), 1)
@@ -95,8 +96,8 @@ def _pieces(whole: SeqRange, size: int) -> Iterable[SeqRange]:
     """Equal pieces of at most `size` records. The first one also passes what is dead at the front."""
     count = max(-(-whole.weight // size), 1)
     first = whole.to_seq - whole.weight
-    start = whole.start
+    start, reached = whole.start, first
     for index in range(1, count + 1):
         end = first + whole.weight * index // count
-        yield SeqRange(whole.topic, start, end, whole.epoch, whole.weight // count, whole.run)
-        start = Position(end, whole.epoch)
+        yield SeqRange(whole.topic, start, end, whole.epoch, end - reached, whole.run)
+        start, reached = Position(end, whole.epoch), end
