@@ -9,7 +9,7 @@ _MIB = 1024 * 1024
 # are handed back to the system when freed, and a read then costs more in page faults than in work.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _KEPT_FREE_BYTES = 64 * _MIB
-_LARGE_BYTES = 4 * _MIB
+_LARGE_BYTES = _MIB
 
 
 def keep_freed_memory() -> None:

@@ -50,5 +50,8 @@ def _serve(settings: Settings) -> int:
         await Application(settings).run()
 
     keep_freed_memory()
+    # Threads that seal and sync ask for the interpreter many times per file; at the default of 5 ms each they
+    # would fall behind a busy loop, and what they have not sealed stays in memory.
+    sys.setswitchinterval(0.0005)
     uvloop.run(serve())
     return 0

@@ -56,15 +56,23 @@ class Upkeep:
             engine.journal.write(engine.journal.frame(Kind.CLOCK, b"", ts=engine.now() + CLOCK_AHEAD_MS))
         if now >= self._not_before and self._checkpointer.is_due():
             await self.checkpoint()
-            self._not_before = time.monotonic() + max(0.5, (time.monotonic() - now) / CHECKPOINT_SHARE)
+            while self._checkpointer.is_behind and engine.queue.failure is None:
+                await self.checkpoint()
+            took_s = time.monotonic() - now
+            self._not_before = time.monotonic() + max(0.5, took_s * (1 / CHECKPOINT_SHARE - 1))
 
     async def checkpoint(self, *, everything: bool = False) -> None:
         """Seal, snapshot and release, with all file writing off the loop."""
         loop = asyncio.get_running_loop()
         checkpointer = self._checkpointer
+        self._engine.rotate_if_full()
         plan = checkpointer.plan(everything=everything)
-        await loop.run_in_executor(None, checkpointer.write_segments, plan)
-        checkpointer.adopt(plan)
+        try:
+            for file in plan:
+                await loop.run_in_executor(None, checkpointer.write_segment, file)
+                checkpointer.adopt(file)
+        finally:
+            checkpointer.abandon(plan)
         await self._commit.pause()
         try:
             if self._engine.queue.failure is not None:

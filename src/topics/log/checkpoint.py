@@ -11,7 +11,7 @@ from flags that never run ahead of its state, and repeats every eviction exactly
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +29,12 @@ JOURNAL_RETAIN_BYTES = 128 * 1024 * 1024
 # A checkpoint starts when this much was written since the last one, even if no run is full.
 CHECKPOINT_BYTES = 64 * 1024 * 1024
 PACKED_FILE_BYTES = 64 * 1024 * 1024
+# A topic that fills more runs than this between two checkpoints writes faster than files can be created and
+# synced one by one; then so many of its runs share a file, and space comes back in larger steps.
+SEPARATE_RUNS = 8
+# A longer backlog is sealed in several checkpoints, so that journal and memory come back in between.
+PASS_BYTES = 256 * 1024 * 1024
+SHARED_RUNS = 16
 
 
 @dataclass(slots=True)
@@ -36,7 +42,7 @@ class _Sealing:
     topic: Topic
     run: Run
     dead: bytes | None
-    entry_file: int = 0
+    written: bool = False
 
 
 @dataclass(slots=True)
@@ -48,10 +54,11 @@ class _Flip:
 
 
 @dataclass(slots=True)
-class Plan:
-    """Runs to seal, grouped by the file they go to."""
+class SegmentPlan:
+    """One segment file to be written, and the runs that go into it."""
 
-    files: list[tuple[int, list[_Sealing]]] = field(default_factory=list)
+    number: int
+    sealings: list[_Sealing]
 
 
 class Predecessor:
@@ -81,6 +88,8 @@ def _unflipped(engine: Engine) -> list[_Flip]:
 class Checkpointer:
     def __init__(self, engine: Engine, predecessor: Predecessor) -> None:
         self._engine = engine
+        # The last plan left runs over that could have been sealed.
+        self.is_behind = False
         self._previous_replay_from = predecessor.replay_from
         self._previous_overlay = predecessor.overlay
         self._overlay: list[_Flip] = []
@@ -119,15 +128,18 @@ class Checkpointer:
 
     # --- what -------------------------------------------------------------------------------------------
 
-    def plan(self, *, everything: bool = False) -> Plan:
-        """Choose runs. Full ones get a file each; half-full stragglers are packed together."""
+    def plan(self, *, everything: bool = False) -> list[SegmentPlan]:
+        """Choose runs. Full ones get files of their own; half-full stragglers are packed together."""
         engine = self._engine
         now = engine.now()
         keep_from = engine.journal.position - JOURNAL_RETAIN_BYTES
-        plan = Plan()
+        plan: list[SegmentPlan] = []
+        self.is_behind = False
+        planned_bytes = 0
         packed: list[_Sealing] = []
         packed_bytes = 0
         for topic in engine.by_id.values():
+            whole: list[_Sealing] = []
             for run in topic.runs:
                 if run.hot is None or run.frozen or run.ephemeral or not run.live_count:
                     continue
@@ -138,18 +150,26 @@ class Checkpointer:
                 if not (full or everything or old or run.start_position < keep_from):
                     continue
                 sealing = _Sealing(topic, run, None if run.dead is None else bytes(run.dead))
+                if planned_bytes >= PASS_BYTES and not everything:
+                    self.is_behind = True
+                    break  # the next checkpoint goes on from here
+                planned_bytes += len(run.hot.rows)
                 if full:
-                    plan.files.append((self._next_number(), [sealing]))
+                    whole.append(sealing)
                     continue
                 packed.append(sealing)
                 packed_bytes += len(run.hot.rows)
                 if packed_bytes >= PACKED_FILE_BYTES:
-                    plan.files.append((self._next_number(), packed))
+                    plan.append(SegmentPlan(self._next_number(), packed))
                     packed, packed_bytes = [], 0
+            width = 1 if len(whole) <= SEPARATE_RUNS else SHARED_RUNS
+            plan += [
+                SegmentPlan(self._next_number(), whole[at : at + width]) for at in range(0, len(whole), width)
+            ]
         if packed:
-            plan.files.append((self._next_number(), packed))
-        for _, sealings in plan.files:
-            for sealing in sealings:
+            plan.append(SegmentPlan(self._next_number(), packed))
+        for file in plan:
+            for sealing in file.sealings:
                 # From now on the run does not grow: its successor takes the next record.
                 sealing.run.frozen = True
         return plan
@@ -159,37 +179,43 @@ class Checkpointer:
         self._engine.next_segment += 1
         return number
 
-    def write_segments(self, plan: Plan) -> None:
+    def write_segment(self, file: SegmentPlan) -> None:
         """Off the loop: the runs are frozen, and deletions were copied."""
         engine = self._engine
-        for number, sealings in plan.files:
-            writer = SegmentWriter(number)
-            for sealing in sealings:
-                hot = sealing.run.hot
-                if hot is None:
-                    continue  # emptied meanwhile
-                dead = None if sealing.dead is None else np.frombuffer(sealing.dead, np.uint8)
-                writer.add(sealing.topic.id, hot.view(sealing.run.base), dead)
-                sealing.entry_file = number
-            if writer.entries:
-                writer.write(engine.fs, engine.dirs.segments, number)
-        if plan.files:
-            engine.fs.sync_dir(engine.dirs.segments)
+        writer = SegmentWriter(file.number)
+        for sealing in file.sealings:
+            hot = sealing.run.hot
+            if hot is None:
+                continue  # emptied meanwhile
+            dead = None if sealing.dead is None else np.frombuffer(sealing.dead, np.uint8)
+            writer.add(sealing.topic.id, hot.view(sealing.run.base), dead)
+            sealing.written = True
+        if writer.entries:
+            writer.write(engine.fs, engine.dirs.segments, file.number)
 
-    def adopt(self, plan: Plan) -> None:
-        """Back on the loop: the segments are on disk, so the runs may refer to them."""
+    def adopt(self, file: SegmentPlan) -> None:
+        """Back on the loop: the segment is written, so its runs may refer to it and leave memory.
+
+        Its name is made durable before a snapshot mentions it; until then the journal has the records.
+        """
         store = self._engine.store
-        for number, sealings in plan.files:
-            store.users.setdefault(number, 0)
-            for sealing in sealings:
-                run = sealing.run
-                if sealing.entry_file == 0 or run.hot is None:
-                    continue  # emptied meanwhile
-                run.sealed = SealedAt(number, _deleted_since(run, sealing.dead))
-                store.adopt(run, number)
-                self._hot_sealed.append((sealing.topic, run))
-                self._hot_bytes += run.hot.memory_bytes()
+        store.users.setdefault(file.number, 0)
+        for sealing in file.sealings:
+            run = sealing.run
+            if not sealing.written or run.hot is None:
+                continue  # emptied meanwhile
+            run.sealed = SealedAt(file.number, _deleted_since(run, sealing.dead))
+            store.adopt(run, file.number)
+            self._hot_sealed.append((sealing.topic, run))
+            self._hot_bytes += run.hot.memory_bytes()
         self._shrink_hot()
+
+    def abandon(self, plan: list[SegmentPlan]) -> None:
+        """Runs of files that could not be written are free to grow, and to be planned again."""
+        for file in plan:
+            for sealing in file.sealings:
+                if sealing.run.sealed is None:
+                    sealing.run.frozen = False
 
     def _shrink_hot(self) -> None:
         """Oldest sealed runs leave memory first when the hot budget is used up."""
@@ -237,6 +263,7 @@ class Checkpointer:
 
     def write_snapshot(self, body: bytes) -> None:
         """Off the loop. Once it is durable, deletions that two snapshots know may be flipped."""
+        self._engine.fs.sync_dir(self._engine.dirs.segments)
         self._engine.snapshots.write(body)
         opened: dict[int, Segment] = {}
         for flip in self._previous_overlay:
@@ -280,8 +307,9 @@ class Checkpointer:
         """The whole checkpoint in the caller's thread (in-process use, tests, shutdown)."""
         engine = self._engine
         plan = self.plan(everything=everything)
-        self.write_segments(plan)
-        self.adopt(plan)
+        for file in plan:
+            self.write_segment(file)
+            self.adopt(file)
         engine.queue.sync_journal()
         if engine.queue.failure is not None:
             return
