@@ -33,7 +33,7 @@ PACKED_FILE_BYTES = 64 * 1024 * 1024
 # synced one by one; then so many of its runs share a file, and space comes back in larger steps.
 SEPARATE_RUNS = 8
 # A longer backlog is sealed in several checkpoints, so that journal and memory come back in between.
-PASS_BYTES = 64 * 1024 * 1024
+PASS_BYTES = 128 * 1024 * 1024
 SHARED_RUNS = 16
 
 
