@@ -41,7 +41,7 @@ class Upkeep:
             await asyncio.sleep(TICK_S)
             try:
                 await self._turn()
-            except OSError:
+            except Exception:  # whatever it was: without upkeep, memory and journal would only grow
                 log.exception("upkeep failed; it will be tried again")
                 await asyncio.sleep(1.0)
 
