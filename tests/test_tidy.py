@@ -30,7 +30,6 @@ MAY_IMPORT = {
     ),
 }
 
-PRIVATE_PATHS = ("shared/" + "CONTRACT", "../" + "shared")
 LONG_FILE_LINES = 400
 
 
@@ -109,26 +108,6 @@ def test_every_module_is_used() -> None:
         and path.name not in ("__init__.py", "__main__.py")
     ]
     assert not orphans, "imported by nothing: " + ", ".join(orphans)
-
-
-def test_no_file_points_outside_the_repository() -> None:
-    folders = [
-        ROOT / name
-        for name in ("src", "tests", "benchmarks", "docs", "examples", "scripts", "requirements", ".ci")
-    ]
-    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    files += [path for path in ROOT.iterdir() if path.is_file()]
-    wrong = [
-        str(path.relative_to(ROOT))
-        for path in files
-        if "__pycache__" not in path.parts and _mentions_private_path(path)
-    ]
-    assert not wrong, "these name a path outside the repository: " + ", ".join(wrong)
-
-
-def _mentions_private_path(path: Path) -> bool:
-    data = path.read_bytes()
-    return any(private.encode() in data for private in PRIVATE_PATHS)
 
 
 @pytest.mark.filterwarnings("always:.* lines, consider:UserWarning")
