@@ -38,7 +38,6 @@ SHED_BELOW = ((500.0, 0), (1000.0, 250), (2000.0, 750), (4000.0, 1001))
 class Governor:
     def __init__(self) -> None:
         self.lag_ms = 0.0
-        self.shed_total = 0
         self._timer: asyncio.TimerHandle | None = None
         self._expected = 0.0
 
@@ -86,7 +85,6 @@ class Governor:
             return
         spared_from = max(bound for from_ms, bound in SHED_BELOW if self.lag_ms >= from_ms)
         if priority < spared_from:
-            self.shed_total += 1
             raise self.refusal()
 
     def refusal(self) -> ApiError:

@@ -75,9 +75,6 @@ class Router:
     def is_behind(self) -> bool:
         return self.cursor < self.source.head
 
-    def touches(self, topic: Topic) -> bool:
-        return self.source is topic or self.dest is topic
-
 
 class RouterTable:
     """All routers. Those whose definition is still on its way to disk count for every check."""

@@ -19,7 +19,8 @@ CLOCK_MARK_S = 1.0
 # A clock mark promises this much more than now, so that between two marks no line shown can be ahead of it.
 CLOCK_AHEAD_MS = 2000
 # Checkpoints may take at most this share of the time. What is written meanwhile stays in memory until the
-# next one, so a small share would cost a busy server hundreds of megabytes.
+# next one, so a small share would cost a busy server hundreds of megabytes; while there is a backlog to seal,
+# they follow each other without rest.
 CHECKPOINT_SHARE = 0.5
 
 

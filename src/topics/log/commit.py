@@ -178,10 +178,6 @@ class CommitQueue:
     def wants_sync(self) -> bool:
         return bool(self._unsynced)
 
-    @property
-    def is_syncing(self) -> bool:
-        return bool(self._syncing)
-
     def begin_sync(self) -> SyncTicket:
         """Take everything that waits for the disk; later arrivals gather for the next sync."""
         self._syncing, self._unsynced = self._unsynced, []
@@ -213,13 +209,16 @@ class CommitQueue:
         """Flush and sync in the caller's own thread (in-process use, shutdown, tests)."""
         self.flush()
         if self.wants_sync:
-            ticket = self.begin_sync()
-            try:
-                ticket.run()
-            except OSError as error:
-                self.finish_sync(ticket, error)
-            else:
-                self.finish_sync(ticket)
+            self._sync_here()
+
+    def _sync_here(self) -> None:
+        ticket = self.begin_sync()
+        try:
+            ticket.run()
+        except OSError as error:
+            self.finish_sync(ticket, error)
+        else:
+            self.finish_sync(ticket)
 
     def sync_inline(self) -> None:
         """Sync on the loop, for a reader who must not be answered before what is already written shows.
@@ -241,13 +240,7 @@ class CommitQueue:
         """Make everything written so far durable, whoever asked for it."""
         self.sync_now()
         if self.failure is None and self._journal.synced < self._journal.position:
-            ticket = self.begin_sync()
-            try:
-                ticket.run()
-            except OSError as error:
-                self.finish_sync(ticket, error)
-            else:
-                self.finish_sync(ticket)
+            self._sync_here()
 
     def give_up(self, cause: BaseException) -> None:
         """The journal refused something outside an operation: the log takes no more writes."""

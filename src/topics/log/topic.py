@@ -44,7 +44,6 @@ class Topic:
         "cap_hi",
         "committed",
         "config",
-        "created_ts",
         "delete_below",
         "dropped",
         "extension",
@@ -117,7 +116,6 @@ class Topic:
         self.tags = TagIndex()
         self.idempotency: Any = None  # an IdempotencyMemory, once a keyed write came
         self.listeners: list[Callable[[], None]] = []
-        self.created_ts = 0
         self.last_write_ts: int | None = None
         self.last_read_ts: int | None = None
         self.committed = False
