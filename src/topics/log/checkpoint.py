@@ -307,9 +307,12 @@ class Checkpointer:
         """The whole checkpoint in the caller's thread (in-process use, tests, shutdown)."""
         engine = self._engine
         plan = self.plan(everything=everything)
-        for file in plan:
-            self.write_segment(file)
-            self.adopt(file)
+        try:
+            for file in plan:
+                self.write_segment(file)
+                self.adopt(file)
+        finally:
+            self.abandon(plan)
         engine.queue.sync_journal()
         if engine.queue.failure is not None:
             return
