@@ -40,7 +40,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrad
 lock: $(VENV)/bin/python
 	$(PIP) install uv
 	$(LOCK) pyproject.toml -o requirements/base.txt
-	$(LOCK) pyproject.toml --extra spark --extra test -o requirements/test.txt
+	$(LOCK) pyproject.toml --extra spark --extra otel --extra test -o requirements/test.txt
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
