@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.support import ServerProcess
-from topics.http.metrics import label
+from topics.http.metrics_family import labels
 
 
 def series(text: str) -> dict[str, float]:
@@ -86,4 +86,4 @@ def test_every_series_is_declared(server: ServerProcess) -> None:
 
 
 def test_label_values_are_escaped() -> None:
-    assert label("topic", 'a\\b"c\nd') == r'{topic="a\\b\"c\nd"}'
+    assert labels(topic='a\\b"c\nd') == r'{topic="a\\b\"c\nd"}'

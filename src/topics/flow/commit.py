@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from topics.flow.brake import Brake
 from topics.flow.governor import Governor
 from topics.log.engine import Engine
 from topics.storage.journal import SyncTicket
@@ -63,6 +64,9 @@ class CommitLoop:
     ) -> None:
         self._engine = engine
         self._governor = governor or Governor()
+        self.brake = Brake(engine.store.unsealed, engine.settings.hot_bytes)
+        # Until then the brake holds the next group back, by the loop's clock.
+        self._held_until = 0.0
         self._queue = engine.queue
         self._loop = loop
         self._busy = False
@@ -70,12 +74,14 @@ class CommitLoop:
         self._quiet: list[asyncio.Future[None]] = []
         self._kernel = _kernel_sync(loop)
         self._queue.wake = self._schedule
-        if self._queue.waiting:
+        if self._queue.wants_flush:
             self._schedule()
 
     def _schedule(self) -> None:
         window_s = self._governor.commit_window_s
-        if window_s:
+        if self._held_until:
+            window_s = max(window_s, self._held_until - self._loop.time())
+        if window_s > 0:
             self._loop.call_later(window_s, self._tick)
         else:
             self._loop.call_soon(self._tick)
@@ -84,9 +90,22 @@ class CommitLoop:
         if self._paused:
             return
         queue = self._queue
-        queue.flush()
+        if self.brake.is_on:
+            self._braked_flush()
+        else:
+            self._held_until = 0.0
+            queue.flush()
         if not self._busy and (queue.wants_sync or self._too_much_unsynced()):
             self._start_sync()
+
+    def _braked_flush(self) -> None:
+        now = self._loop.time()
+        if now < self._held_until:
+            self._loop.call_later(self._held_until - now, self._tick)
+            return
+        before = self._engine.journal.position
+        self._queue.flush()
+        self._held_until = now + self.brake.pause_s(self._engine.journal.position - before)
 
     def _too_much_unsynced(self) -> bool:
         journal = self._engine.journal
@@ -118,7 +137,7 @@ class CommitLoop:
             future.add_done_callback(lambda done: self._finish(ticket, done.exception()))
             return
         self._queue.finish_sync(ticket, error)
-        if self._queue.wants_sync or self._queue.waiting:
+        if self._queue.wants_sync or self._queue.wants_flush:
             if self._paused:
                 self._start_sync() if self._queue.wants_sync else self._announce_quiet()
             else:
@@ -141,7 +160,7 @@ class CommitLoop:
 
     def resume(self) -> None:
         self._paused -= 1
-        if not self._paused and (self._queue.waiting or self._queue.wants_sync):
+        if not self._paused and (self._queue.wants_flush or self._queue.wants_sync):
             self._schedule()
 
     def _announce_quiet(self) -> None:
@@ -153,6 +172,7 @@ class CommitLoop:
     async def drain(self) -> None:
         """Commit everything submitted so far."""
         while self._queue.depth:
+            self._held_until = 0.0
             self._tick()
             await asyncio.sleep(0.001)
 

@@ -5,8 +5,9 @@
                bounds)     by       scope,       gzip)   route)     fail,       order)   pressure)
                            one)     route, size)                    stream)
 
-A request that repeats the head of the one before (`repeats`) is neither parsed nor routed again, and a
-hot handler answers inside the callback that brought the bytes: no task, no future.
+A request whose head was seen before (`known_heads`) is neither parsed nor routed again, and a hot handler
+answers inside the callback that brought the bytes: no task, no future. Single records that arrive in the
+same turn of the loop are written together (`lone_appends`).
 
 `server` binds, watches the signals and drains; `timeouts` closes clients that stall; `gate` keeps data
 requests out while recovering and draining; `edge` is what all connections share. Handlers know only

@@ -6,6 +6,8 @@ import asyncio
 import gc
 import logging
 import os
+from collections.abc import Callable
+from contextlib import nullcontext
 
 from topics.flow.commit import CommitLoop
 from topics.flow.fanout import Fanout
@@ -13,12 +15,15 @@ from topics.flow.queues import Queues
 from topics.flow.router_journal import RouterJournal
 from topics.flow.router_pass import RouterPass
 from topics.flow.routers import Routers
-from topics.flow.upkeep import Upkeep
+from topics.flow.upkeep import Span, Upkeep
+from topics.http.admin_routes import AdminRoutes
 from topics.http.auth import KeyRing
 from topics.http.bulk_routes import BulkPlane
 from topics.http.exposure import refuse_exposure_without_keys
+from topics.http.figures import Figures
 from topics.http.gate import Gate
 from topics.http.metrics import Metrics
+from topics.http.openapi import OpenApi
 from topics.http.probes import Probes
 from topics.http.queue_routes import QueueRoutes
 from topics.http.record_routes import RecordRoutes
@@ -29,6 +34,7 @@ from topics.http.service import Service
 from topics.http.socket_commands import SocketRoutes
 from topics.http.stream_slots import StreamSlots
 from topics.http.topic_routes import TopicRoutes
+from topics.http.tracing import start_tracing
 from topics.http.watch_routes import WatchRoutes
 from topics.http.work_stream import WorkRoutes
 from topics.log.engine import Engine
@@ -58,6 +64,7 @@ class Application:
         self.engine = Engine(settings, self._fs, self._clock)
         self.service = Service(self.engine, settings)
         self.bulk = BulkPlane(self.service)
+        self.admin = AdminRoutes(self.service)
         self.queues = Queues(self.engine)
         self.routers = Routers(self.engine)
         self._router_journal = RouterJournal(self.engine, self.routers)
@@ -69,10 +76,19 @@ class Application:
         self.fanout = Fanout(self.engine, lambda topic: self.service.pull(topic), self.service.governor)
         self.watches = WatchRoutes(self.service, self.fanout, self.stream_slots)
         self.sockets = SocketRoutes(self.service, self.fanout, self.stream_slots)
-        self.server = Server(settings, self._keyring, self._routes(), self.gate)
+        self._tracing = start_tracing(os.environ) if settings.tracing else None
+        routes = self._routes() if self._tracing is None else self._tracing.instrument(self._routes())
+        self.server = Server(settings, self._keyring, routes, self.gate)
+        self._span: Span = nullcontext
+        if self._tracing is not None:
+            self.server.watch.trace(self._tracing)
+            self._span = self._tracing.span
+        self.figures = Figures(self.metrics, self.server, self.service, self.routers, self.bulk.cursors)
         self.server.on_shutdown += [self.watches.end_streams, self.sockets.end_sockets]
         self.server.on_shutdown.append(self._end_waiting)
-        self.server.on_stopped.append(self._final_checkpoint)
+        self.server.on_stopped += [self.finish, self._stop_tracing]
+        # Told when data requests are answered.
+        self.on_ready: list[Callable[[], None]] = []
         self._recovered = False
 
     def _routes(self) -> list[Route]:
@@ -82,18 +98,21 @@ class Application:
         self.metrics.gauges["watch_sessions"] = lambda: len(self.watches.sessions)
         self.metrics.gauges["routers"] = lambda: len(self.routers.table)
         self.work = WorkRoutes(self.service, self.queues, self.stream_slots)
-        return [
+        routes = [
             *probes.routes(key_needed=self.settings.probe_auth),
             *self.metrics.routes(),
             *TopicRoutes(self.service).routes(),
             *RecordRoutes(self.service).routes(),
             *self.bulk.routes(),
+            *self.admin.routes(),
             *RouterRoutes(self.routers).routes(),
             *self.watches.routes(),
             *self.sockets.routes(),
             *QueueRoutes(self.service, self.queues).routes(),
             *self.work.routes(),
         ]
+        routes += OpenApi(routes).routes(key_needed=self.settings.probe_auth)
+        return routes
 
     async def run(self) -> None:
         """Serve until a signal. Probes answer from the start, data once recovery is over."""
@@ -103,6 +122,8 @@ class Application:
             await self.recover()
             host, port = self.server.address
             log.info("listening on %s:%d, %d topics", host, port, len(self.engine.sorted_names))
+            for tell in self.on_ready:
+                tell()
         except BaseException:
             self.server.request_stop()
             await serving
@@ -112,15 +133,18 @@ class Application:
     async def recover(self) -> None:
         loop = asyncio.get_running_loop()
         recovery = Recovery(self.engine, self._note_progress)
-        self._checkpointer = await loop.run_in_executor(None, recovery.run)
+        with self._span("recovery"):
+            self._checkpointer = await loop.run_in_executor(None, recovery.run)
         self.service.governor.start(loop)
         self.commit = CommitLoop(self.engine, loop, self.service.governor)
-        self.upkeep = Upkeep(self.engine, self.commit, self._checkpointer)
+        self.upkeep = Upkeep(self.engine, self.commit, self._checkpointer, self._span)
         self.upkeep.start()
         self.bulk.start()
+        self.admin.start(self.upkeep)
         self.forwarding = RouterPass(self.routers, loop, self.service.governor)
         self._router_journal.recovered()
         self._recovered = True
+        self.figures.recovered(self.upkeep, self._checkpointer)
         # What exists now stays: keep the collector from walking it again and again.
         gc.collect()
         gc.freeze()
@@ -134,11 +158,17 @@ class Application:
         for parked in tuple(self.service.parked):
             parked.release()
 
-    async def _final_checkpoint(self) -> None:
+    async def _stop_tracing(self) -> None:
+        if self._tracing is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._tracing.stop)
+
+    async def finish(self) -> None:
+        """A last checkpoint, and the directory is free."""
         if not self._recovered:
             return
         self.service.governor.stop()
         self.forwarding.stop()
+        await self.admin.purges.stop()
         await self.upkeep.stop()
         await self.commit.drain()
         self.commit.close()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from topics.http.auth import KeyRing
 from topics.http.gate import Gate
 from topics.http.heads import Heads
+from topics.http.known_heads import KnownHeads
+from topics.http.request_watch import RequestWatch
 from topics.http.routing import Router
 from topics.values.settings import MIB, Settings
 
@@ -59,6 +61,8 @@ class Edge:
     loop: asyncio.AbstractEventLoop
     limits: Limits = field(default_factory=Limits)
     heads: Heads = field(default_factory=Heads)
+    watch: RequestWatch = field(default_factory=RequestWatch)
+    known_heads: KnownHeads = field(default_factory=KnownHeads)
     # Connections speaking plain request and answer; the timeouts look at these.
     connections: set[Link] = field(default_factory=set)
     # Connections that became a stream or a socket; their owners look after them.

@@ -11,6 +11,8 @@ from urllib.parse import parse_qsl
 
 from topics.http.heads import JSON, HeaderList
 from topics.http.link import RAW, STREAM
+from topics.http.request_ids import with_id
+from topics.http.request_watch import log_fields
 from topics.http.routing import path_of
 from topics.http.stream import Stream, Upgraded
 from topics.values.errors import ApiError
@@ -151,10 +153,29 @@ class Exchange:
         self._connection = None
         if self._holds_place:
             self._give_place_back()
+        connection.edge.watch.finished(self, status, self._closers is not None)
         if self.plain and status == 200 and content_type is JSON and headers is None:
             connection.send(body)
         else:
             connection.send_special(self, status, content_type, body, headers)
+
+    def passes_unnoticed(self, elapsed_s: float) -> bool:
+        """Answered now, it would be counted and nothing more."""
+        return self._connection is not None and elapsed_s < self._connection.edge.watch.notable_s
+
+    def reply_uncounted(self, body: bytes) -> bool:
+        """The usual answer, to a request that its handler counts together with others. True if it was sent."""
+        connection = self._connection
+        if connection is None:
+            return False
+        self._connection = None
+        if self._holds_place:
+            self._give_place_back()
+        if self.plain:
+            connection.send(body)
+        else:
+            connection.send_special(self, 200, JSON, body, None)
+        return True
 
     def fail(self, error: ApiError, status: int | None = None) -> None:
         connection = self._connection
@@ -172,17 +193,20 @@ class Exchange:
             headers.append((b"Allow", self.allow))
         elif error.code == "shutting_down":
             self.closes = True
-        connection.send_special(self, status or error.status, JSON, error.body(), headers)
+        status = status or error.status
+        connection.edge.watch.failed(self, error, status, self._closers is not None)
+        connection.send_special(self, status, JSON, error.body(), headers)
 
     def fail_unexpectedly(self, error: Exception) -> None:
         """Log what happened, tell the client nothing about it."""
-        template = self.route.template if self.route is not None else "?"
-        logger.error("%s %s failed", self.method, template, exc_info=error)
+        logger.error("request failed", exc_info=error, extra=log_fields(self, 500))
         if self._streaming is not None:
             # The answer has begun; all that is left to say is that it ends here.
             self._streaming.transport.abort()
         else:
-            self.fail(ApiError("internal", "internal error"))
+            failure = ApiError("internal", "internal error")
+            failure.__cause__ = error
+            self.fail(failure)
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call back at once when the client goes away before the answer."""
@@ -196,7 +220,7 @@ class Exchange:
     def open_stream(self, content_type: bytes, headers: HeaderList | None = None) -> Stream:
         """Answer with a body of unknown length; if the client has gone, the stream is closed already."""
         connection = self._leave(STREAM)
-        return Stream(connection, content_type, headers, chunked=not self.http10)
+        return Stream(connection, content_type, with_id(self, headers), chunked=not self.http10)
 
     def upgrade(self) -> Upgraded:
         """Take the bare connection, before any answer; the caller speaks the other protocol from here."""
@@ -206,9 +230,13 @@ class Exchange:
         connection, self._connection = self._connection, None
         if self._holds_place:
             self._give_place_back()
-        self._closers = None
-        if connection is None or not connection.hand_over(mode):
+        waited, self._closers = self._closers is not None, None
+        if connection is None:
             return None
+        if not connection.hand_over(mode):
+            connection.edge.watch.abandoned(self)
+            return None
+        connection.edge.watch.finished(self, 101 if mode == RAW else 200, waited)
         self._streaming = connection
         return connection
 
@@ -257,6 +285,7 @@ class Exchange:
     def client_gone(self) -> None:
         if self._connection is None:
             return
+        self._connection.edge.watch.abandoned(self)
         self._connection = None
         self.closed = True
         if self._holds_place:

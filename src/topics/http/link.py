@@ -63,6 +63,7 @@ class Link(asyncio.Protocol):
         limits = self.edge.limits
         self.transport.set_write_buffer_limits(high=limits.write_high_bytes, low=limits.write_low_bytes)
         self.edge.connections.add(self)
+        self.edge.watch.connections += 1
 
     def connection_lost(self, error: Exception | None) -> None:
         self.mode = CLOSED

@@ -6,14 +6,16 @@ What a client sends ahead waits; beyond a bound the socket is not read any more.
 from __future__ import annotations
 
 import logging
+from time import perf_counter
 
 import httptools
 
 from topics.http.admission import too_large
 from topics.http.edge import BODY, HEAD, IDLE, LINGERING, WORKING, WRITE, Edge
 from topics.http.exchange import Exchange
+from topics.http.known_heads import END, KnownHead
 from topics.http.link import DEAF, HTTP, LINGER, RAW
-from topics.http.repeats import Repeat
+from topics.http.request_ids import HEADER
 from topics.http.turns import Turns
 from topics.values.errors import ApiError, invalid
 
@@ -21,6 +23,7 @@ logger = logging.getLogger("topics.http")
 
 # The parser cannot be stopped inside one piece, so this bounds how many requests a piece may hold.
 _SLICE_BYTES = 16 * 1024
+_MANY_UNKNOWN_HEADS = 64
 
 
 class Connection(Turns):
@@ -31,13 +34,12 @@ class Connection(Turns):
         "_headers",
         "_held_at",
         "_held_back",
-        "_last_target",
         "_latest",
         "_parser",
         "_reading",
-        "_repeat",
         "_requests",
         "_target",
+        "_unknown_heads",
         "_without_upgrade",
     )
 
@@ -58,13 +60,13 @@ class Connection(Turns):
         self._feeding = False
         self._without_upgrade: bytes | None = None
         self._requests = 0
-        # The request completed by the piece being parsed, the one before it, and how to recognise another.
+        # The request completed by the piece being parsed.
         self._latest: Exchange | None = None
-        self._last_target = b""
-        self._repeat: Repeat | None = None
+        # How many heads in a row nobody had seen before.
+        self._unknown_heads = 0
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._parser = self._repeat = None
+        self._parser = None
         super().connection_lost(error)
 
     def progress(self) -> tuple[int, int]:
@@ -85,13 +87,14 @@ class Connection(Turns):
             self.ignore(data)
             return
         if not self._behind:
-            repeat = self._repeat
-            if repeat is not None and not self._begun and self._current is None and not self._write_paused:
-                exchange = repeat.match(self, data) if self.edge.gate.open else None
-                if exchange is not None:
-                    self._requests += 1
-                    self._current = exchange
-                    self.handle(exchange)
+            if not self._begun and self._current is None and not self._write_paused:
+                end = data.find(END)
+                known = self.edge.known_heads.get(data[:end]) if end > 0 else None
+                if (
+                    known is not None
+                    and len(data) - end - 4 == known.body_bytes
+                    and self._take_known(known, data[end + 4 :])
+                ):
                     return
             if len(data) <= _SLICE_BYTES or self._is_all_body(data):
                 self._parse(data)
@@ -100,6 +103,38 @@ class Connection(Turns):
         self._held_at = 0
         self._behind = True
         self.advance()
+
+    def _take_known(self, known: KnownHead, body: bytes) -> bool:
+        """False when the request might be refused: that is for the usual way to decide."""
+        edge, key = self.edge, known.key
+        if not edge.gate.open:
+            return False
+        exchange = Exchange(self, known.method, known.target, known.headers)
+        if key is not None:
+            most = edge.settings.max_inflight_per_key
+            if most and key.inflight >= most:
+                return False
+            exchange.key = key
+            exchange.take_place()
+        exchange.body = body
+        exchange.complete = True
+        exchange.route = known.route
+        exchange.name = known.name
+        exchange.params = known.params
+        self._requests += 1
+        self._unknown_heads = 0
+        self._current = exchange
+        if not known.is_json:
+            self.handle(exchange)
+            return True
+        exchange.started = perf_counter()
+        try:
+            known.route.handler(exchange)
+        except ApiError as error:
+            exchange.fail(error)
+        except Exception as error:
+            exchange.fail_unexpectedly(error)
+        return True
 
     def _is_all_body(self, data: bytes) -> bool:
         reading = self._reading
@@ -115,10 +150,10 @@ class Connection(Turns):
         if latest is not None:
             self._latest = None
             alone = at_start and not self._begun and self._requests == requests + 1
-            # Seen twice in a row, a third one is worth preparing for.
-            if alone and latest.target == self._last_target and self.mode == HTTP:
-                self._repeat = Repeat.of(latest, data)
-            self._last_target = latest.target
+            # A connection's first request may be its only one; heads that differ each time are a waste.
+            if alone and requests and self.mode == HTTP and self._unknown_heads < _MANY_UNKNOWN_HEADS:
+                self._unknown_heads += 1
+                self.edge.known_heads.remember(latest, data)
 
     def _feed(self, data: bytes) -> None:
         parser = self._parser
@@ -180,6 +215,9 @@ class Connection(Turns):
             exchange.closes = not parser.should_keep_alive()
             exchange.http10 = parser.get_http_version() == "1.0"
             exchange.plain = not (exchange.closes or exchange.http10)
+        if HEADER in headers:
+            # Its answer has a header of its own.
+            exchange.plain = False
         if len(target) > _SLICE_BYTES and len(target) > self.edge.limits.target_bytes:
             exchange.refuse_later(_target_too_long(), 414)
         elif b"upgrade" in headers and _has_body(headers) and parser.should_upgrade():
@@ -297,7 +335,7 @@ class Connection(Turns):
 
     def hand_over(self, mode: int) -> bool:
         # There may be thousands of streams, and none of them will parse again.
-        self._parser = self._repeat = None
+        self._parser = None
         self._headers = None
         return super().hand_over(mode)
 

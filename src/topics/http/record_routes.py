@@ -10,10 +10,11 @@ import msgspec
 
 from topics.http.auth import ADMIN, DELETE, READ, WRITE
 from topics.http.exchange import Exchange
+from topics.http.lone_appends import SMALL_BODY_BYTES, LoneAppends
 from topics.http.routing import Body, Route
 from topics.http.service import Service, answer, check_dead_letter, clamped, decode, elapsed_ms, unsigned
 from topics.log.appending import AppendOp
-from topics.log.batch import parse_append
+from topics.log.batch import AppendRequest, check_append, decode_append, lone_record
 from topics.log.reading import Page
 from topics.log.rendering import Shape
 from topics.log.tags import parse_match
@@ -55,6 +56,7 @@ class RecordRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._engine = service.engine
+        self._lone = LoneAppends(service.engine, self._write)
 
     def routes(self) -> list[Route]:
         one = "/v0/topics/:topic"
@@ -73,11 +75,24 @@ class RecordRoutes:
     # --- write ------------------------------------------------------------------------------------------
 
     def append(self, exchange: Exchange) -> None:
-        request = parse_append(exchange.body, exchange.headers.get(b"idempotency-key"))
+        key_header = exchange.headers.get(b"idempotency-key")
+        body = exchange.body
+        decoded = decode_append(body)
+        if len(body) <= SMALL_BODY_BYTES and key_header is None and b"?" not in exchange.target:
+            line = lone_record(decoded)
+            topic = self._engine.by_name.get(exchange.name)
+            if line is not None and topic is not None:
+                self._service.refuse_under_pressure(exchange.name)
+                self._lone.add(exchange, topic, line)
+                return
+        request = check_append(decoded, len(exchange.body), key_header)
         if request.config is not None:
             check_dead_letter(exchange.key, request.config)
         if request.backpressure:
             self._service.refuse_under_pressure(exchange.name)
+        self._write(exchange, request)
+
+    def _write(self, exchange: Exchange, request: AppendRequest) -> None:
         caller = exchange.key
         self._engine.append(
             exchange.name,
@@ -204,6 +219,8 @@ def render_page(exchange: Exchange, topic: Topic, page: Page) -> bytes:
     # Any buffer will do for %b; the view spares a copy of the whole page.
     rows: Any = memoryview(page.rows.replace(b"\n", b","))[:-1] if page.rows else b""
     gap = page.tombstone
+    if gap is not None:
+        topic.totals.tombstones[gap.reason] += 1
     return (
         b'{"topic":"%b","records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
         b'"tombstone":%b,"lag":%d,"epoch":%d,"performance":{"server_total_ms":%.3f,"records_scanned":%d%b}}'

@@ -9,6 +9,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
+from topics.http.request_watch import latencies
+from topics.values.histogram import Histogram
+
 if TYPE_CHECKING:
     from topics.http.exchange import Exchange
 
@@ -57,11 +60,14 @@ class Route:
     takes_body: bool = field(init=False)
     # Takes a place among the requests a key may have in flight.
     counted: bool = field(init=False)
+    # How long its requests took, by class of status.
+    timings: tuple[Histogram, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_async", inspect.iscoroutinefunction(self.handler))
         object.__setattr__(self, "takes_body", self.body is not Body.IGNORED)
         object.__setattr__(self, "counted", not (self.event_stream or self.websocket))
+        object.__setattr__(self, "timings", latencies())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

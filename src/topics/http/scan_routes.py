@@ -131,6 +131,8 @@ def _next(scan: Scan, stream: ArrowStream) -> bytes:
     piece = scan.step()
     if piece is None:
         return b""
+    if piece.tombstone is not None:
+        scan.topic.totals.tombstones[piece.tombstone.reason] += 1
     return stream.batch(piece.batch, None if piece.tombstone is None else {"tombstone": piece.tombstone})
 
 

@@ -19,6 +19,7 @@ from topics.http.edge import Edge, Limits
 from topics.http.exposure import listen_address, refuse_exposure_without_keys
 from topics.http.gate import Gate
 from topics.http.protocol import Connection
+from topics.http.request_watch import RequestWatch
 from topics.http.routing import Route, Router
 from topics.http.timeouts import Timeouts
 from topics.values.errors import ConfigError
@@ -51,7 +52,9 @@ class Server:
     ) -> None:
         self._settings = settings
         self._keyring = keyring
-        self._routes = Router(routes)
+        self.routes = tuple(routes)
+        self._router = Router(self.routes)
+        self.watch = RequestWatch(settings)
         self._gate = gate
         self._limits = limits or Limits()
         self._drain_s = drain_s
@@ -68,11 +71,12 @@ class Server:
         loop = asyncio.get_running_loop()
         self.edge = Edge(
             settings=self._settings,
-            routes=self._routes,
+            routes=self._router,
             keyring=self._keyring,
             gate=self._gate,
             loop=loop,
             limits=self._limits,
+            watch=self.watch,
         )
         sockets = bind(*listen_address(self._settings))
         try:

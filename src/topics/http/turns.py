@@ -11,6 +11,7 @@ from topics.http.edge import Edge
 from topics.http.exchange import Exchange
 from topics.http.heads import CONTINUE, JSON, LENGTHS, HeaderList
 from topics.http.link import DEAF, Link
+from topics.http.request_ids import with_id
 from topics.values.errors import ApiError
 
 _SHORT_BYTES = len(LENGTHS)
@@ -201,6 +202,7 @@ class Turns(Link):
             exchange.closes = True
         connection = b"close" if exchange.closes else b"keep-alive" if exchange.http10 else None
         if not self.transport.is_closing():
+            headers = with_id(exchange, headers)
             head = self.edge.heads.before_length(status, content_type, headers, connection)
             if exchange.method_bytes == b"HEAD":
                 self.transport.write(head + b"%d\r\n\r\n" % len(body))

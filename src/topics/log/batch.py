@@ -31,6 +31,10 @@ from topics.values.utf8 import require_utf8
 MANY_KEYS_BYTES = MAX_META_KEYS * 5
 
 
+# What a key that was not sent leaves behind; `Raw` that was sent is never empty.
+_NOTHING = Raw(b"")
+
+
 class Line(msgspec.Struct, gc=False):
     """One record, first as it arrives, then, stamped, as every reader will receive it.
 
@@ -42,7 +46,7 @@ class Line(msgspec.Struct, gc=False):
     seq: Any = msgspec.field(default=UNSET, name="$seq")
     ts: Any = msgspec.field(default=UNSET, name="$ts")
     origin: Any = msgspec.field(default=UNSET, name="$node")
-    data: Raw = msgspec.field(default=Raw(b""))
+    data: Raw = msgspec.field(default=_NOTHING)
     meta: Raw | UnsetType = UNSET
     tag: str | UnsetType | None = UNSET
     node: str | UnsetType | None = UNSET
@@ -53,27 +57,27 @@ class PlainLine(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
     seq: Any = msgspec.field(default=UNSET, name="$seq")
     ts: Any = msgspec.field(default=UNSET, name="$ts")
-    data: Raw = msgspec.field(default=Raw(b""))
+    data: Raw = msgspec.field(default=_NOTHING)
 
 
 class _Request(msgspec.Struct, gc=False):
     node: str | None = None
     idempotency_key: str | None = None
     create: bool | None = None
-    config: Raw = msgspec.field(default=Raw(b""))
+    config: Raw = msgspec.field(default=_NOTHING)
     disable_backpressure: bool = False
 
 
-class _AppendBody(_Request, gc=False):
+class AppendBody(_Request, gc=False):
     records: list[Line] | UnsetType = UNSET
 
 
-class _PlainBody(_Request, gc=False):
+class PlainBody(_Request, gc=False):
     records: list[PlainLine] | UnsetType = UNSET
 
 
-_decoder = msgspec.json.Decoder(_AppendBody)
-_plain_decoder = msgspec.json.Decoder(_PlainBody)
+_decode = msgspec.json.Decoder(AppendBody).decode
+_decode_plain = msgspec.json.Decoder(PlainBody).decode
 _meta_decoder = msgspec.json.Decoder(dict[str, Raw])
 _encoder = msgspec.json.Encoder()
 _encode_lines = _encoder.encode_lines
@@ -146,13 +150,51 @@ def parse_append(body: bytes, key_header: bytes | None = None) -> AppendRequest:
 
     `key_header` is the idempotency key to use when the body names none.
     """
-    compact = compact_json(body)
+    return check_append(decode_append(body), len(body), key_header)
+
+
+def decode_append(body: bytes) -> PlainBody | AppendBody:
+    """Plain records are decoded faster, and need not be asked one by one what else they carry."""
     try:
-        request = _decode(compact)
+        body = compact_json(body)
+        try:
+            request = _decode_plain(body)
+        except msgspec.ValidationError:
+            # Not all of them plain, or something is wrong: the other decoder can tell.
+            return _decode(body)
+        return request if request.node is None else _decode(body)
     except msgspec.ValidationError as error:
         raise invalid(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise invalid(f"body is not valid JSON: {error}") from None
+
+
+def lone_record(request: PlainBody | AppendBody) -> PlainLine | None:
+    """The record of a write that consists of one plain record and asks for nothing else.
+
+    Its size is the caller's business.
+    """
+    if type(request) is PlainBody:
+        records = request.records
+        if (
+            records is not UNSET
+            and len(records) == 1
+            and request.idempotency_key is None
+            and request.create is None
+            and not request.disable_backpressure
+            and request.config is _NOTHING
+            and records[0].data is not _NOTHING
+        ):
+            return records[0]
+    return None
+
+
+def plain_batch(lines: list[PlainLine]) -> Batch:
+    """Records that `lone_record` has judged."""
+    return Batch(lines, [len(line.data) for line in lines])
+
+
+def check_append(request: PlainBody | AppendBody, body_size: int, key_header: bytes | None) -> AppendRequest:
     records = request.records
     if records is UNSET or not records:
         raise invalid("records must be an array of 1 to 10000 records")
@@ -163,17 +205,7 @@ def parse_append(body: bytes, key_header: bytes | None = None) -> AppendRequest:
     key = request.idempotency_key
     if key is not None and len(key.encode()) > MAX_IDEMPOTENCY_KEY_BYTES:
         raise invalid(f"idempotency_key must be at most {MAX_IDEMPOTENCY_KEY_BYTES} bytes")
-    return AppendRequest(_check_records(records, request.node, len(compact)), request)
-
-
-def _decode(body: bytes) -> _PlainBody | _AppendBody:
-    """Plain records are decoded faster, and need not be asked one by one what else they carry."""
-    try:
-        request = _plain_decoder.decode(body)
-    except msgspec.ValidationError:
-        # Not all of them plain, or something is wrong: the other decoder can tell.
-        return _decoder.decode(body)
-    return request if request.node is None else _decoder.decode(body)
+    return AppendRequest(_check_records(records, request.node, body_size), request)
 
 
 def compact_json(body: bytes) -> bytes:

@@ -89,10 +89,17 @@ class CommitQueue:
         self.on_latched: Callable[[], None] = lambda: None
         # Set by whoever drives the queue: called when there is something to flush or to sync.
         self.wake: Callable[[], None] = lambda: None
+        # Those who gather writes until the last moment, and submit them when called.
+        self._gatherers: list[Callable[[], None]] = []
+        self._gathering = False
 
     @property
     def depth(self) -> int:
-        return len(self.waiting) + len(self._unsynced) + len(self._syncing)
+        return len(self._gatherers) + len(self.waiting) + len(self._unsynced) + len(self._syncing)
+
+    @property
+    def wants_flush(self) -> bool:
+        return bool(self.waiting or self._gatherers)
 
     def require_room(self, ops: int) -> None:
         """Raises when that many operations could not be submitted now."""
@@ -110,11 +117,23 @@ class CommitQueue:
         """For those who have asked for room already."""
         waiting = self.waiting
         waiting.append(op)
-        if len(waiting) == 1:
+        if len(waiting) == 1 and not self._gathering:
+            self.wake()
+
+    def before_flush(self, gatherer: Callable[[], None]) -> None:
+        """Call this once, when the next flush begins; whatever it submits is part of that flush."""
+        self._gatherers.append(gatherer)
+        if len(self._gatherers) == 1 and not self.waiting:
             self.wake()
 
     def flush(self) -> None:
         """Hand every waiting frame to the operating system, then apply what needs no sync."""
+        if self._gatherers:
+            gatherers, self._gatherers = self._gatherers, []
+            self._gathering = True
+            for gatherer in gatherers:
+                gatherer()
+            self._gathering = False
         ops = self.waiting
         if not ops:
             return
@@ -152,6 +171,16 @@ class CommitQueue:
             self._latch(error, [])
             return
         self._witness.acked(self._journal.position)
+
+    def note_synced(self, buffers: list[bytes]) -> bool:
+        """The same, and on disk when it returns. Nothing that waits takes effect by it."""
+        self.note(buffers)
+        if self.failure is None:
+            try:
+                self._journal.begin_sync().run()
+            except OSError as error:
+                self._latch(error, [])
+        return self.failure is None
 
     @staticmethod
     def _must_wait(op: Op) -> bool:

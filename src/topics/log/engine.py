@@ -15,7 +15,8 @@ import msgspec
 
 from topics.log import deletion
 from topics.log.appending import AppendOp, append_batch
-from topics.log.batch import AppendRequest
+from topics.log.batch import AppendRequest, Batch
+from topics.log.clock_mark import AHEAD_MS, ClockMark
 from topics.log.commit import CommitQueue, Counters, Op
 from topics.log.deletion import Selector
 from topics.log.reading import Page, read_page
@@ -26,6 +27,7 @@ from topics.log.segments import SegmentStore
 from topics.log.tags import TagMatch
 from topics.log.topic import Topic, surviving_damage
 from topics.log.totals import Totals
+from topics.log.unsealed import Unsealed
 from topics.storage.filesystem import Filesystem
 from topics.storage.frame import Frame, Kind
 from topics.storage.journal import ROTATE_BYTES, Journal
@@ -85,7 +87,8 @@ class Engine:
             fs.make_dirs(path)
         if settings.cold_dir:
             fs.make_dirs(settings.cold_dir)
-        self.store = SegmentStore(fs, self.dirs.segments, settings.cold_dir)
+        unsealed = Unsealed(settings.segment_max_events, settings.segment_max_bytes)
+        self.store = SegmentStore(fs, self.dirs.segments, settings.cold_dir, unsealed)
         self.snapshots = SnapshotStore(fs, self.dirs.snapshots)
         self.witness = Witness(fs, self.dirs.root)
         self.totals = Totals()
@@ -104,6 +107,7 @@ class Engine:
         # Topics written since the current journal file began; their heads close it.
         self.touched: set[Topic] = set()
         self.clock_floor_ms = 0
+        self.clock_mark = ClockMark()
         self.journal: Journal = None  # type: ignore[assignment]  # set when recovery is over
         self.queue: CommitQueue = None  # type: ignore[assignment]
         self.counters = Counters()
@@ -113,6 +117,8 @@ class Engine:
         """Recovery is over: from here on writes are taken."""
         self.journal = journal
         self.queue = CommitQueue(journal, self.witness, self.counters)
+        self.totals.start_counting()
+        self.clock_mark.renew = self._mark_clock
         self.recovered = True
 
     @property
@@ -141,6 +147,27 @@ class Engine:
             self.clock_floor_ms = now
             self.witness.clock(now)
         return self.clock_floor_ms
+
+    def _clock_frame(self, until_ms: int) -> list[bytes]:
+        return self.journal.frame(Kind.CLOCK, b"", ts=until_ms)
+
+    def _mark_clock(self, now: int) -> bool:
+        if self.queue.failure is not None or not self.queue.note_synced(self._clock_frame(now + AHEAD_MS)):
+            return False
+        self.clock_mark.reached_ms = now + AHEAD_MS
+        return True
+
+    def extend_clock_mark(self) -> None:
+        """Ahead of need, so that nobody whose records go by age has to wait for the disk."""
+        mark, now = self.clock_mark, self.now()
+        if not mark.is_running_out(now):
+            return
+
+        def apply(_: Op) -> None:
+            mark.reached_ms = max(mark.reached_ms, now + AHEAD_MS)
+
+        frame = self._clock_frame(now + AHEAD_MS)
+        self.queue.submit(CallbackOp(frame, None, apply, _nothing_failed, sync=True))
 
     def expire_all(self, now: int) -> None:
         for topic in self.by_name.values():
@@ -206,6 +233,7 @@ class Engine:
         # What the old TTL has taken stays gone, whether or not somebody looked in time.
         expire(topic, now)
         topic.config = config
+        topic.note_change()
         expire(topic, now)
         enforce_caps(topic)
 
@@ -256,7 +284,7 @@ class Engine:
             raise limit_reached("max_topics", limit)
 
     def _new_topic(self, topic_id: int, name: str, config: TopicConfig, seq_base: int) -> Topic:
-        topic = Topic(topic_id, name, config, seq_base, self.store, self.totals)
+        topic = Topic(topic_id, name, config, seq_base, self.store, self.totals, self.clock_mark)
         self.by_name[name] = topic
         self.by_id[topic_id] = topic
         return topic
@@ -360,6 +388,15 @@ class Engine:
             # The new topic stays; the refusal is answered once it is there to be seen.
             refusals.append(error)
 
+    def append_to(self, topic: Topic, batch: Batch, done: Callable[[AppendOp], None], fail: Fail) -> None:
+        """Write a batch to a topic that was there a moment ago."""
+        if self.by_name.get(topic.name) is not topic:
+            raise topic_not_found(topic.name)
+        op = AppendOp(self, topic, batch, self.now())
+        op.on_done = done
+        op.on_error = fail
+        append_batch(self, topic, batch, op)
+
     def _create_for_append(
         self, name: str, request: AppendRequest, may_configure: bool, done: Callable[[], None]
     ) -> Topic:
@@ -442,8 +479,12 @@ class Engine:
     # --- housekeeping -----------------------------------------------------------------------------------
 
     def rotate_if_full(self) -> None:
-        """Close a full journal file with the heads of the topics written in it, and start another."""
-        if self.journal.current_bytes < ROTATE_BYTES or self.queue.failure is not None:
+        if self.journal.current_bytes >= ROTATE_BYTES:
+            self.rotate()
+
+    def rotate(self) -> None:
+        """Close the journal file with the heads of the topics written in it, and start another."""
+        if self.queue.failure is not None:
             return
         self.queue.flush()
         heads = [(topic.id, topic.assigned) for topic in self.touched if not topic.dropped]

@@ -6,6 +6,7 @@ its bytes and a few integers in flat arrays; a run that is sealed and no longer 
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -16,23 +17,40 @@ import numpy as np
 from topics.log.batch import Batch
 from topics.storage.columns import I64, Columns
 
+# Calls into numpy cost microseconds each, whatever they do: for so few rows plain Python is faster.
+_FEW = 64
+# What a record takes in the columns beside its row, and a name that occurs for the first time, roughly: a
+# string, its place in a dictionary here and in the index of tags, and their numbers.
+_RECORD_BYTES = 16
+_NAME_BYTES = 224
+
 
 class Names:
     """Dictionary coding of strings: code 0 is none, code k is `names[k - 1]`."""
 
-    __slots__ = ("codes", "names")
+    __slots__ = ("_codes", "names")
 
     def __init__(self) -> None:
-        self.codes: dict[str, int] = {}
+        self._codes: dict[str, int] | None = None
         self.names: list[str] = []
 
     def encode(self, values: Iterable[str | None]) -> list[int]:
-        return [0 if value is None else self.codes.get(value) or self._add(value) for value in values]
+        codes = self._codes
+        if codes is None:
+            codes = self._codes = {name: code for code, name in enumerate(self.names, 1)}
+        return [0 if value is None else codes.get(value) or self._add(codes, value) for value in values]
 
-    def _add(self, value: str) -> int:
+    def _add(self, codes: dict[str, int], value: str) -> int:
         self.names.append(value)
-        self.codes[value] = len(self.names)
+        codes[value] = len(self.names)
         return len(self.names)
+
+    def close(self, count: int) -> None:
+        """No more of the `count` values are expected: give back what only writing needs."""
+        self._codes = None
+        if 2 * len(self.names) <= count:
+            # Names that repeat are the same in the next run: one copy of each serves them all.
+            self.names = [sys.intern(name) for name in self.names]
 
 
 class HotColumns:
@@ -50,9 +68,12 @@ class HotColumns:
         "tag_names",
         "ts_starts",
         "ts_values",
+        "weight",
     )
 
     def __init__(self) -> None:
+        # Roughly what it takes in memory.
+        self.weight = 0
         self.rows = bytearray()
         self.ends = array("I")
         self.data_lens = array("I")
@@ -65,13 +86,18 @@ class HotColumns:
         self.tag_names = Names()
         self.hops: bytearray | None = None
 
-    def extend(self, batch: Batch, rows: bytes, ts: int, hops: bytes | None = None) -> None:
+    def extend(self, batch: Batch, rows: bytes, ts: int, hops: bytes | None = None) -> int:
+        """Returns by how much the weight has grown."""
         before = len(self.ends)
         offset = len(self.rows)
         self.rows += rows
+        added = len(rows) + _RECORD_BYTES * batch.count
         if batch.count == 1:
             self.ends.append(len(self.rows))
             self.data_lens.append(batch.data_lens[0])
+        elif batch.count <= _FEW:
+            self.ends.extend(_few_ends(rows, offset))
+            self.data_lens.extend(batch.data_lens)
         else:
             self.ends.frombytes((batch.row_ends(rows) + np.uint32(offset)).tobytes())
             self.data_lens.extend(batch.data_lens)
@@ -84,14 +110,24 @@ class HotColumns:
             codes = None if batch.nodes is None else self.node_names.encode(batch.nodes)
             self.node_codes = _grow(self.node_codes, before, codes, batch.count)
         if batch.tags is not None or self.tag_codes is not None:
+            known = len(self.tag_names.names)
             codes = None if batch.tags is None else self.tag_names.encode(batch.tags)
             self.tag_codes = _grow(self.tag_codes, before, codes, batch.count)
+            added += _NAME_BYTES * (len(self.tag_names.names) - known)
         if hops is not None or self.hops is not None:
             grown = self.hops if self.hops is not None else bytearray(before)
             self.hops = grown + (hops if hops is not None else bytes(batch.count))
+        self.weight += added
+        return added
 
-    def truncate(self, count: int) -> None:
-        """Forget everything from index `count` on (records whose commit failed)."""
+    def close(self) -> None:
+        """The run is complete: nothing more is expected."""
+        self.node_names.close(len(self.ends))
+        self.tag_names.close(len(self.ends))
+
+    def truncate(self, count: int) -> int:
+        """Forget everything from index `count` on (records whose commit failed); returns its weight."""
+        before = len(self.rows) + _RECORD_BYTES * len(self.ends)
         del self.rows[self.ends[count - 1] if count else 0 :]
         for column in (self.ends, self.data_lens, self.meta_lens, self.node_codes, self.tag_codes, self.hops):
             if column is not None:
@@ -99,6 +135,9 @@ class HotColumns:
         while self.ts_starts and self.ts_starts[-1] >= count:
             self.ts_starts.pop()
             self.ts_values.pop()
+        removed = before - len(self.rows) - _RECORD_BYTES * len(self.ends)
+        self.weight -= removed
+        return removed
 
     def ts_at(self, index: int) -> int:
         return self.ts_values[bisect_right(self.ts_starts, index) - 1]
@@ -122,8 +161,9 @@ class HotColumns:
             hops=None if self.hops is None else np.frombuffer(self.hops, np.uint8),
         )
 
-    def memory_bytes(self) -> int:
-        return len(self.rows) + 33 * len(self.ends)
+
+def _few_ends(rows: bytes, end: int) -> list[int]:
+    return [end := end + len(row) + 1 for row in rows[:-1].split(b"\n")]
 
 
 def _view(column: array[int] | None) -> np.ndarray | None:
@@ -196,9 +236,10 @@ class Run:
     def last(self) -> int:
         return self.base + self.count - 1
 
-    def extend(self, batch: Batch, rows: bytes, ts: int, hops: bytes | None = None) -> None:
+    def extend(self, batch: Batch, rows: bytes, ts: int, hops: bytes | None = None) -> int:
+        """Returns by how much its weight in memory has grown."""
         assert self.hot is not None
-        self.hot.extend(batch, rows, ts, hops)
+        added = self.hot.extend(batch, rows, ts, hops)
         if not self.count:
             self.first_ts = ts
         self.last_ts = ts
@@ -207,6 +248,7 @@ class Run:
         self.live_bytes += batch.size
         if self.dead is not None:
             self.dead.extend(bytes(batch.count))
+        return added
 
     def first_live_index(self, start: int) -> int:
         """Index of the first record at or after `start` that is not deleted; `count` when there is none."""

@@ -45,7 +45,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.type == "queue"
 
 
-class _ConfigBody(TopicConfig, frozen=True, kw_only=True, gc=False):
+class ConfigBody(TopicConfig, frozen=True, kw_only=True, gc=False):
     """The config as clients write it: the class may be left to `durable`."""
 
     durability: Durability | None = None  # type: ignore[assignment]
@@ -62,7 +62,7 @@ _UNSIGNED = (
 )
 # Pulled into range however large, never refused for it; priority likewise, in both directions.
 _CLAMPED = ("lease_ms", "claim_jitter_ms")
-_decoder = msgspec.json.Decoder(_ConfigBody)
+_decoder = msgspec.json.Decoder(ConfigBody)
 DEFAULT_CONFIG = TopicConfig()
 
 
@@ -76,7 +76,7 @@ def parse_config(raw: bytes | msgspec.Raw) -> TopicConfig:
     return _resolve(body)
 
 
-def _resolve(body: _ConfigBody) -> TopicConfig:
+def _resolve(body: ConfigBody) -> TopicConfig:
     for name in _UNSIGNED:
         value: int = getattr(body, name)
         if value < 0 or (value > _U64_MAX and name not in _CLAMPED):

@@ -6,16 +6,16 @@ import re
 
 from topics.values.errors import invalid
 
-_TOPIC = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
-_ROUTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}")
+TOPIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
+ROUTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}")
 
 
 def is_topic_name(name: str) -> bool:
-    return _TOPIC.fullmatch(name) is not None
+    return TOPIC_NAME.fullmatch(name) is not None
 
 
 def is_router_name(name: str) -> bool:
-    return _ROUTER.fullmatch(name) is not None
+    return ROUTER_NAME.fullmatch(name) is not None
 
 
 def require_topic_name(name: str, what: str = "topic") -> None:

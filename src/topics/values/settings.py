@@ -64,6 +64,11 @@ class Settings:
     hot_bytes: int = 256 * MIB
     seq_base: int = 1
     test_min_heartbeat_ms: int | None = None
+    log_format: str = "human"
+    log_level: str = "info"
+    access_log: bool = False
+    slow_request_ms: int = 1_000
+    tracing: bool = False
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> Settings:
@@ -74,8 +79,10 @@ class Settings:
             setattr(settings, name, read.text(name, getattr(settings, name)))
         for name in ("port_file", "cold_dir"):
             setattr(settings, name, read.text(name, "") or None)
-        for name in ("allow_insecure_no_auth", "probe_auth"):
+        for name in ("allow_insecure_no_auth", "probe_auth", "access_log", "tracing"):
             setattr(settings, name, read.flag(name))
+        for name, words in _CHOICES.items():
+            setattr(settings, name, read.choice(name, words, getattr(settings, name)))
         for name in _UNSIGNED:
             setattr(settings, name, read.unsigned(name, getattr(settings, name)))
         for name in _POSITIVE:
@@ -87,6 +94,10 @@ class Settings:
         return settings
 
 
+_CHOICES = {
+    "log_format": ("human", "json"),
+    "log_level": ("debug", "info", "warning", "error"),
+}
 _UNSIGNED = (
     "port",
     "max_topics",
@@ -98,6 +109,7 @@ _UNSIGNED = (
     "max_total_bytes",
     "hot_retain_segments",
     "hot_retain_bytes",
+    "slow_request_ms",
 )
 _POSITIVE = (
     "max_body_bytes",
@@ -116,6 +128,10 @@ class _Environment:
 
     def text(self, name: str, default: str) -> str:
         return self._env.get("TOPICS_" + name.upper(), default)
+
+    def choice(self, name: str, words: tuple[str, ...], default: str) -> str:
+        value = self.text(name, "").strip().lower()
+        return value if value in words else default
 
     def flag(self, name: str) -> bool:
         return self.text(name, "").strip() in ("1", "true")
