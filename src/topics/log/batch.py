@@ -115,8 +115,16 @@ class Batch:
             seq += 1
         return _encode_lines(self._lines)
 
-    def row_ends(self, rows: bytes | memoryview) -> np.ndarray:
+    def row_ends(self, rows: bytes) -> np.ndarray:
         """Where each row ends."""
+        if self.count > 1 and self.meta_lens is None and self.nodes is None:
+            # Around its data every row has the same text, but for the digits of its seq, and those only grow:
+            # as many in the last row as in the first means as many in all. Adding beats looking for newlines.
+            data_lens = np.frombuffer(self.data_lens, np.uint32)
+            around = rows.index(b"\n") + 1 - self.data_lens[0]
+            last = len(rows) - 1 - rows.rindex(b"\n", 0, -1) - self.data_lens[-1]
+            if around == last:
+                return np.cumsum(data_lens + np.uint32(around), dtype=np.uint32)
         return row_ends(rows, self.count)
 
 
