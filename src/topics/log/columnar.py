@@ -1,8 +1,8 @@
 """Writes that arrive as Arrow columns: checked and rendered a column at a time.
 
 The rules are those of a JSON write. Whether every cell of `data` is one JSON value is asked of all cells at
-once: xx as an array whose elements are exactly as long as the cells, so that
-no cell can pass as two values or lean on its neighbour.
+once: decoded together they must give as many values, each exactly as long as its cell, so that no cell can
+pass as two values or lean on its neighbour.
 """
 
 from __future__ import annotations
