@@ -96,7 +96,8 @@ class SharedPage:
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             if os.fstat(fd).st_size < size:
-                os.ftruncate(fd, size)
+                # Really written: touching a page the disk has no room for would kill the process.
+                os.posix_fallocate(fd, 0, size)
             self.view = mmap.mmap(fd, size)
         finally:
             os.close(fd)

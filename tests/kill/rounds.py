@@ -1,0 +1,134 @@
+"""Kill a busy server again and again, and hold what it shows afterwards against what it had promised.
+
+    python -m tests.kill.rounds [--rounds 200] [--seed 1]
+
+Every round: clients of all kinds at full speed, SIGKILL at a random moment, restart, compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.kill.checks import Found, settle
+from tests.kill.clients import Caller, Client, Deleter, Watcher, Worker, Writer
+from tests.kill.known import Known, Topic
+from tests.support import ServerProcess
+
+# Small runs and a small hot budget: sealing, dropping and snapshots happen all the time.
+SETTINGS = {"TOPICS_SEGMENT_MAX_EVENTS": "200", "TOPICS_HOT_BYTES": "65536"}
+CONFIGS: dict[str, dict[str, object]] = {
+    "synced": {"durability": "fsync"},
+    "plain": {"durability": "disk"},
+    "quick": {"durability": "memory"},
+    "fleeting": {"durability": "ephemeral"},
+    "bounded": {"durability": "disk", "cap_records": 300},
+    "pruned": {"durability": "fsync"},
+    "jobs": {"type": "queue", "durability": "fsync", "leases_durable": True},
+    "chores": {"type": "queue", "durability": "disk"},
+}
+SOURCE, COPY = "plain", "copy"
+
+
+def known_topics() -> Known:
+    topics = {name: Topic(capped="cap_records" in config) for name, config in CONFIGS.items()}
+    topics["fleeting"].ephemeral = True
+    return Known(topics)
+
+
+def make_clients(server: ServerProcess, known: Known, seed: str) -> list[Client]:
+    clients: list[Client] = []
+
+    def add(kind: type[Client], name: str, **attributes: object) -> None:
+        client = kind(name, server, known, seed)
+        for attribute, value in attributes.items():
+            setattr(client, attribute, value)
+        clients.append(client)
+
+    for topic in CONFIGS:
+        add(Writer, f"writer-{topic}", topic=topic)
+    add(Writer, "writer-synced-2", topic="synced")
+    add(Deleter, "deleter", topic="pruned")
+    for queue in ("jobs", "chores"):
+        add(Worker, f"worker-{queue}", topic=queue)
+    add(Watcher, "watcher", topics=("synced", "plain", "quick"))
+    return clients
+
+
+class Rounds:
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.seed = seed
+        self.server = ServerProcess(directory, **SETTINGS).start()
+        self.known = known_topics()
+        for name, config in CONFIGS.items():
+            self.server.put(f"/v0/topics/{name}", config)
+        router = {"source": SOURCE, "dest": COPY, "guarantee": "exactly_once"}
+        self.server.put("/v0/routers/copier", router)
+        self.copies: dict[int, str] = {}
+
+    def run(self, number: int) -> list[str]:
+        """One round; what is wrong afterwards."""
+        clients = make_clients(self.server, self.known, f"{self.seed}/{number}")
+        for client in clients:
+            client.start()
+        time.sleep(self.random.uniform(0.05, 0.9))
+        self.server.kill()
+        for client in clients:
+            client.stopping.set()
+        for client in clients:
+            client.join(30)
+        stuck = [f"{client.name} does not end" for client in clients if client.is_alive()]
+        self.server.start()
+        caller = Caller(self.server)
+        try:
+            return stuck + settle(caller, self.known) + self._compare_copies(caller)
+        finally:
+            caller.close()
+
+    def _compare_copies(self, caller: Caller) -> list[str]:
+        """Every record of the source once, in order, and where it was before."""
+        copies = {seq: payload for seq, (payload, _) in Found(caller, COPY).records.items()}
+        source = list(self.known.topics[SOURCE].records.values())
+        trouble = []
+        if list(copies.values()) != source:
+            trouble.append(f"{COPY} has {len(copies)} records, its source {len(source)}")
+        if not self.copies.items() <= copies.items():
+            trouble.append(f"{COPY} changed what it had shown")
+        self.copies = copies
+        return trouble
+
+    def close(self) -> None:
+        self.server.stop()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.kill.rounds")
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    chosen = parser.parse_args()
+    print(f"seed {chosen.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="topics-kill-") as directory:
+        rounds = Rounds(Path(directory), chosen.seed)
+        for number in range(1, chosen.rounds + 1):
+            trouble = rounds.run(number)
+            records = sum(len(topic.records) for topic in rounds.known.topics.values())
+            print(
+                f"round {number}: {rounds.known.answered} requests answered, {records} records live",
+                flush=True,
+            )
+            if trouble:
+                print(*trouble[:50], sep="\n")
+                print((Path(directory) / "server.log").read_text()[-3000:])
+                return 1
+        rounds.close()
+    print(f"{chosen.rounds} rounds: nothing acknowledged was lost, nothing went missing unannounced")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
