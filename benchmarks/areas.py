@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from benchmarks import bulk, http_read, http_write, inprocess, memory, recovery, scale
+from benchmarks import bulk, http_read, http_write, inprocess, memory, queues, recovery, routers, scale, watch
 from benchmarks.figures import Figure
 from benchmarks.session import Session
 
@@ -17,6 +17,9 @@ AREAS: Mapping[str, Area] = {
     "bulk": bulk.run,
     "recovery": recovery.run,
     "memory": memory.run,
+    "watch": watch.run,
+    "routers": routers.run,
+    "queues": queues.run,
     "scale": scale.run,
 }
 # Too long to run unasked.

@@ -80,6 +80,12 @@ class Topics:
     def read(self, name: str, after: int, limit: int, shape: Shape) -> Request:
         return http_request(f"/v0/topics/{name}/diff", b'{"from_seq":%d,"limit":%d}' % (after, limit))
 
+    def journal(self) -> dict[str, int]:
+        """What the journal has done so far, as the metrics tell it."""
+        answer = self.server.request("GET", "/v0/metrics", headers={"Accept": "application/json"})
+        counted: dict[str, int] = answer.json["wal"]
+        return counted
+
     @contextmanager
     def connection(self) -> Iterator[Sender]:
         with socket.create_connection(("127.0.0.1", self.port)) as sock:

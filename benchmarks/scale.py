@@ -1,30 +1,39 @@
 """A topic of 100 million tagged records in one server: what it keeps in memory while it grows and is read.
 
-Takes long and needs some 20 GB of disk, so it runs only when it is named.
+Takes long and needs some 30 GB of disk, so it runs only when it is named. `TOPICS_BENCH_TAGS=unique` gives
+nearly every record a tag of its own instead of one of ten thousand.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 
-from benchmarks.contenders import Topics, resident_bytes
+from benchmarks.contenders import Topics, http_request, resident_bytes
 from benchmarks.figures import Figure, at_most
-from benchmarks.generator import Job
+from benchmarks.generator import Job, Request
 from benchmarks.load import Load
-from benchmarks.payloads import NAMED, TAGS, tag
+from benchmarks.payloads import NAMED, compact, node, payload
 from benchmarks.session import Session
 
 AREA = "scale"
 _BATCH = 1000
+_BATCHES = 64
 _CONNECTIONS = 4
 _NAME = "large"
 _REPORT_S = 10.0
 _MIB = 1024 * 1024
-_A_FEW_HUNDRED_MB = 700
+_A_FEW_HUNDRED_MB = 500
+_TAGS = 10_000
+_SCANNED = 1_000_000
+_PROBE_S = 0.002
 
 
 class _State(msgspec.Struct):
@@ -37,8 +46,10 @@ def run(session: Session) -> Iterator[Figure]:
         ours = Topics(directory / "topics")
         try:
             yield from _grow(session, ours)
-            yield from _read(session, ours)
-            yield from _delete(session, ours)
+            yield from _read(ours)
+            yield from _scan(ours)
+            yield from _delete(ours)
+            yield Figure(AREA, "files in the data directory", _files(directory / "topics"), "files")
         finally:
             ours.close()
 
@@ -51,9 +62,36 @@ def _state(ours: Topics) -> _State:
     return msgspec.json.decode(ours.server.request("GET", f"/v0/topics/{_NAME}").body, type=_State)
 
 
+# --- growing --------------------------------------------------------------------------------------------
+
+
+def _tag(picks: random.Random) -> str:
+    if os.environ.get("TOPICS_BENCH_TAGS") == "unique":
+        return f"order:{picks.randrange(1 << 40):010x}"
+    return f"order:{picks.randrange(_TAGS):05d}"
+
+
+def _requests() -> list[Request]:
+    picks = random.Random(11)
+    return [
+        http_request(
+            f"/v0/topics/{_NAME}",
+            compact(
+                {
+                    "records": [
+                        {"data": payload(n), "tag": _tag(picks), "node": node(n)}
+                        for n in range(first, first + _BATCH)
+                    ]
+                }
+            ),
+        )
+        for first in range(0, _BATCHES * _BATCH, _BATCH)
+    ]
+
+
 def _grow(session: Session, ours: Topics) -> Iterator[Figure]:
     target = session.sizes.scale_records
-    plan = [ours.write(_NAME, NAMED, range(at, at + _BATCH)) for at in range(0, 16 * _BATCH, _BATCH)]
+    plan = _requests()
     ours.create([_NAME], "disk")
     load = Load(Job(ours.port, ours.protocol, [plan] * _CONNECTIONS))
     started, head, highest = time.perf_counter(), 0, 0.0
@@ -62,7 +100,8 @@ def _grow(session: Session, ours: Topics) -> Iterator[Figure]:
             load.run(min(_REPORT_S, session.sizes.round_s * 5))
             head, resident = _state(ours).head_seq, _memory(ours)
             highest = max(highest, resident)
-            session.say(f"  {head:>12,} records, resident {resident:,.0f} MiB")
+            seconds = time.perf_counter() - started
+            session.say(f"  {head:>12,} records after {seconds:,.0f} s, resident {resident:,.0f} MiB")
     finally:
         load.close()
     elapsed = time.perf_counter() - started
@@ -72,7 +111,10 @@ def _grow(session: Session, ours: Topics) -> Iterator[Figure]:
     yield Figure(AREA, "highest resident memory meanwhile", highest, "MiB", bar=at_most(_A_FEW_HUNDRED_MB))
 
 
-def _read(session: Session, ours: Topics) -> Iterator[Figure]:
+# --- from cold ------------------------------------------------------------------------------------------
+
+
+def _read(ours: Topics) -> Iterator[Figure]:
     head = _state(ours).head_seq
     picks = random.Random(7)
     pages = 200
@@ -87,11 +129,61 @@ def _read(session: Session, ours: Topics) -> Iterator[Figure]:
     yield Figure(AREA, "resident memory after reading all over it", _memory(ours), "MiB")
 
 
-def _delete(session: Session, ours: Topics) -> Iterator[Figure]:
-    before = _state(ours).count
+def _scan(ours: Topics) -> Iterator[Figure]:
+    import pyarrow as pa
+
     started = time.perf_counter()
-    answer = ours.server.post(f"/v0/topics/{_NAME}/delete", {"match": tag(TAGS // 2)})
+    answer = ours.server.request("POST", f"/v0/topics/{_NAME}/scan", {"to_seq": _SCANNED})
+    with pa.ipc.open_stream(answer.body) as reader:
+        found = sum(batch.num_rows for batch in reader)
     elapsed = time.perf_counter() - started
-    assert answer["deleted"] == before - _state(ours).count, answer
-    yield Figure(AREA, f"deleting {answer['deleted']:,} records by tag", elapsed, "s")
-    yield Figure(AREA, "resident memory after that", _memory(ours), "MiB")
+    assert found == min(_SCANNED, _state(ours).head_seq), found
+    yield Figure(AREA, "scan of the oldest million", found / elapsed, "records/s")
+    yield Figure(AREA, "resident memory after that scan", _memory(ours), "MiB")
+
+
+def _delete(ours: Topics) -> Iterator[Figure]:
+    for predicate in (_tag(random.Random(11)), "order:00*"):
+        before = _state(ours).count
+        with _probing(ours) as waits:
+            started = time.perf_counter()
+            with ours.connection() as send:
+                body = send(http_request(f"/v0/topics/{_NAME}/delete", compact({"match": predicate})))
+            elapsed = time.perf_counter() - started
+        answer = msgspec.json.decode(body)
+        assert answer["deleted"] == before - _state(ours).count, answer
+        yield Figure(
+            AREA,
+            f"deleting {answer['deleted']:,} records, match {predicate}",
+            elapsed,
+            "s",
+            note=f"another client waited {max(waits) * 1000:.0f} ms at most for a short answer meanwhile",
+        )
+        yield Figure(AREA, "resident memory after that deletion", _memory(ours), "MiB")
+
+
+@contextmanager
+def _probing(ours: Topics) -> Iterator[list[float]]:
+    """Somebody else asks for something small, again and again; the list is how long each answer took."""
+    waits = [0.0]
+    head = _state(ours).head_seq
+    is_over = threading.Event()
+
+    def probe() -> None:
+        with ours.connection() as send:
+            while not is_over.wait(_PROBE_S):
+                started = time.perf_counter()
+                send(ours.read(_NAME, head - 1, 1, NAMED))
+                waits.append(time.perf_counter() - started)
+
+    thread = threading.Thread(target=probe)
+    thread.start()
+    try:
+        yield waits
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _files(directory: Path) -> float:
+    return float(sum(len(files) for _, _, files in os.walk(directory)))

@@ -37,6 +37,10 @@ class Sizes:
     flat_sizes: tuple[int, ...]
     starts: int
     scale_records: int
+    # Watchers of one topic, destinations of one router's source, workers of one queue.
+    watchers: int
+    destinations: int
+    workers: int
 
 
 FULL = Sizes(
@@ -51,6 +55,9 @@ FULL = Sizes(
     flat_sizes=(10_000, 100_000, 1_000_000, 10_000_000),
     starts=7,
     scale_records=100_000_000,
+    watchers=1000,
+    destinations=1000,
+    workers=50,
 )
 QUICK = Sizes(
     rounds=3,
@@ -64,6 +71,9 @@ QUICK = Sizes(
     flat_sizes=(10_000, 100_000, 1_000_000),
     starts=3,
     scale_records=2_000_000,
+    watchers=1000,
+    destinations=1000,
+    workers=50,
 )
 # For the test that keeps the benchmarks from rotting; its figures mean nothing.
 TINY = Sizes(
@@ -78,6 +88,9 @@ TINY = Sizes(
     flat_sizes=(2_000, 4_000),
     starts=1,
     scale_records=20_000,
+    watchers=20,
+    destinations=5,
+    workers=3,
 )
 
 

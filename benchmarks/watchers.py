@@ -1,0 +1,165 @@
+"""Many watchers of one topic, and its one writer, in a process of their own.
+
+Reads a `WatchJob` from standard input, connects, then runs once for each line (seconds to run) and answers
+each with a `WatchTally` as a line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import sys
+import time
+from itertools import count
+
+import msgspec
+
+_BUFFER_BYTES = 256 * 1024
+_MARK = b'"$seq":'
+_STAMP = b'"stamp":'
+# Sockets are emptied this often when only the number of records matters: one call then takes several events.
+_SWEEP_S = 0.01
+
+
+class WatchJob(msgspec.Struct):
+    port: int
+    topic: str
+    watchers: int
+    # 0: the next write is sent when the last one was answered.
+    writes_per_s: float = 0.0
+
+
+class WatchTally(msgspec.Struct):
+    seconds: float
+    writes: int
+    deliveries: int
+    # From the writer's send to a watcher's receive, in milliseconds; only of a paced run.
+    latencies_ms: list[float] = msgspec.field(default_factory=list)
+
+
+def _connect(port: int) -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", port))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def _ask(port: int, target: str, body: object) -> dict[str, object]:
+    data = json.dumps(body).encode()
+    with _connect(port) as sock, sock.makefile("rb") as stream:
+        sock.sendall(_post(target, data))
+        length = 0
+        while (line := stream.readline()) != b"\r\n":
+            if line.lower().startswith(b"content-length:"):
+                length = int(line.split(b":")[1])
+        answer: dict[str, object] = json.loads(stream.read(length))
+        return answer
+
+
+def _post(target: str, data: bytes) -> bytes:
+    head = f"POST {target} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    return head.encode() + b"Content-Length: %d\r\n\r\n" % len(data) + data
+
+
+class Watchers:
+    def __init__(self, job: WatchJob) -> None:
+        self._job = job
+        self._writer = _connect(job.port)
+        self._writer.setblocking(False)
+        self._sockets = [self._watch() for _ in range(job.watchers)]
+        time.sleep(0.3)
+        for sock in self._sockets:
+            sock.setblocking(False)
+        self._take_all()
+
+    def _watch(self) -> socket.socket:
+        session = _ask(self._job.port, "/v0/watch", {"topics": {self._job.topic: {"tail": True}}})
+        sock = _connect(self._job.port)
+        head = f"GET {session['stream_url']} HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n"
+        sock.sendall(head.encode())
+        return sock
+
+    def _take_all(self) -> int:
+        return sum(self._take(sock).count(_MARK) for sock in self._sockets)
+
+    @staticmethod
+    def _take(sock: socket.socket) -> bytes:
+        try:
+            return sock.recv(_BUFFER_BYTES)
+        except BlockingIOError:
+            return b""
+
+    def flood(self, seconds: float) -> WatchTally:
+        """As many writes as are answered one after the other; what counts is what the watchers get."""
+        request = _post(
+            f"/v0/topics/{self._job.topic}", b'{"records":[{"data":{"value":12.5,"event":"tick"}}]}'
+        )
+        poll = select.epoll()
+        poll.register(self._writer.fileno(), select.EPOLLIN)
+        writes = deliveries = 0
+        started = swept = time.perf_counter()
+        self._writer.send(request)
+        while (now := time.perf_counter()) - started < seconds:
+            if poll.poll(_SWEEP_S / 4):
+                self._writer.recv(_BUFFER_BYTES)
+                writes += 1
+                self._writer.send(request)
+            if now - swept >= _SWEEP_S:
+                deliveries += self._take_all()
+                swept = now
+        elapsed = time.perf_counter() - started
+        deliveries += self._take_all()
+        poll.poll(5)
+        self._writer.recv(_BUFFER_BYTES)
+        poll.close()
+        time.sleep(0.3)
+        self._take_all()
+        return WatchTally(elapsed, writes, deliveries)
+
+    def paced(self, seconds: float) -> WatchTally:
+        """So many writes a second, each stamped; every watcher's receive is timed."""
+        by_fd = {sock.fileno(): sock for sock in (self._writer, *self._sockets)}
+        poll = select.epoll()
+        for fd in by_fd:
+            poll.register(fd, select.EPOLLIN)
+        target = f"/v0/topics/{self._job.topic}"
+        latencies: list[float] = []
+        started = time.perf_counter()
+        writes = 0
+        for number in count():
+            due = started + number / self._job.writes_per_s
+            while (left := due - time.perf_counter()) > 0:
+                self._time_arrivals(poll.poll(left), by_fd, latencies)
+            if due - started >= seconds:
+                break
+            body = b'{"records":[{"data":{%b%d}}]}' % (_STAMP, time.perf_counter_ns())
+            self._writer.send(_post(target, body))
+            writes += 1
+        deadline = time.perf_counter() + 2
+        while len(latencies) < writes * len(self._sockets) and time.perf_counter() < deadline:
+            self._time_arrivals(poll.poll(0.1), by_fd, latencies)
+        poll.close()
+        return WatchTally(time.perf_counter() - started, writes, len(latencies), latencies)
+
+    def _time_arrivals(
+        self, ready: list[tuple[int, int]], by_fd: dict[int, socket.socket], latencies: list[float]
+    ) -> None:
+        for fd, _ in ready:
+            data = self._take(by_fd[fd])
+            now = time.perf_counter_ns()
+            if fd != self._writer.fileno():
+                latencies += [(now - int(part.partition(b"}")[0])) / 1e6 for part in data.split(_STAMP)[1:]]
+
+
+def main() -> None:
+    watchers = Watchers(msgspec.json.decode(sys.stdin.buffer.readline(), type=WatchJob))
+    paced = watchers._job.writes_per_s > 0
+    print("{}", flush=True)
+    for line in sys.stdin.buffer:
+        tally = (watchers.paced if paced else watchers.flood)(float(line))
+        sys.stdout.buffer.write(msgspec.json.encode(tally) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
