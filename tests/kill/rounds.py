@@ -1,6 +1,6 @@
 """Kill a busy server again and again, and hold what it shows afterwards against what it had promised.
 
-    python -m tests.kill.rounds [--rounds 200] [--seed 1]
+    python -m tests.kill.rounds [--rounds 200] [--seed 1] [--spark]
 
 Every round: clients of all kinds at full speed, SIGKILL at a random moment, restart, compare.
 """
@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import argparse
 import random
+import socket
+import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
+
+import pyarrow.parquet
 
 from tests.kill.checks import Found, settle
 from tests.kill.clients import Caller, Client, Deleter, Watcher, Worker, Writer
@@ -32,6 +37,13 @@ CONFIGS: dict[str, dict[str, object]] = {
     "chores": {"type": "queue", "durability": "disk"},
 }
 SOURCE, COPY = "plain", "copy"
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
 
 
 def known_topics() -> Known:
@@ -59,17 +71,50 @@ def make_clients(server: ServerProcess, known: Known, seed: str) -> list[Client]
     return clients
 
 
+class SparkReader:
+    """A query in a process of its own, over the whole run."""
+
+    def __init__(self, url: str, directory: Path) -> None:
+        self._directory = directory
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.kill.spark_reader", url, SOURCE, str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"started\n"
+
+    def compare(self, source: dict[int, str]) -> list[str]:
+        """Every record of the source exactly once."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        if self._process.wait(180):
+            return ["the Spark query failed"]
+        table = pyarrow.parquet.read_table(self._directory / "rows", columns=["seq", "data", "kind"])
+        rows = table.to_pylist()
+        lost = [row for row in rows if row["kind"] != "record"]
+        copied = {row["seq"]: row["data"] for row in rows if row["kind"] == "record"}
+        trouble = [f"the Spark query saw a loss: {row}" for row in lost]
+        if len(copied) != len(rows) - len(lost):
+            trouble.append("the Spark query has records twice")
+        if copied != source:
+            trouble.append(f"the Spark query has {len(copied)} records, its source {len(source)}")
+        return trouble
+
+
 class Rounds:
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, directory: Path, seed: int, *, spark: bool = False) -> None:
         self.random = random.Random(seed)
         self.seed = seed
-        self.server = ServerProcess(directory, **SETTINGS).start()
+        # The same port in every life: a Spark query keeps its address.
+        self.server = ServerProcess(directory, TOPICS_PORT=str(free_port()), **SETTINGS).start()
         self.known = known_topics()
         for name, config in CONFIGS.items():
             self.server.put(f"/v0/topics/{name}", config)
         router = {"source": SOURCE, "dest": COPY, "guarantee": "exactly_once"}
         self.server.put("/v0/routers/copier", router)
         self.copies: dict[int, str] = {}
+        self.spark = SparkReader(f"http://{self.server.address}", directory / "spark") if spark else None
 
     def run(self, number: int) -> list[str]:
         """One round; what is wrong afterwards."""
@@ -102,30 +147,37 @@ class Rounds:
         self.copies = copies
         return trouble
 
-    def close(self) -> None:
+    def close(self) -> list[str]:
+        source = self.known.topics[SOURCE].records
+        trouble = [] if self.spark is None else self.spark.compare(source)
         self.server.stop()
+        return trouble
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kill.rounds")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--spark", action="store_true", help="with a Spark query over the whole run")
     chosen = parser.parse_args()
     print(f"seed {chosen.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="topics-kill-") as directory:
-        rounds = Rounds(Path(directory), chosen.seed)
+        rounds = Rounds(Path(directory), chosen.seed, spark=chosen.spark)
         for number in range(1, chosen.rounds + 1):
-            trouble = rounds.run(number)
-            records = sum(len(topic.records) for topic in rounds.known.topics.values())
+            try:
+                trouble = rounds.run(number)
+                if number == chosen.rounds:
+                    trouble += rounds.close()
+            except Exception:
+                trouble = traceback.format_exc().splitlines()
+            live = sum(len(topic.records) for topic in rounds.known.topics.values())
             print(
-                f"round {number}: {rounds.known.answered} requests answered, {records} records live",
-                flush=True,
+                f"round {number}: {rounds.known.answered} requests answered, {live} records live", flush=True
             )
             if trouble:
                 print(*trouble[:50], sep="\n")
-                print((Path(directory) / "server.log").read_text()[-3000:])
+                print((Path(directory) / "server.log").read_text()[-5000:])
                 return 1
-        rounds.close()
     print(f"{chosen.rounds} rounds: nothing acknowledged was lost, nothing went missing unannounced")
     return 0
 
