@@ -97,6 +97,28 @@ def test_every_request_of_a_connection_keeps_its_own_id(start: Start) -> None:
         assert answer.headers.get("x-request-id") == given
 
 
+def test_an_id_made_up_for_one_request_is_not_given_to_the_next(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = start()
+    app.write("a", 1)
+    wire = app.wire()
+
+    def read_id() -> str | None:
+        return wire.request("POST", "/v0/topics/a/diff", b'{"from_seq":0}').headers.get("x-request-id")
+
+    # Often enough for the head to be recognised as one that was seen before.
+    assert [read_id() for _ in range(4)] == [None] * 4
+    later = time.perf_counter() + 3600
+    with monkeypatch.context() as patch:
+        patch.setattr("topics.http.request_watch.perf_counter", lambda: later)
+        first, second = read_id(), read_id()
+    assert first
+    assert second
+    assert first != second
+    assert read_id() is None
+
+
 def test_a_failure_gets_an_id_and_a_line(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     answer = serve(routes()).request("GET", "/broken")
     assert answer.status == 500
@@ -168,6 +190,18 @@ def test_the_access_log_has_every_request(serve: Serve, caplog: pytest.LogCaptur
     shown = [(line["route"], line["status"], line.get("name")) for line in said(caplog, "request")]
     assert shown == [("/x/:topic", 200, "orders"), ("none", 404, None), ("/stream", 200, None)]
     assert len({line["request_id"] for line in said(caplog, "request")}) == 3
+
+
+def test_the_id_of_a_watch_session_is_not_logged(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """Who knows it can read what its key may read."""
+    caplog.set_level(logging.DEBUG, "topics")
+    app = start(access_log=True)
+    app.write("a", 1)
+    wid = app.watch("a")["wid"]
+    app.events(wid).until("caught-up")
+    (line,) = [line for line in said(caplog, "request") if line["route"] == "/v0/watch/:wid"]
+    assert wid not in str([record.__dict__ for record in caplog.records])
+    assert "name" not in line
 
 
 def test_nothing_is_logged_about_ordinary_requests(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:

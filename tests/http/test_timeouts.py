@@ -37,7 +37,7 @@ def test_a_head_must_be_complete_in_time_however_busy_the_client_looks(serve):
 
 
 def test_a_body_may_take_long_while_it_moves(serve, raw):
-    wire = start(serve, body_idle_s=0.3).connect()
+    wire = start(serve, body_idle_s=0.3, body_step_bytes=1).connect()
     data = raw("POST", "/", b"x" * 20)
     wire.send(data[:-20])
     for byte in data[-20:]:
@@ -46,6 +46,15 @@ def test_a_body_may_take_long_while_it_moves(serve, raw):
     assert wire.read().status == 200
     wire.send(data[:-10])
     assert wire.at_end()
+
+
+def test_a_body_that_only_trickles_is_cut_off(serve, raw):
+    wire = start(serve, body_idle_s=0.2).connect()
+    wire.send(raw("POST", "/", b"x" * 500)[:-500])
+    with pytest.raises(OSError):  # noqa: PT012
+        for _ in range(500):
+            wire.send(b"x")
+            time.sleep(0.02)
 
 
 def test_a_parked_request_is_left_alone(serve, raw, wait_until):
@@ -66,6 +75,19 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off(serve, raw, wait_unti
     wait_until(lambda: bool(running.server.edge.connections))
     wait_until(lambda: not running.server.edge.connections)
     wire.close()
+
+
+def test_a_client_that_reads_its_answer_drop_by_drop_is_cut_off(serve, raw, wait_until):
+    running = start(serve, write_stall_s=0.3)
+    wire = running.connect()
+    wire.send(raw("GET", "/big"))
+    wait_until(lambda: bool(running.server.edge.connections))
+
+    def is_gone() -> bool:
+        wire.socket.recv(64)
+        return not running.server.edge.connections
+
+    wait_until(is_gone)
 
 
 def test_lingering_ends(serve, wait_until):

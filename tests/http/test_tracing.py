@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter
 
 from tests.support import ServerProcess
+from topics.http.tracing import Tracing
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 CALLER = "00f067aa0ba902b7"
@@ -29,7 +32,7 @@ class Collector:
         collector = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:  # noqa: N802
+            def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 if self.headers.get("Content-Encoding") == "gzip":
                     body = gzip.decompress(body)
@@ -85,6 +88,7 @@ def test_a_write_within_the_callers_trace(tmp_path: Path, collector: Collector) 
     sent = {**key, "traceparent": f"00-{TRACE}-{CALLER}-01", "X-Request-Id": "mine"}
     write = {"records": [{"data": 1}]}
     assert server.request("POST", "/v0/topics/a", write, sent).status == 201
+    assert server.request("POST", "/v0/topics/a", write, key).status == 200
     assert server.request("POST", "/v0/topics/a/diff", {}, key).status == 200
     assert server.request("POST", "/v0/topics/a", {"records": 0}, key).status == 400
     assert (
@@ -93,7 +97,7 @@ def test_a_write_within_the_callers_trace(tmp_path: Path, collector: Collector) 
     server.stop()
 
     assert collector.services == {"topics"}
-    first, refused = collector.named("POST /v0/topics/:topic")
+    first, second, refused = collector.named("POST /v0/topics/:topic")
     assert (first.trace_id.hex(), first.parent_span_id.hex()) == (TRACE, CALLER)
     assert first.kind == Span.SPAN_KIND_SERVER
     assert attributes(first) == {
@@ -103,7 +107,8 @@ def test_a_write_within_the_callers_trace(tmp_path: Path, collector: Collector) 
         "topics.name": "a",
         "topics.request_id": "mine",
     }
-    (commit,) = collector.named("commit")
+    commit, other = collector.named("commit")
+    assert other.parent_span_id == second.span_id
     assert (commit.trace_id, commit.parent_span_id) == (first.trace_id, first.span_id)
     assert first.start_time_unix_nano <= commit.start_time_unix_nano <= commit.end_time_unix_nano
     assert commit.end_time_unix_nano <= first.end_time_unix_nano
@@ -127,14 +132,19 @@ def test_a_caller_that_is_not_sampled_is_not_traced(tmp_path: Path, collector: C
     assert not collector.named("GET /v0/topics")
 
 
-def test_a_collector_that_is_gone_holds_nobody_up(tmp_path: Path, collector: Collector) -> None:
-    collector.close()
-    server = ServerProcess(
-        tmp_path, TOPICS_TRACING="1", OTEL_EXPORTER_OTLP_ENDPOINT=collector.address
-    ).start()
-    assert server.request("POST", "/v0/topics/a", {"records": [{"data": 1}]}).status == 201
-    # Waits for the process, and would give up on it.
-    server.stop()
+def test_a_collector_that_does_not_answer_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topics.http.tracing._LAST_WORDS_S", 0.01)
+    given_up = threading.Event()
+
+    class Exporter(SpanExporter):
+        def shutdown(self) -> None:
+            given_up.set()
+
+    class Provider(TracerProvider):
+        def shutdown(self) -> None:
+            assert given_up.wait(20)
+
+    Tracing(Provider(shutdown_on_exit=False), Exporter()).stop()
 
 
 def test_without_tracing_nothing_of_it_is_loaded() -> None:
@@ -146,7 +156,7 @@ def test_without_tracing_nothing_of_it_is_loaded() -> None:
 def test_without_the_packages_it_is_one_line(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['opentelemetry.sdk'] = None\n"
-        "from topics.cli.main import main; sys.exit(main(['serve', '--data-dir', sys.argv[1], '--port', '0']))"
+        "from topics.cli.main import main; sys.exit(main(['serve', '--data-dir', sys.argv[1]]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
+from topics.cli.logs import set_up_logging
+from topics.cli.notify import Notifier
 from topics.log.replay import RecoveryFailed
 from topics.storage.fileheader import ForeignFile
 from topics.storage.filesystem import LockHeld
@@ -20,21 +22,27 @@ _MIRRORED = {"host": "TOPICS_HOST", "port": "TOPICS_PORT", "data_dir": "TOPICS_D
 
 def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser("serve", help="run the server", description=__doc__)
-    parser.add_argument("--host", help="address to listen on (TOPICS_HOST)")
-    parser.add_argument("--port", help="port, 0 lets the system choose (TOPICS_PORT)")
-    parser.add_argument("--data-dir", help="where everything is kept (TOPICS_DATA_DIR)")
+    add_mirrored(parser)
     parser.set_defaults(run=run)
 
 
+def add_mirrored(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", help="address to listen on (TOPICS_HOST)")
+    parser.add_argument("--port", help="port, 0 lets the system choose (TOPICS_PORT)")
+    parser.add_argument("--data-dir", help="where everything is kept (TOPICS_DATA_DIR)")
+
+
+def mirrored(arguments: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment with what the flags say instead."""
+    given = {variable: getattr(arguments, option) for option, variable in _MIRRORED.items()}
+    return {**environment, **{variable: value for variable, value in given.items() if value is not None}}
+
+
 def run(arguments: argparse.Namespace) -> int:
-    environment = dict(os.environ)
-    for option, variable in _MIRRORED.items():
-        value = getattr(arguments, option)
-        if value is not None:
-            environment[variable] = value
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    settings = Settings.from_environment(mirrored(arguments, os.environ))
+    set_up_logging(settings)
     try:
-        return _serve(Settings.from_environment(environment))
+        return _serve(settings)
     except (ConfigError, ForeignFile, LockHeld, RecoveryFailed, OSError) as error:
         print(f"topics: {error}", file=sys.stderr)
         return 2
@@ -45,11 +53,17 @@ def _serve(settings: Settings) -> int:
 
     from topics.cli.allocator import keep_freed_memory
     from topics.http.app import Application
+    from topics.http.crowd import raise_descriptor_limit
 
     async def serve() -> None:
-        await Application(settings).run()
+        app = Application(settings)
+        notifier = Notifier(os.environ)
+        app.on_ready.append(notifier.ready)
+        app.server.on_shutdown.insert(0, notifier.stopping)
+        await app.run()
 
     keep_freed_memory()
+    raise_descriptor_limit()
     # Threads that seal and sync ask for the interpreter many times per file; at the default of 5 ms each they
     # would fall behind a busy loop, and what they have not sealed stays in memory.
     sys.setswitchinterval(0.0005)

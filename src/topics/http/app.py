@@ -144,7 +144,7 @@ class Application:
         self.forwarding = RouterPass(self.routers, loop, self.service.governor)
         self._router_journal.recovered()
         self._recovered = True
-        self.figures.recovered(self.upkeep, self._checkpointer)
+        self.figures.recovered(self.commit, self.upkeep, self._checkpointer)
         # What exists now stays: keep the collector from walking it again and again.
         gc.collect()
         gc.freeze()
@@ -176,4 +176,8 @@ class Application:
             large = self.engine.journal.retained_bytes() > SEAL_ON_STOP_BYTES
             self._checkpointer.run_now(everything=large)
         self.engine.close(clean=self.engine.queue.failure is None)
+        self.unlock()
+
+    def unlock(self) -> None:
+        """Others may use the data directory."""
         self._fs.unlock(self._lock)

@@ -8,6 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from topics.http.auth import KeyRing
+from topics.http.crowd import Crowd
 from topics.http.gate import Gate
 from topics.http.heads import Heads
 from topics.http.known_heads import KnownHeads
@@ -42,8 +43,13 @@ class Limits:
     linger_bytes: int = 1024 * MIB
     linger_s: float = 30.0
     head_s: float = 15.0
+    # A body has to bring this much, or its end, each time; a client that reads an answer has to take this much.
     body_idle_s: float = 30.0
+    body_step_bytes: int = 4 * 1024
+    write_step_bytes: int = 64 * 1024
     keep_alive_s: float = 75.0
+    # The same when most places are taken.
+    crowded_idle_s: float = 2.0
     write_stall_s: float = 30.0
     sweep_s: float = 1.0
 
@@ -71,9 +77,15 @@ class Edge:
 
     # Looked at for every request, so not worth a detour through the settings.
     max_body_bytes: int = field(init=False)
+    crowd: Crowd = field(init=False)
 
     def __post_init__(self) -> None:
         self.max_body_bytes = self.settings.max_body_bytes
+        self.crowd = Crowd(self.settings)
+
+    @property
+    def open_connections(self) -> int:
+        return len(self.connections) + len(self.streams)
 
     def busy(self) -> bool:
         """True while a request is unanswered, a stream is open or a handler still runs."""

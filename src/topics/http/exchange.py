@@ -233,6 +233,8 @@ class Exchange:
         waited, self._closers = self._closers is not None, None
         if connection is None:
             return None
+        if self.route is not None and not self.route.counted:
+            connection.leave_unheard()
         if not connection.hand_over(mode):
             connection.edge.watch.abandoned(self)
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from time import monotonic
 
+from topics.flow.commit import CommitLoop
 from topics.flow.cursors import Cursors
 from topics.flow.routers import Routers
 from topics.flow.upkeep import Upkeep
@@ -31,8 +32,9 @@ class Figures:
             ProcessFigures().families,
         ]
 
-    def recovered(self, upkeep: Upkeep, checkpointer: Checkpointer) -> None:
+    def recovered(self, commit: CommitLoop, upkeep: Upkeep, checkpointer: Checkpointer) -> None:
         self._took_s = monotonic() - self._began
+        self._log.commit = commit
         self._log.upkeep = upkeep
         self._log.checkpointer = checkpointer
 

@@ -60,7 +60,11 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
-        limits = self.edge.limits
+        edge, limits = self.edge, self.edge.limits
+        if edge.crowd.is_full(edge.open_connections):
+            self.mode = CLOSED
+            edge.crowd.turn_away(self.transport, edge.heads)
+            return
         self.transport.set_write_buffer_limits(high=limits.write_high_bytes, low=limits.write_low_bytes)
         self.edge.connections.add(self)
         self.edge.watch.connections += 1
@@ -164,6 +168,11 @@ class Link(asyncio.Protocol):
                 waiter.set_result(None)
 
     # Streams
+
+    def leave_unheard(self) -> None:
+        """An endless stream to a client that has ended its side: nothing would tell us that it has gone."""
+        if self._half_closed:
+            self.transport.close()
 
     def hand_over(self, mode: int) -> bool:
         """From here on the connection belongs to a stream. False when the client has gone."""

@@ -41,7 +41,7 @@ class Metrics:
 
     async def show(self, exchange: Exchange) -> None:
         scrape = await Scrape.of(self._engine, exchange.key, MAX_TOPICS_SHOWN)
-        if b"application/json" in (exchange.header(b"accept") or b""):
+        if b"application/json" in exchange.headers.get(b"accept", b"").lower():
             exchange.reply(msgspec.json.encode(self.as_json(scrape)))
             return
         lines = [line for family in self.families(scrape) for line in family.lines()]

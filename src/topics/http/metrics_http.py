@@ -44,6 +44,8 @@ class HttpFigures:
         yield gauge("topics_http_requests_in_flight", "Requests not yet answered.", busy)
         parked = len(self._service.parked)
         yield gauge("topics_http_long_polls", "Reads waiting for a record.", parked)
+        held = self._service.pacer.held
+        yield gauge("topics_http_held_writes", "Writes that let readers of higher priority pass.", held)
         yield Family(
             "topics_event_loop_lag_seconds",
             "histogram",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
+from topics.flow.commit import CommitLoop
 from topics.flow.upkeep import Upkeep
 from topics.http.metrics_family import Family, counter, gauge, labelled
 from topics.http.metrics_scrape import Scrape
@@ -17,11 +18,12 @@ _EVICTIONS = (ledger.CAP, ledger.TTL, ledger.LOST)
 
 
 class LogFigures:
-    """`upkeep` and `checkpointer` come with the end of recovery; until then nothing has been sealed."""
+    """Who commits and seals comes with the end of recovery; until then nobody does."""
 
     def __init__(self, engine: Engine, recovery_seconds: Callable[[], float]) -> None:
         self._engine = engine
         self._recovery_seconds = recovery_seconds
+        self.commit: CommitLoop | None = None
         self.upkeep: Upkeep | None = None
         self.checkpointer: Checkpointer | None = None
 
@@ -40,6 +42,8 @@ class LogFigures:
             yield labelled("counter", f"topics_evicted_{unit}_total", text, "cause", evicted)
             text = f"Live {unit} removed by request: deletes, acknowledged jobs, dead letters."
             yield counter(f"topics_deleted_{unit}_total", text, removed[ledger.DELETED])
+        text = "Records that went out to readers; the same record counts for each."
+        yield labelled("counter", "topics_records_read_total", text, "via", totals.read_records)
         yield labelled(
             "counter",
             "topics_tombstones_served_total",
@@ -62,6 +66,8 @@ class LogFigures:
             yield counter(f"topics_{name}_total", text, value)
         unsealed = store.unsealed.bytes
         yield gauge("topics_unsealed_bytes", "Rows that only memory and the journal hold.", unsealed)
+        braked = int(self.commit is not None and self.commit.brake.is_on)
+        yield gauge("topics_wal_braked", "1 while writers wait for sealing to keep up.", braked)
         hot_bytes = done.hot_bytes if done else 0
         yield gauge("topics_hot_bytes", "Memory of sealed runs that are readable at once.", hot_bytes)
 

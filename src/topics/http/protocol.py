@@ -71,13 +71,13 @@ class Connection(Turns):
 
     def progress(self) -> tuple[int, int]:
         if self._write_paused or self.transport.is_closing():
-            return WRITE, self.transport.get_write_buffer_size()
+            return WRITE, self.transport.get_write_buffer_size() // self.edge.limits.write_step_bytes
         if self.mode == LINGER:
             return LINGERING, 0
         if self._current is not None and self._current.complete:
             return WORKING, self._requests
         if self._reading is not None:
-            return BODY, self._reading.received
+            return BODY, self._reading.received // self.edge.limits.body_step_bytes
         return (HEAD if self._begun else IDLE), self._requests
 
     # Bytes in

@@ -7,7 +7,9 @@ from time import perf_counter
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from topics.flow.deleting import Deletions
 from topics.http.auth import ADMIN, DELETE, READ, WRITE
 from topics.http.exchange import Exchange
 from topics.http.lone_appends import SMALL_BODY_BYTES, LoneAppends
@@ -37,7 +39,7 @@ class DiffBody(msgspec.Struct, gc=False):
     include_meta: bool = True
     wait_ms: int = 0
     max_batch_bytes: int = 0
-    epoch: int | None = None
+    epoch: int | UnsetType = UNSET
 
 
 class DeleteBody(msgspec.Struct, gc=False):
@@ -56,6 +58,7 @@ class RecordRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._engine = service.engine
+        self._deletions = Deletions(service.engine)
         self._lone = LoneAppends(service.engine, self._write)
 
     def routes(self) -> list[Route]:
@@ -75,6 +78,10 @@ class RecordRoutes:
     # --- write ------------------------------------------------------------------------------------------
 
     def append(self, exchange: Exchange) -> None:
+        if not self._service.pacer.active or not self._service.waits_its_turn(exchange, self._append):
+            self._append(exchange)
+
+    def _append(self, exchange: Exchange) -> None:
         key_header = exchange.headers.get(b"idempotency-key")
         body = exchange.body
         decoded = decode_append(body)
@@ -105,6 +112,10 @@ class RecordRoutes:
     # --- read -------------------------------------------------------------------------------------------
 
     def diff(self, exchange: Exchange) -> None:
+        if not self._service.pacer.active or not self._service.waits_its_turn(exchange, self._diff):
+            self._diff(exchange)
+
+    def _diff(self, exchange: Exchange) -> None:
         body = decode(_diff, exchange.body) if exchange.body else _DEFAULT_DIFF
         read = Read(body)
         engine = self._engine
@@ -112,7 +123,7 @@ class RecordRoutes:
         if topic is None:
             raise topic_not_found(exchange.name)
         self._service.refuse_under_pressure(topic.name)
-        topic.last_read_ts = engine.now()
+        self._service.note_read(topic)
         self._service.pull(topic)
         page = read.page(self._service, topic)
         if read.wait_ms and page.count == 0 and page.tombstone is None and page.caught_up:
@@ -142,7 +153,7 @@ class RecordRoutes:
             }
             answer(exchange, result)
 
-        self._engine.delete_records(topic, before, match, done, exchange.fail)
+        self._deletions.delete(topic, before, match, done, exchange.fail)
 
 
 def _appended(exchange: Exchange, op: AppendOp) -> None:
@@ -194,7 +205,7 @@ class Read:
         self.wait_ms = clamped(body.wait_ms, 0, MAX_WAIT_MS, "wait_ms")
         self.nodes = node_set(body.node)
         self.shape = _SHAPES[body.include_tags, body.include_meta]
-        self.epoch = None if body.epoch is None else unsigned(body.epoch, "epoch")
+        self.epoch = None if body.epoch is UNSET else unsigned(body.epoch, "epoch")
 
     def page(self, service: Service, topic: Topic) -> Page:
         return service.engine.read(
@@ -219,8 +230,7 @@ def render_page(exchange: Exchange, topic: Topic, page: Page) -> bytes:
     # Any buffer will do for %b; the view spares a copy of the whole page.
     rows: Any = memoryview(page.rows.replace(b"\n", b","))[:-1] if page.rows else b""
     gap = page.tombstone
-    if gap is not None:
-        topic.totals.tombstones[gap.reason] += 1
+    topic.totals.served("diff", page.count, None if gap is None else gap.reason)
     return (
         b'{"topic":"%b","records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
         b'"tombstone":%b,"lag":%d,"epoch":%d,"performance":{"server_total_ms":%.3f,"records_scanned":%d%b}}'
@@ -277,6 +287,8 @@ class ParkedRead:
             self._exchange.reply(render_page(self._exchange, topic, self._read.page(self._service, topic)))
 
     def release(self) -> None:
-        """Answer with what was there when the wait began."""
+        """Answer with what was there when the wait began, except the floor: once shown, it never falls."""
         self._leave()
+        self._service.engine.refresh(self._topic)
+        self._page.earliest_seq = self._topic.floor
         self._exchange.reply(render_page(self._exchange, self._topic, self._page))

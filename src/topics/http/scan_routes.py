@@ -131,9 +131,9 @@ def _next(scan: Scan, stream: ArrowStream) -> bytes:
     piece = scan.step()
     if piece is None:
         return b""
-    if piece.tombstone is not None:
-        scan.topic.totals.tombstones[piece.tombstone.reason] += 1
-    return stream.batch(piece.batch, None if piece.tombstone is None else {"tombstone": piece.tombstone})
+    gap = piece.tombstone
+    scan.topic.totals.served("scan", piece.batch.num_rows, None if gap is None else gap.reason)
+    return stream.batch(piece.batch, None if gap is None else {"tombstone": gap})
 
 
 async def _send(exchange: Exchange, scan: Scan, stream: ArrowStream, body: bytes) -> None:

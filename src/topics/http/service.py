@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from topics.flow.governor import SHED_FROM_MS, Governor
+from topics.flow.pacing import Pacer
 from topics.http.auth import ApiKey
 from topics.http.exchange import Exchange
 from topics.log.engine import Engine
 from topics.log.topic import Topic
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError, invalid
-from topics.values.priority import effective_priority
+from topics.values.priority import FRESH, effective_priority
 from topics.values.settings import U64_MAX, Settings
 from topics.values.utf8 import require_utf8
 
@@ -31,6 +33,7 @@ class Service:
         self.engine = engine
         self.settings = settings
         self.governor = Governor()
+        self.pacer = Pacer(self.governor)
         # Brings a destination up to date with what its routers owe, before it is read.
         self.pull: Callable[[Topic], None] = _nothing_owed
         # Lets the routers of a topic finish before it goes.
@@ -48,8 +51,34 @@ class Service:
             priority = effective_priority(topic.config, topic.last_read_ts, now) if topic is not None else 0
             self.governor.check(priority)
 
+    def waits_its_turn(self, exchange: Exchange, work: Callable[[Exchange], None]) -> bool:
+        """True when this request is put aside because a topic that matters more is being read."""
+        topic = self.engine.find(exchange.name)
+        now = self.engine.now()
+        priority = effective_priority(topic.config, topic.last_read_ts, now) if topic is not None else 0
+        # Whoever asks not to be refused waits as long as it takes.
+        patient = b"disable_backpressure" in exchange.body
+        return self.pacer.holds(priority, len(exchange.body), partial(_resume, exchange, work), patient=patient)
+
+    def note_read(self, topic: Topic) -> None:
+        """A client reads this topic now: that raises its priority, and others make way for it."""
+        topic.last_read_ts = self.engine.now()
+        config = topic.config
+        self.pacer.protect(config.priority or (FRESH if config.auto_priority and config.priority is None else 0))
+
     def topic(self, exchange: Exchange) -> Topic:
         return self.engine.require(exchange.name)
+
+
+def _resume(exchange: Exchange, work: Callable[[Exchange], None]) -> None:
+    if exchange.closed:
+        return
+    try:
+        work(exchange)
+    except ApiError as error:
+        exchange.fail(error)
+    except Exception as error:
+        exchange.fail_unexpectedly(error)
 
 
 def _nothing_owed(_: Topic) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from topics.http.edge import Edge
+from topics.http.edge import IDLE, Edge
 
 
 class Timeouts:
@@ -26,14 +26,19 @@ class Timeouts:
     def _tick(self) -> None:
         self.start()
         self._edge.heads.refresh()
+        self._edge.crowd.tell()
         self.sweep(self._edge.loop.time())
 
     def sweep(self, now: float) -> None:
+        allowed_s = self._allowed_s
+        if self._edge.crowd.is_crowded(self._edge.open_connections):
+            # Places are short: clients that ask for nothing have to give theirs up.
+            allowed_s = (min(allowed_s[IDLE], self._edge.limits.crowded_idle_s), *allowed_s[1:])
         # A copy, because aborting may change the set.
         for connection in tuple(self._edge.connections):
             state = connection.progress()
             if state != connection.stalled_state:
                 connection.stalled_state = state
                 connection.stalled_since = now
-            elif now - connection.stalled_since >= self._allowed_s[state[0]]:
+            elif now - connection.stalled_since >= allowed_s[state[0]]:
                 connection.transport.abort()

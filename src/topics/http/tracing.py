@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from threading import Timer
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
@@ -25,18 +26,22 @@ from topics.values.errors import ConfigError
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
 
+# A collector that does not answer gets no more time than this when the server stops.
+_LAST_WORDS_S = 2.0
 _SERVER_ERROR = 500
 
 
 class Tracing:
     """Spans are made when a request is over, from the times noted on the way."""
 
-    def __init__(self, provider: TracerProvider) -> None:
+    def __init__(self, provider: TracerProvider, exporter: SpanExporter) -> None:
         from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         self._provider = provider
+        self._exporter = exporter
         self._tracer = provider.get_tracer("topics", topics.__version__)
         self._propagator = TraceContextTextMapPropagator()
         self._server_kind = SpanKind.SERVER
@@ -101,8 +106,11 @@ class Tracing:
             yield
 
     def stop(self) -> None:
-        """Send what has not been sent; this may take a while."""
+        """Send what has not been sent; this may take a while, but not for ever."""
+        give_up = Timer(_LAST_WORDS_S, self._exporter.shutdown)
+        give_up.start()
         self._provider.shutdown()
+        give_up.cancel()
 
 
 def start_tracing(environment: Mapping[str, str]) -> Tracing:
@@ -120,5 +128,6 @@ def start_tracing(environment: Mapping[str, str]) -> Tracing:
     resource = Resource.create({} if named else {"service.name": "topics"})
     # The server says itself when it stops; an exit hook would only wait for the same once more.
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return Tracing(provider)
+    exporter = OTLPSpanExporter()
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return Tracing(provider, exporter)

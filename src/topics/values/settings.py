@@ -54,6 +54,7 @@ class Settings:
     max_sse_connections_per_key: int = 1_000
     max_inflight_per_key: int = 1_000
     max_total_bytes: int = 0
+    max_connections: int = 20_000
     wal_shards: int = field(default_factory=_cpu_shards)
     cold_dir: str | None = None
     segment_max_events: int = 10_000
@@ -107,6 +108,7 @@ _UNSIGNED = (
     "max_sse_connections_per_key",
     "max_inflight_per_key",
     "max_total_bytes",
+    "max_connections",
     "hot_retain_segments",
     "hot_retain_bytes",
     "slow_request_ms",
