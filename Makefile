@@ -1,5 +1,6 @@
 # Everything a fresh machine with Python 3.11+ needs:
-#   make run    start the server on 127.0.0.1:4000, data in ./topics-data (TOPICS_* variables change that)
+#   make run    start the server on 127.0.0.1:4000, data in ./topics-data (TOPICS_* variables change that),
+#               and on Spark the pipelines of examples/pipelines.toml, with their lake in ./topics-lake
 #   make test   all checks and tests
 # Stamps in .venv record what is installed, so a second run starts at once.
 
@@ -11,11 +12,11 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # What the tests start besides Python, as command:package of Debian.
 DEBIAN := redis-server:redis-server java:openjdk-17-jre-headless chromium:chromium
 
-.PHONY: run test lint format typecheck bench lock clean
+.PHONY: run test lint format typecheck bench simulate lock clean
 .DEFAULT_GOAL := test
 
-run: $(VENV)/.base
-	$(BIN)/topics serve
+run: $(VENV)/.spark
+	$(BIN)/topics up --pipelines examples/pipelines.toml
 
 test: lint typecheck $(VENV)/.debian
 	$(BIN)/pytest $(PYTEST_ARGS)
@@ -33,6 +34,10 @@ format: $(VENV)/.test
 
 bench: $(VENV)/.test $(VENV)/.debian
 	$(BIN)/python -m benchmarks
+
+# A random history with crashes and disk faults; the seed it prints repeats it: make simulate SEED=7 STEPS=1000
+simulate: $(VENV)/.test
+	$(BIN)/python -m tests.crash $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS))
 
 # Writes the lock files again, from pyproject.toml, with the newest versions allowed there.
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade \
@@ -56,9 +61,14 @@ $(VENV)/.base: requirements/base.txt pyproject.toml | $(VENV)/bin/python
 	$(PIP) install --no-deps --editable .
 	@touch $@
 
+# What the spark extra asks for, in the versions of the lock file.
+$(VENV)/.spark: requirements/test.txt $(VENV)/.base
+	$(PIP) install --constraint requirements/test.txt --editable '.[spark]'
+	@touch $@
+
 $(VENV)/.test: requirements/test.txt $(VENV)/.base
 	$(PIP) install -r requirements/test.txt
-	@touch $@
+	@touch $@ $(VENV)/.spark
 
 # Where we cannot install, say so and look again next time: no stamp.
 $(VENV)/.debian: Makefile | $(VENV)/bin/python

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from benchmarks import bulk, http_read, http_write, inprocess, memory, queues, recovery, routers, scale, watch
+from benchmarks import (
+    bulk,
+    http_read,
+    http_write,
+    inprocess,
+    memory,
+    overload,
+    queues,
+    recovery,
+    routers,
+    scale,
+    watch,
+)
 from benchmarks.figures import Figure
 from benchmarks.session import Session
 
@@ -20,6 +32,7 @@ AREAS: Mapping[str, Area] = {
     "watch": watch.run,
     "routers": routers.run,
     "queues": queues.run,
+    "overload": overload.run,
     "scale": scale.run,
 }
 # Too long to run unasked.

@@ -4,10 +4,13 @@ import os
 import sys
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from hypothesis import settings
 
 from tests.support import ServerProcess
+from topics.log import checkpoint
+from topics.log.state import TopicState, capture_topic
 
 # The same examples every time: a failure seen once can be seen again. Long searches are marked slow.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -46,3 +49,22 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     process = ServerProcess(tmp_path_factory.mktemp("server")).start()
     yield process
     process.stop()
+
+
+@pytest.fixture(autouse=True)
+def snapshots_show_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot reuses what it knew of topics that have not changed: here it is asked whether that holds."""
+    capture = checkpoint.Checkpointer.capture
+
+    def checked(self: checkpoint.Checkpointer) -> tuple[list[bytes], int]:
+        captured = capture(self)
+        decode = msgspec.msgpack.Decoder(TopicState).decode
+        for topic in self._engine.by_id.values():
+            if topic.committed:
+                known, now = decode(self._states[topic.id]), capture_topic(topic)
+                known.last_ts = now.last_ts  # of a record that is not committed yet
+                assert known == now, topic.name
+        assert len(self._states) == sum(topic.committed for topic in self._engine.by_id.values())
+        return captured
+
+    monkeypatch.setattr(checkpoint.Checkpointer, "capture", checked)

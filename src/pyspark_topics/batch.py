@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter
 from pyspark.sql.types import StructType
 
-from pyspark_topics.direct import Files, SegmentReader
+from pyspark_topics.direct import Files, Renewal, SegmentReader
 from pyspark_topics.loss import LossPolicy
 from pyspark_topics.offsets import Offsets, View
 from pyspark_topics.options import OptionError, ReadOptions
@@ -20,6 +20,8 @@ from pyspark_topics.schema import Shape
 from pyspark_topics.subscription import end_of, start_of, subscribed
 from topics.client import Client
 
+RENEWAL_PATIENCE_S = 1.0
+
 
 class BatchReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -28,7 +30,7 @@ class BatchReader(DataSourceReader):
         self.narrowing = Narrowing()
 
     def partitions(self) -> list[TaskPartition]:
-        with Client(self.options.url, self.options.api_key) as client:
+        with self.options.client() as client:
             views = _existing(subscribed(client, self.options))
             start, end = self._ends(client, views)
             tasks = plan(Files(client), ranges_between(start, end, views), self.options)
@@ -66,11 +68,27 @@ def plan(files: Files, ranges: list[SeqRange], options: ReadOptions) -> list[Tas
 def read_task(
     options: ReadOptions, shape: Shape, chosen: ScanFilter, partition: TaskPartition
 ) -> Iterator[pa.RecordBatch]:
-    """What an executor does: each range from its file where that is possible, else from the server."""
-    with Client(options.url, options.api_key) as client, closing(SegmentReader(shape, chosen)) as files:
+    """What an executor does for Spark's source."""
+    return (batch for _, batch in read_ranges(options, shape, chosen, partition))
+
+
+def read_ranges(
+    options: ReadOptions, shape: Shape, chosen: ScanFilter, partition: TaskPartition
+) -> Iterator[tuple[SeqRange, pa.RecordBatch]]:
+    """Each range from its file where that is possible, else from the server."""
+    with (
+        options.client() as client,
+        # Of its own, because a scan may be under way; and not patient, because files are read without it.
+        Client(options.url, options.api_key, patience_s=RENEWAL_PATIENCE_S) as keeper,
+        closing(SegmentReader(shape, chosen)) as files,
+    ):
         server = RangeReader(client, shape, LossPolicy(options.loss, shape), chosen)
+        leases = Renewal(keeper, partition.pins)
         for one in partition.ranges:
-            yield from (files if files.can_read(one) else server).read(one)
+            leases.keep()
+            for batch in (files if files.can_read(one) else server).read(one):
+                yield one, batch
+                leases.keep()
 
 
 def _existing(found: dict[str, View | None]) -> dict[str, View]:

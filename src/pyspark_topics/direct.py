@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_topics.offsets import Position
-from pyspark_topics.partitions import SealedRun, SeqRange
+from pyspark_topics.partitions import Pin, SealedRun, SeqRange
 from pyspark_topics.reading import ScanFilter
 from pyspark_topics.schema import Shape
 from topics.client import Client, Refused, TopicsError
@@ -35,6 +36,8 @@ from topics.storage.segment import DEAD, Place, RunEntry, Segment, SegmentDamage
 SMALLEST_READ = 20_000
 # Large enough that a batch's own cost does not show, small enough to stay in the processor's caches.
 BATCH_RECORDS = 32_768
+# Of the lease: early enough for a second attempt, should the server be busy or restarting.
+RENEW_AFTER = 0.3
 _TEXT = ("rows", "ends", "data_lens", "meta_lens")
 _MADE_OF = {
     "seq": ("ends",),
@@ -116,7 +119,36 @@ def _sealed(manifest: dict[str, Any], run: dict[str, Any]) -> SealedRun:
         run["first_ts"],
         run["last_ts"],
         base64.b64decode(run["dead"]),
+        Pin(manifest["topic"], manifest["snapshot"], (manifest["expires_ms"] - manifest["now"]) / 1000),
     )
+
+
+@dataclass
+class Renewal:
+    """A task's side of the leases: while it reads, the files it still has to open stay where they are.
+
+    The driver cannot do this, because its part in a batch read ends with the plan. Asked first of all: how
+    long the task had to wait for its turn, nobody knows.
+    """
+
+    client: Client
+    pins: set[Pin]
+
+    def __post_init__(self) -> None:
+        self._due = time.monotonic()
+
+    def keep(self) -> None:
+        """Call this often; it asks the server when a good part of the lease is over."""
+        if not self.pins or time.monotonic() < self._due:
+            return
+        for pin in tuple(self.pins):
+            try:
+                self.client.renew_segments(pin.topic, pin.snapshot)
+            except Refused:
+                self.pins.discard(pin)  # it has run out: whatever file is gone will be read over HTTP
+            except TopicsError:
+                pass
+        self._due = time.monotonic() + min((pin.lease_s for pin in self.pins), default=0.0) * RENEW_AFTER
 
 
 class _ReadOnly(Filesystem):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,10 +12,12 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 from pyspark_topics.offsets import Bound, parse_bound
+from topics.client import Client
+from topics.client.connection import PATIENCE_S
 
 T = TypeVar("T")
 
-COMMON = ("url", "apiKey")
+COMMON = ("url", "apiKey", "patience")
 READ = (
     *COMMON,
     "subscribe",
@@ -50,9 +53,18 @@ class OptionError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadOptions:
+class ServerOptions:
     url: str
     api_key: str | None
+    # How long to wait for a server that does not answer.
+    patience_s: float = PATIENCE_S
+
+    def client(self) -> Client:
+        return Client(self.url, self.api_key, patience_s=self.patience_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions(ServerOptions):
     topics: tuple[str, ...]
     pattern: str | None
     starting: Bound
@@ -73,9 +85,7 @@ class ReadOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WriteOptions:
-    url: str
-    api_key: str | None
+class WriteOptions(ServerOptions):
     topic: str | None
 
 
@@ -142,6 +152,16 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise ValueError("it has to be a number of seconds above 0")
+    return seconds
+
+
 def _names(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
@@ -198,6 +218,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool | None = None) -> 
     return ReadOptions(
         url=reader.required("url", "http://127.0.0.1:4000"),
         api_key=reader.text("apiKey"),
+        patience_s=reader.parsed("patience", _seconds) or PATIENCE_S,
         topics=topics or (),
         pattern=pattern,
         starting=reader.parsed("startingOffsets", parse_bound)
@@ -238,5 +259,6 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     return WriteOptions(
         url=reader.required("url", "http://127.0.0.1:4000"),
         api_key=reader.text("apiKey"),
+        patience_s=reader.parsed("patience", _seconds) or PATIENCE_S,
         topic=reader.text("topic"),
     )

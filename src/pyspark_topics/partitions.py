@@ -18,6 +18,15 @@ LARGEST_TASK = 1_000_000
 
 
 @dataclass(frozen=True)
+class Pin:
+    """A snapshot whose files the server keeps for so long, counted from when it was last asked to."""
+
+    topic: str
+    snapshot: str
+    lease_s: float
+
+
+@dataclass(frozen=True)
 class SealedRun:
     """Where a run of records lies on disk, and what tells it from another file under the same path."""
 
@@ -29,6 +38,7 @@ class SealedRun:
     last_ts: int
     # Indexes of records, as 32-bit numbers, whose deletion the file may not show yet.
     dead: bytes
+    pin: Pin
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,10 @@ class SeqRange:
 @dataclass
 class TaskPartition(InputPartition):
     ranges: list[SeqRange] = field(default_factory=list)
+
+    @property
+    def pins(self) -> set[Pin]:
+        return {one.run.pin for one in self.ranges if one.run is not None}
 
 
 def ranges_between(start: Offsets, end: Offsets, views: Mapping[str, View]) -> list[SeqRange]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructType
 
@@ -11,11 +11,14 @@ VARIANT = "variant"
 MALFORMED = "malformed"
 
 
-def parse_data(frame: DataFrame, schema: str | StructType) -> DataFrame:
+def parse_data(
+    frame: DataFrame, schema: str | StructType, count: str | Observation | None = None
+) -> DataFrame:
     """Replace the text in `data`. `schema` is `"variant"`, or columns like `"id BIGINT, name STRING"`.
 
-    With columns, a further column `malformed` holds the text of each record that does not fit them; count
-    its non-null values to know how many there are. Works on batches and on streams.
+    With columns, a further column `malformed` holds the text of each record that does not fit them. `count`
+    has Spark count them in passing: by name in a stream's progress (`observedMetrics`), or in an
+    `Observation` of a batch. Works on batches and on streams.
     """
     if isinstance(schema, str) and schema.strip().lower() == VARIANT:
         return frame.withColumn("data", f.parse_json("data"))
@@ -23,8 +26,11 @@ def parse_data(frame: DataFrame, schema: str | StructType) -> DataFrame:
     permissive = StructType([*wanted.fields]).add(MALFORMED, StringType())
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
     parsed = f.from_json("data", permissive, options)
-    return (
+    result = (
         frame.withColumn("data", parsed)
         .withColumn(MALFORMED, f.col(f"data.{MALFORMED}"))
         .withColumn("data", f.col("data").dropFields(MALFORMED))
     )
+    if count is None:
+        return result
+    return result.observe(count, f.count("data").alias("records"), f.count(MALFORMED).alias(MALFORMED))

@@ -123,6 +123,14 @@ class RangeReader:
             yield row
 
 
+def scan_head(client: Client, topic: str) -> dict[str, Any]:
+    """What a scan says of the topic before its first record: epoch, head, lines, where seqs begin."""
+    response = client.scan(topic, {"columns": ["seq"], "max_records": 1})
+    schema = pa.ipc.open_stream(response.read()).schema
+    head: dict[str, Any] = json.loads(schema.metadata[METADATA])
+    return head
+
+
 class _Cursor:
     """How far a range has been delivered. It starts in the life of the topic that the reader last saw."""
 

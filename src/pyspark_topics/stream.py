@@ -35,7 +35,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self.options = options
         self.shape = Shape.of(schema, options)
-        self._client = Client(options.url, options.api_key)
+        self._client = options.client()
         self._files = Files(self._client)
         # Heads as the last look found them, and the ones a run with `availableNow` stops at.
         self._seen: dict[str, View] = {}
@@ -93,16 +93,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._client.close()
 
 
-def publish_cursors(client: Client, consumer: str, offsets: Offsets) -> None:
-    """Tell the server how far a consumer has come. Nothing depends on it, so an outage only delays it."""
+def publish_cursors(client: Client, consumer: str, offsets: Offsets) -> int:
+    """Tell the server how far a consumer has come; returns how many records wait there, as it answers.
+
+    Nothing depends on it, so an outage only delays it.
+    """
+    lag = 0
     for topic, at in offsets.items():
         if at.epoch == NO_EPOCH:
             continue
         try:
-            client.put_cursor(topic, consumer, at.seq, at.epoch)
+            lag += client.put_cursor(topic, consumer, at.seq, at.epoch)["lag"]
         except Refused as refusal:
             if refusal.code != "topic_not_found":
                 raise
         except Unreachable as outage:
             log.warning("cursor of %s not published: %s", consumer, outage)
-            return
+            break
+    return lag

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_topics.options import OptionError, WriteOptions
 from pyspark_topics.rows import Rows
-from topics.client import Client
+from topics.client import Refused, TopicsError
 
 # Parts of about this size: far below the server's limit for a body, large enough not to count.
 PART_BYTES = 8 * 1024 * 1024
@@ -30,6 +31,10 @@ QUERY_ID = "sql.streaming.queryId"
 
 class NotRepeatable(RuntimeError):
     """Exactly once cannot be promised here, so nothing is written."""
+
+
+class BatchTooLarge(RuntimeError):
+    """More than the server appends at once; nothing was written."""
 
 
 @dataclass
@@ -42,8 +47,8 @@ class Staged(WriterCommitMessage):
     parts: list[str] = field(default_factory=list)
 
 
-class _Stager:
-    """The part of both writers that runs in tasks."""
+class Stager:
+    """What all writers have in common: rows go to the server in tasks, and count from the commit on."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -56,25 +61,34 @@ class _Stager:
         task = TaskContext.get()
         assert task is not None
         staged = Staged(self.stage, task.partitionId(), task.getLocalProperty(QUERY_ID))
-        with Client(self.options.url, self.options.api_key) as client:
-            for number, part in enumerate(_parts(map(self.rows.render, batches))):
+        with self.options.client() as client:
+            for number, part in enumerate(parts_of(map(self.rows.render, batches))):
                 # No other attempt has this id, so a straggler can never replace a part that counts.
                 name = f"{task.taskAttemptId()}-{number}"
-                client.put_part(self.stage, name, _ipc(part), self.options.topic)
+                client.put_part(self.stage, name, ipc(part), self.options.topic)
                 staged.parts.append(name)
         return staged
 
+    # What to do about a batch that is too large.
+    smaller = "write it in several jobs, each of which is atomic by itself"
+
     def commit_stage(self, stage: str, identity: str, batch: int, messages: list[Staged]) -> None:
         ordered = sorted(messages, key=lambda message: message.partition)
-        with Client(self.options.url, self.options.api_key) as client:
-            client.commit_stage(stage, identity, batch, [part for m in ordered for part in m.parts])
+        with self.options.client() as client:
+            try:
+                client.commit_stage(stage, identity, batch, [part for m in ordered for part in m.parts])
+            except Refused as refusal:
+                if refusal.code != "payload_too_large":
+                    raise
+                raise BatchTooLarge(f"{refusal.message}, and this batch has more: {self.smaller}") from None
 
     def drop_stage(self, stage: str) -> None:
-        with Client(self.options.url, self.options.api_key) as client:
+        """The job has failed, and why is more important than this; the server gives up old stages anyway."""
+        with suppress(TopicsError), self.options.client() as client:
             client.drop_stage(stage)
 
 
-class BatchWriter(_Stager, DataSourceArrowWriter):
+class BatchWriter(Stager, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return self.stage_rows(iterator)
 
@@ -87,8 +101,13 @@ class BatchWriter(_Stager, DataSourceArrowWriter):
         self.drop_stage(self.stage)
 
 
-class StreamWriter(_Stager, DataSourceStreamArrowWriter):
+class StreamWriter(Stager, DataSourceStreamArrowWriter):
     """Spark makes one for a micro-batch's tasks and another for its commit: only messages connect them."""
+
+    smaller = (
+        "make micro-batches smaller with the source's maxOffsetsPerTrigger (a batch that is planned already "
+        "keeps its size: start with a new checkpointLocation)"
+    )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return self.stage_rows(iterator)
@@ -110,7 +129,7 @@ class StreamWriter(_Stager, DataSourceStreamArrowWriter):
             self.drop_stage(stage)
 
 
-def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+def parts_of(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     """Batches gathered, and large ones cut, to parts of about the same size."""
     part: list[pa.RecordBatch] = []
     size = 0
@@ -128,7 +147,7 @@ def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
         yield part
 
 
-def _ipc(batches: list[pa.RecordBatch]) -> bytes:
+def ipc(batches: list[pa.RecordBatch]) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batches[0].schema) as writer:
         for batch in batches:

@@ -145,6 +145,23 @@ def test_the_deadline_ends_the_wait_with_the_empty_answer(new_topic: NewTopic) -
     assert page["tombstone"] is None
 
 
+def test_the_answer_at_the_deadline_never_shows_a_floor_that_has_fallen_back(new_topic: NewTopic) -> None:
+    topic = new_topic()
+    topic.fill(3)
+    with waiting(topic, 3, wait_ms=800) as reader:
+        shown = topic.delete(before_seq=3)["earliest_seq"]
+        page = checked_page(reader.answer().ok(), 3)
+    assert (page["records"], page["next_from_seq"], page["earliest_seq"]) == ([], 3, shown)
+
+
+def test_the_answer_at_the_deadline_knows_what_time_has_taken(new_topic: NewTopic) -> None:
+    topic = new_topic(ttl_ms=200)
+    topic.fill(2)
+    page = topic.diff(2, wait_ms=700)
+    assert (page["records"], page["next_from_seq"], page["earliest_seq"]) == ([], 2, 3)
+    assert page["tombstone"] is None
+
+
 def test_any_other_answer_returns_at_once(new_topic: NewTopic) -> None:
     topic = new_topic(cap_records=2)
     topic.write(*range(5))

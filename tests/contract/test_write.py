@@ -573,6 +573,26 @@ def test_expired_records_occupy_nothing(new_topic: NewTopic) -> None:
     assert topic.write(3, 4)["seqs"] == [3, 4]
 
 
+def test_writers_that_send_ahead_are_all_answered_when_the_topic_fills_up(
+    server: Server, new_topic: NewTopic
+) -> None:
+    topic = new_topic(cap_records=37, discard="reject")
+    body = b'{"records":[{"data":1}]}'
+    request = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+    seqs: list[int] = []
+
+    def send_ahead() -> None:
+        with server.raw(request % (topic.path.encode(), len(body), body) * 20) as wire:
+            answers = [wire.answer() for _ in range(20)]
+        seqs.extend(answer.ok()["first_seq"] for answer in answers if answer.status == 200)
+        for answer in answers:
+            if answer.status != 200:
+                answer.refused(422, "topic_full")
+
+    in_parallel(*[send_ahead] * 8)
+    assert sorted(seqs) == list(range(1, 38))
+
+
 def test_concurrent_writes_never_overfill_a_reject_topic(server: Server, new_topic: NewTopic) -> None:
     topic = new_topic(cap_records=10, discard="reject", durability="fsync")
     statuses: list[int] = []

@@ -26,6 +26,7 @@ _VARYING = (
     "expires_ms",
     "last_read_ts",
     "lease_id",
+    "purge",
     "snapshot",
     "updated_ts",
     "uptime_ms",
@@ -47,10 +48,13 @@ def examples(path: Path, language: str) -> list[Example]:
     return [example for example in found if example.language == language]
 
 
-def run_bash(code: str, server: ServerProcess) -> str:
+def run_bash(
+    code: str, server: ServerProcess, folder: Path | None = None, timeout_s: float = TIMEOUT_S
+) -> str:
     """In a shell of its own that stops at the first command that fails; nothing it started outlives it."""
     shell = subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", code],
+        cwd=folder,
         env={
             **os.environ,
             "TOPICS": f"http://{server.address}",
@@ -62,7 +66,7 @@ def run_bash(code: str, server: ServerProcess) -> str:
         start_new_session=True,
     )
     try:
-        output, errors = shell.communicate(timeout=TIMEOUT_S)
+        output, errors = shell.communicate(timeout=timeout_s)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(shell.pid, signal.SIGKILL)

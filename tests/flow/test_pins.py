@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import numpy as np
@@ -126,16 +127,16 @@ def test_pinned_files_are_not_moved_to_the_second_tier(tmp_path: Path) -> None:
     lab.write_each("a", 8)
     lab.checkpoint(everything=True)
     pins, tiers = Pins(lab.engine), Tiers(lab.engine)
-    moving = tiers.due()
+    moving = asyncio.run(tiers.due())
     assert moving
     tiers.copy(moving[0])
     snapshot = pins.take(lab.topic("a"))
     tiers.switch(moving[0])
     assert all(Path(run.path).exists() for run in snapshot.runs)
-    assert tiers.due() == []
+    assert asyncio.run(tiers.due()) == []
     assert readable(lab, snapshot, 1) == lab.seqs("a")
     pins.release(lab.topic("a"), snapshot.id)
-    assert tiers.due() == moving
+    assert asyncio.run(tiers.due()) == moving
 
 
 def test_interior_holes_are_listed(lab: Lab) -> None:

@@ -13,7 +13,6 @@ from topics.log.batch import decode_append, lone_record
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError
 
-
 ROUTE = Route(method="POST", template="/v0/topics/:topic", handler=lambda exchange: None, body=Body.REQUIRED)
 
 
@@ -129,6 +128,26 @@ def test_a_full_topic_takes_what_fits_and_refuses_the_rest(lab, routes):
     callers = send(lab, routes, *(Caller("t", plain(value)) for value in "abc"))
     assert [caller.error and caller.error.code for caller in callers] == [None, None, "topic_full"]
     assert data_of(lab) == ["a", "b"]
+
+
+def test_a_writer_that_goes_on_after_a_refusal_is_not_left_waiting(lab, routes):
+    """Its next request comes while the flush that refused the last one is under way."""
+    lab.put("t", cap_records=1, discard="reject")
+    next_one = Caller("t", plain("c"))
+
+    class Pipelining(Caller):
+        def fail(self, error, status=None):
+            super().fail(error, status)
+            routes.append(next_one)
+
+    routes.append(Caller("t", plain("a")))
+    routes.append(Pipelining("t", plain("b")))
+    woken = []
+    lab.engine.queue.wake = lambda: woken.append(True)
+    lab.engine.queue.flush()
+    assert woken
+    lab.engine.queue.flush()
+    assert next_one.error.code == "topic_full"
 
 
 def test_a_cap_keeps_the_newest(lab, routes):

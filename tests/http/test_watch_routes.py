@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -567,26 +566,6 @@ def test_shutdown_is_announced(app: RunningApp) -> None:
     assert frames[0].data["message"]
     assert frames[0].id is None
     assert reader.wire.at_end()
-
-
-def test_connecting_stalling_and_vanishing_leaves_nothing_behind(app: RunningApp) -> None:
-    app.write("t", 1)
-    app.write("u", 1)
-    before = app.footprint()
-    for _ in range(3):
-        readers = [app.stream({"t": {}, "u": {"tail": True}}) for _ in range(15)]
-        slow = [stalled(app, app.watch("t")["wid"]) for _ in range(5)]
-        flood(app, "t", 20)
-        for reader in readers[::2]:
-            reader.until("caught-up")
-        for reader in readers[:5]:
-            # Gone without a word: the reset comes from the kernel.
-            reader.wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-        for reader in (*readers, *slow):
-            reader.close()
-    eventually(lambda: app.footprint() == before, 15.0)
-    # And the server still works.
-    assert app.stream("u").next("record").seqs == [1]
 
 
 def test_http_1_0_clients_get_the_bare_stream(app: RunningApp) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -434,18 +433,3 @@ def test_a_client_that_asks_and_never_listens_is_not_heard_any_more(app: Running
     with pytest.raises(TimeoutError):
         client.socket.sendall(question * 2000)
     assert app.socket().ask(op="ping")["op"] == "pong"
-
-
-def test_vanishing_leaves_nothing_behind(app: RunningApp) -> None:
-    app.write("t", 1)
-    before = app.footprint()
-    clients = [app.socket() for _ in range(20)]
-    for client in clients:
-        client.send(op="subscribe", topic="t")
-    for client in clients[:10]:
-        client.next("subscribed")
-        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    for client in clients:
-        client.close()
-    eventually(lambda: app.footprint() == before)
-    assert app.footprint()["listeners"] == 0

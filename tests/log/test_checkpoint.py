@@ -8,7 +8,13 @@ import pytest
 
 from tests.log.harness import Lab
 from topics.log import checkpoint
+from topics.log.batch import parse_append
 from topics.log.checkpoint import Checkpointer, SegmentPlan
+from topics.log.state import TopicState
+from topics.log.topic import Topic
+from topics.values.config import TopicConfig
+
+QUIET = (lambda _: None, lambda error: None)
 
 
 def fill(lab: Lab, runs: int) -> None:
@@ -71,4 +77,86 @@ def test_runs_of_a_file_that_was_not_written_are_planned_again(
     lab.checkpoint()
     assert sealed(lab) == 2
     assert seqs(lab) == 8
+    lab.kill()
+
+
+def test_a_checkpoint_looks_only_at_topics_that_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tmp_path)
+    for name in ("a", "b", "c"):
+        lab.write(name, 1, 2)
+    lab.checkpoint()
+    looked_at: list[str] = []
+    capture = checkpoint.capture_topic
+
+    def noting(topic: Topic) -> TopicState:
+        looked_at.append(topic.name)
+        return capture(topic)
+
+    monkeypatch.setattr(checkpoint, "capture_topic", noting)
+    lab.checkpoint()
+    assert looked_at == []
+    lab.write("b", 3)
+    lab.drop("c")
+    lab.checkpoint()
+    assert looked_at == ["b"]
+    lab.restart()
+    assert list(lab.engine.names_after("", "")) == ["a", "b"]
+    assert lab.seqs("b") == [1, 2, 3]
+    lab.kill()
+
+
+def test_capturing_stops_in_between_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "STEP_S", 0.0)
+    lab = Lab(tmp_path)
+    lab.write("a", 1)
+    assert lab.checkpointer.capture_step()
+    monkeypatch.setattr(checkpoint, "STEP_S", 1.0)
+    assert not lab.checkpointer.capture_step()
+    lab.write("a", 2)
+    lab.checkpoint()
+    lab.restart()
+    assert lab.seqs("a") == [1, 2]
+    lab.kill()
+
+
+def test_a_topic_on_its_way_to_disk_is_captured_once_it_is_there(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.engine.put_topic("t", TopicConfig(), lambda _: None, lambda error: None)
+    assert not lab.checkpointer.capture_step()  # nothing to do, and nothing forgotten
+    lab.engine.queue.sync_now()
+    lab.checkpoint()
+    lab.restart()
+    assert lab.engine.find("t") is not None
+    lab.kill()
+
+
+def test_a_full_run_that_is_not_committed_yet_is_sealed_later(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.write("t", *range(4))
+    lab.engine.append("t", parse_append(b'{"records":[{"data":1},{"data":2},{"data":3},{"data":4}]}'), *QUIET)
+    assert [len(file.sealings) for file in lab.checkpointer.plan()] == [1]
+    lab.engine.queue.sync_now()
+    assert [len(file.sealings) for file in lab.checkpointer.plan()] == [1]
+    lab.kill()
+
+
+def test_many_runs_are_planned_and_adopted_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "STEP_RUNS", 2)
+    lab = Lab(tmp_path)
+    for number in range(7):
+        lab.write(f"t{number}", number)
+    plan: list[SegmentPlan] = []
+    assert len(list(lab.checkpointer.plan_in_steps(plan, everything=True))) == 3
+    assert [len(file.sealings) for file in plan] == [7]
+    lab.checkpointer.write_segment(plan[0])
+    steps = lab.checkpointer.adopt_in_steps(plan[0])
+    next(steps)
+    lab.delete("t6", before=2)  # emptied while the others were adopted
+    for _ in steps:
+        pass
+    lab.checkpoint()
+    lab.restart()
+    assert [lab.seqs(f"t{number}") for number in range(7)] == [[1]] * 6 + [[]]
     lab.kill()

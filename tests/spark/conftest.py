@@ -36,7 +36,8 @@ class Server:
         self.data_dir = folder / "data"
         self._port_file = folder / "port"
         self._log = folder / "log"
-        self._environment = {**os.environ, **environment, "TOPICS_DATA_DIR": str(self.data_dir)}
+        self._folder = folder
+        self._environment = {**os.environ, "TOPICS_DATA_DIR": str(self.data_dir), **environment}
         self._port = "0"
         self._process: subprocess.Popen[bytes] | None = None
         self.http = httpx.Client(timeout=30)
@@ -55,7 +56,11 @@ class Server:
         }
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "topics.cli.main", "serve"], env=environment, stdout=log, stderr=log
+                [sys.executable, "-m", "topics.cli.main", "serve"],
+                env=environment,
+                cwd=self._folder,
+                stdout=log,
+                stderr=log,
             )
         deadline = time.monotonic() + START_S
         while not self._is_ready():

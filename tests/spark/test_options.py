@@ -115,5 +115,5 @@ def test_nodes_are_one_name_or_a_list() -> None:
 def test_a_write_takes_what_spark_adds_and_nothing_else() -> None:
     options = parse_write({"url": "http://x", "topic": "t", "checkpointLocation": "/tmp/c"})
     assert options.topic == "t"
-    with pytest.raises(OptionError, match="it knows: url, apiKey, topic"):
+    with pytest.raises(OptionError, match="it knows: url, apiKey, patience, topic"):
         parse_write({"url": "http://x", "subscribe": "t"})

@@ -16,6 +16,7 @@ from pyspark_topics.partitions import SeqRange
 from pyspark_topics.reading import RangeReader, ScanFilter
 from pyspark_topics.schema import Shape
 from tests.spark.conftest import Server
+from tests.spark.histories import random_history
 from tests.spark.wiretap import Wiretap
 from topics.client import Client, Refused, Unreachable
 
@@ -139,26 +140,6 @@ def test_a_range_that_lies_wholly_behind_the_loss_line_is_one_gap(server: Server
     server.append(topic, *range(9))
     epoch = server.state(topic)["epoch"]
     assert gaps(rows(server.url, topic, Position(1, epoch), Position(4, epoch))) == [(2, 4, "cap")]
-
-
-def random_history(server: Server, topic: str, dice: random.Random) -> None:
-    server.configure(topic, cap_records=dice.choice([0, 0, 30, 60]))
-    for _ in range(dice.randrange(1, 12)):
-        match dice.randrange(6):
-            case 0:
-                head = server.state(topic)["head_seq"]
-                server.delete(topic, before_seq=dice.randrange(head + 2))
-            case 1:
-                server.delete(topic, match=f"t{dice.randrange(5)}")
-            case 2:
-                server.configure(topic, cap_records=dice.choice([0, 10, 40]))
-            case 3:  # what is a few milliseconds old expires, and stays gone when the limit is lifted
-                server.configure(topic, ttl_ms=2)
-                server.state(topic)
-                server.configure(topic)
-            case _:
-                count = dice.randrange(1, 40)
-                server.append(topic, *({"data": n, "tag": f"t{dice.randrange(5)}"} for n in range(count)))
 
 
 @pytest.mark.parametrize("seed", range(12))

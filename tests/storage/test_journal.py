@@ -197,9 +197,10 @@ def test_what_a_killed_process_left_is_synced_before_anything_builds_on_it(tmp_p
     append(killed, 2)
     disk = NotedDisk()
     journal = reopen(tmp_path, disk)
-    assert disk.notes[:3] == [
+    assert disk.notes[:4] == [
         ("sync", file_name(0)),
         ("sync", file_name(FRAME)),
+        ("sync_dir", tmp_path.name),
         ("create", file_name(2 * FRAME)),
     ]
     assert journal.synced == journal.position == 2 * FRAME

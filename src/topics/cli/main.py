@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import topics
-from topics.cli import serve
+from topics.cli import backup, check, compact, cursors, pipeline, restore, serve, up
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,6 +17,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"topics {topics.__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     serve.add_parser(verbs)
+    up.add_parser(verbs)
+    pipeline.add_parser(verbs)
+    cursors.add_parser(verbs)
+    backup.add_parser(verbs)
+    restore.add_parser(verbs)
+    check.add_parser(verbs)
+    compact.add_parser(verbs)
     chosen = parser.parse_args(arguments)
     result: int = chosen.run(chosen)
     return result

@@ -38,6 +38,10 @@ class Client:
         answer: Json = json.loads(self._connection.fetch(method, path, encoded))
         return answer
 
+    def ready(self) -> Json:
+        """Raises while the server is not ready for data."""
+        return self._ask("GET", "/v0/ready")
+
     # --- topics -----------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Json:
@@ -68,11 +72,41 @@ class Client:
     def release_segments(self, topic: str, snapshot: str) -> Json:
         return self._ask("DELETE", f"{_topic_path(topic)}/segments/{quote(snapshot, safe='')}")
 
+    def ledger(self, topic: str) -> Json:
+        """Which seqs are missing, and why."""
+        return self._ask("GET", _topic_path(topic) + "/ledger")
+
     # --- cursors ----------------------------------------------------------------------------------------
 
     def put_cursor(self, topic: str, consumer: str, seq: int, epoch: int) -> Json:
         path = f"{_topic_path(topic)}/cursors/{quote(consumer, safe='')}"
         return self._ask("PUT", path, {"seq": seq, "epoch": epoch})
+
+    def cursors(self, topic: str) -> Json:
+        return self._ask("GET", _topic_path(topic) + "/cursors")
+
+    # --- deletes ----------------------------------------------------------------------------------------
+
+    def delete_before(self, topic: str, seq: int) -> Json:
+        """Remove everything below a seq for good."""
+        return self._ask("POST", _topic_path(topic) + "/delete", {"before_seq": seq})
+
+    def delete_tagged(self, topic: str, tag: str) -> Json:
+        """Remove everything with this tag, or with tags that begin so: `user:*`."""
+        return self._ask("POST", _topic_path(topic) + "/delete", {"match": tag})
+
+    # --- routers ----------------------------------------------------------------------------------------
+
+    def routers(self) -> Iterator[Json]:
+        """Every router with all its settings."""
+        query = {"page_size": str(LIST_PAGE)}
+        while True:
+            page = self._ask("GET", "/v0/routers?" + urlencode(query))
+            for entry in page["routers"]:
+                yield self._ask("GET", "/v0/routers/" + quote(entry["router"], safe=""))
+            if "next_cursor" not in page:
+                return
+            query["cursor"] = page["next_cursor"]
 
     # --- stages -----------------------------------------------------------------------------------------
 
@@ -89,3 +123,22 @@ class Client:
 
     def drop_stage(self, stage: str) -> Json:
         return self._ask("DELETE", f"/v0/stages/{quote(stage, safe='')}")
+
+    # --- operations -------------------------------------------------------------------------------------
+
+    def start_purge(self, topics: list[str] | None = None) -> Json:
+        """Begin to remove the bytes of what is deleted by now; ask `purge` how it goes."""
+        return self._ask("POST", "/v0/admin/purge", {"topics": topics})
+
+    def purge(self, purge_id: str) -> Json:
+        return self._ask("GET", f"/v0/admin/purge/{quote(purge_id, safe='')}")
+
+    def hold_files(self) -> Json:
+        """Which files make up a backup of this moment. They stay as they are while the hold is renewed."""
+        return self._ask("POST", "/v0/admin/backup")
+
+    def renew_hold(self, hold: str) -> Json:
+        return self._ask("POST", f"/v0/admin/backup/{quote(hold, safe='')}/renew")
+
+    def release_hold(self, hold: str) -> Json:
+        return self._ask("DELETE", f"/v0/admin/backup/{quote(hold, safe='')}")

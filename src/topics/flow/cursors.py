@@ -6,7 +6,7 @@ whatever is synced next: a consumer that finds its cursor a little behind reads 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -57,6 +57,12 @@ class Cursors:
     def all(self, topic: Topic) -> list[Cursor]:
         cursors = self._by_topic.get(topic.id, {})
         return [cursors[consumer] for consumer in sorted(cursors)]
+
+    def everywhere(self) -> Iterator[tuple[Topic, Cursor]]:
+        for topic_id, cursors in self._by_topic.items():
+            topic = self._engine.by_id[topic_id]
+            for cursor in cursors.values():
+                yield topic, cursor
 
     @staticmethod
     def lag(topic: Topic, cursor: Cursor) -> int:
@@ -133,6 +139,10 @@ class Cursors:
         self._by_topic = {
             topic_id: {cursor.consumer: cursor for cursor in cursors} for topic_id, cursors in known.items()
         }
+
+    def renumber(self, offset: int) -> None:
+        """All topics have other ids now; a cursor still names the one for which it was set."""
+        self._by_topic = {topic_id + offset: cursors for topic_id, cursors in self._by_topic.items()}
 
     def topic_dropped(self, topic: Topic) -> None:
         self._by_topic.pop(topic.id, None)

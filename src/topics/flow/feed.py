@@ -115,6 +115,7 @@ class Feed:
             step = steps[place] = next_step(self._fanout.engine, self.topic, subscription, upto)
         if step.events or step.seq != subscription.seq:
             watcher.deliver(subscription, step)
+            self.topic.totals.served("stream", step.count, step.gap)
         subscription.move(step)
         if step.more and not watcher.stalled:
             self._behind[subscription] = None

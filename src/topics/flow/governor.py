@@ -13,6 +13,7 @@ import asyncio
 from enum import IntEnum
 
 from topics.values.errors import ApiError
+from topics.values.histogram import LATENCY_BOUNDS_S, Histogram
 
 SAMPLE_S = 0.05
 # Weight of a new sample: pressure has to last for about half a second before it counts fully.
@@ -38,6 +39,8 @@ SHED_BELOW = ((500.0, 0), (1000.0, 250), (2000.0, 750), (4000.0, 1001))
 class Governor:
     def __init__(self) -> None:
         self.lag_ms = 0.0
+        # Every sample, in seconds.
+        self.lags = Histogram(LATENCY_BOUNDS_S)
         self._timer: asyncio.TimerHandle | None = None
         self._expected = 0.0
 
@@ -53,6 +56,7 @@ class Governor:
 
     def observe(self, lag_ms: float) -> None:
         self.lag_ms += SMOOTHING * (lag_ms - self.lag_ms)
+        self.lags.observe(lag_ms / 1000)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -85,10 +89,11 @@ class Governor:
             return
         spared_from = max(bound for from_ms, bound in SHED_BELOW if self.lag_ms >= from_ms)
         if priority < spared_from:
-            raise self.refusal()
+            raise self.refusal(self.lag_ms)
 
-    def refusal(self) -> ApiError:
-        retry_after_ms = int(min(max(self.lag_ms, 250.0), 5000.0))
+    def refusal(self, late_ms: float) -> ApiError:
+        """Come back in about as long as requests are late now."""
+        retry_after_ms = int(min(max(late_ms, 250.0), 5000.0))
         return ApiError(
             "throttled",
             "the server is under pressure; try again later",

@@ -7,6 +7,7 @@ letters is kept always, because the frame that moves a job says so anyway.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -31,9 +32,9 @@ class Queues:
     name = "queues"
     kinds: tuple[int, ...] = (Kind.LEASE, Kind.DEAD_LETTER)
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, random_bits: Callable[[int], int] = secrets.randbits) -> None:
         self._engine = engine
-        self._last_id = secrets.randbits(_ID_BITS)
+        self._last_id = random_bits(_ID_BITS)
         engine.extensions.append(self)
         engine.on_shown.append(self._shown)
 

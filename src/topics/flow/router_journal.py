@@ -13,7 +13,7 @@ from topics.flow.router_lineage import Lineage
 from topics.flow.routers import Routers
 from topics.log import ledger
 from topics.log.engine import Engine
-from topics.log.replay import is_loaded, load_rows
+from topics.log.loading import is_loaded, load_rows
 from topics.log.retention import expire
 from topics.log.topic import Topic
 from topics.storage.frame import Frame, Kind
@@ -161,7 +161,7 @@ class RouterJournal:
             dest.assigned = piece.last_dest
             dest.last_ts = part.ts
             return 0
-        stage_copies(self._engine, dest, made.batch, made.rows, part.ts, made.hops, made.position)
+        stage_copies(self._engine, dest, part, made.batch, made.rows, made.hops, made.position)
         return made.batch.size
 
 

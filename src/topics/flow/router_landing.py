@@ -19,12 +19,12 @@ from topics.values.errors import ApiError
 
 
 def stage_copies(
-    engine: Engine, dest: Topic, batch: Batch, rows: bytes, ts: int, hops: bytes, position: int
+    engine: Engine, dest: Topic, part: Part, batch: Batch, rows: bytes, hops: bytes, position: int
 ) -> None:
     """Put copies behind the destination's head. `position`: no frame they can be made from lies below it."""
-    run = dest.open_run(engine.run_max_events, engine.run_max_bytes, position)
+    run = dest.open_run(engine.run_max_events, engine.run_max_bytes, position, ephemeral=not part.kept)
     run.start_position = min(run.start_position, position)
-    dest.stage(run, batch, rows, ts, hops)
+    dest.stage(run, batch, rows, part.ts, hops)
     run.framed += batch.count
 
 

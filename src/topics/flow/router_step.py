@@ -250,18 +250,19 @@ class StepBuilder:
         dest.assigned += stretch.count
 
     def _stage_copies(self, router: Router, landing: Landing, stretch: _Stretch, picked: I64) -> None:
-        dest, ts = landing.dest, landing.part.ts
-        landing.part.pieces.append(
+        dest, part = landing.dest, landing.part
+        part.pieces.append(
             Piece(COPIES, stretch.first_source, stretch.count, dest.assigned + 1, stretch.offsets)
         )
         batch, hops = self._batch(router, picked)
         landing.sizes.append(batch.size)
-        if landing.part.kept:
+        if part.kept:
             self._copied[picked] = True
         position = self._engine.journal.position
         if self._window.in_journal:
             position = min(position, self._window.position)
-        stage_copies(self._engine, dest, batch, batch.render(dest.assigned + 1, ts), ts, hops, position)
+        rows = batch.render(dest.assigned + 1, part.ts)
+        stage_copies(self._engine, dest, part, batch, rows, hops, position)
 
     # --- committing -------------------------------------------------------------------------------------
 

@@ -8,11 +8,13 @@ to know about a part besides its rows. Imports pyarrow: import this module late.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from secrets import token_hex
 
 import msgspec
 import numpy as np
@@ -22,7 +24,7 @@ from xxhash import xxh3_64_intdigest
 
 from topics.log.columnar import Cells, ColumnBatch, check_cells, read_stream, text_column
 from topics.storage.checksum import checksum
-from topics.storage.filesystem import Filesystem, replace_file
+from topics.storage.filesystem import TEMPORARY, Filesystem
 from topics.values.errors import ApiError
 
 SUFFIX = ".part"
@@ -89,9 +91,27 @@ def write_part(
     with pa.ipc.new_stream(sink, _SCHEMA.with_metadata({_ABOUT_KEY: msgspec.json.encode(about)})) as writer:
         for rows in batches:
             writer.write_batch(rows)
-    content = sink.getvalue().to_pybytes()
-    replace_file(fs, path, [content, _CHECKSUM.pack(checksum(content))])
+    content = memoryview(sink.getvalue())
+    _spool(fs, path, [content, _CHECKSUM.pack(checksum(content))])
     return about
+
+
+def _spool(fs: Filesystem, path: str, content: list[bytes | memoryview]) -> None:
+    """Whole or not there. Not synced: the commit journals the rows again, and checks them before that."""
+    # A name of its own: two writers may send the same part at the same time.
+    temporary = f"{path}.{token_hex(4)}{TEMPORARY}"
+    file = fs.create(temporary)
+    try:
+        file.write(content, 0)
+    except OSError:
+        # A full disk stays full as long as the half-written file lies around.
+        fs.remove(temporary)
+        raise
+    finally:
+        file.close()
+    # Not there any more: the stage was dropped in the meantime, and this part with it.
+    with contextlib.suppress(FileNotFoundError):
+        fs.rename(temporary, path)
 
 
 def read_part(fs: Filesystem, path: str) -> Part:
@@ -100,13 +120,13 @@ def read_part(fs: Filesystem, path: str) -> Part:
     except OSError:
         raise PartMissing from None
     try:
-        content = file.read(file.size(), 0)
+        whole = memoryview(file.read(file.size(), 0))
     finally:
         file.close()
-    content, trailer = content[: -_CHECKSUM.size], content[-_CHECKSUM.size :]
+    content, trailer = whole[: -_CHECKSUM.size], whole[-_CHECKSUM.size :]
     if trailer != _CHECKSUM.pack(checksum(content)):
         raise ApiError("internal", "a part was damaged on disk; send it again")
-    reader = pa.ipc.open_stream(content)
+    reader = pa.ipc.open_stream(pa.py_buffer(content))
     return Part(_about.decode(reader.schema.metadata[_ABOUT_KEY]), list(reader))
 
 

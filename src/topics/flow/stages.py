@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 # A stage of which nothing was heard for so long is given up.
 IDLE_MS = 3_600_000
 COLLECT_EVERY_S = 600.0
-# One commit is one frame, held in memory while it is written.
-MAX_STAGE_BYTES = 512 * 1024 * 1024
+# One commit is one frame, and a few times its size is in memory while it is written.
+MAX_STAGE_BYTES = 1024 * 1024 * 1024
 # Batches of an identity whose rows a repeat is compared with. A stream repeats its last one or two; what is
 # older than all of these is refused, never taken on trust.
 REMEMBERED_BATCHES = 100

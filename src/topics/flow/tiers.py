@@ -6,25 +6,30 @@ two, never none; with two, the original counts.
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 from topics.log.engine import Engine
 from topics.storage.filesystem import write_file_atomically
 from topics.storage.segment import file_name
 
+STEP_TOPICS = 4096
+
 
 class Tiers:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def due(self) -> list[int]:
-        """Segments that no topic counts among its newest."""
+    async def due(self) -> list[int]:
+        """Segments that no topic counts among its newest. Topics are asked a few at a time."""
         store, settings = self._engine.store, self._engine.settings
         if store.cold_dir is None:
             return []
         keep: set[int] = set()
         candidates: set[int] = set()
-        for topic in self._engine.by_id.values():
+        for at, topic in enumerate([*self._engine.by_id.values()]):
+            if at % STEP_TOPICS == STEP_TOPICS - 1:
+                await asyncio.sleep(0)
             kept_bytes = kept = 0
             for run in reversed(topic.runs):
                 if run.sealed is None:

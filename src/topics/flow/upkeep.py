@@ -3,36 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 from topics.flow.commit import CommitLoop
 from topics.flow.tiers import Tiers
-from topics.log.checkpoint import Checkpointer
+from topics.log.checkpoint import Checkpointer, SegmentPlan
 from topics.log.engine import Engine
-from topics.storage.frame import Kind
 
 log = logging.getLogger("topics.upkeep")
 
 TICK_S = 0.2
-CLOCK_MARK_S = 1.0
-# A clock mark promises this much more than now, so that between two marks no line shown can be ahead of it.
-CLOCK_AHEAD_MS = 2000
 # Checkpoints may take at most this share of the time. What is written meanwhile stays in memory until the
 # next one, so a small share would cost a busy server hundreds of megabytes; while there is a backlog to seal,
 # they follow each other without rest.
 CHECKPOINT_SHARE = 0.5
 
+# Topics and sealed runs are set aside from the garbage collector when there are so many more of them.
+SETTLE_GROWTH = 1.1
+SETTLE_OBJECTS = 2000
+# Topics that go on changing are not followed for ever: what is left is captured while writes wait.
+MAX_CAPTURE_STEPS = 1000
+
+# Surrounds a piece of work that somebody may want to see in a trace.
+Span = Callable[[str], AbstractContextManager[object]]
+
 
 class Upkeep:
-    def __init__(self, engine: Engine, commit: CommitLoop, checkpointer: Checkpointer) -> None:
+    def __init__(
+        self, engine: Engine, commit: CommitLoop, checkpointer: Checkpointer, span: Span = nullcontext
+    ) -> None:
         self._engine = engine
         self._commit = commit
         self._checkpointer = checkpointer
         self._tiers = Tiers(engine)
+        self._span = span
         self._task: asyncio.Task[None] | None = None
         self._not_before = 0.0
-        self._next_mark = 0.0
+        self._settled = len(engine.by_id)
+        # Whoever seals, flips or moves files holds this: checkpoints, purges.
+        self.exclusive = asyncio.Lock()
+        self.checkpoint_seconds = 0.0
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -51,29 +65,53 @@ class Upkeep:
         if engine.queue.failure is not None:
             return
         engine.rotate_if_full()
+        self._settle_objects()
         now = time.monotonic()
-        if now >= self._next_mark and any(t.config.ttl_ms for t in engine.touched):
-            self._next_mark = now + CLOCK_MARK_S
-            engine.journal.write(engine.journal.frame(Kind.CLOCK, b"", ts=engine.now() + CLOCK_AHEAD_MS))
-        if now >= self._not_before and self._checkpointer.is_due():
-            await self.checkpoint()
-            while self._checkpointer.is_behind and engine.queue.failure is None:
-                await self.checkpoint()
+        engine.extend_clock_mark()
+        if (now >= self._not_before or self._commit.brake.is_on) and self._checkpointer.is_due():
+            async with self.exclusive:
+                with self._span("checkpoint"):
+                    await self.checkpoint()
+                    while self._checkpointer.is_behind and engine.queue.failure is None:
+                        await self.checkpoint()
             took_s = time.monotonic() - now
+            self.checkpoint_seconds += took_s
             self._not_before = time.monotonic() + max(0.5, took_s * (1 / CHECKPOINT_SHARE - 1))
 
-    async def checkpoint(self, *, everything: bool = False) -> None:
-        """Seal, snapshot and release, with all file writing off the loop."""
+    def _settle_objects(self) -> None:
+        """Keep the garbage collector from walking topics and runs again and again: they stay.
+
+        Walking those of a hundred thousand topics takes it half a second. What is set aside here is freed
+        all the same when nobody refers to it any more; only cycles would not be, so this is done seldom.
+        """
+        population = len(self._engine.by_id) + self._checkpointer.sealed_runs
+        if population > self._settled * SETTLE_GROWTH + SETTLE_OBJECTS:
+            self._settled = population
+            gc.collect(1)
+            gc.freeze()
+
+    async def checkpoint(self, *, upto: int = 0) -> None:
+        """Seal, snapshot and release, with all file writing off the loop.
+
+        Runs that depend on the journal below `upto` are sealed too, as many as one pass takes.
+        """
         loop = asyncio.get_running_loop()
         checkpointer = self._checkpointer
         self._engine.rotate_if_full()
-        plan = checkpointer.plan(everything=everything)
+        if upto:
+            await self._settle(upto)
+        plan: list[SegmentPlan] = []
         try:
+            await _with_breaks(checkpointer.plan_in_steps(plan, upto=upto))
             for file in plan:
                 await loop.run_in_executor(None, checkpointer.write_segment, file)
-                checkpointer.adopt(file)
+                await _with_breaks(checkpointer.adopt_in_steps(file))
         finally:
             checkpointer.abandon(plan)
+        for _ in range(MAX_CAPTURE_STEPS):
+            if not checkpointer.capture_step():
+                break
+            await asyncio.sleep(0)
         await self._commit.pause()
         try:
             if self._engine.queue.failure is not None:
@@ -83,14 +121,37 @@ class Upkeep:
             self._commit.resume()
         await loop.run_in_executor(None, checkpointer.write_snapshot, body)
         checkpointer.release(replay_from)
-        for number in self._tiers.due():
+        for number in await self._tiers.due():
             await loop.run_in_executor(None, self._tiers.copy, number)
             self._tiers.switch(number)
 
+    async def _settle(self, upto: int) -> None:
+        """Let runs from below `upto` come to rest: one with records on their way to disk is not sealed."""
+        growing = [
+            run
+            for run, topic in self._engine.store.unsealed.runs.items()
+            if run.start_position < upto and run.last > topic.head and not run.frozen
+        ]
+        for run in growing:
+            run.frozen = True
+        try:
+            await self._commit.pause()
+            self._commit.resume()
+        finally:
+            for run in growing:
+                run.frozen = False
+
     async def stop(self) -> None:
+        # Not in the middle of a pass: its thread would go on writing files beside the last checkpoint.
+        async with self.exclusive:
+            if self._task is not None:
+                self._task.cancel()
         if self._task is not None:
-            self._task.cancel()
-            try:
+            with suppress(asyncio.CancelledError):
                 await self._task
-            except asyncio.CancelledError:
-                pass
+
+
+async def _with_breaks(steps: Iterator[None]) -> None:
+    """Do the work a step at a time; whatever else waits for the loop goes in between."""
+    for _ in steps:
+        await asyncio.sleep(0)

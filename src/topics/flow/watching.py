@@ -51,10 +51,23 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 class Step:
     """What to tell a subscription, and the position it has afterwards."""
 
-    __slots__ = ("epoch", "events", "level", "more", "seq", "shared", "size")
+    __slots__ = ("count", "epoch", "events", "gap", "level", "more", "seq", "shared", "size")
 
-    def __init__(self, events: tuple[Event, ...], seq: int, epoch: int, *, level: bool, more: bool) -> None:
+    def __init__(
+        self,
+        events: tuple[Event, ...],
+        seq: int,
+        epoch: int,
+        *,
+        level: bool,
+        more: bool,
+        count: int = 0,
+        gap: str | None = None,
+    ) -> None:
         self.events = events
+        # How many records it holds, and the reason of the loss it tells of.
+        self.count = count
+        self.gap = gap
         self.seq = seq
         self.epoch = epoch
         self.level = level
@@ -139,6 +152,8 @@ def next_step(engine: Engine, topic: Topic, subscription: Subscription, upto: in
         topic.id,
         level=page.caught_up,
         more=page.next_from_seq < end,
+        count=page.count,
+        gap=None if gap is None else gap.reason,
     )
 
 

@@ -50,6 +50,10 @@ LOCK_NAME = ".topics.lock"
 SEAL_ON_STOP_BYTES = 64 * 1024 * 1024
 
 
+class _Stopped(Exception):
+    """There is no point in recovering any further."""
+
+
 class Application:
     def __init__(self, settings: Settings, fs: Filesystem | None = None, clock: Clock | None = None) -> None:
         self.settings = settings
@@ -124,6 +128,8 @@ class Application:
             log.info("listening on %s:%d, %d topics", host, port, len(self.engine.sorted_names))
             for tell in self.on_ready:
                 tell()
+        except _Stopped:
+            log.info("stopped while recovering")
         except BaseException:
             self.server.request_stop()
             await serving
@@ -135,6 +141,8 @@ class Application:
         recovery = Recovery(self.engine, self._note_progress)
         with self._span("recovery"):
             self._checkpointer = await loop.run_in_executor(None, recovery.run)
+        if self.gate.draining:
+            raise _Stopped
         self.service.governor.start(loop)
         self.commit = CommitLoop(self.engine, loop, self.service.governor)
         self.upkeep = Upkeep(self.engine, self.commit, self._checkpointer, self._span)
@@ -151,6 +159,10 @@ class Application:
         self.gate.admit()
 
     def _note_progress(self, progress: float) -> None:
+        """Called by the recovery, on its thread."""
+        if self.gate.draining:
+            # As safe as a crash, and nobody has to wait for it.
+            raise _Stopped
         self._progress = progress
 
     def _end_waiting(self) -> None:

@@ -24,6 +24,10 @@ class Gate:
         self._draining = True
         self.open = False
 
+    @property
+    def draining(self) -> bool:
+        return self._draining
+
     def replay_progress(self) -> float:
         if self.open:
             return 1.0

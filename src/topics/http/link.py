@@ -174,6 +174,11 @@ class Link(asyncio.Protocol):
         if self._half_closed:
             self.transport.close()
 
+    def let_go(self) -> None:
+        """The client of a stream has ended its side: what it does not read is not kept for it for ever."""
+        if self.transport.get_write_buffer_size():
+            self.edge.loop.call_later(self.edge.limits.linger_s, self.transport.abort)
+
     def hand_over(self, mode: int) -> bool:
         """From here on the connection belongs to a stream. False when the client has gone."""
         if self.mode > DEAF or self.transport.is_closing():

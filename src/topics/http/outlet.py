@@ -1,4 +1,4 @@
-"""A connection that is fed with records, and left alone while its client does not read."""
+"""A connection that is fed with records or jobs, and left alone while its client does not read."""
 
 from __future__ import annotations
 
@@ -9,34 +9,26 @@ from topics.flow.fanout import Fanout
 from topics.flow.watching import Step, Subscription
 from topics.http.stream import Stream, Upgraded
 
+# A client that takes nothing for this long is told so and cut off.
+PATIENCE_S = 30.0
 # How long a client may take to read our last words before the connection is torn down.
 FAREWELL_S = 5.0
 
 
 class Outlet:
-    """What a watch stream and a WebSocket have in common: pressure, and the way back from it."""
+    """What all of them have in common: pressure, the way back from it, and the end."""
 
-    __slots__ = ("_fanout", "_farewell", "_held", "_patience_s", "_waiting", "stalled")
+    __slots__ = ("_farewell", "_held", "_patience_s", "_waiting", "stalled")
 
-    def __init__(self, fanout: Fanout, held: Stream | Upgraded, patience_s: float | None) -> None:
+    def __init__(self, held: Stream | Upgraded, patience_s: float | None) -> None:
         """A client that takes nothing for `patience_s` is given up; None waits for ever."""
-        self._fanout = fanout
         self._held = held
         self._patience_s = patience_s
         # Only a client that does not keep up costs a task.
         self._waiting: asyncio.Task[None] | None = None
         self._farewell: asyncio.TimerHandle | None = None
+        # Nothing more is to be written now.
         self.stalled = False
-
-    @property
-    def subscriptions(self) -> Collection[Subscription]:
-        raise NotImplementedError
-
-    def deliver(self, subscription: Subscription, step: Step) -> None:
-        raise NotImplementedError
-
-    def ended(self, subscription: Subscription) -> None:
-        raise NotImplementedError
 
     def give_up(self) -> None:
         """The client has not read for too long."""
@@ -46,6 +38,10 @@ class Outlet:
 
     def on_relief(self) -> None:
         """It has caught up with what was sent."""
+
+    def release(self) -> None:
+        """Nothing more is delivered, and nothing of it stays with the topics."""
+        self.stalled = True
 
     def write(self, data: bytes) -> None:
         held = self._held
@@ -69,13 +65,6 @@ class Outlet:
         if not held.closed:
             self.stalled = False
             self.on_relief()
-            self._fanout.resume(self.subscriptions)
-
-    def release(self) -> None:
-        """Nothing more is delivered, and nothing of it stays with the topics."""
-        self.stalled = True
-        for subscription in tuple(self.subscriptions):
-            self._fanout.detach(subscription)
 
     def hang_up(self) -> None:
         """Close once everything is sent, or after a while without that."""
@@ -90,3 +79,31 @@ class Outlet:
         if self._farewell is not None:
             self._farewell.cancel()
             self._farewell = None
+
+
+class WatchOutlet(Outlet):
+    """What a watch stream and a WebSocket have in common: subscriptions."""
+
+    __slots__ = ("_fanout",)
+
+    def __init__(self, fanout: Fanout, held: Stream | Upgraded, patience_s: float | None) -> None:
+        super().__init__(held, patience_s)
+        self._fanout = fanout
+
+    @property
+    def subscriptions(self) -> Collection[Subscription]:
+        raise NotImplementedError
+
+    def deliver(self, subscription: Subscription, step: Step) -> None:
+        raise NotImplementedError
+
+    def ended(self, subscription: Subscription) -> None:
+        raise NotImplementedError
+
+    def on_relief(self) -> None:
+        self._fanout.resume(self.subscriptions)
+
+    def release(self) -> None:
+        super().release()
+        for subscription in tuple(self.subscriptions):
+            self._fanout.detach(subscription)

@@ -15,6 +15,8 @@ CONTENT_TYPE = b"text/event-stream"
 HEADERS: HeaderList = [(b"Cache-Control", b"no-store"), (b"X-Accel-Buffering", b"no")]
 RETRY = b"retry: 2000\n\n"
 HEARTBEAT = b": hb\n\n"
+# What is advised to a client that was cut off because it did not read.
+RETRY_AFTER_MS = 2_000
 
 
 def frame(event: str, data: bytes, event_id: bytes) -> bytes:
@@ -29,6 +31,11 @@ def error_frame(**fields: Any) -> bytes:
 
 def shutdown_frame() -> bytes:
     return error_frame(code="server_shutting_down", message="the server is shutting down")
+
+
+def slow_frame(topics: list[str]) -> bytes:
+    """The last words to a client that does not read."""
+    return error_frame(code=429, error="slow_consumer", retry_after_ms=RETRY_AFTER_MS, topics=topics)
 
 
 class Beating(Protocol):

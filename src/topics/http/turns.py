@@ -10,7 +10,7 @@ from topics.http.body import Gunzip, check_type, is_compressed
 from topics.http.edge import Edge
 from topics.http.exchange import Exchange
 from topics.http.heads import CONTINUE, JSON, LENGTHS, HeaderList
-from topics.http.link import DEAF, Link
+from topics.http.link import DEAF, RAW, STREAM, Link
 from topics.http.request_ids import with_id
 from topics.values.errors import ApiError
 
@@ -41,6 +41,8 @@ class Turns(Link):
     def eof_received(self) -> bool:
         """A client that ends its side has usually gone; it may still listen for what it asked before."""
         last = self._waiting[-1] if self._waiting else self._current
+        if self.mode in (STREAM, RAW):
+            self.let_go()
         if self.mode > DEAF or self._current is None or self._current.parked:
             return False
         if last is None or not last.complete:

@@ -15,7 +15,7 @@ from topics.http import sse
 from topics.http.admission import not_acceptable, unauthorized
 from topics.http.auth import READ
 from topics.http.exchange import Exchange
-from topics.http.outlet import Outlet
+from topics.http.outlet import PATIENCE_S, WatchOutlet
 from topics.http.record_routes import node_set
 from topics.http.routing import Body, Route
 from topics.http.service import Service, answer, clamped, decode
@@ -34,9 +34,6 @@ from topics.values.settings import (
 DEFAULT_FRAME_BYTES = 256 * 1024
 DEFAULT_HEARTBEAT_MS = 15_000
 HEARTBEAT_MS_RANGE = (1_000, 60_000)
-# A client that takes nothing for this long is told so and cut off; its session stays.
-PATIENCE_S = 30.0
-RETRY_AFTER_MS = 2_000
 
 
 class WatchBody(Parts, kw_only=True, gc=False):
@@ -136,7 +133,7 @@ class WatchRoutes:
             stream.end(sse.shutdown_frame())
 
 
-class WatchStream(Outlet):
+class WatchStream(WatchOutlet):
     """One connection that reads a session."""
 
     __slots__ = (
@@ -227,14 +224,8 @@ class WatchStream(Outlet):
             self._held.write(sse.HEARTBEAT)
 
     def give_up(self) -> None:
-        self.end(
-            sse.error_frame(
-                code=429,
-                error="slow_consumer",
-                retry_after_ms=RETRY_AFTER_MS,
-                topics=sorted(self._subscriptions),
-            )
-        )
+        """Its session stays, and can be taken up again."""
+        self.end(sse.slow_frame(sorted(self._subscriptions)))
 
     def end(self, last_words: bytes) -> None:
         self._held.write(last_words)

@@ -20,7 +20,7 @@ from topics.flow.fanout import Fanout
 from topics.flow.watching import Step, Subscription
 from topics.http.auth import ApiKey
 from topics.http.exchange import Exchange
-from topics.http.outlet import Outlet
+from topics.http.outlet import WatchOutlet
 from topics.http.stream import Upgraded
 from topics.values.errors import invalid
 
@@ -76,7 +76,7 @@ class Conversation(Protocol):
     def on_too_large(self, socket: Socket) -> None: ...
 
 
-class Socket(Outlet):
+class Socket(WatchOutlet):
     """One client. Its subscriptions end with it."""
 
     __slots__ = (
@@ -170,6 +170,7 @@ class Socket(Outlet):
 
     def on_relief(self) -> None:
         self._held.resume_reading()
+        super().on_relief()
 
     def on_closed(self) -> None:
         super().on_closed()

@@ -12,6 +12,7 @@ from topics.flow.queues import Queues
 from topics.http import sse
 from topics.http.auth import READ, WRITE
 from topics.http.exchange import Exchange
+from topics.http.outlet import PATIENCE_S, Outlet
 from topics.http.queue_routes import check_node, lease_length
 from topics.http.routing import Route
 from topics.http.service import Service
@@ -23,15 +24,16 @@ from topics.values.settings import MAX_CLAIM
 HEARTBEAT_S = 15.0
 # Leases and delays end without anybody calling: somebody has to look, well within a quarter of a second.
 LOOK_S = 0.1
-# How long a client may take to read the last frame before the connection is torn down.
-FAREWELL_S = 5.0
 
 
 class WorkRoutes:
-    def __init__(self, service: Service, queues: Queues, slots: StreamSlots) -> None:
+    def __init__(
+        self, service: Service, queues: Queues, slots: StreamSlots, *, patience_s: float = PATIENCE_S
+    ) -> None:
         self._service = service
         self._queues = queues
         self._slots = slots
+        self.patience_s = patience_s
         self.heartbeats = sse.Heartbeats()
         self.desks: dict[JobQueue, Desk] = {}
 
@@ -60,15 +62,16 @@ class WorkRoutes:
         if desk is None:
             desk = self.desks[queue] = Desk(self._service, queue)
         held = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
-        stream = WorkStream(desk, held, node, most, None if lease_ms is None else lease_length(lease_ms))
-        held.write(sse.RETRY)
+        lease_ms = None if lease_ms is None else lease_length(lease_ms)
+        stream = WorkStream(desk, held, self.patience_s, node, most, lease_ms)
+        stream.write(sse.RETRY)
         beat = self.heartbeats.add(stream)
         desk.add(stream)
 
         def closed() -> None:
             give_back()
             self.heartbeats.cancel(beat)
-            stream.closed()
+            stream.on_closed()
             if not desk.streams and self.desks.get(queue) is desk:
                 desk.close()
                 del self.desks[queue]
@@ -147,27 +150,31 @@ class Desk:
         self.queue.topic.listeners.remove(self.wake)
 
 
-class WorkStream:
+class WorkStream(Outlet):
     """One worker's connection: at most `most` leases at a time, all of which end with it."""
 
+    __slots__ = ("_claim", "_desk", "_holder", "_lease_ms", "_loop", "_most", "_node", "last_sent")
+
+    _held: Stream
     heartbeat_s = HEARTBEAT_S
 
-    def __init__(self, desk: Desk, held: Stream, node: str, most: int, lease_ms: int | None) -> None:
+    def __init__(
+        self, desk: Desk, held: Stream, patience_s: float, node: str, most: int, lease_ms: int | None
+    ) -> None:
+        super().__init__(held, patience_s)
         self._desk = desk
-        self._held = held
         self._node = node
         self._most = most
         self._lease_ms = lease_ms
         self._holder = Holder()
         self._claim: Claim | None = None
-        self._farewell: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self.last_sent = self._loop.time()
 
     @property
     def room(self) -> int:
         """How many jobs it may get now; none while it waits for some, or does not read."""
-        if self._claim is not None or self._held.choked:
+        if self._claim is not None or self.stalled:
             return 0
         return self._most - len(self._holder.seqs)
 
@@ -181,9 +188,7 @@ class WorkStream:
         if claim.jobs:
             opening = b'{"topic":"%b",' % self._desk.queue.topic.name_json
             self.last_sent = self._loop.time()
-            self._held.write(
-                b"".join([sse.frame("job", opening + text, b"%d" % seq) for seq, text in claim.jobs])
-            )
+            self.write(b"".join([sse.frame("job", opening + text, b"%d" % seq) for seq, text in claim.jobs]))
 
     def _refused(self, error: ApiError) -> None:
         self._claim = None
@@ -193,24 +198,23 @@ class WorkStream:
             self.end(sse.error_frame(code=error.status, error=error.code, message=error.message))
 
     def beat(self) -> None:
-        if not self._held.choked:
-            self._held.write(sse.HEARTBEAT)
+        if not self.stalled:
+            self.write(sse.HEARTBEAT)
+
+    def on_relief(self) -> None:
+        self._desk.wake()
+
+    def give_up(self) -> None:
+        """A worker that does not read does not work either: others get its jobs."""
+        self.end(sse.slow_frame([self._desk.queue.topic.name]))
 
     def end(self, last_words: bytes) -> None:
-        """Say something and close; whoever does not listen is cut off after a while."""
-        self._release()
         self._held.write(last_words)
-        self._held.close()
-        if self._farewell is None:
-            self._farewell = self._loop.call_later(FAREWELL_S, self._held.abort)
+        self.hang_up()
 
-    def closed(self) -> None:
-        self._release()
-        if self._farewell is not None:
-            self._farewell.cancel()
-
-    def _release(self) -> None:
+    def release(self) -> None:
         """What it still holds is free at once, and it is given nothing more."""
+        super().release()
         if self in self._desk.streams:
             self._desk.streams.remove(self)
             if self._claim is not None:

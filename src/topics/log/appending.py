@@ -171,7 +171,9 @@ def append_batch(
     if durability == "fsync":
         op.sync = True
     (submit or engine.queue.submit_checked)(op)
-    run = topic.open_run(engine.run_max_events, engine.run_max_bytes, journal.position)
+    run = topic.open_run(
+        engine.run_max_events, engine.run_max_bytes, journal.position, ephemeral=kind == _ADVANCE
+    )
     topic.stage(run, batch, rows, ts, hops)
     run.framed += count
     engine.touched.add(topic)

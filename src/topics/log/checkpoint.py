@@ -3,6 +3,9 @@
     plan (on the loop)  ─▶  write segments (any thread)  ─▶  adopt, capture (on the loop, nothing pending)
                         ─▶  write snapshot (any thread)  ─▶  release files (on the loop)
 
+What happens on the loop costs what is new since the last checkpoint, not what exists, and where that can be
+much it is done in steps. The state of a topic is encoded when it has changed, and kept until it does again.
+
 The two newest snapshots stay usable. Therefore journal and segments are kept as long as either needs them,
 and a delete flag is flipped only after *two* snapshots know the deletion: replay from either one then starts
 from flags that never run ahead of its state, and repeats every eviction exactly as it happened.
@@ -10,14 +13,17 @@ from flags that never run ahead of its state, and repeats every eviction exactly
 
 from __future__ import annotations
 
+import time
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topics.log.run import Run, SealedAt
-from topics.log.state import SnapshotState, capture_topic, encode
+from topics.log.hot import HotRuns
+from topics.log.run import Run
+from topics.log.state import SnapshotState, capture_topic, encode, encode_snapshot
 from topics.log.topic import Topic
 from topics.storage.segment import Segment, SegmentDamaged, SegmentWriter
 
@@ -29,12 +35,18 @@ JOURNAL_RETAIN_BYTES = 128 * 1024 * 1024
 # A checkpoint starts when this much was written since the last one, even if no run is full.
 CHECKPOINT_BYTES = 64 * 1024 * 1024
 PACKED_FILE_BYTES = 64 * 1024 * 1024
+# The list of a file's runs is written, and read by whoever opens it, in one go: some milliseconds.
+PACKED_FILE_RUNS = 4096
 # A topic that fills more runs than this between two checkpoints writes faster than files can be created and
 # synced one by one; then so many of its runs share a file, and space comes back in larger steps.
 SEPARATE_RUNS = 8
 # A longer backlog is sealed in several checkpoints, so that journal and memory come back in between.
 PASS_BYTES = 128 * 1024 * 1024
+PASS_RUNS = 16_384
 SHARED_RUNS = 16
+# What is done on the loop in one step: runs planned or adopted, and seconds of capturing.
+STEP_RUNS = 1024
+STEP_S = 0.005
 
 
 @dataclass(slots=True)
@@ -59,6 +71,7 @@ class SegmentPlan:
 
     number: int
     sealings: list[_Sealing]
+    bytes: int = 0
 
 
 class Predecessor:
@@ -79,9 +92,8 @@ class Predecessor:
 def _unflipped(engine: Engine) -> list[_Flip]:
     return [
         _Flip(run, run.sealed.segment, len(run.sealed.unflipped))
-        for topic in engine.by_id.values()
-        for run in topic.runs
-        if run.sealed is not None and run.sealed.unflipped
+        for run in engine.store.unflipped
+        if run.sealed is not None
     ]
 
 
@@ -93,12 +105,24 @@ class Checkpointer:
         self._previous_replay_from = predecessor.replay_from
         self._previous_overlay = predecessor.overlay
         self._overlay: list[_Flip] = []
+        self._flips: list[_Flip] = []
         self._last_position = engine.journal.position
         self._last_ms = engine.now()
         self._unreferenced = predecessor.unreferenced
         self._known_damage = 0
-        self._hot_sealed: list[tuple[Topic, Run]] = []
-        self._hot_bytes = 0
+        self._hot = HotRuns(engine.settings.hot_bytes)
+        # The encoded state of every topic, as it was when it was last looked at.
+        self._states: dict[int, bytes] = {}
+        # What has been done so far: checkpoints, and what they moved into segments.
+        self.passes = self.sealed_runs = self.sealed_bytes = 0
+        for run, topic in engine.store.unsealed.runs.items():
+            if run is not topic.runs[-1]:
+                engine.store.unsealed.complete(run)
+
+    @property
+    def hot_bytes(self) -> int:
+        """Memory of sealed runs that can be read without their files."""
+        return self._hot.bytes
 
     # --- when -------------------------------------------------------------------------------------------
 
@@ -112,67 +136,80 @@ class Checkpointer:
             return True  # what a reader found missing is to be known to the next recovery
         if written >= CHECKPOINT_BYTES or (written and waited_ms >= engine.settings.segment_max_age_ms):
             return True
-        return bool(self._unreferenced or engine.store.droppable()) or any(
-            self._is_full(topic, run) for topic in engine.touched for run in topic.runs[-8:]
-        )
+        return bool(self._unreferenced or engine.store.droppable() or engine.store.unsealed.has_full)
 
     def _is_full(self, topic: Topic, run: Run) -> bool:
         engine = self._engine
-        if run.hot is None or run.frozen or run.ephemeral or run.last > topic.head:
-            return False
         return (
             run.count >= engine.run_max_events
-            or len(run.hot.rows) >= engine.run_max_bytes
+            or (run.hot is not None and len(run.hot.rows) >= engine.run_max_bytes)
             or run is not topic.runs[-1]
         )
 
     # --- what -------------------------------------------------------------------------------------------
 
-    def plan(self, *, everything: bool = False) -> list[SegmentPlan]:
-        """Choose runs. Full ones get files of their own; half-full stragglers are packed together."""
-        engine = self._engine
-        now = engine.now()
-        keep_from = engine.journal.position - JOURNAL_RETAIN_BYTES
+    def plan(self, *, everything: bool = False, upto: int = 0) -> list[SegmentPlan]:
+        """Choose runs. Full ones get files of their own; half-full stragglers are packed together.
+
+        Runs that depend on the journal below `upto` are chosen, full or not.
+        """
         plan: list[SegmentPlan] = []
+        for _ in self.plan_in_steps(plan, everything=everything, upto=upto):
+            pass
+        return plan
+
+    def plan_in_steps(
+        self, plan: list[SegmentPlan], *, everything: bool = False, upto: int = 0
+    ) -> Iterator[None]:
+        """The same, into the given list. From when it is chosen, a run does not grow any more."""
+        engine = self._engine
+        unsealed = engine.store.unsealed
+        keep_from = max(engine.journal.position - JOURNAL_RETAIN_BYTES, upto)
+        born_before = engine.now() - engine.settings.segment_max_age_ms
         self.is_behind = False
         planned_bytes = 0
-        packed: list[_Sealing] = []
-        packed_bytes = 0
-        for topic in engine.by_id.values():
-            whole: list[_Sealing] = []
-            for run in topic.runs:
-                if run.hot is None or run.frozen or run.ephemeral or not run.live_count:
-                    continue
-                if run.last > topic.head or run.last < topic.floor:
-                    continue
-                full = self._is_full(topic, run)
-                old = now - run.first_ts > engine.settings.segment_max_age_ms
-                if not (full or everything or old or run.start_position < keep_from):
-                    continue
-                sealing = _Sealing(topic, run, None if run.dead is None else bytes(run.dead))
-                if planned_bytes >= PASS_BYTES and not everything:
-                    self.is_behind = True
-                    break  # the next checkpoint goes on from here
-                planned_bytes += len(run.hot.rows)
-                if full:
-                    whole.append(sealing)
-                    continue
-                packed.append(sealing)
-                packed_bytes += len(run.hot.rows)
-                if packed_bytes >= PACKED_FILE_BYTES:
-                    plan.append(SegmentPlan(self._next_number(), packed))
-                    packed, packed_bytes = [], 0
-            width = 1 if len(whole) <= SEPARATE_RUNS else SHARED_RUNS
+        packed = SegmentPlan(0, [])
+        whole: dict[Topic, list[_Sealing]] = {}
+        if everything:
+            candidates = list(unsealed.runs)
+        else:
+            candidates = unsealed.take(keep_from, born_before, PASS_RUNS)
+            self.is_behind = len(candidates) >= PASS_RUNS
+        for at, run in enumerate(candidates):
+            if at % STEP_RUNS == STEP_RUNS - 1:
+                yield
+            topic = unsealed.runs.get(run)
+            if topic is None or run.hot is None:
+                continue
+            full = self._is_full(topic, run)
+            old = run.first_ts < born_before
+            if not (full or everything or old or run.start_position < keep_from):
+                continue
+            is_enough = planned_bytes >= PASS_BYTES and not everything
+            self.is_behind |= is_enough
+            if is_enough or run.frozen or run.last > topic.head:
+                unsealed.complete(run)  # for the next checkpoint
+                continue
+            sealing = _Sealing(topic, run, None if run.dead is None else bytes(run.dead))
+            run.frozen = True
+            planned_bytes += len(run.hot.rows)
+            if full:
+                whole.setdefault(topic, []).append(sealing)
+                continue
+            packed.sealings.append(sealing)
+            packed.bytes += len(run.hot.rows)
+            if packed.bytes >= PACKED_FILE_BYTES or len(packed.sealings) >= PACKED_FILE_RUNS:
+                plan.append(packed)
+                packed = SegmentPlan(0, [])
+        for sealings in whole.values():
+            width = 1 if len(sealings) <= SEPARATE_RUNS else SHARED_RUNS
             plan += [
-                SegmentPlan(self._next_number(), whole[at : at + width]) for at in range(0, len(whole), width)
+                SegmentPlan(0, sealings[first : first + width]) for first in range(0, len(sealings), width)
             ]
-        if packed:
-            plan.append(SegmentPlan(self._next_number(), packed))
+        if packed.sealings:
+            plan.append(packed)
         for file in plan:
-            for sealing in file.sealings:
-                # From now on the run does not grow: its successor takes the next record.
-                sealing.run.frozen = True
-        return plan
+            file.number = self._next_number()
 
     def _next_number(self) -> int:
         number = self._engine.next_segment
@@ -194,21 +231,27 @@ class Checkpointer:
             writer.write(engine.fs, engine.dirs.segments, file.number)
 
     def adopt(self, file: SegmentPlan) -> None:
+        for _ in self.adopt_in_steps(file):
+            pass
+
+    def adopt_in_steps(self, file: SegmentPlan) -> Iterator[None]:
         """Back on the loop: the segment is written, so its runs may refer to it and leave memory.
 
         Its name is made durable before a snapshot mentions it; until then the journal has the records.
         """
         store = self._engine.store
-        store.users.setdefault(file.number, 0)
-        for sealing in file.sealings:
+        for at, sealing in enumerate(file.sealings):
+            if at % STEP_RUNS == STEP_RUNS - 1:
+                yield
             run = sealing.run
             if not sealing.written or run.hot is None:
                 continue  # emptied meanwhile
-            run.sealed = SealedAt(file.number, _deleted_since(run, sealing.dead))
-            store.adopt(run, file.number)
-            self._hot_sealed.append((sealing.topic, run))
-            self._hot_bytes += run.hot.memory_bytes()
-        self._shrink_hot()
+            store.seal(run, file.number, _deleted_since(run, sealing.dead))
+            self._hot.add(sealing.topic, run)
+            self.sealed_runs += 1
+            self.sealed_bytes += len(run.hot.rows)
+            self._hot.shrink(store.unsealed.bytes)
+        store.note_file(file.number)
 
     def abandon(self, plan: list[SegmentPlan]) -> None:
         """Runs of files that could not be written are free to grow, and to be planned again."""
@@ -216,57 +259,61 @@ class Checkpointer:
             for sealing in file.sealings:
                 if sealing.run.sealed is None:
                     sealing.run.frozen = False
-
-    def _shrink_hot(self) -> None:
-        """Oldest sealed runs leave memory first when the hot budget is used up."""
-        at = 0
-        while self._hot_bytes > self._engine.settings.hot_bytes and at < len(self._hot_sealed):
-            topic, run = self._hot_sealed[at]
-            at += 1
-            if run.hot is None:
-                continue
-            self._hot_bytes -= run.hot.memory_bytes()
-            topic.forget_tags(run)
-            self._engine.store.forget_hot(run)
-        if at:
-            self._hot_sealed = [pair for pair in self._hot_sealed[at:] if pair[1].hot is not None]
-            self._hot_bytes = sum(
-                run.hot.memory_bytes() for _, run in self._hot_sealed if run.hot is not None
-            )
+                    self._engine.store.unsealed.complete(sealing.run)
 
     # --- snapshot ---------------------------------------------------------------------------------------
 
-    def capture(self) -> tuple[bytes, int]:
+    def capture_step(self) -> bool:
+        """Look at topics that have changed, for a few milliseconds; returns whether it was time to stop.
+
+        Ahead of `capture`, while writes go on: what changes again is looked at again.
+        """
+        stop_at = time.perf_counter() + STEP_S
+        changed = self._engine.store.changed
+        waiting: list[int] = []
+        while changed:
+            if time.perf_counter() >= stop_at:
+                changed.update(waiting)
+                return True
+            topic_id = changed.pop()
+            topic = self._engine.by_id.get(topic_id)
+            if topic is None:
+                self._states.pop(topic_id, None)
+            elif topic.committed:
+                self._states[topic_id] = encode(capture_topic(topic))
+            else:
+                waiting.append(topic_id)
+        changed.update(waiting)
+        return False
+
+    def capture(self) -> tuple[list[bytes], int]:
         """State at the journal's end; call it when nothing is between journal and application."""
         engine = self._engine
-        position = engine.journal.position
-        replay_from = position
-        states = []
+        while self.capture_step():
+            pass
         self._overlay = _unflipped(engine)
-        for topic in engine.by_id.values():
-            if not topic.committed:
-                continue
-            states.append(capture_topic(topic))
-            for run in topic.runs:
-                if run.sealed is None and run.hot is not None and not run.ephemeral:
-                    replay_from = min(replay_from, run.start_position)
+        self._flips = [flip for flip in self._previous_overlay if not engine.store.is_frozen(flip.segment)]
+        position = engine.journal.position
+        replay_from = engine.store.unsealed.oldest_position(position)
+        now = engine.now()
+        engine.clock_mark.restart(now)
         state = SnapshotState(
             position,
             replay_from,
             engine.next_topic_id,
             engine.next_segment,
-            engine.now(),
-            states,
+            now,
+            [],
             {extension.name: extension.dump() for extension in engine.extensions},
         )
-        return encode(state), replay_from
+        return encode_snapshot(state, list(self._states.values())), replay_from
 
-    def write_snapshot(self, body: bytes) -> None:
+    def write_snapshot(self, body: list[bytes]) -> None:
         """Off the loop. Once it is durable, deletions that two snapshots know may be flipped."""
         self._engine.fs.sync_dir(self._engine.dirs.segments)
-        self._engine.snapshots.write(body)
+        self._engine.snapshots.write(b"".join(body))
         opened: dict[int, Segment] = {}
-        for flip in self._previous_overlay:
+        for flip in self._flips:
             try:
                 self._flip(flip, opened)
             except SegmentDamaged:
@@ -292,16 +339,21 @@ class Checkpointer:
         for flip in self._previous_overlay:
             if flip.is_done and flip.run.sealed is not None and flip.run.sealed.segment == flip.segment:
                 del flip.run.sealed.unflipped[: flip.count]
+                engine.store.changed.add(flip.run.topic_id)
+                if not flip.run.sealed.unflipped:
+                    engine.store.unflipped.discard(flip.run)
         self._previous_overlay = self._overlay
         engine.journal.drop_below(min(replay_from, self._previous_replay_from))
         self._previous_replay_from = replay_from
         # Unreferenced by the snapshot before this one as well: now the file can go.
         for number in self._unreferenced:
-            engine.store.remove(number)
+            if not engine.store.is_pinned(number):
+                engine.store.remove(number)
         self._unreferenced = set(engine.store.droppable())
         self._last_position = engine.journal.position
         self._last_ms = engine.now()
         self._known_damage = engine.totals.damage
+        self.passes += 1
 
     def run_now(self, *, everything: bool = False) -> None:
         """The whole checkpoint in the caller's thread (in-process use, tests, shutdown)."""

@@ -123,7 +123,8 @@ class CommitQueue:
     def before_flush(self, gatherer: Callable[[], None]) -> None:
         """Call this once, when the next flush begins; whatever it submits is part of that flush."""
         self._gatherers.append(gatherer)
-        if len(self._gatherers) == 1 and not self.waiting:
+        # One that comes while others are asked is too late for this flush, whatever that one writes.
+        if len(self._gatherers) == 1 and (self._gathering or not self.waiting):
             self.wake()
 
     def flush(self) -> None:

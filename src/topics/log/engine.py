@@ -24,6 +24,7 @@ from topics.log.rendering import STORED, Shape
 from topics.log.reservation import FIRST_STEP
 from topics.log.retention import enforce_caps, expire
 from topics.log.segments import SegmentStore
+from topics.log.survey import Survey
 from topics.log.tags import TagMatch
 from topics.log.topic import Topic, surviving_damage
 from topics.log.totals import Totals
@@ -418,18 +419,29 @@ class Engine:
         match: TagMatch | None,
         done: Callable[[int], None],
         fail: Fail,
+        *,
+        survey: Survey | None = None,
     ) -> None:
-        """Remove what exists now. The bound is the last seq given out, committed or not."""
+        """Remove what exists now. The bound is the last seq given out, committed or not.
+
+        `survey` may know already what the files hold of it.
+        """
         selector = Selector(
             topic.assigned + 1,
             before,
             None if match is None else match.value,
             match is not None and match.is_prefix,
         )
-        self.submit_delete(topic, selector, lambda op, deleted: done(deleted), fail)
+        self.submit_delete(topic, selector, lambda op, deleted: done(deleted), fail, survey=survey)
 
     def submit_delete(
-        self, topic: Topic, selector: Selector, done: Callable[[Op, int], None], fail: Fail
+        self,
+        topic: Topic,
+        selector: Selector,
+        done: Callable[[Op, int], None],
+        fail: Fail,
+        *,
+        survey: Survey | None = None,
     ) -> None:
         self.refresh(topic)
         now = self.now()
@@ -437,16 +449,16 @@ class Engine:
         frame = self.journal.frame(Kind.DELETE, msgspec.msgpack.encode(selector), topic_id=topic.id, ts=now)
 
         def apply(op: Op) -> None:
-            deleted = self.apply_delete(topic, selector, now)
+            deleted = self.apply_delete(topic, selector, now, survey)
             self.note_moved_lines(topic, *lines)
             done(op, deleted)
 
         self.queue.submit(CallbackOp(frame, topic, apply, fail, sync=topic.config.durability == "fsync"))
 
-    def apply_delete(self, topic: Topic, selector: Selector, now: int) -> int:
+    def apply_delete(self, topic: Topic, selector: Selector, now: int, survey: Survey | None = None) -> int:
         def act() -> int:
             expire(topic, now)
-            return deletion.apply(topic, selector)
+            return deletion.apply(topic, selector, survey)
 
         deleted: int = surviving_damage(topic, act)
         return deleted
@@ -487,7 +499,7 @@ class Engine:
         if self.queue.failure is not None:
             return
         self.queue.flush()
-        heads = [(topic.id, topic.assigned) for topic in self.touched if not topic.dropped]
+        heads = sorted((topic.id, topic.assigned) for topic in self.touched if not topic.dropped)
         try:
             self.journal.write(self.journal.frame(Kind.HEADS, msgspec.msgpack.encode(heads), ts=self.now()))
             self.journal.rotate()

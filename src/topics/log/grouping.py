@@ -64,8 +64,8 @@ def append_group(
     for topic, batches in writes:
         for batch in batches:
             append_batch(engine, topic, batch, AppendOp(engine, topic, batch, now), submit=_member_of(group))
-    payload = b"".join([*(part for member in group.members for part in member.buffers), *fact(group.members)])
-    group.buffers = engine.journal.frame(Kind.GROUP, payload, ts=now)
+    parts = [part for member in group.members for part in member.buffers]
+    group.buffers = engine.journal.frame_of(Kind.GROUP, [*parts, *fact(group.members)], ts=now)
     topics = [topic for topic, _ in writes]
     if topics:
         group.topic, group.others = topics[0], tuple(topics[1:])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Sequence
 
 import msgspec
 
@@ -54,7 +55,7 @@ class StoredBatch(Batch):
     def __init__(
         self,
         count: int,
-        data_lens: list[int],
+        data_lens: Sequence[int],
         meta_lens: list[int] | None,
         nodes: list[str | None] | None,
         tags: list[str | None] | None,
@@ -94,6 +95,12 @@ def decode_append(
         tags = tags and tags[skip:]
         nodes = nodes and nodes[skip:]
     return StoredBatch(count - skip, data_lens, meta_lens, nodes, tags), rows, hops
+
+
+def plain_parts(payload: memoryview, count: int) -> tuple[memoryview, memoryview]:
+    """Rows and data lengths of a frame without flags, where they lie."""
+    at = len(payload) - 4 * count
+    return payload[_LENGTHS.size : at], payload[at:]
 
 
 def _u32s(payload: memoryview, at: int, count: int) -> tuple[list[int], int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -16,13 +15,13 @@ import msgspec
 import numpy as np
 
 from topics.log import ledger
-from topics.log.batch import Batch
 from topics.log.checkpoint import Checkpointer, Predecessor
 from topics.log.deletion import Selector
 from topics.log.engine import CreatePayload, Engine
+from topics.log.joining import Joined, join_small
+from topics.log.loading import is_any_loaded, is_loaded, load_rows
 from topics.log.payload import decode_append
 from topics.log.retention import enforce_caps, expire, keep_lines
-from topics.log.run import Run
 from topics.log.state import SnapshotState, decode, restore_topic
 from topics.log.topic import Topic
 from topics.storage import segment as segment_files
@@ -84,10 +83,16 @@ class Recovery:
         position = max(reader.end, self._snapshot.position)
         holes = self._close_reservations(testimony.synced, position, reader)
         engine.clock_floor_ms = max(engine.clock_floor_ms, self._clock_floor(reader))
-        engine.start(Journal(engine.fs, engine.dirs.journal, reader.files(), position))
+        # After a restart of the machine, everything that was read came from the disk.
+        doubtful_from = testimony.synced if testimony.same_boot else position
+        journal = Journal(
+            engine.fs, engine.dirs.journal, reader.files(), position, doubtful_from=doubtful_from
+        )
+        engine.start(journal)
         self._journal_holes(holes)
-        # Only now, with the holes on disk, may the page forget what the previous process had promised.
-        engine.witness.begin(engine.journal.position, engine.now())
+        if engine.queue.failure is None:
+            # Only now, with the holes on disk, may the page forget what the previous process had promised.
+            engine.witness.begin(engine.journal.position, engine.now())
         now = engine.now()
         for topic in engine.by_id.values():
             expire(topic, now)
@@ -108,7 +113,7 @@ class Recovery:
         engine, snapshot = self._engine, self._snapshot
         engine.next_topic_id = snapshot.next_topic_id
         engine.next_segment = snapshot.next_segment
-        engine.clock_floor_ms = snapshot.clock_ms
+        engine.clock_floor_ms = engine.clock_mark.reached_ms = snapshot.clock_ms
         engine.store.find_cold()
         for state in snapshot.topics:
             topic = engine.add_recovered(state.id, state.name, state.config, state.seq_base)
@@ -131,17 +136,19 @@ class Recovery:
                 if name.endswith(".tmp") or (number.isdigit() and int(number) >= self._snapshot.next_segment):
                     engine.fs.remove(os.path.join(directory, name))
                 elif number.isdigit():
-                    engine.store.users.setdefault(int(number), 0)
+                    engine.store.note_file(int(number))
 
     # --- journal ----------------------------------------------------------------------------------------
 
     def _replay(self, reader: JournalReader) -> None:
         start, position = self._snapshot.replay_from, self._snapshot.position
-        for count, item in enumerate(reader.frames()):
+        for count, item in enumerate(join_small(reader.frames(), position)):
             if not self._settled and item.position >= position:
                 self._settle()
             if isinstance(item, Damage):
                 self._note_damage(item)
+            elif isinstance(item, Joined):
+                self._take_joined(item)
             else:
                 if item.kind == Kind.APPEND:
                     for witness in self._engine.append_witnesses:
@@ -154,6 +161,46 @@ class Recovery:
                 self._progress(min((item.position - start) / reader.size, 0.999))
         if not self._settled:
             self._settle()
+
+    def _take_joined(self, joined: Joined) -> None:
+        """Small frames as if they were one; frame by frame where that would make a difference."""
+        for witness in self._engine.append_witnesses:
+            for frame in joined.frames:
+                witness(frame)
+        is_known = joined.position < self._snapshot.position
+        topic = self._engine.by_id.get(joined.topic_id)
+        if is_known and topic is not None and self._reload_joined(topic, joined):
+            return
+        if not is_known and topic is not None and self._append_joined(topic, joined):
+            return
+        for frame in joined.frames:
+            self._reload(frame) if is_known else self._apply(frame)
+
+    def _reload_joined(self, topic: Topic, joined: Joined) -> bool:
+        first, last = joined.first_seq, joined.last_seq
+        if first < topic.floor or last > topic.head or is_any_loaded(topic, first, last):
+            return False
+        batch, rows = joined.decode()
+        times = joined.times()
+        run = load_rows(self._engine, topic, first, batch, rows, times[0][1], None, joined.position)
+        run.restamp(first - run.base, times)
+        return True
+
+    def _append_joined(self, topic: Topic, joined: Joined) -> bool:
+        engine, config = self._engine, topic.config
+        if config.ttl_ms or config.cap_records or config.cap_bytes or joined.first_seq != topic.head + 1:
+            return False  # retention has to be asked in between, or something is missing or known already
+        self._uncertain.discard(topic.id)
+        batch, rows = joined.decode()
+        times = joined.times()
+        run = topic.open_run(engine.run_max_events, engine.run_max_bytes, joined.position, ephemeral=False)
+        topic.stage(run, batch, rows, times[0][1])
+        run.restamp(joined.first_seq - run.base, times)
+        run.framed += batch.count
+        topic.last_ts = times[-1][1]
+        topic.publish(batch.count, batch.size, times[-1][1])
+        engine.touched.add(topic)
+        return True
 
     def _reload(self, frame: Frame) -> None:
         """Record data of a frame whose effects are in the snapshot."""
@@ -230,6 +277,7 @@ class Recovery:
             for topic_id, head in _heads.decode(frame.payload):
                 self._prove_head(topic_id, head)
         elif kind == Kind.CLOCK:
+            engine.clock_mark.reached_ms = max(engine.clock_mark.reached_ms, frame.ts)
             if not engine.witness.previous.same_boot:
                 engine.clock_floor_ms = max(engine.clock_floor_ms, frame.ts)
         elif kind in self._by_kind:
@@ -283,7 +331,7 @@ class Recovery:
         batch, rows, hops = decode_append(frame.payload, frame.count, frame.flags)
         expire(topic, frame.ts)
         engine = self._engine
-        run = topic.open_run(engine.run_max_events, engine.run_max_bytes, frame.position)
+        run = topic.open_run(engine.run_max_events, engine.run_max_bytes, frame.position, ephemeral=False)
         topic.stage(run, batch, rows, frame.ts, hops)
         run.framed += batch.count
         topic.publish(batch.count, batch.size, frame.ts)
@@ -329,7 +377,8 @@ class Recovery:
         if testimony.same_boot:
             cut = testimony.acked > position
         else:
-            cut = not testimony.clean and testimony.acked > 0
+            # Whatever the page says was acknowledged: it may be as old as its process.
+            cut = testimony.known and not testimony.clean
         # Synced journal that is gone may have held reservations: then only its size bounds what it gave out.
         destroyed = max(synced - position, 0) + self._unreadable_bytes
         holes: list[tuple[Topic, int]] = []
@@ -370,42 +419,3 @@ def _most_seqs(topic: Topic, journal_bytes: int) -> int:
     if topic.config.durability == "ephemeral":
         return journal_bytes // HEADER_BYTES * MAX_BULK_RECORDS
     return journal_bytes // _SMALLEST_RECORD_BYTES
-
-
-def is_loaded(topic: Topic, seq: int) -> bool:
-    """True when a sealed or emptied run answers for this seq, or its data has been read already."""
-    return _run_at(topic, seq) is not None
-
-
-def load_rows(
-    engine: Engine,
-    topic: Topic,
-    first_seq: int,
-    batch: Batch,
-    rows: bytes,
-    ts: int,
-    hops: bytes | None,
-    position: int,
-) -> None:
-    """Record data of a frame whose effects are in the snapshot. It can be read again from `position` on."""
-    run = _run_ending_at(topic, first_seq - 1)
-    if run is None or run.count >= engine.run_max_events:
-        run = Run(topic.id, first_seq, start_position=position)
-        topic.insert_run(run)
-    run.start_position = min(run.start_position, position)
-    run.extend(batch, rows, ts, hops)
-    run.framed += batch.count
-    if batch.tags is not None:
-        for offset, tag in enumerate(batch.tags):
-            if tag is not None:
-                topic.tags.add(tag, first_seq + offset)
-
-
-def _run_at(topic: Topic, seq: int) -> Run | None:
-    index = bisect_right(topic.bases, seq) - 1
-    return topic.runs[index] if index >= 0 and topic.runs[index].last >= seq else None
-
-
-def _run_ending_at(topic: Topic, seq: int) -> Run | None:
-    run = _run_at(topic, seq)
-    return run if run is not None and run.hot is not None and run.last == seq else None

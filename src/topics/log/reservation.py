@@ -35,6 +35,7 @@ class ReserveOp(Op):
 
     def apply(self) -> None:
         self.reserves_for.reserved = max(self.reserves_for.reserved, self.upto)
+        self.reserves_for.note_change()
 
     def fail(self, error: ApiError) -> None:
         return None

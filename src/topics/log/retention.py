@@ -17,7 +17,7 @@ def expire(topic: Topic, now_ms: int) -> None:
     if not ttl_ms or not topic.live_count:
         return
     oldest_allowed = now_ms - ttl_ms
-    if topic.floor_ts >= oldest_allowed:
+    if topic.floor_ts >= oldest_allowed or not topic.clock_mark.covers(now_ms):
         return
     upto: int = surviving_damage(topic, lambda: _last_older(topic, oldest_allowed))
     removed, last = topic.drop_front(upto, ledger.TTL)
@@ -49,6 +49,7 @@ def keep_lines(topic: Topic, cap_hi: int, ttl_hi: int) -> None:
             topic.drop_front(line, kind)
     topic.cap_hi = max(topic.cap_hi, cap_hi)
     topic.ttl_hi = max(topic.ttl_hi, ttl_hi)
+    topic.note_change()
     topic.absorb_holes()
 
 

@@ -108,11 +108,15 @@ class HotColumns:
             self.meta_lens = _grow(self.meta_lens, before, batch.meta_lens, batch.count)
         if batch.nodes is not None or self.node_codes is not None:
             codes = None if batch.nodes is None else self.node_names.encode(batch.nodes)
-            self.node_codes = _grow(self.node_codes, before, codes, batch.count)
+            self.node_codes = _grow_codes(
+                self.node_codes, before, codes, batch.count, len(self.node_names.names)
+            )
         if batch.tags is not None or self.tag_codes is not None:
             known = len(self.tag_names.names)
             codes = None if batch.tags is None else self.tag_names.encode(batch.tags)
-            self.tag_codes = _grow(self.tag_codes, before, codes, batch.count)
+            self.tag_codes = _grow_codes(
+                self.tag_codes, before, codes, batch.count, len(self.tag_names.names)
+            )
             added += _NAME_BYTES * (len(self.tag_names.names) - known)
         if hops is not None or self.hops is not None:
             grown = self.hops if self.hops is not None else bytearray(before)
@@ -154,9 +158,9 @@ class HotColumns:
             np.frombuffer(self.data_lens, np.uint32),
             np.repeat(np.frombuffer(self.ts_values, np.int64), lengths),
             meta_lens=_view(self.meta_lens),
-            node_codes=_view(self.node_codes),
+            node_codes=_codes(self.node_codes),
             nodes=self.node_names.names,
-            tag_codes=_view(self.tag_codes),
+            tag_codes=_codes(self.tag_codes),
             tags=self.tag_names.names,
             hops=None if self.hops is None else np.frombuffer(self.hops, np.uint8),
         )
@@ -170,12 +174,33 @@ def _view(column: array[int] | None) -> np.ndarray | None:
     return None if column is None else np.frombuffer(column, np.uint32)
 
 
+def _codes(column: array[int] | None) -> np.ndarray | None:
+    """Codes as everybody else has them, however narrow they are kept."""
+    return None if column is None else np.frombuffer(column, column.typecode).astype(np.uint32)
+
+
 def _grow(column: array[int] | None, before: int, values: Sequence[int] | None, count: int) -> array[int]:
     """Columns appear with the first record that needs them; everyone before and between has zero."""
     if column is None:
         column = array("I", bytes(4 * before))
     if values is None:
         column.frombytes(bytes(4 * count))
+    else:
+        column.extend(values)
+    return column
+
+
+def _grow_codes(
+    column: array[int] | None, before: int, values: Sequence[int] | None, count: int, highest: int
+) -> array[int]:
+    """The same for codes up to `highest`, in as few bytes each as those take."""
+    width = "B" if highest < 1 << 8 else "H" if highest < 1 << 16 else "I"
+    if column is None:
+        column = array(width, bytes(array(width).itemsize * before))
+    elif column.itemsize < array(width).itemsize:
+        column = array(width, column)
+    if values is None:
+        column.frombytes(bytes(column.itemsize * count))
     else:
         column.extend(values)
     return column
@@ -249,6 +274,17 @@ class Run:
         if self.dead is not None:
             self.dead.extend(bytes(batch.count))
         return added
+
+    def restamp(self, first: int, times: list[tuple[int, int]]) -> None:
+        """The records from index `first` on, which are the last, were written at several times.
+
+        `times` says from which of them on which one holds; the first is what they were added with.
+        """
+        assert self.hot is not None
+        for at, ts in times[1:]:
+            self.hot.ts_starts.append(first + at)
+            self.hot.ts_values.append(ts)
+        self.last_ts = times[-1][1]
 
     def first_live_index(self, start: int) -> int:
         """Index of the first record at or after `start` that is not deleted; `count` when there is none."""

@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections import OrderedDict
 from collections.abc import Callable
 
 import numpy as np
 
-from topics.log.run import Run
+from topics.log.run import Run, SealedAt
+from topics.log.unsealed import Unsealed
+from topics.log.views import Views
 from topics.storage.columns import Columns
 from topics.storage.filesystem import Filesystem
 from topics.storage.segment import DEAD, SUFFIX, Segment, SegmentDamaged, file_name
 
-# Open descriptors and mapped runs are bounded, whatever the number of topics.
+# Open descriptors are bounded, whatever the number of topics.
 MAX_OPEN_SEGMENTS = 256
-MAX_CACHED_RUNS = 512
 
 
 class SegmentStore:
-    def __init__(self, fs: Filesystem, hot_dir: str, cold_dir: str | None) -> None:
+    def __init__(self, fs: Filesystem, hot_dir: str, cold_dir: str | None, unsealed: Unsealed) -> None:
         self.fs = fs
         self.hot_dir = hot_dir
         self.cold_dir = cold_dir
         self._open: OrderedDict[int, Segment] = OrderedDict()
-        self._views: OrderedDict[tuple[int, int], tuple[Run, Columns]] = OrderedDict()
+        self._views = Views()
         # Runs that still hold something live, per segment file; a file without any can go.
         self.users: dict[int, int] = {}
+        self._unused: set[int] = set()
+        self.unsealed = unsealed
+        # Sealed runs whose flags lack deletions, and topics whose state no captured one shows.
+        self.unflipped: set[Run] = set()
+        self.changed: set[int] = set()
         self.cold: set[int] = set()
         self.cold_reads = 0
+        # How often a sealed run was found ready to read, and how often its file had to be asked.
+        self.cache_hits = self.cache_misses = 0
         # Files that somebody outside reads by their path; they are neither removed nor moved.
         self.is_pinned: Callable[[int], bool] = _never
+        # Files of which even the flags must not change for the moment.
+        self.is_frozen: Callable[[int], bool] = _never
 
     def find_cold(self) -> None:
         """Which segments have been moved to the second tier; a copy still in the first one wins."""
@@ -70,11 +81,11 @@ class SegmentStore:
         if run.hot is not None:
             return run.hot.view(run.base)
         assert run.sealed is not None
-        key = (run.topic_id, run.base)
-        cached = self._views.get(key)
+        cached = self._views.find(run)
         if cached is not None:
-            self._views.move_to_end(key)
-            return cached[1]
+            self.cache_hits += 1
+            return cached
+        self.cache_misses += 1
         if run.sealed.segment in self.cold:
             self.cold_reads += 1
         segment = self.segment(run.sealed.segment)
@@ -82,9 +93,7 @@ class SegmentStore:
         segment.verify(entry)
         columns = segment.columns(entry)
         self._load_dead(run, segment.flags(entry))
-        self._views[key] = (run, columns)
-        if len(self._views) > MAX_CACHED_RUNS:
-            self._unload(*self._views.popitem(last=False)[1])
+        self._views.add(run, columns, segment, entry)
         return columns
 
     def _load_dead(self, run: Run, flags: np.ndarray) -> None:
@@ -96,36 +105,58 @@ class SegmentStore:
             marks[np.frombuffer(run.sealed.unflipped, np.uint32)] = 1
         run.dead = bytearray(marks.tobytes())
 
-    @staticmethod
-    def _unload(run: Run, _columns: Columns) -> None:
+    def unload(self, run: Run) -> None:
+        """What is known of a run that left memory is out of date: the next reader asks the file."""
         if run.hot is None:
+            self._views.drop(run)
             run.dead = None
-
-    def tagged(self, run: Run, code: int) -> np.ndarray:
-        assert run.sealed is not None
-        segment = self.segment(run.sealed.segment)
-        return segment.tagged(segment.entry(run.topic_id, run.base), code)
 
     def release(self, run: Run) -> None:
         """The run holds nothing live any more: give back its memory and its claim on the file."""
-        self._views.pop((run.topic_id, run.base), None)
+        self._views.drop(run)
+        self.unsealed.discard(run)
+        self.unflipped.discard(run)
+        self.changed.add(run.topic_id)
         run.hot = None
         run.dead = None
         if run.sealed is not None:
             number = run.sealed.segment
             run.sealed = None
-            self.users[number] -= 1
+            self._leave(number)
 
     def forget_hot(self, run: Run) -> None:
         """A sealed run leaves memory; its deletions are on disk or in its list of unflipped ones."""
         run.hot = None
         run.dead = None
 
-    def adopt(self, run: Run, number: int) -> None:
+    def seal(self, run: Run, number: int, unflipped: array[int]) -> None:
+        """A file has the run from now on, with flags that lack only the given deletions."""
+        self.unsealed.discard(run)
+        self.changed.add(run.topic_id)
+        run.sealed = SealedAt(number, unflipped)
+        (self.unflipped.add if unflipped else self.unflipped.discard)(run)
         self.users[number] = self.users.get(number, 0) + 1
+        self._unused.discard(number)
+
+    def note_file(self, number: int) -> None:
+        """The file exists, whether or not a run refers to it."""
+        if not self.users.setdefault(number, 0):
+            self._unused.add(number)
+
+    def _leave(self, number: int) -> None:
+        self.users[number] -= 1
+        if not self.users[number]:
+            self._unused.add(number)
+
+    def move(self, run: Run, number: int, unflipped: array[int]) -> None:
+        """Another file has the run from now on, with flags that lack only the given deletions."""
+        assert run.sealed is not None
+        self._views.drop(run)
+        self._leave(run.sealed.segment)
+        self.seal(run, number, unflipped)
 
     def droppable(self) -> list[int]:
-        return [n for n, users in self.users.items() if users == 0 and not self.is_pinned(n)]
+        return [number for number in sorted(self._unused) if not self.is_pinned(number)]
 
     def close_file(self, number: int) -> None:
         segment = self._open.pop(number, None)
@@ -136,6 +167,7 @@ class SegmentStore:
         self.close_file(number)
         self.fs.remove(self.path(number))
         self.users.pop(number, None)
+        self._unused.discard(number)
         self.cold.discard(number)
 
     def close(self) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from array import array
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from topics.log.run import Run, SealedAt
+from topics.log.run import Run
 from topics.log.topic import Hole, Topic
 from topics.values.config import TopicConfig
 
@@ -62,6 +63,17 @@ class SnapshotState(msgspec.Struct, array_like=True, gc=False):
 
 encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(SnapshotState)
+# MessagePack's heads of an array of seven, which a snapshot is, and of one with a 32-bit length.
+_SEVEN = b"\x97"
+_MANY = struct.Struct(">BI")
+_MANY_MARK = 0xDD
+
+
+def encode_snapshot(state: SnapshotState, topics: list[bytes]) -> list[bytes]:
+    """A snapshot whose topics are encoded already, in parts: joining them is work for another thread."""
+    numbers = (state.position, state.replay_from, state.next_topic_id, state.next_segment, state.clock_ms)
+    head = [_SEVEN, *map(encode, numbers), _MANY.pack(_MANY_MARK, len(topics))]
+    return [*head, *topics, encode(state.extensions)]
 
 
 def decode(body: bytes) -> SnapshotState | None:
@@ -142,6 +154,5 @@ def _restore_run(topic: Topic, state: RunState) -> Run:
     run.live_count, run.live_bytes = state.live_count, state.live_bytes
     run.dead_count = state.dead_count
     if state.segment:
-        run.sealed = SealedAt(state.segment, array("I", state.unflipped))
-        topic.store.adopt(run, state.segment)
+        topic.store.seal(run, state.segment, array("I", state.unflipped))
     return run

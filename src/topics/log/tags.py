@@ -1,73 +1,184 @@
 """Ordered index from tag to seqs for the records in memory; sealed runs carry their own inside the segment.
 
-Exact lookup is a dictionary access; a prefix is one contiguous range of the sorted keys. Keys are compared
-as bytes are: code-point order of Python strings is UTF-8 byte order. The sorted view is brought up to date
-only when a prefix is asked for, so writers never pay for it.
+The index is cut into generations, each the postings of a few consecutive runs. Records leave memory a run at
+a time, oldest first, and a generation is thrown away as a whole when the last of its runs has gone: nobody
+has to look up tag by tag what to forget. Until then postings of runs that have left are still found, which
+does no harm: their segment says the same.
+
+Exact lookup is a dictionary access per generation; a prefix is one contiguous range of its sorted keys. Keys
+are compared as bytes are: code-point order of Python strings is UTF-8 byte order. The sorted view is brought
+up to date only when a prefix is asked for, so writers never pay for it.
 """
 
 from __future__ import annotations
 
+import sys
 from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
+import numpy as np
 from sortedcontainers import SortedList
 
+from topics.storage.columns import I64
 from topics.values.errors import invalid
 
+# Small enough to be sorted, or thrown away, in some milliseconds; large enough that a lookup asks only a few.
+GENERATION_RECORDS = 32_768
+# Postings are offsets from the generation's first seq, in 32 bits.
+_MAX_SPAN = 1 << 31
+# A tag that one record carries, as many do, needs no array.
+Offsets: TypeAlias = "int | array[int]"
 
-class TagIndex:
-    __slots__ = ("_fresh", "_seqs", "_sorted")
 
-    def __init__(self) -> None:
-        # Flat integers: a list of Python ones would cost four times as much per tagged record.
-        self._seqs: dict[str, array[int]] = {}
+class _Generation:
+    __slots__ = ("_fresh", "_sorted", "base", "count", "postings", "runs")
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.count = 0
+        # First seqs of the runs it speaks of and that are still in memory.
+        self.runs: set[int] = set()
+        self.postings: dict[str, Offsets] = {}
+        # Tags that were forgotten stay in the sorted view, and one that comes back is in it twice.
         self._sorted: SortedList[str] = SortedList()
         self._fresh: list[str] = []
 
-    def add(self, tag: str, seq: int) -> None:
-        seqs = self._seqs.get(tag)
-        if seqs is None:
-            self._seqs[tag] = array("q", (seq,))
-            self._fresh.append(tag)
-        else:
-            seqs.append(seq)
+    def extend(self, tags: Sequence[str | None], first_seq: int) -> None:
+        postings, fresh = self.postings, self._fresh
+        get = postings.get
+        offset = first_seq - self.base
+        for tag in tags:
+            if tag is not None:
+                held = get(tag)
+                if held is None:
+                    postings[tag] = offset
+                    fresh.append(tag)
+                elif type(held) is int:
+                    postings[tag] = array("I", (held, offset))
+                else:
+                    held.append(offset)  # type: ignore[union-attr]
+            offset += 1
+        self.count += len(tags)
 
-    def exact(self, tag: str) -> Sequence[int]:
-        return self._seqs.get(tag, ())
+    def close(self) -> None:
+        """It is full: give back what only growing needs, and share what all generations have."""
+        if 2 * len(self.postings) > self.count:
+            return
+        self.postings = {
+            sys.intern(tag): held if isinstance(held, int) else array("I", held)
+            for tag, held in self.postings.items()
+        }
+
+    @property
+    def is_sorted(self) -> bool:
+        return not self._fresh
+
+    def sort(self) -> None:
+        self._sorted.update(self._fresh)
+        self._fresh = []
+
+    def prefix(self, prefix: str) -> dict[str, None]:
+        if self._fresh:
+            self.sort()
+        keys, postings = self._sorted, self.postings
+        found: dict[str, None] = {}
+        for tag in keys.islice(keys.bisect_left(prefix)):
+            if not tag.startswith(prefix):
+                break
+            if tag in postings:
+                found[tag] = None
+        return found
+
+    def matching(self, match: TagMatch) -> Iterable[str]:
+        if match.is_prefix:
+            return self.prefix(match.value)
+        return (match.value,) if match.value in self.postings else ()
+
+    def seqs(self, tags: Iterable[str]) -> I64:
+        held = [self.postings[tag] for tag in tags]
+        single = [offsets for offsets in held if isinstance(offsets, int)]
+        several = b"".join([offsets for offsets in held if not isinstance(offsets, int)])
+        offsets = np.concatenate((np.array(single, np.uint32), np.frombuffer(several, np.uint32)))
+        return offsets.astype(np.int64) + self.base
+
+    def forget(self, tags: Iterable[str], first: int, stop: int) -> None:
+        """Drop the seqs of these tags from `first` up to but not including `stop`."""
+        for tag in tags:
+            held = self.postings[tag]
+            offsets = (held,) if isinstance(held, int) else held
+            if first <= self.base + offsets[0] and self.base + offsets[-1] < stop:
+                del self.postings[tag]  # all of them, as usual
+                continue
+            kept = [offset for offset in offsets if not first <= self.base + offset < stop]
+            self.postings[tag] = array("I", kept)
+
+
+class TagIndex:
+    __slots__ = ("_generations",)
+
+    def __init__(self) -> None:
+        self._generations: list[_Generation] = []
+
+    def extend(self, run_base: int, tags: Sequence[str | None], first_seq: int) -> None:
+        """Index a batch of the run that begins at `run_base`. Seqs ascend within a generation."""
+        generation = self._generations[-1] if self._generations else None
+        if (
+            generation is None
+            or generation.count >= GENERATION_RECORDS
+            or not generation.base <= first_seq < generation.base + _MAX_SPAN
+        ):
+            if generation is not None:
+                generation.close()
+            generation = _Generation(first_seq)
+            self._generations.append(generation)
+        generation.runs.add(run_base)
+        generation.extend(tags, first_seq)
+
+    def exact(self, tag: str) -> list[tuple[int, Offsets]]:
+        """Where a tag occurs: a seq to count from, and offsets."""
+        return [
+            (generation.base, found)
+            for generation in self._generations
+            if (found := generation.postings.get(tag)) is not None
+        ]
 
     def prefix(self, prefix: str) -> list[str]:
         """Every tag that starts with `prefix`, ascending."""
-        if self._fresh:
-            self._sorted.update(self._fresh)
-            self._fresh = []
-        keys = self._sorted
-        start = keys.bisect_left(prefix)
-        found: list[str] = []
-        for tag in keys.islice(start):
-            if not tag.startswith(prefix):
-                break
-            found.append(tag)
-        return found
+        found = [generation.prefix(prefix) for generation in self._generations]
+        return list(found[0]) if len(found) == 1 else sorted(set().union(*found))
 
-    def forget(self, tag: str, first: int, last: int) -> None:
-        """Drop the seqs of a tag from `first` to `last`, both included."""
-        seqs = self._seqs.get(tag)
-        if seqs is None:
-            return
-        del seqs[bisect_left(seqs, first) : bisect_right(seqs, last)]
-        if seqs:
-            return
-        del self._seqs[tag]
-        if self._fresh:
-            self._sorted.update(self._fresh)
-            self._fresh = []
-        self._sorted.discard(tag)
+    def matching(self, match: TagMatch) -> I64:
+        """The seqs of all tags that match; ascending for each tag."""
+        found = [generation.seqs(generation.matching(match)) for generation in self._generations]
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def sort_in_steps(self) -> Iterator[None]:
+        """Do ahead of a lookup by prefix what it would have to do at once."""
+        for generation in [*self._generations]:
+            if not generation.is_sorted:
+                generation.sort()
+                yield
+
+    @property
+    def unsorted(self) -> int:
+        return sum(not generation.is_sorted for generation in self._generations)
+
+    def forget(self, match: TagMatch, stop: int) -> None:
+        """Drop the seqs below `stop` of all tags that match."""
+        for generation in self._generations:
+            generation.forget(generation.matching(match), 0, stop)
 
     def forget_above(self, seq: int) -> None:
         """Drop everything above `seq` (records whose commit failed)."""
-        for tag in list(self._seqs):
-            self.forget(tag, seq + 1, self._seqs[tag][-1])
+        for generation in self._generations:
+            generation.forget(list(generation.postings), seq + 1, generation.base + 2 * _MAX_SPAN)
+
+    def forget_run(self, run_base: int) -> None:
+        """The run has left memory."""
+        for generation in self._generations:
+            generation.runs.discard(run_base)
+        self._generations = [generation for generation in self._generations if generation.runs]
 
 
 class TagMatch:

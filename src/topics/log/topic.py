@@ -17,6 +17,7 @@ import numpy as np
 
 from topics.log import ledger
 from topics.log.batch import Batch
+from topics.log.clock_mark import ClockMark
 from topics.log.ledger import Ledger
 from topics.log.run import HotColumns, Run
 from topics.log.segments import SegmentStore
@@ -42,6 +43,7 @@ class Topic:
         "assigned",
         "bases",
         "cap_hi",
+        "clock_mark",
         "committed",
         "config",
         "delete_below",
@@ -87,6 +89,7 @@ class Topic:
         seq_base: int,
         store: SegmentStore,
         totals: Totals,
+        clock_mark: ClockMark,
     ) -> None:
         self.id = topic_id
         self.name = name
@@ -95,6 +98,8 @@ class Topic:
         self.seq_base = seq_base
         self.store = store
         self.totals = totals
+        self.clock_mark = clock_mark
+        self.note_change()
         self.head = self.assigned = seq_base - 1
         self.floor = seq_base
         # Timestamp of the record at the floor: lets an unexpired topic answer in one comparison.
@@ -125,6 +130,10 @@ class Topic:
         # State of what is layered on a topic (queues keep their leases here).
         self.extension: Any = None
 
+    def note_change(self) -> None:
+        """Something that belongs into a snapshot is not any more what it was."""
+        self.store.changed.add(self.id)
+
     # --- watermarks -------------------------------------------------------------------------------------
 
     @property
@@ -152,9 +161,12 @@ class Topic:
 
     # --- appending --------------------------------------------------------------------------------------
 
-    def open_run(self, max_events: int, max_bytes: int, position: int) -> Run:
-        """The run that takes the next records; a full or sealed one is left behind for good."""
-        ephemeral = self.config.durability == "ephemeral"
+    def open_run(self, max_events: int, max_bytes: int, position: int, *, ephemeral: bool) -> Run:
+        """The run that takes the next records; a full or sealed one is left behind for good.
+
+        `ephemeral`: no frame has them. The config cannot tell: a change of it may be on its way, and in
+        recovery it comes before the frames of writes that were submitted behind it.
+        """
         if self.runs:
             run = self.runs[-1]
             hot = run.hot
@@ -166,33 +178,39 @@ class Topic:
                 and len(hot.rows) < max_bytes
                 and run.ephemeral is ephemeral
             ):
+                if position < run.start_position:
+                    self.store.unsealed.lower(run, position)
                 return run
             if run.ephemeral is not ephemeral:
                 self.mixed = True
+            self.store.unsealed.complete(run)
         run = Run(self.id, self.assigned + 1, start_position=position, ephemeral=ephemeral)
         self.runs.append(run)
         self.bases.append(run.base)
+        if not ephemeral:
+            self.store.unsealed.add(self, run)
         return run
 
     def insert_run(self, run: Run) -> None:
         index = bisect_right(self.bases, run.base)
         self.runs.insert(index, run)
         self.bases.insert(index, run.base)
+        if run.hot is not None:
+            self.store.unsealed.add(self, run)
 
     def stage(self, run: Run, batch: Batch, rows: bytes, ts: int, hops: bytes | None = None) -> None:
         """Put rendered records behind the visible head: assigned, counted as pending, seen by nobody."""
         first = self.assigned + 1
-        run.extend(batch, rows, ts, hops)
+        added = run.extend(batch, rows, ts, hops)
+        if not run.ephemeral:
+            self.store.unsealed.grew(run, added)
         self.assigned += batch.count
         self.pending_count += batch.count
         self.pending_bytes += batch.size
         self.totals.pending_bytes += batch.size
         self.last_ts = ts
         if batch.tags is not None:
-            add = self.tags.add
-            for offset, tag in enumerate(batch.tags):
-                if tag is not None:
-                    add(tag, first + offset)
+            self.tags.extend(run.base, batch.tags, first)
 
     def publish(self, count: int, size: int, ts: int) -> None:
         """Staged records become visible, in the order in which they were assigned."""
@@ -211,11 +229,13 @@ class Topic:
         self.live_bytes += size
         self.totals.records += count
         self.totals.bytes += size
+        self.store.changed.add(self.id)
 
     def unstage(self) -> None:
         """Forget everything above the visible head: its commit failed."""
+        unsealed = self.store.unsealed
         while self.runs and self.runs[-1].base > self.head:
-            self.runs.pop()
+            unsealed.discard(self.runs.pop())
             self.bases.pop()
         if self.runs and self.runs[-1].last > self.head:
             run = self.runs[-1]
@@ -226,7 +246,9 @@ class Topic:
             del sizes
             run.live_count -= run.count - keep
             run.count = keep
-            run.hot.truncate(keep)
+            size = run.hot.truncate(keep)
+            if not run.ephemeral:
+                unsealed.shrank(size)
             if run.dead is not None:
                 del run.dead[keep:]
         self.tags.forget_above(self.head)
@@ -256,6 +278,7 @@ class Topic:
                     last_live = run.base + _last_live(run, start, stop)
                 self._account(run, start, stop, kind)
                 self.add_live(-count, -size)
+                self.totals.removed(kind, count, size)
                 removed += count
                 self.floor = run.base + stop
             if stop < run.count:
@@ -306,15 +329,15 @@ class Topic:
 
     def forget_tags(self, run: Run) -> None:
         """The run leaves memory: from now on its segment answers for its tags, or nobody has to."""
-        if run.hot is not None:
-            for tag in run.hot.tag_names.names:
-                self.tags.forget(tag, run.base, run.last)
+        if run.hot is not None and run.hot.tag_codes is not None:
+            self.tags.forget_run(run.base)
 
     def settle_floor(self, at_least: int) -> None:
         """Let the floor rise to the first live seq; what it passes on the way was deleted before."""
         surviving_damage(self, lambda: self._settle_floor(at_least))
 
     def _settle_floor(self, at_least: int) -> None:
+        self.note_change()
         floor = self.first_live(max(at_least, self.floor)) if self.live_count else self.head + 1
         position = self.floor
         while self.runs and self.runs[0].base < floor:
@@ -353,9 +376,26 @@ class Topic:
             run.live_count -= count
             run.live_bytes -= size
             self.add_live(-count, -size)
+            self.totals.removed(ledger.DELETED, count, size)
             if run.sealed is not None:
                 run.sealed.unflipped.extend(array("I", fresh.astype(np.uint32).tobytes()))
+                self.store.unflipped.add(run)
         del marks, columns
+        return count
+
+    def strike(self, run: Run, indexes: U32, size: int) -> int:
+        """Delete records of a run that left memory: live ones, whose size is known; returns how many."""
+        assert run.sealed is not None
+        count = len(indexes)
+        if count:
+            run.dead_count += count
+            run.live_count -= count
+            run.live_bytes -= size
+            self.add_live(-count, -size)
+            self.totals.removed(ledger.DELETED, count, size)
+            run.sealed.unflipped.frombytes(indexes.astype(np.uint32, copy=False).tobytes())
+            self.store.unflipped.add(run)
+            self.store.unload(run)
         return count
 
     # --- holes ------------------------------------------------------------------------------------------
@@ -371,6 +411,7 @@ class Topic:
             self.floor = self.head + 1
 
     def note_hole(self, first: int, last: int, kind: int, *, interior: bool) -> None:
+        self.note_change()
         if not interior:
             self._raise_line(kind, last)
         if self.holes:
@@ -408,6 +449,7 @@ class Topic:
             index = self.runs.index(run)
             at_front = not any(below.live_count for below in self.runs[:index])
             self.add_live(-run.live_count, -run.live_bytes)
+            self.totals.removed(ledger.LOST, run.live_count, run.live_bytes)
             self.store.release(run)
             del self.runs[index], self.bases[index]
             self.note_hole(max(run.base, self.floor), run.last, ledger.LOST, interior=not at_front)
@@ -430,15 +472,21 @@ def _last_live(run: Run, start: int, stop: int) -> int:
 
 
 def surviving_damage(topic: Topic, action: Callable[[], Any]) -> Any:
-    """Run `action`; when it meets a damaged segment, turn that run into a hole and try again."""
+    """Run `action`; when it meets a damaged segment, turn that run into a hole and try again.
+
+    A file that could not be read a moment ago and can be read now costs nobody a record.
+    """
+    was_passing = False
     while True:
         try:
             return action()
         except SegmentDamaged:
             damaged = [run for run in topic.runs if not _readable(topic, run)]
-            if not damaged:
+            if not damaged and was_passing:
                 raise
-            topic.lose_runs(damaged)
+            was_passing = not damaged
+            if damaged:
+                topic.lose_runs(damaged)
 
 
 def _readable(topic: Topic, run: Run) -> bool:

@@ -89,6 +89,14 @@ class File:
             self._fd = -1
 
 
+def unload_pages(view: memoryview, start: int, stop: int) -> None:
+    """This part of a mapped file is not used for a while, and need not be in this process's memory."""
+    mapped = view.obj
+    if isinstance(mapped, mmap.mmap) and hasattr(mapped, "madvise"):
+        first = start - start % mmap.PAGESIZE
+        mapped.madvise(mmap.MADV_DONTNEED, first, stop - first)
+
+
 class SharedPage:
     """A small mapped file whose content outlives a killed process without a system call per update."""
 
@@ -139,6 +147,11 @@ class Filesystem:
     def remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+
+    def remove_dir(self, path: str) -> None:
+        """An empty one."""
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(path)
 
     def sync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

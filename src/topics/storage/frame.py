@@ -11,9 +11,9 @@ The header has a checksum of its own so that a rotten payload still says which s
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 
+import msgspec
 from xxhash import xxh3_64_intdigest
 
 FRAME_MAGIC = 0x314A5046  # the bytes "FPJ1"
@@ -48,8 +48,7 @@ class Kind(IntEnum):
     GROUP = 19  # whole frames, one behind the other, that count together or not at all
 
 
-@dataclass(slots=True, frozen=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True, gc=False):
     """A frame read back. `position` is where it starts in the journal's one long address space."""
 
     position: int
@@ -88,8 +87,7 @@ def encode_header(
     return _PREFIX.pack(FRAME_MAGIC, xxh3_64_intdigest(fields) & _U32) + fields
 
 
-@dataclass(slots=True, frozen=True)
-class Header:
+class Header(msgspec.Struct, frozen=True, gc=False):
     """A header whose own checksum fits; the payload is still unverified."""
 
     payload_checksum: int

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from topics.storage import fileheader
 from topics.storage.fileheader import FILE_HEADER_BYTES
@@ -64,26 +64,49 @@ class SyncTicket:
 class Journal:
     """Writes frames and knows how far they are on disk. One owner, no locks."""
 
-    def __init__(self, fs: Filesystem, directory: str, files: list[JournalFile], position: int) -> None:
-        """`files`: what an earlier process left behind; `position`: where this one goes on."""
+    def __init__(
+        self,
+        fs: Filesystem,
+        directory: str,
+        files: list[JournalFile],
+        position: int,
+        *,
+        doubtful_from: int | None = None,
+    ) -> None:
+        """`files`: what an earlier process left behind; `position`: where this one goes on.
+
+        `doubtful_from`: where the page cache may show frames of which the disk knows nothing.
+        """
         self._fs = fs
         self._directory = directory
         self.files = files
         self.position = position
-        self._sync_left_behind()
+        # Somebody copies the journal from here on, so it stays.
+        self.kept_from: int | None = None
+        self._sync_left_behind(position if doubtful_from is None else doubtful_from)
         self.synced = position
         self._unsynced: list[File] = []
         self._new_file = False
         self._file = self._start_file()
 
-    def _sync_left_behind(self) -> None:
-        """A killed process leaves frames that only the page cache has; `synced` must not vouch for those."""
+    def _sync_left_behind(self, doubtful_from: int) -> None:
+        """A killed process leaves frames that only the page cache has; `synced` must not vouch for those.
+
+        If a sync of them has failed before, another one may succeed without writing them: to the kernel they
+        are clean. Written once more, they are not.
+        """
         for left in self.files:
             file = self._fs.open(self._path(left.base))
             try:
+                if left.end > doubtful_from:
+                    at = FILE_HEADER_BYTES + doubtful_from - left.base if doubtful_from > left.base else 0
+                    file.write([file.read(file.size() - at, at)], at)
                 file.sync()
             finally:
                 file.close()
+        if self.files:
+            # The name of the last file may be as new as its frames.
+            self._fs.sync_dir(self._directory)
 
     def _path(self, base: int) -> str:
         return os.path.join(self._directory, file_name(base))
@@ -119,6 +142,14 @@ class Journal:
         )
         # Copying a little costs less than another buffer in the vectored write.
         return [header + payload] if size < SMALL_PAYLOAD_BYTES else [header, payload]
+
+    def frame_of(self, kind: int, parts: list[bytes], ts: int = 0) -> list[bytes]:
+        """A frame whose payload is all of these together. It may be large, so it is not copied into one."""
+        digest = xxh3_64()
+        for part in parts:
+            digest.update(part)
+        size = sum(map(len, parts))
+        return [encode_header(kind, 0, 0, 0, 0, ts, self.synced, digest.intdigest(), size), *parts]
 
     def write(self, buffers: list[bytes]) -> None:
         """Hand frames to the operating system. Raises OSError when it will not take them whole."""
@@ -163,6 +194,8 @@ class Journal:
 
     def drop_below(self, position: int) -> None:
         """Remove files whose every frame lies below `position`; the current file always stays."""
+        if self.kept_from is not None:
+            position = min(position, self.kept_from)
         keep = [f for f in self.files[:-1] if f.end > position] + self.files[-1:]
         for file in self.files[:-1]:
             if file.end <= position:

@@ -11,8 +11,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import structs
 
 from topics.storage import fileheader
 from topics.storage.checksum import checksum
@@ -26,6 +28,7 @@ QUARANTINE = "damaged"
 PROOF = "proven"
 PROOF_MAGIC = b"TOPICSPR"
 PROOF_VERSION = 1
+_GROUP = int(Kind.GROUP)
 # A pattern searches a mapped file where it lies; `bytes.find` would need a copy of it every time.
 _MAGIC = re.compile(re.escape(FRAME_MAGIC_BYTES))
 
@@ -149,8 +152,11 @@ class JournalReader:
         while at < len(source.data):
             frame, header = source.read(at)
             if frame is not None:
-                yield from _members(frame)
-                at = frame.end - source.base
+                if frame.kind == _GROUP:
+                    yield from _members(frame)
+                else:
+                    yield frame
+                at += HEADER_BYTES + len(frame.payload)
                 continue
             position, behind = source.base + at, _behind(source, at, header)
             if not self._was_safe(index, behind, position):
@@ -224,16 +230,13 @@ class JournalReader:
 
 
 def _members(frame: Frame) -> Iterator[Frame]:
-    """The frame itself; of a group, the frames in it, which lie where the group lies."""
-    if frame.kind != Kind.GROUP:
-        yield frame
-        return
+    """The frames in a group, which lie where the group lies."""
     at = 0
     while at < len(frame.payload):
         member, _ = read_frame(frame.payload, at, 0)
         assert member is not None  # the group's own checksum vouches for it
         at = member.end
-        yield replace(member, position=frame.position)
+        yield structs.replace(member, position=frame.position)
 
 
 def _behind(source: _Source, at: int, header: Header | None) -> int:

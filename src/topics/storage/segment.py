@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -24,7 +25,7 @@ from topics.storage import fileheader
 from topics.storage.checksum import checksum
 from topics.storage.columns import U8, U32, Buffer, Columns
 from topics.storage.fileheader import FILE_HEADER_BYTES
-from topics.storage.filesystem import File, Filesystem, replace_file
+from topics.storage.filesystem import File, Filesystem, replace_file, unload_pages
 
 MAGIC = b"TOPICSSG"
 VERSION = 1
@@ -86,6 +87,11 @@ class SegmentWriter:
         self._parts: list[Buffer] = [fileheader.encode(MAGIC, VERSION, number)]
         self._size = FILE_HEADER_BYTES
         self.entries: list[RunEntry] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes of the columns so far."""
+        return self._size
 
     def _put(self, data: Buffer) -> Place:
         place = Place(self._size, len(data), checksum(data))
@@ -166,6 +172,21 @@ class Segment:
             raise
         self._by_base = {(e.topic_id, e.base): e for e in self.entries}
 
+    @property
+    def size(self) -> int:
+        return len(self._view)
+
+    @property
+    def number(self) -> int:
+        """The number in its header."""
+        return fileheader.decode(self._view, MAGIC, VERSION) or 0
+
+    @property
+    def digest(self) -> str:
+        """Names the content, flags aside: the footer holds the checksums of everything else."""
+        _, length, digest, _ = _TRAILER.unpack_from(self._view, len(self._view) - TRAILER_BYTES)
+        return f"{checksum(struct.pack('<QQQ', len(self._view), length, digest)):016x}"
+
     def _damaged(self, what: str) -> SegmentDamaged:
         return SegmentDamaged(f"{self.path}: {what}")
 
@@ -195,8 +216,11 @@ class Segment:
             raise self._damaged("column outside the file")
         return self._view[offset : offset + length]
 
-    def verify(self, entry: RunEntry) -> None:
+    def verify(self, entry: RunEntry, names: Sequence[str] = ()) -> None:
+        """Of all columns, or of those named as far as there are such."""
         for name, place in entry.columns.items():
+            if names and name not in names:
+                continue
             if checksum(self._bytes(place.offset, place.length)) != place.checksum:
                 raise self._damaged(f"column {name} of run {entry.base} is damaged")
 
@@ -246,12 +270,24 @@ class Segment:
             hops=self._if_present(entry, "hops"),
         )
 
-    def tagged(self, entry: RunEntry, code: int) -> U32:
-        """Indexes of the records that carry tag number `code`, ascending."""
+    def tags(self, entry: RunEntry) -> list[str]:
+        """The run's tags, ascending; the first has number 1."""
+        return self._names(entry, "tags")
+
+    def tagged(self, entry: RunEntry, first: int, last: int | None = None) -> U32:
+        """Indexes of the records with tag number `first`, ascending, and so on for each tag up to `last`."""
         order, starts = self._per_record(entry, "tag_order"), self._array(entry, "tag_starts")
-        if not 0 < code < len(starts):
-            raise self._damaged(f"run {entry.base} has no tag number {code}")
-        return order[int(starts[code - 1]) : int(starts[code])]
+        last = first if last is None else last
+        if not 0 < first <= last < len(starts):
+            raise self._damaged(f"run {entry.base} has no tag number {first} or {last}")
+        return order[int(starts[first - 1]) : int(starts[last])]
+
+    def size_of(self, entry: RunEntry, indexes: U32) -> int:
+        """What these records count for."""
+        size = int(self._per_record(entry, "data_lens")[indexes].sum(dtype=np.int64))
+        if "meta_lens" in entry.columns:
+            size += int(self._per_record(entry, "meta_lens")[indexes].sum(dtype=np.int64))
+        return size
 
     def flags(self, entry: RunEntry) -> U8:
         return np.frombuffer(self._bytes(entry.flags_at, entry.count), np.uint8)
@@ -267,8 +303,34 @@ class Segment:
         stretch[indexes.astype(np.int64) - first] = DEAD
         self._file.write([stretch.tobytes()], entry.flags_at + first)
 
+    def span(self, entry: RunEntry) -> tuple[int, int]:
+        """Where the run's columns lie, first byte and one past the last."""
+        offsets = [place.offset for place in entry.columns.values()]
+        return min(offsets, default=entry.flags_at), min(entry.flags_at + entry.count, self.size)
+
+    def unload(self, entry: RunEntry) -> None:
+        """Nobody reads the run for a while. Views of it stay good."""
+        unload_pages(self._view, *self.span(entry))
+
     def sync(self) -> None:
         self._file.sync()
 
     def close(self) -> None:
         self._file.close()
+
+
+def renumber(fs: Filesystem, directory: str, number: int, offset: int) -> None:
+    """Add to the topic ids of a segment, in place: for a directory that is not in use yet."""
+    segment = Segment(fs, os.path.join(directory, file_name(number)))
+    file = fs.open(segment.path)
+    try:
+        at, _, _, _ = _TRAILER.unpack(file.read(TRAILER_BYTES, file.size() - TRAILER_BYTES))
+        for entry in segment.entries:
+            entry.topic_id += offset
+        footer = msgspec.msgpack.encode(segment.entries)
+        file.write([footer, _TRAILER.pack(at, len(footer), checksum(footer), MAGIC)], at)
+        file.truncate(at + len(footer) + TRAILER_BYTES)
+        file.sync()
+    finally:
+        file.close()
+        segment.close()

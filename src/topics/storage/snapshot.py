@@ -42,18 +42,34 @@ class SnapshotStore:
         self._directory = directory
         self._numbers = numbered_files(fs, directory, file_name)
         self._damaged: set[int] = set()
+        # Somebody copies these, so they stay.
+        self.kept: frozenset[int] = frozenset()
 
     def newest_first(self) -> Iterator[bytes]:
         """Bodies of the intact snapshots; damaged ones are passed over."""
         for number in self._numbers[::-1]:
-            file = self._fs.open(os.path.join(self._directory, file_name(number)))
-            data = file.read(file.size(), 0)
-            file.close()
-            body = decode(data)
-            if body is None:
-                self._damaged.add(number)
-            else:
+            body = self._read(number)
+            if body is not None:
                 yield body
+
+    def newest(self) -> dict[int, bytes]:
+        """Bodies of the snapshots that count, by number."""
+        found: dict[int, bytes] = {}
+        for number in self._numbers[::-1]:
+            body = self._read(number) if len(found) < KEPT else None
+            if body is not None:
+                found[number] = body
+        return found
+
+    def _read(self, number: int) -> bytes | None:
+        file = self._fs.open(os.path.join(self._directory, file_name(number)))
+        try:
+            body = decode(file.read(file.size(), 0))
+        finally:
+            file.close()
+        if body is None:
+            self._damaged.add(number)
+        return body
 
     @property
     def any_on_disk(self) -> bool:
@@ -64,7 +80,7 @@ class SnapshotStore:
         write_file_atomically(self._fs, self._directory, file_name(number), encode(body))
         self._numbers.append(number)
         # A damaged one must not push out the intact one we would need instead of it.
-        kept = [number for number in self._numbers if number not in self._damaged][-KEPT:]
+        kept = self.kept.union([number for number in self._numbers if number not in self._damaged][-KEPT:])
         for old in set(self._numbers).difference(kept):
             self._fs.remove(os.path.join(self._directory, file_name(old)))
-        self._numbers = kept
+        self._numbers = sorted(kept.intersection(self._numbers))

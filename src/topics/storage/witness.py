@@ -23,17 +23,26 @@ _LAYOUT = struct.Struct("<8s32sQQQQ")
 _ACKED, _SYNCED, _CLOCK, _CLEAN = 5, 6, 7, 8
 
 
+def is_intact(page: bytes) -> bool:
+    """Whether these bytes are such a page."""
+    return len(page) >= _LAYOUT.size and page.startswith(_MAGIC)
+
+
 class Testimony:
     """The page as the previous process left it."""
 
-    __slots__ = ("acked", "clean", "clock_ms", "same_boot", "synced")
+    __slots__ = ("acked", "clean", "clock_ms", "known", "same_boot", "synced")
 
-    def __init__(self, acked: int, synced: int, clock_ms: int, clean: bool, same_boot: bool) -> None:
+    def __init__(
+        self, acked: int, synced: int, clock_ms: int, clean: bool, same_boot: bool, known: bool
+    ) -> None:
         self.acked = acked
         self.synced = synced
         self.clock_ms = clock_ms
         self.clean = clean
         self.same_boot = same_boot
+        # False where no process has ever come so far as to take a write.
+        self.known = known
 
 
 class Witness:
@@ -52,6 +61,7 @@ class Witness:
             clock if known else 0,
             known and clean == 1,
             known and boot == self._boot,
+            known,
         )
 
     def begin(self, position: int, clock_ms: int) -> None:

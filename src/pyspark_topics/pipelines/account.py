@@ -1,0 +1,138 @@
+"""One life of a topic, accounted for: every seq is present, deleted, announced lost, or unexplained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark_topics.pipelines.seqsets import Range, SeqSet
+
+DELETED = "deleted"
+# So many unexplained ranges are listed; the count is always complete.
+LISTED = 20
+
+
+@dataclass(frozen=True)
+class Archived:
+    """What the lake holds of a life, and how far it says it has come."""
+
+    records: SeqSet = field(default_factory=SeqSet)
+    rows: int = 0
+    gaps: SeqSet = field(default_factory=SeqSet)
+    reached: int = 0
+
+
+@dataclass(frozen=True)
+class Logged:
+    """What the server says of a life that is still there. `missing` is its ledger: ranges by kind."""
+
+    first: int
+    head: int
+    live: SeqSet
+    missing: Mapping[str, SeqSet]
+
+
+@dataclass(frozen=True)
+class Account:
+    topic: str
+    epoch: int
+    # False for a life that has ended: only the lake knows of it.
+    is_live: bool
+    seqs: int
+    archived: int
+    live: int
+    both: int
+    deleted: int
+    lost: dict[str, int]
+    # What is wrong, as sentences about ranges.
+    unexplained: dict[str, SeqSet]
+    repeated_rows: int
+
+    @property
+    def ok(self) -> bool:
+        return not self.unexplained and not self.repeated_rows
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "epoch": self.epoch,
+            "is_live": self.is_live,
+            "ok": self.ok,
+            "seqs": self.seqs,
+            "archived": self.archived,
+            "live": self.live,
+            "archived_and_live": self.both,
+            "deleted": self.deleted,
+            "lost": self.lost,
+            "unexplained": {
+                why: {"seqs": found.count, "ranges": [list(one) for one in found.ranges[:LISTED]]}
+                for why, found in self.unexplained.items()
+            },
+            "repeated_rows": self.repeated_rows,
+        }
+
+
+NOT_THERE = "neither in the log nor in the archive, and the ledger does not say why"
+PASSED = "passed by the archive, which has neither the record nor a gap"
+INVENTED = "in the archive, but never given out by this log"
+
+
+def account(topic: str, epoch: int, archived: Archived, logged: Logged | None) -> Account:
+    if logged is None:
+        return _ended(topic, epoch, archived)
+    whole = SeqSet.of([(logged.first, logged.head)])
+    present = archived.records | logged.live
+    gone = {kind: seqs & whole for kind, seqs in logged.missing.items()}
+    deleted = gone.get(DELETED, SeqSet())
+    lost = {kind: seqs - present for kind, seqs in gone.items() if kind != DELETED}
+    passed = SeqSet.of([(logged.first, min(archived.reached, logged.head))])
+    problems = {
+        NOT_THERE: whole - present - _union(gone.values()),
+        PASSED: passed - archived.records - archived.gaps - deleted,
+        INVENTED: archived.records - whole,
+    }
+    return Account(
+        topic,
+        epoch,
+        True,
+        whole.count,
+        archived.records.count,
+        logged.live.count,
+        (archived.records & logged.live).count,
+        (deleted - present).count,
+        {kind: seqs.count for kind, seqs in lost.items() if seqs},
+        {why: seqs for why, seqs in problems.items() if seqs},
+        archived.rows - archived.records.count,
+    )
+
+
+def _ended(topic: str, epoch: int, archived: Archived) -> Account:
+    """With a topic goes its ledger; what the archive did not get was deleted with it at the latest."""
+    whole = SeqSet.of([(1, archived.reached)]) | archived.records
+    lost = archived.gaps - archived.records
+    left = whole - archived.records - archived.gaps
+    return Account(
+        topic,
+        epoch,
+        False,
+        (whole | lost).count,
+        archived.records.count,
+        0,
+        0,
+        left.count,
+        {"announced": lost.count} if lost else {},
+        {},
+        archived.rows - archived.records.count,
+    )
+
+
+def _union(sets: Iterable[SeqSet]) -> SeqSet:
+    return SeqSet.of(one for seqs in sets for one in seqs.ranges)
+
+
+def by_kind(ranges: Iterable[tuple[int, int, str]]) -> dict[str, SeqSet]:
+    found: dict[str, list[Range]] = {}
+    for first, last, kind in ranges:
+        found.setdefault(kind, []).append((first, last))
+    return {kind: SeqSet.of(found[kind]) for kind in found}

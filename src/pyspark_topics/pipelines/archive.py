@@ -1,0 +1,211 @@
+"""`archive`: topics → lake, exactly once by seq range, whatever is killed.
+
+    driver:     heads → seq ranges → tasks; afterwards one commit of all their files, then cursors, then trim
+    executors:  a range of records → Parquet files, written and synced; the gaps met on the way
+
+Records go straight from where they lie into files: they never pass through the JVM. Where an archive stands
+is in the table's own log, in the same commit as the files, so there is nothing that could disagree with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import msgspec
+import pyarrow as pa
+
+from pyspark_topics.batch import plan, read_ranges
+from pyspark_topics.direct import Files
+from pyspark_topics.offsets import Offsets, View, advance
+from pyspark_topics.options import ReadOptions, parse_read
+from pyspark_topics.partitions import SMALLEST_TASK, SeqRange, TaskPartition, ranges_between
+from pyspark_topics.pipelines.compaction import Compaction
+from pyspark_topics.pipelines.context import Context, Outcome
+from pyspark_topics.pipelines.lake import RECORDS, Gap, Lake
+from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, write_files
+from pyspark_topics.pipelines.sources import check_topics, source_options
+from pyspark_topics.reading import ScanFilter
+from pyspark_topics.schema import LOSS_COLUMNS, Shape, spark_schema
+from pyspark_topics.stream import publish_cursors
+from pyspark_topics.subscription import subscribed
+from topics.client import Client
+
+# Heads are looked at this often; what is found waits for `every_s`, or until there is enough for full files.
+LOOK_EVERY_S = 0.5
+# Until the first files show how well the records compress.
+FIRST_FILE_RECORDS = 1_000_000
+# A task that fails repeats this much at most.
+LARGEST_FILE_RECORDS = 8_000_000
+
+
+class Archive(msgspec.Struct, frozen=True, kw_only=True):
+    kind: ClassVar[str] = "archive"
+    follows: ClassVar[bool] = True
+
+    topics: list[str] = []
+    # A regular expression for whole names, instead of `topics`.
+    pattern: str | None = None
+    # The folder of the table; the gap table is beside it, under the same name with `_gaps`.
+    table: str
+    # How long records may wait for a commit. Shorter means more and smaller files to merge later.
+    every_s: float = 30.0
+    target_file_bytes: int = TARGET_BYTES
+    # Delete from the topics what is safely in the lake.
+    trim: bool = False
+
+    def __post_init__(self) -> None:
+        check_topics(self.topics, self.pattern)
+        if self.every_s < 0:
+            raise ValueError("every_s has to be 0 or more")
+        if self.target_file_bytes <= 0:
+            raise ValueError("target_file_bytes has to be above 0")
+
+    def run(self, context: Context) -> Outcome:
+        options = parse_read(
+            source_options(context.server, self.topics, self.pattern, loss="rows"), streaming=False
+        )
+        with context.server.client() as client:
+            archiver = _Archiver(self, context, options, client, Lake(self.table))
+            archiver.run()
+        return Outcome(facts={"table": archiver.lake.path, "records": archiver.records})
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a task reports."""
+
+    files: list[DataFile]
+    gaps: list[Gap]
+
+
+class _Archiver:
+    def __init__(
+        self, settings: Archive, context: Context, options: ReadOptions, client: Client, lake: Lake
+    ) -> None:
+        self.lake = lake
+        self.records = 0
+        self._settings = settings
+        self._context = context
+        self._options = options
+        self._client = client
+        self._files = Files(client)
+        self._per_file = FIRST_FILE_RECORDS
+        self._compaction = Compaction(lake, settings.target_file_bytes)
+        self._at: Offsets = {}
+
+    def run(self) -> None:
+        stop = self._context.stop
+        self.lake.note_gaps()
+        views = self._look()
+        targets = views if self._context.once else None
+        tasks_at_once = self._context.spark.sparkContext.defaultParallelism
+        self._context.progress.say("running")
+        last = time.monotonic() - self._settings.every_s
+        while not stop.is_set():
+            limit = self._per_file * tasks_at_once
+            end = advance(self._at, views.values(), limit)
+            waiting = sum(_waiting(view, self._at) for view in views.values())
+            self._context.progress.expect(waiting)
+            due = targets is not None or time.monotonic() - last >= self._settings.every_s
+            if end != self._at and (due or waiting >= limit):
+                self._step(end, views)
+                last = time.monotonic()
+            elif targets is not None:
+                return
+            else:
+                stop.wait(LOOK_EVERY_S)
+            views = self._look() if targets is None else targets
+
+    def _look(self) -> dict[str, View]:
+        views = {n: view for n, view in subscribed(self._client, self._options).items() if view is not None}
+        for name in views.keys() - self._at.keys():
+            found = self.lake.position(name)
+            if found is not None:
+                self._at[name] = found
+        return views
+
+    def _step(self, end: Offsets, views: dict[str, View]) -> None:
+        """One commit: read, write, commit, and only then tell and trim."""
+        ranges = ranges_between(self._at, end, views)
+        options = replace(self._options, max_records_per_partition=self._per_file)
+        tasks = plan(self._files, ranges, options)
+        try:
+            written = self._write(tasks, options)
+        finally:
+            self._files.release()
+        files = [one for part in written for one in part.files]
+        gaps = [gap for part in written for gap in part.gaps]
+        moved = {topic: at for topic, at in end.items() if self._at.get(topic) != at}
+        self.lake.commit(files, moved, gaps)
+        self._at = end
+        self._learn(files)
+        self._tell(moved, views, sum(one.rows for one in files), len(gaps))
+        self._compaction.run(self._context.spark)
+
+    def _write(self, tasks: list[TaskPartition], options: ReadOptions) -> list[Written]:
+        if not tasks:
+            return []  # a topic without records: its position is all there is to commit
+        work = partial(write_task, options, self.lake.path, self._settings.target_file_bytes)
+        spark = self._context.spark.sparkContext
+        written: list[Written] = spark.parallelize(tasks, len(tasks)).map(work).collect()
+        return written
+
+    def _learn(self, files: list[DataFile]) -> None:
+        """From the files just written: how many records make a file of the wanted size."""
+        rows, size = sum(one.rows for one in files), sum(one.size for one in files)
+        if rows >= SMALLEST_TASK:
+            fitting = self._settings.target_file_bytes * rows // size
+            self._per_file = max(SMALLEST_TASK, min(fitting, LARGEST_FILE_RECORDS))
+
+    def _tell(self, moved: Offsets, views: dict[str, View], records: int, gaps: int) -> None:
+        self.records += records
+        publish_cursors(self._client, self._context.name, moved)
+        if self._settings.trim:
+            self._trim(moved)
+        lag = sum(_waiting(view, self._at) for view in views.values())
+        self._context.progress.advance(records, lag=lag, lost=gaps)
+
+    def _trim(self, moved: Offsets) -> None:
+        """What lies in the lake, its commit synced, may go from the log."""
+        for topic, view in self._look().items():
+            # Seqs of another life of the topic are not the ones that were archived.
+            if topic in moved and moved[topic].epoch == view.epoch:
+                self._client.delete_before(topic, moved[topic].seq + 1)
+
+
+def _waiting(view: View, at: Offsets) -> int:
+    return view.records_between(at[view.name], view.end) if view.name in at else view.head - view.floor + 1
+
+
+def write_task(options: ReadOptions, folder: str, target_bytes: int, partition: TaskPartition) -> Written:
+    """What an executor does: its ranges into files."""
+    gaps: list[Gap] = []
+    records = _records(options, partition, gaps)
+    return Written(list(write_files(records, folder, target_bytes)), gaps)
+
+
+def _records(options: ReadOptions, partition: TaskPartition, gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
+    shape = Shape.of(spark_schema(options), options)
+    for wanted, batch in read_ranges(options, shape, ScanFilter(), partition):
+        if batch.num_rows == 1 and batch.column("gap_from")[0].is_valid:
+            gaps += _gaps(wanted, batch.select(LOSS_COLUMNS).to_pylist()[0])
+        else:
+            yield _with_epoch(batch, wanted.epoch)
+
+
+def _with_epoch(batch: pa.RecordBatch, epoch: int) -> pa.RecordBatch:
+    epochs = pa.repeat(pa.scalar(epoch, pa.int64()), batch.num_rows)
+    arrays = [epochs if name == "epoch" else batch.column(name) for name in RECORDS.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=RECORDS)
+
+
+def _gaps(wanted: SeqRange, row: dict[str, Any]) -> Iterator[Gap]:
+    if wanted.start.epoch != wanted.epoch:
+        # The life we were reading ended; how far it had come by then is not known any more.
+        yield Gap(wanted.topic, wanted.start.epoch, wanted.start.seq + 1, None, row["reason"])
+    if row["gap_from"] <= row["gap_to"]:
+        yield Gap(wanted.topic, wanted.epoch, row["gap_from"], row["gap_to"], row["reason"])

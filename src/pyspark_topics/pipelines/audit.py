@@ -1,0 +1,259 @@
+"""`audit`: archive and live log together account for every seq a topic ever gave out.
+
+    lake: positions, gaps, seqs of all files  ─┐
+    log:  seqs that can be read               ─┼▶  account of every life of every topic
+    ledger, asked last: why the others cannot ─┘
+
+The order makes it safe beside writers: what leaves the log while it is read is in the ledger by the time that
+is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pyspark_topics.batch import plan, read_ranges
+from pyspark_topics.direct import Files
+from pyspark_topics.loss import RECREATED, TOPIC_DELETED
+from pyspark_topics.offsets import ORIGIN, Position, View
+from pyspark_topics.options import ReadOptions, parse_read
+from pyspark_topics.partitions import SeqRange, TaskPartition
+from pyspark_topics.pipelines.account import LISTED, Account, Archived, Logged, account, by_kind
+from pyspark_topics.pipelines.context import Context, Outcome, PipelineFailed
+from pyspark_topics.pipelines.lake import Lake
+from pyspark_topics.pipelines.seqsets import Range, SeqSet, runs_of
+from pyspark_topics.pipelines.sources import check_topics, source_options
+from pyspark_topics.pipelines.tables import table_lines
+from pyspark_topics.reading import ScanFilter, scan_head
+from pyspark_topics.schema import Shape
+from pyspark_topics.subscription import subscribed
+from topics.client import Client
+
+_SHAPE = Shape(("seq", "kind", "gap_from", "gap_to", "reason"))
+_FILE_COLUMNS = ["topic", "epoch", "seq"]
+
+Life = tuple[str, int]
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    kind: ClassVar[str] = "audit"
+    follows: ClassVar[bool] = False
+
+    # Without either: all topics of the table.
+    topics: list[str] = []
+    pattern: str | None = None
+    # The folder of an archive's table; without it, the log is held against its ledger alone.
+    table: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.topics or self.pattern is not None or self.table is None:
+            check_topics(self.topics, self.pattern)
+
+    def run(self, context: Context) -> Outcome:
+        lake = None
+        if self.table is not None:
+            if not Lake.exists(self.table):
+                raise PipelineFailed(f"there is no table at {os.path.abspath(self.table)}")
+            lake = Lake(self.table)
+        with context.server.client() as client:
+            accounts = _Auditor(self, context, client, lake).run()
+        ok = all(one.ok for one in accounts)
+        facts = {"ok": ok, "topics": [one.facts() for one in accounts]}
+        return Outcome(ok, tuple(report(accounts)), facts)
+
+
+@dataclass
+class _Counted:
+    """Of one life in one set of files."""
+
+    rows: int = 0
+    ranges: list[Range] = field(default_factory=list)
+
+
+class _Auditor:
+    def __init__(self, settings: Audit, context: Context, client: Client, lake: Lake | None) -> None:
+        self._settings = settings
+        self._context = context
+        self._client = client
+        self._lake = lake
+
+    def run(self) -> list[Account]:
+        archived = self._archived()
+        self._context.progress.say("running")
+        views = self._views({topic for topic, _ in archived})
+        self._context.progress.expect(sum(view.head - view.floor + 1 for view in views.values()))
+        accounts = []
+        for name, view in sorted(views.items()):
+            logged = self._logged(view)
+            life = (name, view.epoch)
+            accounts.append(account(*life, archived.pop(life, Archived()), logged))
+            self._context.progress.advance(logged.live.count)
+        ended = [account(*life, found, None) for life, found in archived.items() if self._wants(life[0])]
+        return sorted([*accounts, *ended], key=lambda one: (one.topic, one.epoch))
+
+    # --- the lake ---------------------------------------------------------------------------------------
+
+    def _archived(self) -> dict[Life, Archived]:
+        lake = self._lake
+        if lake is None:
+            return {}
+        counted: dict[Life, _Counted] = {}
+        for life, found in self._count(lake):
+            known = counted.setdefault(life, _Counted())
+            known.rows += found.rows
+            known.ranges += found.ranges
+        gaps: dict[Life, list[Range]] = {}
+        for gap in lake.gaps():
+            # One without an end belongs to a life that is over, of which nobody knows how far it came.
+            gaps.setdefault((gap.topic, gap.epoch), []).append((gap.gap_from, gap.gap_to or 0))
+        return {
+            life: Archived(
+                SeqSet.of(counted[life].ranges if life in counted else ()),
+                counted[life].rows if life in counted else 0,
+                SeqSet.of(gaps.get(life, ())),
+                lake.archived(*life) or 0,
+            )
+            for life in counted.keys() | gaps.keys() | self._positions(lake)
+        }
+
+    def _positions(self, lake: Lake) -> set[Life]:
+        """Lives that were archived without a record to show for it."""
+        found = {(name, lake.position(name)) for name in self._settings.topics}
+        return {(name, at.epoch) for name, at in found if at is not None}
+
+    def _count(self, lake: Lake) -> Iterator[tuple[Life, _Counted]]:
+        paths = lake.file_paths()
+        if paths:
+            spark = self._context.spark.sparkContext
+            tasks = min(len(paths), spark.defaultParallelism * 4)
+            for found in spark.parallelize(paths, tasks).map(count_file).collect():
+                yield from found
+
+    # --- the log ----------------------------------------------------------------------------------------
+
+    def _views(self, archived: set[str]) -> dict[str, View]:
+        settings = self._settings
+        names = settings.topics if settings.topics or settings.pattern else sorted(archived)
+        if not names and settings.pattern is None:
+            return {}
+        options = self._options(names)
+        found = subscribed(self._client, options)
+        missing = [name for name, view in found.items() if view is None and name not in archived]
+        if missing:
+            raise PipelineFailed(f'there is no topic "{missing[0]}", neither at the server nor in the table')
+        return {name: view for name, view in found.items() if view is not None}
+
+    def _wants(self, topic: str) -> bool:
+        settings = self._settings
+        if settings.pattern is not None:
+            return re.fullmatch(settings.pattern, topic) is not None
+        return not settings.topics or topic in settings.topics
+
+    def _options(self, names: list[str]) -> ReadOptions:
+        chosen = source_options(self._context.server, names, None if names else self._settings.pattern)
+        return parse_read(chosen, streaming=False)
+
+    def _logged(self, view: View) -> Logged:
+        head = scan_head(self._client, view.name)
+        live = self._live(view)
+        ledger = self._client.ledger(view.name)
+        if ledger["epoch"] != view.epoch or head["epoch"] != view.epoch:
+            raise _replaced(view.name)
+        missing = by_kind((one["from"], one["to"], one["kind"]) for one in ledger["ranges"])
+        return Logged(head["seq_base"], view.head, live, missing)
+
+    def _live(self, view: View) -> SeqSet:
+        whole = SeqRange(
+            view.name, Position(ORIGIN, view.epoch), view.head, view.epoch, view.head - view.floor + 1
+        )
+        options, files = self._options([view.name]), Files(self._client)
+        tasks = plan(files, [whole] if view.head else [], options)
+        try:
+            work = partial(read_task, options)
+            spark = self._context.spark.sparkContext
+            found = spark.parallelize(tasks, len(tasks)).map(work).collect() if tasks else []
+        finally:
+            files.release()
+        return SeqSet.of(one for ranges in found for one in ranges)
+
+
+def _replaced(topic: str) -> PipelineFailed:
+    return PipelineFailed(f'topic "{topic}" was deleted while it was audited: audit again')
+
+
+# --- what executors do ----------------------------------------------------------------------------------
+
+
+def count_file(path: str) -> list[tuple[Life, _Counted]]:
+    """The seqs of a file, by life."""
+    counted: dict[Life, _Counted] = {}
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=1 << 20, columns=_FILE_COLUMNS):
+            for life, seqs in _by_life(batch):
+                known = counted.setdefault(life, _Counted())
+                known.rows += len(seqs)
+                known.ranges += runs_of(seqs)
+    return list(counted.items())
+
+
+def _by_life(batch: pa.RecordBatch) -> Iterator[tuple[Life, npt.NDArray[np.int64]]]:
+    for topic in batch.column("topic").unique().to_pylist():
+        of_topic = batch.filter(pc.equal(batch.column("topic"), topic))
+        for epoch in of_topic.column("epoch").unique().to_pylist():
+            of_life = of_topic.filter(pc.equal(of_topic.column("epoch"), epoch))
+            yield (topic, epoch), of_life.column("seq").to_numpy()
+
+
+def read_task(options: ReadOptions, partition: TaskPartition) -> list[Range]:
+    """The seqs that can be read, as ranges. What is announced as lost the ledger will say, too."""
+    ranges: list[Range] = []
+    for wanted, batch in read_ranges(options, _SHAPE, ScanFilter(), partition):
+        reason = batch.column("reason")[0].as_py() if batch.num_rows == 1 else None
+        if reason in (RECREATED, TOPIC_DELETED):
+            raise _replaced(wanted.topic)
+        seqs = batch.column("seq").drop_null().to_numpy()
+        ranges += runs_of(seqs.astype(np.int64, copy=False))
+    return list(SeqSet.of(ranges).ranges)
+
+
+# --- for people -----------------------------------------------------------------------------------------
+
+
+def report(accounts: list[Account]) -> Iterator[str]:
+    reasons = sorted({reason for one in accounts for reason in one.lost})
+    headings = ["topic", "epoch", "seqs", "archived", "live", "in both", "deleted"]
+    headings += [f"lost ({reason})" for reason in reasons]
+    yield from table_lines([*headings, "unexplained"], (_row(one, reasons) for one in accounts))
+    for one in accounts:
+        yield from _problems(one)
+    yield (
+        "every seq is accounted for" if all(one.ok for one in accounts) else "NOT every seq is accounted for"
+    )
+
+
+def _row(one: Account, reasons: list[str]) -> list[object]:
+    ended = "" if one.is_live else " (ended)"
+    unexplained = sum(seqs.count for seqs in one.unexplained.values())
+    counts = (one.seqs, one.archived, one.live, one.both, one.deleted)
+    return [one.topic + ended, str(one.epoch), *counts, *(one.lost.get(r, 0) for r in reasons), unexplained]
+
+
+def _problems(one: Account) -> Iterable[str]:
+    for why, found in one.unexplained.items():
+        shown = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in found.ranges[:LISTED])
+        more = "" if len(found.ranges) <= LISTED else f", and {len(found.ranges) - LISTED} more ranges"
+        yield f"{one.topic}, epoch {one.epoch}: seqs {shown}{more} are {why}"
+    if one.repeated_rows:
+        yield f"{one.topic}, epoch {one.epoch}: {one.repeated_rows} rows of the archive are there twice"

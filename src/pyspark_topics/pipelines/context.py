@@ -1,0 +1,73 @@
+"""What a pipeline is to the code that runs it, and what it is given to run with."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from pyspark.sql import SparkSession
+
+from pyspark_topics.pipelines.progress import Progress
+from topics.client import Client
+
+
+class PipelineFailed(Exception):
+    """It cannot go on; one sentence says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a pipeline ended: `lines` for people, `facts` for machines. Not `ok` means exit code 1."""
+
+    ok: bool = True
+    lines: tuple[str, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Server:
+    url: str
+    api_key: str | None = None
+
+    def client(self) -> Client:
+        return Client(self.url, self.api_key)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """As options of the source and the sink."""
+        return {"url": self.url, **({} if self.api_key is None else {"apiKey": self.api_key})}
+
+
+@dataclass
+class Context:
+    """One pipeline's surroundings while it runs. Everything in it may be used from the pipeline's thread."""
+
+    name: str
+    server: Server
+    # A folder of this pipeline's own, for checkpoints and notes. It is there already.
+    state: Path
+    progress: Progress
+    # Set when the pipeline should come to an end: finish or give up the current step, leave things tidy.
+    stop: threading.Event
+    # Up to the heads of now, and no further.
+    once: bool
+    # Spark is started by the first who asks, so a pipeline that fails before costs no JVM.
+    session: Callable[[], SparkSession]
+
+    @property
+    def spark(self) -> SparkSession:
+        return self.session()
+
+
+class Pipeline(Protocol):
+    """A declared pipeline: its settings are its fields, and `run` does it."""
+
+    # The word in a declaration.
+    kind: ClassVar[str]
+    # True for those that run until they are stopped; the others are jobs, which end by themselves.
+    follows: ClassVar[bool]
+
+    def run(self, context: Context) -> Outcome: ...

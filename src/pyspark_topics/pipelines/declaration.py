@@ -1,0 +1,194 @@
+"""Pipelines as users declare them: a TOML file, or a Python file that builds the same objects.
+
+    [pipeline.orders-lake]        pipelines = Declaration({
+    kind = "archive"                  "orders-lake": Archive(topics=["orders"], table="lake/orders"),
+    topics = ["orders"]           })
+    table = "lake/orders"
+
+Every mistake is one sentence that names what would be right.
+"""
+
+from __future__ import annotations
+
+import runpy
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from pyspark_topics.pipelines.context import Pipeline
+from pyspark_topics.pipelines.kinds import KINDS
+from topics.values.names import is_topic_name
+
+STATE = "topics-pipelines"
+# What a TOML file may say beside its pipelines.
+_TOP = ("url", "state", "spark", "pipeline")
+# The name in a Python file.
+VARIABLE = "pipelines"
+
+
+class DeclarationError(ValueError):
+    """A user's mistake in a declaration, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Declaration:
+    pipelines: Mapping[str, Pipeline]
+    # None: whatever the command line or the environment says.
+    url: str | None = None
+    # Where checkpoints and notes are kept.
+    state: str = STATE
+    # Settings for the Spark session.
+    spark: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.pipelines:
+            if not is_topic_name(name):  # a pipeline's cursor at the server has its name
+                raise DeclarationError(
+                    f'a pipeline cannot be called "{name}": names are letters, digits and . _ : -, and begin '
+                    "with a letter or digit"
+                )
+
+    def chosen(self, names: list[str]) -> dict[str, Pipeline]:
+        """The named ones. Without names: all that follow their topics; jobs only run when they are named."""
+        if names:
+            return {name: self._named(name) for name in dict.fromkeys(names)}
+        if len(self.pipelines) == 1:
+            return dict(self.pipelines)
+        following = {name: one for name, one in self.pipelines.items() if one.follows}
+        if not following:
+            raise DeclarationError(
+                "every pipeline declared here is a job, which runs when it is named: "
+                + (", ".join(self.pipelines) or "there is none")
+            )
+        return following
+
+    def _named(self, name: str) -> Pipeline:
+        if name not in self.pipelines:
+            raise DeclarationError(f'there is no pipeline "{name}"; declared are: {_list(self.pipelines)}')
+        return self.pipelines[name]
+
+
+def load(path: Path) -> Declaration:
+    try:
+        return _from_python(path) if path.suffix == ".py" else _from_toml(path)
+    except OSError as error:
+        raise DeclarationError(f"cannot read {path}: {error.strerror}") from None
+    except DeclarationError as error:
+        raise DeclarationError(f"{path}: {error}") from None
+
+
+def _from_python(path: Path) -> Declaration:
+    if not path.is_file():
+        raise DeclarationError("there is no such file")
+    try:
+        found = runpy.run_path(str(path)).get(VARIABLE)
+    except DeclarationError:
+        raise
+    except Exception as error:
+        raise DeclarationError(f"running it failed with {type(error).__name__}: {error}") from error
+    if not isinstance(found, Declaration):
+        raise DeclarationError(f"it has to set {VARIABLE} = Declaration(...)")
+    return found
+
+
+def _from_toml(path: Path) -> Declaration:
+    try:
+        table = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DeclarationError(f"this is not TOML: {error}") from None
+    return from_table(table, path.parent)
+
+
+def from_table(table: Mapping[str, Any], folder: Path = Path()) -> Declaration:
+    """`folder` is where code named by a declaration is looked for."""
+    _refuse_unknown(table, _TOP, "the file")
+    entries = _expect(table, "pipeline", dict, {})
+    pipelines = {name: _pipeline(name, entry, folder) for name, entry in entries.items()}
+    spark = _expect(table, "spark", dict, {})
+    for key, value in spark.items():
+        if isinstance(value, dict):
+            raise DeclarationError(
+                f'write "{key}" of [spark] in quotes, as in "spark.executor.memory" = "2g"'
+            )
+    return Declaration(
+        pipelines,
+        url=_expect(table, "url", str, None),
+        state=_expect(table, "state", str, STATE),
+        spark={key: _text(value) for key, value in spark.items()},
+    )
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _expect(table: Mapping[str, Any], key: str, kind: type, default: Any) -> Any:
+    value = table.get(key, default)
+    if value is not default and not isinstance(value, kind):
+        raise DeclarationError(f"{key} has to be {'text' if kind is str else 'a table'}")
+    return value
+
+
+def _pipeline(name: str, entry: object, folder: Path) -> Pipeline:
+    where = f"pipeline {name}"
+    if not isinstance(entry, dict):
+        raise DeclarationError(f"{where} has to be a table, [pipeline.{name}]")
+    kind = entry.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        given = "says no kind" if kind is None else f'is of kind "{kind}"'
+        raise DeclarationError(f"{where} {given}; the kinds are: {_list(KINDS)}")
+    settings = {key: value for key, value in entry.items() if key != "kind"}
+    pipeline: Pipeline = build(KINDS[kind], settings, where, folder)
+    return pipeline
+
+
+def build(kind: type[Any], settings: Mapping[str, Any], where: str, folder: Path) -> Any:
+    """An object of this kind, its settings checked."""
+    fields = {one.name: one for one in msgspec.structs.fields(kind) if not one.name.startswith("_")}
+    _refuse_unknown(settings, fields, where)
+    for name, one in fields.items():
+        if one.required and name not in settings:
+            raise DeclarationError(f'{where} lacks "{name}"')
+    try:
+        return msgspec.convert({**settings, **_place(kind, folder)}, kind)
+    except msgspec.ValidationError as error:
+        raise DeclarationError(f"{where}: {_plainly(str(error), fields)}") from None
+
+
+def _place(kind: type[Any], folder: Path) -> dict[str, str]:
+    """Kinds that load code remember where their declaration lies."""
+    return {"_folder": str(folder)} if "_folder" in kind.__struct_fields__ else {}
+
+
+def _plainly(message: str, fields: Mapping[str, msgspec.structs.FieldInfo]) -> str:
+    """msgspec's "Expected `str`, got `int` - at `$.table`" with the setting first, and what it may be."""
+    what, _, place = message.partition(" - at `$.")
+    name = place.rstrip("`")
+    words = what.replace("`", "").replace("Expected", "expected")
+    if "Invalid enum value" in what and name in fields:
+        *others, last = _choices(fields[name].type)
+        words = f"it has to be {', '.join(others)} or {last}"
+    return f"{name}: {words}" if place else words
+
+
+def _choices(kind: Any) -> list[str]:
+    """The words of a Literal, also inside an optional one."""
+    inner = get_args(kind)
+    return [word for one in inner for word in ([one] if isinstance(one, str) else _choices(one))]
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: Any, where: str) -> None:
+    for key in given:
+        if key not in known:
+            close = get_close_matches(key, list(known), 1)
+            hint = f', did you mean "{close[0]}"' if close else ""
+            raise DeclarationError(f'{where} has no setting "{key}"{hint}; it knows: {_list(known)}')
+
+
+def _list(names: Any) -> str:
+    return ", ".join(names) or "none"

@@ -1,0 +1,87 @@
+"""Jobs cut into numbered steps, each committed under the job's id and its number, and noted when done.
+
+A job that is killed goes on behind its last note. The step it was at is done again under the same number, and
+the server knows whether it had arrived: so nothing is lost and nothing is written twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark_topics.pipelines.context import PipelineFailed
+from pyspark_topics.pipelines.parquet import sync_folder
+
+
+@dataclass
+class Job:
+    """What is noted about a job, in a file of its own."""
+
+    path: Path
+    id: str
+    # What the job is about, to tell it from another under the same name.
+    about: dict[str, Any]
+    # The next step's number, and whatever else the next step has to know.
+    step: int = 0
+    at: int = 0
+    finished: bool = False
+
+    @classmethod
+    def open(cls, path: Path, about: dict[str, Any]) -> Job:
+        """The job as it was left, or a new one."""
+        known = cls.read(path)
+        if known is not None and known.about == about:
+            return known
+        return cls(path, uuid.uuid4().hex, about)
+
+    @classmethod
+    def read(cls, path: Path) -> Job | None:
+        try:
+            noted = json.loads(path.read_text())
+            return cls(path, noted["id"], noted["about"], noted["step"], noted["at"], noted["finished"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            raise PipelineFailed(
+                f"the notes of this job in {path} cannot be read; without them it would start again and "
+                "write everything a second time: restore them, or delete them if that is what you want"
+            ) from None
+
+    def note(self, *, step: int, at: int, finished: bool = False) -> None:
+        """Durable when it returns: a note that came back after a power cut would repeat old steps."""
+        self.step, self.at, self.finished = step, at, finished
+        noted = {key: value for key, value in asdict(self).items() if key != "path"}
+        draft = self.path.with_suffix(".new")
+        with draft.open("w") as file:
+            json.dump(noted, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.path)
+        sync_folder(str(self.path.parent))
+
+
+@dataclass
+class Pace:
+    """At most so many records a second, on average since the start."""
+
+    rate: float
+    wait: Callable[[float], Any]
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._due = self.clock()
+
+    def pay(self, records: int) -> None:
+        """Wait until the records before these have had their time; returns early when told to stop."""
+        if self.rate <= 0:
+            return
+        now = self.clock()
+        if self._due > now:
+            self.wait(self._due - now)
+        self._due = max(self._due, now) + records / self.rate

@@ -1,0 +1,229 @@
+"""The lake: a Delta table of records and one of gaps beside it, both committed through delta-rs.
+
+    <table>         topic, epoch, seq, ts, node, tag, data, meta
+    <table>_gaps    topic, epoch, gap_from, gap_to, reason, ts
+
+How far each topic is archived stands in the log of the records table itself, as an application transaction
+in the same commit as the files: `topics/<topic>` has the epoch as its version, and
+`topics/<topic>/<epoch>` the last seq. So files and position cannot part, no checkpoint is needed beside the
+table, and two writers of the same topic collide in the commit instead of writing it twice.
+
+Gaps ride along in that commit as metadata. The gap table repeats them as rows, and notes up to which version
+of the records table it has done so, so a crash between the two commits is made up for by the next one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+from pyspark_topics.offsets import Offsets, Position
+from pyspark_topics.pipelines.context import PipelineFailed
+from pyspark_topics.pipelines.parquet import DataFile, sync_folder, write_files
+from pyspark_topics.schema import TIMESTAMP
+
+RECORDS = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("epoch", pa.int64()),
+        ("seq", pa.int64()),
+        ("ts", TIMESTAMP),
+        ("node", pa.string()),
+        ("tag", pa.string()),
+        ("data", pa.string()),
+        ("meta", pa.string()),
+    ]
+)
+GAPS = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("epoch", pa.int64()),
+        ("gap_from", pa.int64()),
+        # NULL where nobody knows how far it went: the topic was deleted before it was read.
+        ("gap_to", pa.int64()),
+        ("reason", pa.string()),
+        # When the archive learned of it.
+        ("ts", TIMESTAMP),
+    ]
+)
+_GAPS_KEY = "topicsGaps"
+_GAPS_UP_TO = "topics/gaps"
+_REWRITES = "topics/rewrites"
+# Commits without gaps are noted from time to time, so that few have to be looked through again.
+_NOTE_EVERY = 50
+
+
+@dataclass(frozen=True)
+class Gap:
+    topic: str
+    epoch: int
+    gap_from: int
+    gap_to: int | None
+    reason: str
+
+
+class Lake:
+    """For one writer at a time, or many readers. `path` is a folder that drivers and executors both see."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self.gaps_path = self.path + "_gaps"
+        self._records = _open(self.path, RECORDS)
+        self._gaps = _open(self.gaps_path, GAPS)
+        # Commits of the records table up to here have their gaps as rows.
+        self._noted = self._gaps.transaction_version(_GAPS_UP_TO) or 0
+
+    @classmethod
+    def exists(cls, path: str) -> bool:
+        return DeltaTable.is_deltatable(os.path.abspath(path))
+
+    # --- reading ----------------------------------------------------------------------------------------
+
+    @property
+    def records(self) -> DeltaTable:
+        return self._records
+
+    @property
+    def gaps_table(self) -> DeltaTable:
+        return self._gaps
+
+    def position(self, topic: str) -> Position | None:
+        """How far this topic is archived, and in which of its lives."""
+        epoch = self._records.transaction_version(_life(topic))
+        if epoch is None:
+            return None
+        return Position(self._records.transaction_version(_reached(topic, epoch)) or 0, epoch)
+
+    def archived(self, topic: str, epoch: int) -> int | None:
+        """How far one life of a topic is archived; None if nothing of it is."""
+        seq: int | None = self._records.transaction_version(_reached(topic, epoch))
+        return seq
+
+    def files(self) -> list[DataFile]:
+        """The files of the current version, with what their statistics say."""
+        rows = pa.table(self._records.get_add_actions(flatten=True)).to_pylist()
+        return [DataFile.from_action(row) for row in rows]
+
+    def file_paths(self) -> list[str]:
+        return [str(uri) for uri in self._records.file_uris()]
+
+    def gaps(self) -> list[Gap]:
+        rows = self._gaps.to_pyarrow_table().select([name for name in GAPS.names if name != "ts"])
+        found = [Gap(**row) for row in rows.to_pylist()]
+        return sorted(found, key=lambda gap: (gap.topic, gap.epoch, gap.gap_from))
+
+    def refresh(self) -> None:
+        self._records.update_incremental()
+        self._gaps.update_incremental()
+
+    # --- writing ----------------------------------------------------------------------------------------
+
+    def commit(self, files: Iterable[DataFile], ends: Offsets, gaps: Iterable[Gap]) -> None:
+        """Files become part of the table and positions move, at once and durably; then gaps become rows."""
+        moved = _moves(ends)
+        # In a commit's metadata, because only one table can be committed at a time.
+        noted = {_GAPS_KEY: json.dumps([asdict(gap) for gap in gaps])}
+        self._publish(self._records, [_add(one) for one in files], moved, noted)
+        self.note_gaps()
+
+    def replace(
+        self,
+        old: Iterable[DataFile],
+        new: Iterable[DataFile],
+        *,
+        changed: bool = False,
+        standing: Offsets | None = None,
+    ) -> None:
+        """Other files with the same records; `changed` if they are not the same.
+
+        Two of these at a time collide. `standing` repeats where topics stand, so that it also collides with
+        whoever is about to move one of them, and has not heard of this.
+        """
+        now = int(time.time() * 1000)
+        gone = [RemoveAction(one.path, changed, now, one.size) for one in old]
+        moved = [Transaction(_REWRITES, self._records.version()), *_moves(standing or {})]
+        self._publish(self._records, [*gone, *(_add(one, changed) for one in new)], moved, {})
+
+    def note_gaps(self) -> None:
+        """Bring the gap table up to the version of the records table."""
+        version = self._records.version()
+        gaps = [gap for commit in self._commits(self._noted, version) for gap in commit]
+        if gaps or version - self._noted >= _NOTE_EVERY:
+            table = pa.Table.from_pylist([{**gap, "ts": _now()} for gap in gaps], GAPS)
+            files = [_add(one) for one in write_files(table.to_batches(), self.gaps_path)]
+            self._publish(self._gaps, files, [Transaction(_GAPS_UP_TO, version)], {})
+            self._noted = version
+
+    def _commits(self, after: int, up_to: int) -> Iterable[list[dict[str, Any]]]:
+        if up_to <= after:
+            return
+        for entry in reversed(self._records.history(up_to - after)):
+            if after < entry["version"] <= up_to and _GAPS_KEY in entry:
+                yield json.loads(entry[_GAPS_KEY])
+
+    def _publish(
+        self, table: DeltaTable, actions: list[Any], moved: list[Transaction], noted: Mapping[str, str]
+    ) -> None:
+        properties = CommitProperties(custom_metadata=dict(noted), app_transactions=moved)
+        try:
+            table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
+        except CommitFailedError as error:
+            raise PipelineFailed(
+                f"something else wrote to {table.table_uri} at the same time, so nothing of this was: {error}"
+            ) from error
+        table.update_incremental()
+        _sync_log(table)
+
+
+def _moves(ends: Offsets) -> list[Transaction]:
+    lives = [Transaction(_life(topic), at.epoch) for topic, at in ends.items()]
+    return lives + [Transaction(_reached(topic, at.epoch), at.seq) for topic, at in ends.items()]
+
+
+def _life(topic: str) -> str:
+    return f"topics/{topic}"
+
+
+def _reached(topic: str, epoch: int) -> str:
+    return f"topics/{topic}/{epoch}"
+
+
+def _open(path: str, schema: pa.Schema) -> DeltaTable:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    table = DeltaTable.create(path, Schema.from_arrow(schema), mode="ignore")
+    found = pa.schema(table.schema().to_arrow())
+    missing = [name for name in schema.names if name not in found.names]
+    if missing:
+        raise PipelineFailed(f'{path} is a table of something else: it has no column "{missing[0]}"')
+    return table
+
+
+def _add(one: DataFile, changed: bool = True) -> AddAction:
+    return AddAction(one.path, one.size, {}, int(time.time() * 1000), changed, one.stats())
+
+
+def _sync_log(table: DeltaTable) -> None:
+    """delta-rs leaves syncing to the operating system; what counts as safe has to survive a power cut."""
+    folder = Path(_local(table.table_uri)) / "_delta_log"
+    with (folder / f"{table.version():020}.json").open("rb") as newest:
+        os.fsync(newest.fileno())
+    sync_folder(str(folder))
+
+
+def _local(uri: str) -> str:
+    return uri.removeprefix("file://")
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,215 @@
+"""`load`: Parquet, JSON or CSV files → a topic, each file once.
+
+    driver:     files not loaded yet → a set → partitions, a few at a time → commits in order, noted
+    executors:  the rows of a partition → stages of some hundred megabytes at most
+
+Files that were loaded are remembered, so the same load may run again for those that came since. A set that
+was interrupted is finished first, as it was planned.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from pyspark_topics.options import WriteOptions
+from pyspark_topics.pipelines.arrow_map import map_in_arrow
+from pyspark_topics.pipelines.context import Context, Outcome, PipelineFailed
+from pyspark_topics.pipelines.jobs import Job
+from pyspark_topics.pipelines.views import as_records
+from pyspark_topics.writing import Stager
+from topics.client import Client
+
+_FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv"}
+# Input of one task; rows may be several times as large as JSON.
+SPLIT_BYTES = 64 * 1024 * 1024
+# Rows of one commit, as Arrow has them: well below what the server takes at once.
+COMMIT_BYTES = 192 * 1024 * 1024
+_REPORT = "partition INT, chunk INT, stage STRING, parts ARRAY<STRING>, records BIGINT"
+_REPORT_ARROW = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("chunk", pa.int32()),
+        ("stage", pa.string()),
+        ("parts", pa.list_(pa.string())),
+        ("records", pa.int64()),
+    ]
+)
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    kind: ClassVar[str] = "load"
+    follows: ClassVar[bool] = False
+
+    # Paths, with * and ** as in a shell.
+    files: list[str]
+    into: str
+    # Told by the ending of the files, unless given.
+    format: Literal["parquet", "json", "csv"] | None = None
+    # Options for Spark's reader of that format.
+    options: dict[str, str] = {}
+    # Expressions that make the columns of the sink: data, tag, node, meta. Without them, all columns together
+    # are the record.
+    select: list[str] = []
+
+    def run(self, context: Context) -> Outcome:
+        found = _find(self.files)
+        job = _unfinished(context.state) or self._next(context.state, found)
+        if job is None:
+            return Outcome(lines=("nothing to load: all files are loaded",), facts={"files": 0, "records": 0})
+        with context.server.client() as client:
+            records = _Loader(self, context, client, job).run()
+        count = len(job.about["files"])
+        line = f"loaded {records:,} records of {count:,} files into {self.into}"
+        return Outcome(lines=(line,), facts={"files": count, "records": records})
+
+    def _next(self, state: Path, found: dict[str, list[int]]) -> Job | None:
+        """A set of the files that no earlier set has. One that was changed since counts as new."""
+        earlier = {name: marks for job in _jobs(state) for name, marks in job.about["files"].items()}
+        new = {name: marks for name, marks in found.items() if earlier.get(name) != marks}
+        if not new:
+            return None
+        job = Job.open(state / f"set-{len(_jobs(state)):06}.json", {"files": new, "into": self.into})
+        job.note(step=0, at=0)
+        return job
+
+    def frame(self, spark: SparkSession, files: list[str]) -> DataFrame:
+        kind = self.format or _format(files)
+        if kind == "json" and "multiLine" not in self.options:
+            # A line is a record, as it stands: parsing it would only lose what Spark's types cannot hold.
+            frame = spark.read.options(**self.options).text(files).where("trim(value) != ''")
+            frame = frame.select(f.col("value").alias("data"))
+        else:
+            given = {"header": "true", "inferSchema": "true"} if kind == "csv" else {}
+            frame = spark.read.options(**{**given, **self.options}).format(kind).load(files)
+        if self.select:
+            frame = frame.selectExpr(*self.select)
+        return as_records(frame, self.into)
+
+
+def _format(files: list[str]) -> str:
+    kinds = {_FORMATS.get(Path(name).suffix.lower()) for name in files}
+    if len(kinds) != 1 or None in kinds:
+        raise PipelineFailed(
+            "the files are not all .parquet, all .json (.jsonl, .ndjson) or all .csv: say which with format"
+        )
+    return str(kinds.pop())
+
+
+def _find(patterns: list[str]) -> dict[str, list[int]]:
+    """Files by absolute path, with what shows that they are still the same."""
+    found = {}
+    for pattern in patterns:
+        matches = [name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
+        if not matches:
+            raise PipelineFailed(f"no file matches {pattern}")
+        for name in matches:
+            status = os.stat(name)
+            found[os.path.abspath(name)] = [status.st_size, status.st_mtime_ns]
+    return dict(sorted(found.items()))
+
+
+def _jobs(state: Path) -> list[Job]:
+    return [job for path in sorted(state.glob("set-*.json")) if (job := Job.read(path)) is not None]
+
+
+def _unfinished(state: Path) -> Job | None:
+    return next((job for job in _jobs(state) if not job.finished), None)
+
+
+class _Loader:
+    def __init__(self, settings: Load, context: Context, client: Client, job: Job) -> None:
+        self._settings = settings
+        self._context = context
+        self._client = client
+        self._job = job
+
+    def run(self) -> int:
+        context, job = self._context, self._job
+        reports = self._reports()
+        total = reports.getNumPartitions()
+        together = context.spark.sparkContext.defaultParallelism
+        records = 0
+        context.progress.say("running")
+        while job.at < total and not context.stop.is_set():
+            chosen = list(range(job.at, min(job.at + together, total)))
+            rows = context.spark.sparkContext.runJob(reports, list, chosen)
+            for number in chosen:
+                loaded = self._commit([row for row in rows if row.partition == number], number)
+                records += loaded
+                # As if the rest had as many records as what is done; nobody has counted.
+                context.progress.advance(loaded, lag=records * (total - job.at) // (number + 1))
+        if job.at >= total:
+            job.note(step=job.step, at=job.at, finished=True)
+        return records
+
+    def _reports(self) -> Any:
+        files = self._job.about["files"]
+        now = _find(list(files)) if all(map(os.path.isfile, files)) else {}
+        changed = [name for name in files if now.get(name) != files[name]]
+        if changed:
+            raise PipelineFailed(
+                f"{changed[0]} was changed or removed while it was being loaded: put it back, or delete "
+                f"{self._job.path} to give that load up"
+            )
+        spark = self._context.spark.newSession()
+        # Splits must not depend on the machine: a load that goes on elsewhere has to find the same ones.
+        spark.conf.set("spark.sql.files.minPartitionNum", "1")
+        spark.conf.set("spark.sql.files.maxPartitionBytes", str(SPLIT_BYTES))
+        frame = self._settings.frame(spark, list(files))
+        server = self._context.server
+        options = WriteOptions(url=server.url, api_key=server.api_key, topic=self._settings.into)
+        stager = Stager(options, frame.schema, overwrite=False)
+        return map_in_arrow(frame, partial(_stage, stager), _REPORT).rdd
+
+    def _commit(self, rows: list[Any], partition: int) -> int:
+        rows.sort(key=lambda row: row.chunk)
+        for step, row in enumerate(rows, self._job.step):
+            self._client.commit_stage(row.stage, self._job.id, step, row.parts)
+        self._job.note(step=self._job.step + len(rows), at=partition + 1)
+        return sum(row.records for row in rows)
+
+
+def _stage(stager: Stager, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a task does: one stage after the other, each small enough for a commit, one row for each."""
+    task = TaskContext.get()
+    assert task is not None
+    base = f"{stager.stage}-{task.taskAttemptId()}"
+    for chunk, gathered in enumerate(_chunks(batches)):
+        stager.stage = f"{base}-{chunk}"
+        staged = stager.stage_rows(iter(gathered))
+        yield pa.RecordBatch.from_pydict(
+            {
+                "partition": [staged.partition],
+                "chunk": [chunk],
+                "stage": [stager.stage],
+                "parts": [staged.parts],
+                "records": [sum(batch.num_rows for batch in gathered)],
+            },
+            _REPORT_ARROW,
+        )
+
+
+def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        gathered.append(batch)
+        size += batch.nbytes
+        if size >= COMMIT_BYTES:
+            yield gathered
+            gathered, size = [], 0
+    if gathered:
+        yield gathered

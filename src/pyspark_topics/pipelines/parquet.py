@@ -1,0 +1,150 @@
+"""Parquet files as the lake has them: written by executors, synced before anybody hears of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+# One file is closed at about this size and the next begun.
+TARGET_BYTES = 128 * 1024 * 1024
+# Raw bytes of a row group: large enough to compress and to scan well, small enough to hold in memory.
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+# Statistics of these columns go into the table's log, so readers can pass over files.
+_MEASURED = ("topic", "epoch", "seq", "ts")
+# Values that repeat; `data` rarely does, and a dictionary for it would only cost time.
+_REPEATING = ("topic", "node", "tag", "reason")
+# Both grow steadily, so differences are all there is to store.
+_STEADY = ("seq", "ts", "epoch")
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of a table, by its path inside the table's folder."""
+
+    path: str
+    size: int
+    rows: int
+    # By column, smallest and largest value.
+    low: dict[str, Any]
+    high: dict[str, Any]
+
+    def stats(self) -> str:
+        """As Delta's log has it."""
+        return json.dumps(
+            {"numRecords": self.rows, "minValues": _json(self.low), "maxValues": _json(self.high)}
+        )
+
+    @classmethod
+    def from_action(cls, row: dict[str, Any]) -> DataFile:
+        low = {name: row.get(f"min.{name}") for name in _MEASURED if row.get(f"min.{name}") is not None}
+        high = {name: row.get(f"max.{name}") for name in _MEASURED if row.get(f"max.{name}") is not None}
+        return cls(row["path"], row["size_bytes"], row["num_records"] or 0, low, high)
+
+
+def _json(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.isoformat(timespec="milliseconds") if isinstance(value, datetime) else value
+        for name, value in values.items()
+    }
+
+
+def write_files(
+    batches: Iterable[pa.RecordBatch], folder: str, target_bytes: int = TARGET_BYTES
+) -> Iterator[DataFile]:
+    """Files of about the target size, in the order of the batches, each synced when it is yielded."""
+    open_file: _OpenFile | None = None
+    try:
+        for group in _row_groups(batches):
+            if open_file is None:
+                open_file = _OpenFile(folder, group.schema)
+            open_file.add(group)
+            if open_file.size >= target_bytes:
+                finished, open_file = open_file, None
+                yield finished.finish()
+        if open_file is not None:
+            finished, open_file = open_file, None
+            yield finished.finish()
+    finally:
+        if open_file is not None:
+            open_file.abandon()
+
+
+def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        gathered.append(batch)
+        size += batch.nbytes
+        if size >= ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield pa.Table.from_batches(gathered)
+
+
+class _OpenFile:
+    """One file being written. Its name is its own, so attempts never meet in one file."""
+
+    def __init__(self, folder: str, schema: pa.Schema) -> None:
+        self._folder = folder
+        self.path = f"part-{uuid.uuid4().hex}.zstd.parquet"
+        os.makedirs(folder, exist_ok=True)
+        self._sink = pa.OSFile(self._full, "wb")
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            schema,
+            compression="zstd",
+            use_dictionary=[name for name in _REPEATING if name in schema.names],
+            column_encoding={name: "DELTA_BINARY_PACKED" for name in _STEADY if name in schema.names},
+            write_statistics=True,
+        )
+        self.size = 0
+        self._rows = 0
+        self._low: dict[str, Any] = {}
+        self._high: dict[str, Any] = {}
+
+    @property
+    def _full(self) -> str:
+        return os.path.join(self._folder, self.path)
+
+    def add(self, table: pa.Table) -> None:
+        self._writer.write_table(table)
+        self.size = self._sink.tell()
+        self._rows += table.num_rows
+        for name in _MEASURED:
+            if name in table.schema.names:
+                found = pc.min_max(table[name]).as_py()
+                if found["min"] is not None:
+                    self._low[name] = min(self._low.get(name, found["min"]), found["min"])
+                    self._high[name] = max(self._high.get(name, found["max"]), found["max"])
+
+    def finish(self) -> DataFile:
+        self._writer.close()
+        self._sink.close()
+        with open(self._full, "rb") as written:
+            os.fsync(written.fileno())
+        sync_folder(self._folder)
+        return DataFile(self.path, os.path.getsize(self._full), self._rows, self._low, self._high)
+
+    def abandon(self) -> None:
+        self._writer.close()
+        self._sink.close()
+        os.unlink(self._full)
+
+
+def sync_folder(folder: str) -> None:
+    """A file is safe only when its name is."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

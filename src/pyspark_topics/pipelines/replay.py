@@ -1,0 +1,271 @@
+"""`replay`: lake → topic, by seq or time, at a given rate, from where it stopped.
+
+    driver:     the wanted seqs → steps → a few tasks at a time → commits in order, paced and noted
+    executors:  the files of a step → its records, ordered → a stage
+
+What the lake knows to be lost in that range is announced in the topic, as records like those of a route.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from pyspark_topics.options import WriteOptions, parse_timestamp
+from pyspark_topics.pipelines.context import Context, Outcome, PipelineFailed
+from pyspark_topics.pipelines.jobs import Job, Pace
+from pyspark_topics.pipelines.lake import Gap, Lake
+from pyspark_topics.pipelines.parquet import DataFile
+from pyspark_topics.pipelines.tombstones import as_rows, as_text
+from pyspark_topics.schema import TIMESTAMP
+from pyspark_topics.writing import ipc, parts_of
+from topics.client import Client
+
+# Seqs of one step. A step is one commit, so this also bounds what a reader sees appear at once.
+STEP_SEQS = 100_000
+# Bytes of files that make a step: unpacked, they are several times as many, and a commit has its limit.
+STEP_BYTES = 32 * 1024 * 1024
+_COLUMNS = ("data", "tag", "node", "meta")
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    kind: ClassVar[str] = "replay"
+    follows: ClassVar[bool] = False
+
+    # The folder of an archive's table, and which of its topics.
+    table: str
+    topic: str
+    into: str
+    # One life of the topic; the newest that was archived, unless given.
+    epoch: int | None = None
+    from_seq: int | None = None
+    to_seq: int | None = None
+    # Unix milliseconds or ISO 8601: from the first record of that time, up to the last before.
+    since: str | None = None
+    until: str | None = None
+    # Records a second; 0 for as fast as it goes.
+    rate: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("since", "until"):
+            value = getattr(self, name)
+            if value is not None:
+                try:
+                    parse_timestamp(value)
+                except ValueError as error:
+                    raise ValueError(f'{name} is "{value}", but {error}') from None
+        if self.rate < 0:
+            raise ValueError("rate has to be 0 or more")
+
+    def run(self, context: Context) -> Outcome:
+        if not Lake.exists(self.table):
+            raise PipelineFailed(f"there is no table at {os.path.abspath(self.table)}")
+        with context.server.client() as client:
+            replayer = _Replayer(self, context, client, Lake(self.table))
+            records = replayer.run()
+        job = replayer.job
+        if job is None:
+            return Outcome(lines=("nothing to replay",), facts={"records": 0})
+        how = "done" if job.finished else f"stopped at seq {job.at}"
+        line = f"replayed {records:,} records of {self.topic} into {self.into}: {how}"
+        return Outcome(lines=(line,), facts={"records": records, "at": job.at, "finished": job.finished})
+
+
+@dataclass(frozen=True)
+class Step:
+    """Seqs `first` to `last` of one life of a topic, and the files in which they may lie."""
+
+    folder: str
+    files: tuple[str, ...]
+    topic: str
+    epoch: int
+    first: int
+    last: int
+    since_ms: int | None
+    until_ms: int | None
+
+
+@dataclass(frozen=True)
+class Staged:
+    stage: str
+    parts: list[str]
+    records: int
+
+
+class _Replayer:
+    def __init__(self, settings: Replay, context: Context, client: Client, lake: Lake) -> None:
+        self.job: Job | None = None
+        self._settings = settings
+        self._context = context
+        self._client = client
+        self._lake = lake
+
+    def run(self) -> int:
+        job = self._job()
+        if job is None or job.finished:
+            return 0
+        self.job = job
+        context, pace = self._context, Pace(self._settings.rate, self._context.stop.wait)
+        context.progress.say("running")
+        done = 0
+        while job.at < job.about["to_seq"] and not context.stop.is_set():
+            steps = self._steps(job)
+            for step, staged in zip(steps, self._stage(steps), strict=True):
+                pace.pay(staged.records)
+                if context.stop.is_set():
+                    break
+                self._commit(job, step, staged)
+                done += staged.records
+                context.progress.advance(staged.records, lag=job.about["to_seq"] - job.at)
+        if job.at >= job.about["to_seq"]:
+            job.note(step=job.step, at=job.at, finished=True)
+        return done
+
+    def _job(self) -> Job | None:
+        """The range is settled when a replay begins: what is archived later is for another one."""
+        wanted = msgspec.to_builtins(self._settings)
+        path = self._context.state / "replay.json"
+        known = Job.read(path)
+        if known is not None and known.about["settings"] == wanted:
+            return known
+        ends = self._ends()
+        if ends is None:
+            return None
+        epoch, first, last = ends
+        job = Job.open(path, {"settings": wanted, "epoch": epoch, "to_seq": last})
+        job.note(step=0, at=first - 1)
+        return job
+
+    def _ends(self) -> tuple[int, int, int] | None:
+        settings = self._settings
+        newest = self._lake.position(settings.topic)
+        if newest is None:
+            raise PipelineFailed(f'{self._lake.path} holds nothing of topic "{settings.topic}"')
+        epoch = newest.epoch if settings.epoch is None else settings.epoch
+        last = self._lake.archived(settings.topic, epoch)
+        if last is None:
+            raise PipelineFailed(f'{self._lake.path} holds nothing of epoch {epoch} of "{settings.topic}"')
+        if settings.to_seq is not None:
+            last = min(last, settings.to_seq)
+        first = max(settings.from_seq or 0, 0)
+        return (epoch, first, last) if first <= last else None
+
+    # --- steps ------------------------------------------------------------------------------------------
+
+    def _steps(self, job: Job) -> list[Step]:
+        """The next few: as many as run side by side, of a second's worth each if there is a rate."""
+        files, first, end = self._files(job), job.at + 1, job.about["to_seq"]
+        size = _step_size(files, self._settings.rate)
+        together = 1 if self._settings.rate else self._context.spark.sparkContext.defaultParallelism
+        steps: list[Step] = []
+        while first <= end and len(steps) < together:
+            last = min(first + size - 1, end)
+            chosen = [one for one in files if _may_hold(one, first, last)]
+            if not chosen:
+                # Nothing was archived here: pass over it in one go.
+                last = min((one.low["seq"] - 1 for one in files if one.low["seq"] > last), default=end)
+            steps.append(self._step(job, chosen, first, last))
+            first = last + 1
+        return steps
+
+    def _files(self, job: Job) -> list[DataFile]:
+        wanted = {"topic": self._settings.topic, "epoch": job.about["epoch"]}
+        return [
+            one
+            for one in self._lake.files()
+            if all(one.low[name] <= value <= one.high[name] for name, value in wanted.items())
+        ]
+
+    def _step(self, job: Job, files: list[DataFile], first: int, last: int) -> Step:
+        since, until = self._settings.since, self._settings.until
+        return Step(
+            self._lake.path,
+            tuple(one.path for one in files),
+            self._settings.topic,
+            job.about["epoch"],
+            first,
+            last,
+            None if since is None else parse_timestamp(since),
+            None if until is None else parse_timestamp(until),
+        )
+
+    def _stage(self, steps: list[Step]) -> list[Staged]:
+        server = self._context.server
+        options = WriteOptions(url=server.url, api_key=server.api_key, topic=self._settings.into)
+        work = partial(stage_step, options)
+        spark = self._context.spark.sparkContext
+        staged: list[Staged] = spark.parallelize(steps, len(steps)).map(work).collect()
+        return staged
+
+    def _commit(self, job: Job, step: Step, staged: Staged) -> None:
+        parts = list(staged.parts)
+        texts = [as_text(gap.topic, gap.gap_from, gap.gap_to, gap.reason) for gap in self._gaps(step)]
+        if texts:
+            self._client.put_part(staged.stage, "tombstones", ipc([as_rows(texts)]), self._settings.into)
+            parts.append("tombstones")
+        if parts:
+            self._client.commit_stage(staged.stage, job.id, job.step, parts)
+        job.note(step=job.step + 1, at=step.last)
+
+    def _gaps(self, step: Step) -> list[Gap]:
+        """Those that begin in this step. Loss has no time, so a replay by time leaves none out."""
+        mine = (gap for gap in self._lake.gaps() if (gap.topic, gap.epoch) == (step.topic, step.epoch))
+        begins = self._settings.from_seq or 0
+        return [
+            gap
+            for gap in mine
+            if step.first <= max(gap.gap_from, begins) <= step.last
+            and (gap.gap_to is None or gap.gap_to >= begins)
+        ]
+
+
+def _step_size(files: list[DataFile], rate: float) -> int:
+    """Seqs of a step: few enough for one commit, and a second's worth where there is a rate."""
+    rows, size = sum(one.rows for one in files), sum(one.size for one in files)
+    fitting = STEP_BYTES * rows // size if size else STEP_SEQS
+    return max(1, min(STEP_SEQS, fitting, int(rate) if rate else STEP_SEQS))
+
+
+def _may_hold(one: DataFile, first: int, last: int) -> bool:
+    return bool(one.low["seq"] <= last and one.high["seq"] >= first)
+
+
+def stage_step(options: WriteOptions, step: Step) -> Staged:
+    """What an executor does: the records of a step, in order, to a stage of this attempt."""
+    rows = read_step(step)
+    stage = uuid.uuid4().hex
+    names = []
+    with Client(options.url, options.api_key) as client:
+        for number, part in enumerate(parts_of(iter(rows.to_batches()))):
+            client.put_part(stage, str(number), ipc(part), options.topic)
+            names.append(str(number))
+    return Staged(stage, names, rows.num_rows)
+
+
+def read_step(step: Step) -> pa.Table:
+    if not step.files:
+        return pa.table({name: pa.array([], pa.string()) for name in _COLUMNS})
+    files = [os.path.join(step.folder, name) for name in step.files]
+    wanted = (
+        (ds.field("topic") == step.topic)
+        & (ds.field("epoch") == step.epoch)
+        & (ds.field("seq") >= step.first)
+        & (ds.field("seq") <= step.last)
+    )
+    if step.since_ms is not None:
+        wanted &= ds.field("ts") >= _moment(step.since_ms)
+    if step.until_ms is not None:
+        wanted &= ds.field("ts") < _moment(step.until_ms)
+    table = ds.dataset(files, format="parquet").to_table(columns=["seq", *_COLUMNS], filter=wanted)
+    return table.sort_by("seq").select(_COLUMNS)
+
+
+def _moment(ms: int) -> Any:
+    return pa.scalar(ms * 1000, TIMESTAMP)

@@ -1,0 +1,248 @@
+"""`route`: topics → a query → topics, exactly once, and loss goes along.
+
+    source → sieve (tombstones set aside) → the user's SQL or function → stage ┐
+                      └──────────── tombstones as records ─────────────────────┴→ one commit per micro-batch
+
+Spark keeps offsets and state in a checkpoint. A micro-batch is committed at the server under the query's id
+and its number, so a batch that runs again after a crash is recognised there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from pyspark_topics.offsets import ORIGIN, Offsets, Position, from_json
+from pyspark_topics.pipelines.context import Context, Outcome, PipelineFailed
+from pyspark_topics.pipelines.sources import check_topics, source_options
+from pyspark_topics.pipelines.staging import Stage
+from pyspark_topics.pipelines.tombstones import Sieve, as_rows
+from pyspark_topics.pipelines.views import (
+    RECORDS,
+    Views,
+    as_records,
+    by_function,
+    by_sql,
+    load_function,
+    prepared,
+    table,
+)
+from pyspark_topics.stream import publish_cursors
+from topics.client import Client, Refused
+
+log = logging.getLogger(__name__)
+
+# How often a running query is asked whether it still runs.
+LOOK_EVERY_S = 0.2
+# A batch that is being committed is waited for when the pipeline is told to end.
+FINISH_S = 20.0
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    kind: ClassVar[str] = "route"
+    follows: ClassVar[bool] = True
+
+    topics: list[str] = []
+    # A regular expression for whole names, instead of `topics`.
+    pattern: str | None = None
+    # The derived topic. Without it, every row names its target in a column `topic`.
+    into: str | None = None
+    # Where tombstones go if rows name their targets.
+    losses_into: str | None = None
+    sql: str | None = None
+    # Instead of SQL: "file.py:function"; in a Python declaration, the function itself.
+    python: Any = None
+    # Columns of `data`, like "sku STRING, qty INT", or "variant"; without it, `data` is text.
+    schema: str | None = None
+    # More tables for joins: name → path.
+    tables: dict[str, str] = {}
+    # How late records may be, by their `ts`, for windows and joins: "10 minutes".
+    watermark: str | None = None
+    mode: Literal["append", "update", "complete"] = "append"
+    start: Literal["earliest", "latest"] = "earliest"
+    # A micro-batch at most this often, and of at most so many records.
+    every_s: float = 1.0
+    max_records: int = 200_000
+    _folder: str = "."
+
+    def __post_init__(self) -> None:
+        check_topics(self.topics, self.pattern)
+        if (self.sql is None) == (self.python is None):
+            raise ValueError("give either sql or python")
+        if self.into is None and self.losses_into is None:
+            raise ValueError(
+                "give into, the derived topic, or losses_into if the rows name their topics: "
+                "what the sources lose has to be announced somewhere"
+            )
+        if isinstance(self.python, str):
+            load_function(self.python, Path(self._folder))
+        elif self.python is not None and not callable(self.python):
+            raise ValueError('python has to be like "routes.py:enrich"')
+        if self.every_s < 0 or self.max_records <= 0:
+            raise ValueError("every_s has to be 0 or more, max_records above 0")
+
+    def run(self, context: Context) -> Outcome:
+        with context.server.client() as client:
+            run = _Run(self, context, client)
+            run.follow()
+        return Outcome(facts={"read": run.read, "written": run.written})
+
+    # --- the query --------------------------------------------------------------------------------------
+
+    def result(self, spark: SparkSession, sieve: Sieve, context: Context) -> DataFrame:
+        views = self._views(spark, sieve, context)
+        if self.sql is not None:
+            result = by_sql(spark, self.sql, views)
+        else:
+            result = by_function(self._function(), views, spark)
+        if not result.isStreaming:
+            raise PipelineFailed(f"the query reads none of its topics; it can name: {', '.join(views)}")
+        return as_records(result, self.into)
+
+    def _function(self) -> Callable[..., Any]:
+        if isinstance(self.python, str):
+            return load_function(self.python, Path(self._folder))
+        function: Callable[..., Any] = self.python
+        return function
+
+    def _views(self, spark: SparkSession, sieve: Sieve, context: Context) -> Views:
+        def stream(topics: list[str]) -> Callable[[], DataFrame]:
+            options = source_options(
+                context.server,
+                topics,
+                self.pattern,
+                startingOffsets=self.start,
+                maxOffsetsPerTrigger=str(self.max_records),
+            )
+            reader = spark.readStream.format("topics").options(**options)
+            return lambda: prepared(sieve.through(reader.load()), self.schema, self.watermark)
+
+        makers = {name: stream([name]) for name in self.topics}
+        makers[RECORDS] = stream(self.topics)
+        for name, path in self.tables.items():
+            makers[name] = lambda path=path: table(spark, path)  # type: ignore[misc]
+        return Views(makers)
+
+
+class _Run:
+    """One start of a route, from its checkpoint on."""
+
+    def __init__(self, route: Route, context: Context, client: Client) -> None:
+        self.read = self.written = 0
+        self._route = route
+        self._context = context
+        self._client = client
+        self._checkpoint = context.state / "checkpoint"
+        self._sieve = Sieve(context.spark.sparkContext)
+        # Held while a micro-batch is written, and by whoever ends the query.
+        self._gate = threading.Lock()
+        self._identity: str | None = None
+        self._first = True
+
+    def follow(self) -> None:
+        context = self._context
+        # A session of its own, on the same Spark: routes must not see each other's views.
+        result = self._route.result(context.spark.newSession(), self._sieve, context)
+        writer = (
+            result.writeStream.foreachBatch(self._write)
+            .outputMode(self._route.mode)
+            .queryName(context.name)
+            .option("checkpointLocation", str(self._checkpoint))
+        )
+        if context.once:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{int(self._route.every_s * 1000)} milliseconds")
+        query = writer.start()
+        context.progress.say("running")
+        while not context.stop.is_set():
+            if query.awaitTermination(LOOK_EVERY_S):
+                return
+        self._end(query)
+
+    def _end(self, query: StreamingQuery) -> None:
+        """Between two batches: one that is cut short would only be done again."""
+        held = self._gate.acquire(timeout=FINISH_S)
+        try:
+            query.stop()
+        finally:
+            if held:
+                self._gate.release()
+
+    # --- a micro-batch ----------------------------------------------------------------------------------
+
+    def _write(self, frame: DataFrame, batch: int) -> None:
+        with self._gate:
+            self._sieve.take()
+            stage = Stage(self._context.server, self._route.into)
+            stage.add_frame(frame)
+            count, tombstones = self._sieve.take()
+            if tombstones:
+                rows = as_rows(tombstones, None if self._route.into else self._route.losses_into)
+                stage.add_rows(self._client, "tombstones", rows)
+            self._commit(stage, batch)
+            self.read += count
+            self.written += stage.records
+            lag = publish_cursors(self._client, self._context.name, self._moved(batch))
+            self._context.progress.advance(count, lag=lag, lost=len(tombstones))
+
+    def _commit(self, stage: Stage, batch: int) -> None:
+        try:
+            stage.commit(self._client, self._query_id(), batch)
+        except Refused as refusal:
+            if refusal.code != "stage_conflict" or not self._first or not self._input_changed(batch):
+                raise
+            # It had been written before the crash, when its input was still whole. What was removed since
+            # makes it impossible to compare, but not to know: the batch is in the topic, once.
+            log.warning(
+                "%s: batch %d was written before, and its input has changed since; going on behind it",
+                self._context.name,
+                batch,
+            )
+        self._first = False
+
+    def _query_id(self) -> str:
+        """The id that Spark keeps in the checkpoint, so it outlives this process."""
+        if self._identity is None:
+            self._identity = json.loads((self._checkpoint / "metadata").read_text())["id"]
+        return self._identity
+
+    # --- what Spark planned -----------------------------------------------------------------------------
+
+    def _offsets(self, batch: int) -> Offsets:
+        """From Spark's own plan of a batch: a line per source, behind a version and a line of its own."""
+        path = self._checkpoint / "offsets" / str(batch)
+        if not path.exists():
+            return {}
+        offsets: Offsets = {}
+        for line in path.read_text().splitlines()[2:]:
+            if line.startswith("{"):
+                offsets.update(from_json(json.loads(line)))
+        return offsets
+
+    def _moved(self, batch: int) -> Offsets:
+        before = self._offsets(batch - 1)
+        return {topic: at for topic, at in self._offsets(batch).items() if before.get(topic) != at}
+
+    def _input_changed(self, batch: int) -> bool:
+        """Whether something of what this batch reads has been deleted, dropped, or lost."""
+        before = self._offsets(batch - 1)
+        for topic, end in self._moved(batch).items():
+            start = before.get(topic, Position(ORIGIN, end.epoch))
+            try:
+                ledger = self._client.ledger(topic)
+            except Refused:
+                return True  # the topic is gone
+            if not start.epoch == end.epoch == ledger["epoch"]:
+                return True
+            if any(gone["from"] <= end.seq and gone["to"] > start.seq for gone in ledger["ranges"]):
+                return True
+        return False

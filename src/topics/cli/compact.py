@@ -1,0 +1,105 @@
+"""`topics compact --purge`: remove the bytes of deleted records from the disk, for good.
+
+A delete marks records; their bytes stay in segments and journal until those are replaced. A purge replaces
+them now, on a running server or in a data directory without one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from typing import Any
+
+from topics.cli.offline import add_cold_dir, offline_settings, opened, require_all_segments, require_data_dir
+from topics.cli.work import (
+    Steps,
+    UserMistake,
+    add_json,
+    amount,
+    answering,
+    client_for,
+    counted,
+    progress,
+    show,
+)
+from topics.flow.purges import FAILED, REWRITING, Purge
+from topics.http.admin_routes import shown
+from topics.values.settings import Settings
+
+POLL_S = 0.2
+
+
+def add_parser(verbs: Any) -> None:
+    parser = verbs.add_parser("compact", help="remove deleted records from the disk", description=__doc__)
+    parser.add_argument("--purge", action="store_true", help="say that it is meant: this cannot be undone")
+    parser.add_argument("--topic", action="append", metavar="NAME", help="only files that hold this topic")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--url", help="a running server (TOPICS_URL, http://127.0.0.1:4000)")
+    where.add_argument("--data-dir", help="a data directory without a running server")
+    add_cold_dir(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    return answering(lambda: _run(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if not arguments.purge:
+        raise UserMistake("compact needs --purge: it removes the bytes of deleted records for good")
+    with progress(as_json=arguments.json) as steps:
+        if arguments.data_dir is not None:
+            require_data_dir(arguments.data_dir)
+            settings = offline_settings(arguments.data_dir, arguments.cold_dir)
+            require_all_segments(settings)
+            state = asyncio.run(_purge_directory(settings, arguments.topic, steps))
+        else:
+            state = _purge_server(arguments.url, arguments.topic, steps)
+    if state["state"] == FAILED:
+        raise UserMistake(f"the purge failed: {state['error']}")
+    show(state, _summary(state), as_json=arguments.json)
+    return 0
+
+
+def _purge_server(url: str | None, topics: list[str] | None, steps: Steps) -> dict[str, Any]:
+    with client_for(url) as client:
+        state = client.start_purge(topics)
+        while state["finished_ms"] is None:
+            _follow(state, steps)
+            time.sleep(POLL_S)
+            state = client.purge(state["purge"])
+    return {key: value for key, value in state.items() if key != "performance"}
+
+
+async def _purge_directory(settings: Settings, topics: list[str] | None, steps: Steps) -> dict[str, Any]:
+    steps.begin("opening")
+    async with opened(settings) as application:
+        for name in topics or ():
+            if application.engine.find(name) is None:
+                raise UserMistake(f"there is no topic {name}")
+        purge: Purge = application.admin.purges.start(topics)
+        while purge.finished_ms is None:
+            _follow(shown(purge), steps)
+            await asyncio.sleep(POLL_S / 10)
+    return shown(purge)
+
+
+def _follow(state: dict[str, Any], steps: Steps) -> None:
+    if state["files_held"]:
+        steps.begin(f"waiting for readers of {counted(state['files_held'], 'file')}")
+    elif state["phase"] == REWRITING:
+        steps.begin("rewriting segments", state["files"])
+        steps.reach(state["files_examined"], state["files"])
+    else:
+        steps.begin(state["phase"])
+
+
+def _summary(state: dict[str, Any]) -> str:
+    records, files = counted(state["records"], "deleted record"), counted(state["files_rewritten"], "file")
+    segments, journal = amount(state["segment_bytes"]), amount(state["journal_bytes"])
+    return (
+        f"removed {records} from {files} ({segments}) and {journal} of journal;"
+        " copies in backups and exports are not reached"
+    )

@@ -1,0 +1,72 @@
+"""Opening a data directory without a server: the same engine, the same recovery, the same lock."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from topics.cli.work import UserMistake
+from topics.http.app import Application
+from topics.log.engine import Directories
+from topics.log.state import decode
+from topics.storage import segment as segment_files
+from topics.storage.filesystem import Filesystem, numbered_files
+from topics.storage.snapshot import SnapshotStore
+from topics.values.settings import Settings
+
+
+def add_cold_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cold-dir", help="second tier of the data directory (TOPICS_COLD_DIR)")
+
+
+def offline_settings(data_dir: str, cold_dir: str | None = None) -> Settings:
+    """Sizes as the server has them; nothing that concerns the network."""
+    settings = Settings.from_environment(os.environ)
+    return replace(
+        settings,
+        host="127.0.0.1",
+        port_file=None,
+        api_keys="",
+        tracing=False,
+        data_dir=data_dir,
+        cold_dir=cold_dir or settings.cold_dir,
+    )
+
+
+def require_data_dir(path: str) -> None:
+    if not Path(path).is_dir():
+        raise UserMistake(f"there is no directory {path}")
+    if not (Path(path) / "journal").is_dir():
+        raise UserMistake(f"{path} is not a data directory: it has no journal")
+
+
+def require_all_segments(settings: Settings) -> None:
+    """Without its second tier a directory would open as if everything in there had been lost."""
+    fs, dirs = Filesystem(), Directories(settings.data_dir)
+    present = set()
+    for directory in filter(None, (dirs.segments, settings.cold_dir)):
+        present.update(numbered_files(fs, directory, segment_files.file_name))
+    for body in SnapshotStore(fs, dirs.snapshots).newest().values():
+        state = decode(body)
+        for topic in () if state is None else state.topics:
+            for run in topic.runs:
+                if run.segment and run.segment not in present:
+                    raise UserMistake(
+                        f"segment {run.segment} of topic {topic.name} is missing; if there is a second tier, "
+                        "name it with --cold-dir, otherwise see what topics check says"
+                    )
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Application]:
+    """The whole server but for its socket. What is open when this ends is closed cleanly."""
+    application = Application(settings)
+    await application.recover()
+    try:
+        yield application
+    finally:
+        await application.finish()

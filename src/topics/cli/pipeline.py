@@ -1,0 +1,166 @@
+"""`topics pipeline`: pipelines declared in a file, run on Spark."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from topics.cli.work import DEFAULT_URL, UserMistake, add_json, answering
+
+if TYPE_CHECKING:
+    from pyspark_topics.pipelines.context import Outcome
+    from pyspark_topics.pipelines.declaration import Declaration
+    from pyspark_topics.pipelines.runner import Runner, View
+    from pyspark_topics.pipelines.sessions import Sessions
+
+# A log that people read gets a line this often while nothing but figures change; machines get them all.
+TEXT_PAUSE_S = 10.0
+# In the folder of the pipelines' state: what the JVM has to say is rarely what a user wants to see.
+SPARK_LOG = "spark.log"
+
+
+def add_parser(verbs: Any) -> None:
+    parser = verbs.add_parser("pipeline", help="run pipelines on Spark", description=__doc__)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    run_parser = actions.add_parser(
+        "run",
+        help="run the pipelines of a file",
+        description="Run the named pipelines of a file. Without names: all that follow their topics; jobs "
+        "run when they are named. Ctrl-C or SIGTERM ends them cleanly.",
+    )
+    _add_file(run_parser)
+    run_parser.add_argument("names", nargs="*", metavar="NAME", help="which of them")
+    run_parser.add_argument("--master", help="Spark master (local[*], or that of spark-submit)")
+    run_parser.add_argument("--url", help=f"the server, if the file names none (TOPICS_URL, {DEFAULT_URL})")
+    run_parser.add_argument("--once", action="store_true", help="stop at the heads of now")
+    run_parser.add_argument("--restart", action="store_true", help="start again what failed, after a pause")
+    add_json(run_parser)
+    run_parser.set_defaults(run=run)
+    list_parser = actions.add_parser("list", help="show the pipelines of a file", description="Check a file.")
+    _add_file(list_parser)
+    list_parser.set_defaults(run=show)
+
+
+def _add_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", type=Path, help="a declaration, .toml or .py")
+
+
+def show(arguments: argparse.Namespace) -> int:
+    return answering(lambda: _show(arguments))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    return answering(lambda: _run(arguments))
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    for name, pipeline in _load(arguments.file).pipelines.items():
+        print(f"{name}  {pipeline.kind}  {'follows its topics' if pipeline.follows else 'a job'}")
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    declaration = _load(arguments.file)
+    from pyspark_topics.pipelines.declaration import DeclarationError
+
+    try:
+        chosen = declaration.chosen(arguments.names)
+    except DeclarationError as error:
+        raise UserMistake(f"{arguments.file}: {error}") from None
+    with _view(arguments.json) as view:
+        sessions, runner = _prepare(arguments, declaration, view)
+        try:
+            with _signals(runner):
+                outcomes = runner.run(chosen)
+        finally:
+            sessions.stop()
+    return _report(outcomes, arguments.json)
+
+
+def _load(path: Path) -> Declaration:
+    try:
+        from pyspark_topics.pipelines.declaration import DeclarationError, load
+    except ImportError as error:
+        raise UserMistake(
+            f"pipelines need Spark, which is not installed ({error.name}): pip install 'topics[spark]'"
+        ) from None
+    try:
+        return load(path)
+    except DeclarationError as error:
+        raise UserMistake(str(error)) from None
+
+
+def _prepare(arguments: argparse.Namespace, declaration: Declaration, view: View) -> tuple[Sessions, Runner]:
+    from pyspark_topics.pipelines.context import Server
+    from pyspark_topics.pipelines.runner import Runner
+    from pyspark_topics.pipelines.sessions import Sessions
+
+    url = arguments.url or declaration.url or os.environ.get("TOPICS_URL") or DEFAULT_URL
+    server = Server(url, os.environ.get("TOPICS_API_KEY"))
+    try:
+        server.client().close()
+    except ValueError as error:
+        raise UserMistake(str(error)) from None
+    state = Path(declaration.state).absolute()
+    name = f"topics pipelines of {arguments.file.name}"
+    sessions = Sessions(name, arguments.master, declaration.spark, state / SPARK_LOG)
+    runner = Runner(server, state, sessions, view, once=arguments.once, restart=arguments.restart)
+    return sessions, runner
+
+
+@contextlib.contextmanager
+def _view(as_json: bool) -> Iterator[View]:
+    from pyspark_topics.pipelines.progress import Lines
+
+    # Our own way to the terminal: while Spark starts, standard error leads elsewhere.
+    with os.fdopen(os.dup(2), "w") as errors:
+        if as_json:
+            yield Lines(sys.stdout, as_json=True, pause_s=0.0)
+        elif errors.isatty():
+            from rich.console import Console
+
+            from pyspark_topics.pipelines.board import Board
+
+            with Board(Console(file=errors)) as board:
+                yield board
+        else:
+            yield Lines(errors, as_json=False, pause_s=TEXT_PAUSE_S)
+
+
+@contextlib.contextmanager
+def _signals(runner: Runner) -> Iterator[None]:
+    """The first signal ends pipelines cleanly; whoever insists gets the usual effect of the second."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def end(number: int, _frame: object) -> None:
+        runner.stop.set()
+        signal.signal(number, before[signal.Signals(number)])
+
+    for number in numbers:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, before[number])
+
+
+def _report(outcomes: dict[str, Outcome], as_json: bool) -> int:
+    for name, outcome in outcomes.items():
+        if as_json:
+            print(json.dumps({"pipeline": name, "ok": outcome.ok, "result": outcome.facts}), flush=True)
+        else:
+            for line in outcome.lines:
+                print(line)
+    return 0 if all(outcome.ok for outcome in outcomes.values()) else 1

@@ -1,0 +1,147 @@
+"""`topics restore`: make a data directory out of a backup, as of its end, of a moment, or of a seq.
+
+Every file of the backup is verified before anything is written. Restored topics get new epochs, because the
+server they come from may have gone on: consumers with cursors of the old epoch are told so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from datetime import UTC, datetime
+from typing import Any
+
+from topics.cli.restoring import Restored, Restoring, Wanted
+from topics.cli.work import UserMistake, add_json, answering, counted, progress, show
+from topics.storage.backups import MANIFEST, BackupDamaged, BackupStore, Manifest
+from topics.storage.filesystem import Filesystem
+
+
+def add_parser(verbs: Any) -> None:
+    parser = verbs.add_parser("restore", help="make a data directory from a backup", description=__doc__)
+    parser.add_argument("source", metavar="SOURCE", help="a directory of backups, or one backup in it")
+    parser.add_argument("data_dir", metavar="DATA_DIR", help="a directory that is empty or not there yet")
+    parser.add_argument("--backup", metavar="NAME", help="which backup; the newest that fits, if not said")
+    parser.add_argument("--at", metavar="TIME", help="as of a moment: 2026-05-01T12:00:00Z, or milliseconds")
+    parser.add_argument(
+        "--seq", action="append", default=[], metavar="TOPIC=N", help="this topic only up to a seq"
+    )
+    parser.add_argument(
+        "--same-history",
+        action="store_true",
+        help="keep the epochs: nothing was written to the server after this backup",
+    )
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    return answering(lambda: _run(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    wanted = Wanted(
+        None if arguments.at is None else _moment(arguments.at),
+        dict(_seq(text) for text in arguments.seq),
+        arguments.same_history,
+    )
+    if wanted.same_history and (wanted.at_ms is not None or wanted.heads):
+        raise UserMistake("--same-history is for a whole backup: with --at or --seq, history ends earlier")
+    store, name = _located(arguments.source, arguments.backup)
+    try:
+        manifest, is_exact = _chosen(store, name, wanted.at_ms)
+        with progress(as_json=arguments.json) as steps:
+            restored = Restoring(store, manifest, arguments.data_dir, steps).run(wanted, is_exact=is_exact)
+    except BackupDamaged as error:
+        raise UserMistake(str(error)) from None
+    _report(arguments, manifest, restored)
+    return 0
+
+
+def _located(source: str, name: str | None) -> tuple[BackupStore, str | None]:
+    """The directory of backups, and which one of them was meant."""
+    path = os.path.abspath(source)
+    if os.path.exists(os.path.join(path, MANIFEST)):
+        path, inner = os.path.split(path)
+        if name not in (None, inner):
+            raise UserMistake(f"{source} is itself a backup; leave --backup away")
+        name = inner
+    store = BackupStore(Filesystem(), path)
+    if not store.names():
+        raise UserMistake(f"there are no backups in {source}")
+    if name is not None and name not in store.names():
+        raise UserMistake(f"there is no backup {name} in {path}")
+    return store, name
+
+
+def _chosen(store: BackupStore, name: str | None, at_ms: int | None) -> tuple[Manifest, bool]:
+    """The backup to start from, and whether it knows the wanted moment exactly."""
+    if name is None:
+        candidates = store.manifests()
+        if not candidates:
+            raise UserMistake(f"no backup in {store.directory} is complete")
+    else:
+        manifest = store.manifest(name)
+        if manifest is None:
+            raise UserMistake(f"backup {name} is incomplete: it was interrupted")
+        candidates = [manifest]
+    if at_ms is None:
+        return candidates[-1], True
+    exact = [m for m in candidates if m.from_ms <= at_ms <= m.to_ms]
+    if exact:
+        return exact[-1], True
+    later = [m for m in candidates if m.from_ms > at_ms]
+    if later:
+        return later[0], False
+    raise UserMistake(
+        f"the newest backup ends at {_when(candidates[-1].to_ms)}: leave --at away to restore that"
+    )
+
+
+def _moment(text: str) -> int:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UserMistake(f'"{text}" is not a time such as 2026-05-01T12:00:00Z') from None
+    if moment.tzinfo is None:
+        raise UserMistake(f'"{text}" lacks a time zone: write Z for UTC')
+    return int(moment.timestamp() * 1000)
+
+
+def _seq(text: str) -> tuple[str, int]:
+    topic, separator, number = text.rpartition("=")
+    if not separator or not (number.isascii() and number.isdigit()):
+        raise UserMistake(f'"{text}" is not TOPIC=N')
+    return topic, int(number)
+
+
+def _when(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _report(arguments: argparse.Namespace, manifest: Manifest, restored: Restored) -> None:
+    result = {
+        "backup": manifest.name,
+        "data_dir": os.path.abspath(arguments.data_dir),
+        "as_of_ms": restored.as_of_ms,
+        "exact": restored.is_exact,
+        "topics": restored.topics,
+        "records": restored.records,
+        "new_epochs": restored.new_epochs,
+    }
+    text = (
+        f"restored {counted(restored.topics, 'topic')} with {counted(restored.records, 'record')} "
+        f"as of {_when(restored.as_of_ms)} from backup {manifest.name}"
+    )
+    if not restored.is_exact:
+        text += (
+            f"\nno backup holds that very moment: what was deleted, evicted or configured between then and "
+            f"{_when(manifest.from_ms)} is as it was at the later time"
+        )
+    if restored.new_epochs:
+        text += "\nall topics have new epochs: a consumer that remembers an old one starts over"
+    show(
+        result, f"{text}\nstart it with: topics serve --data-dir {arguments.data_dir}", as_json=arguments.json
+    )

@@ -1,0 +1,106 @@
+"""What the verbs for operators share: mistakes as one line, results as text or JSON, progress bars."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from topics.client import Client, TopicsError
+from topics.log.replay import RecoveryFailed
+from topics.storage.fileheader import ForeignFile
+from topics.storage.filesystem import LockHeld
+from topics.values.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+DEFAULT_URL = "http://127.0.0.1:4000"
+
+
+class UserMistake(Exception):
+    """Something the person who typed the command can put right."""
+
+
+def answering(work: Callable[[], int]) -> int:
+    """Whatever went wrong is one line, and exit code 2."""
+    try:
+        return work()
+    except LockHeld as error:
+        message = f"{error}: stop the server first"
+    except (UserMistake, TopicsError, ConfigError, ForeignFile, RecoveryFailed, OSError) as error:
+        message = str(error)
+    except KeyboardInterrupt:
+        message = "interrupted"
+    print(f"topics: {message}", file=sys.stderr)
+    return 2
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="the result as JSON, for machines")
+
+
+def show(result: dict[str, Any], text: str, *, as_json: bool) -> None:
+    print(json.dumps(result) if as_json else text)
+
+
+def client_for(url: str | None) -> Client:
+    """The key comes from the environment: what is typed on a command line is seen by everybody."""
+    try:
+        return Client(url or os.environ.get("TOPICS_URL") or DEFAULT_URL, os.environ.get("TOPICS_API_KEY"))
+    except ValueError as error:
+        raise UserMistake(str(error)) from None
+
+
+class Steps:
+    """A bar that moves; without a terminal nothing is shown, and nothing has to know."""
+
+    def __init__(self, progress: Progress | None = None) -> None:
+        self._progress = progress
+        self._task: TaskID | None = None
+        self._text = ""
+
+    def begin(self, text: str, total: float | None = None) -> None:
+        """The next thing to be done; without a total, nobody knows how long it takes."""
+        if self._progress is not None and text != self._text:
+            if self._task is not None:
+                self._progress.remove_task(self._task)
+            self._text = text
+            self._task = self._progress.add_task(text, total=total)
+
+    def advance(self, by: float = 1) -> None:
+        if self._progress is not None and self._task is not None:
+            self._progress.advance(self._task, by)
+
+    def reach(self, value: float, total: float | None = None) -> None:
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=value, total=total)
+
+
+@contextmanager
+def progress(*, as_json: bool) -> Iterator[Steps]:
+    if as_json or not sys.stderr.isatty():
+        yield Steps()
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        yield Steps(bar)
+
+
+def amount(size: float) -> str:
+    """Bytes as people say them."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024 or unit == "GiB":
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,131 @@
+"""While topics of a high priority are being read, work for lower ones gets only a share of each turn of the loop.
+
+A turn handles whatever has arrived, so a reader waits behind every writer that came with it. Here, writers to
+topics that matter less than one being read wait instead: first come, first served, a few in every turn, the
+sockets looked at in between. When nothing better is being read, nobody waits and nothing is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+
+from topics.flow.governor import Governor
+
+# What a reader may find in its way beyond what just arrived: one larger write, or a few small ones.
+SHARE_S = 0.0001
+# How long a read goes on protecting its topic from others.
+PROTECT_S = 1.0
+# A topic of a lower priority is not worth holding up others for.
+LEAST_PROTECTED = 250
+# Whoever is so much less important waits. Priorities that come from recent reads fade all the time, so topics that
+# are all in use never wait for each other.
+GAP = 250
+# Beyond either, waiting is worse than being told to come back.
+LONGEST_WAIT_S = 1.0
+MOST_HELD_BYTES = 64 * 1024 * 1024
+# Weight of a new sample of how fast those who wait are served: one stall tells little.
+SMOOTHING = 0.05
+
+_NOBODY = -1_000_000
+
+
+class Pacer:
+    def __init__(
+        self,
+        governor: Governor,
+        clock: Callable[[], float] = perf_counter,
+        *,
+        protect_s: float = PROTECT_S,
+    ) -> None:
+        self._governor = governor
+        self._clock = clock
+        self._protect_s = protect_s
+        # Looked at by every write, so it is a plain attribute: somebody is being protected.
+        self.active = False
+        self._priority = _NOBODY
+        self._renewed = False
+        self._held: deque[tuple[int, Callable[[], None]]] = deque()
+        self._held_bytes = 0
+        # Seconds that each of those who wait has taken lately, the rest of the turn included.
+        self._pace_s = SHARE_S
+        self._pumped_at = 0.0
+        self._turn_ends = 0.0
+        self._pumping = False
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    # --- who is protected -------------------------------------------------------------------------------
+
+    def protect(self, priority: int) -> None:
+        """A topic of this priority is being read."""
+        if priority < LEAST_PROTECTED or (priority <= self._priority and self._renewed):
+            return
+        self._priority = max(self._priority, priority)
+        self._renewed = True
+        if not self.active:
+            self.active = True
+            asyncio.get_running_loop().call_later(self._protect_s, self._look_again)
+
+    def _look_again(self) -> None:
+        if self._renewed:
+            self._renewed = False
+            asyncio.get_running_loop().call_later(self._protect_s, self._look_again)
+        else:
+            self.active = False
+            self._priority = _NOBODY
+
+    # --- who waits --------------------------------------------------------------------------------------
+
+    def holds(self, priority: int, size: int, work: Callable[[], None], *, patient: bool) -> bool:
+        """True when `work` has been put aside for later; False when it may be done at once.
+
+        Raises when too much waits already, unless the caller is `patient`.
+        """
+        if priority > self._priority - GAP:
+            return False
+        now = self._clock()
+        if not self._held and now < self._turn_ends:
+            return False
+        if not self._pumping:
+            # The first one of this turn: it starts the clock.
+            self._pumping = True
+            self._turn_ends = now + SHARE_S
+            self._pumped_at = now
+            asyncio.get_running_loop().call_soon(self._pump)
+            return False
+        self._hold(size, work, patient=patient)
+        return True
+
+    def _hold(self, size: int, work: Callable[[], None], *, patient: bool) -> None:
+        if not patient and self._held:
+            wait_s = len(self._held) * self._pace_s
+            if wait_s > LONGEST_WAIT_S or self._held_bytes + size > MOST_HELD_BYTES:
+                raise self._governor.refusal(wait_s * 1000)
+        self._held.append((size, work))
+        self._held_bytes += size
+
+    def _pump(self) -> None:
+        """Once in every turn while something waits, and once more after that."""
+        if not self._held:
+            self._pumping = False
+            self._turn_ends = 0.0
+            return
+        asyncio.get_running_loop().call_soon(self._pump)
+        ends = self._clock() + SHARE_S
+        served = 0
+        now = 0.0
+        while self._held and now < ends:
+            size, work = self._held.popleft()
+            self._held_bytes -= size
+            work()
+            served += 1
+            now = self._clock()
+        # What arrives in the rest of this turn waits for the next.
+        self._turn_ends = ends
+        self._pace_s += SMOOTHING * ((now - self._pumped_at) / served - self._pace_s)
+        self._pumped_at = now

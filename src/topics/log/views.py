@@ -1,0 +1,60 @@
+"""Sealed runs that were read lately: their columns, ready to use, as many as fit into a bounded memory."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from topics.log.run import Run
+from topics.storage.columns import Columns
+from topics.storage.segment import RunEntry, Segment
+
+MAX_RUNS = 512
+MAX_BYTES = 96 * 1024 * 1024
+# Whoever reads a few runs in turns finds them again, however large they are.
+MIN_RUNS = 4
+# A decoded name: the string and its place in the list.
+_NAME_BYTES = 72
+
+
+@dataclass(slots=True)
+class _View:
+    run: Run
+    columns: Columns
+    segment: Segment
+    entry: RunEntry
+    size: int
+
+
+class Views:
+    def __init__(self) -> None:
+        self._views: OrderedDict[tuple[int, int], _View] = OrderedDict()
+        self.bytes = 0
+
+    def find(self, run: Run) -> Columns | None:
+        view = self._views.get((run.topic_id, run.base))
+        if view is None:
+            return None
+        self._views.move_to_end((run.topic_id, run.base))
+        return view.columns
+
+    def add(self, run: Run, columns: Columns, segment: Segment, entry: RunEntry) -> None:
+        first, stop = segment.span(entry)
+        size = stop - first + _NAME_BYTES * (len(columns.tags) + len(columns.nodes))
+        self._views[run.topic_id, run.base] = _View(run, columns, segment, entry, size)
+        self.bytes += size
+        while len(self._views) > MAX_RUNS or (self.bytes > MAX_BYTES and len(self._views) > MIN_RUNS):
+            oldest = self._views.popitem(last=False)[1]
+            self.bytes -= oldest.size
+            oldest.segment.unload(oldest.entry)
+            if oldest.run.hot is None:
+                oldest.run.dead = None
+
+    def drop(self, run: Run) -> None:
+        view = self._views.pop((run.topic_id, run.base), None)
+        if view is not None:
+            self.bytes -= view.size
+
+    def clear(self) -> None:
+        self._views.clear()
+        self.bytes = 0

@@ -1,0 +1,411 @@
+"""`topics backup` and `topics restore`: what was committed comes back, once, and from damage nothing does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import Outcome, refused, topics
+from tests.http.streaming import RunningApp
+from tests.log.harness import T0, Lab, flip
+from topics.log.rendering import Shape
+
+TAGGED = Shape(tags=True)
+
+
+def lab_in(directory: Path, **settings: Any) -> Lab:
+    return Lab(directory / "data", **settings)
+
+
+def content(lab: Lab) -> dict[str, Any]:
+    """Everything but the epochs."""
+    found = {}
+    for name in lab.engine.names_after("", ""):
+        state = lab.state(name)
+        del state["epoch"]
+        found[name] = (state, lab.diff(name, shape=TAGGED).rows, lab.diff(name).rows)
+    return found
+
+
+def backup(directory: Path, *arguments: object) -> Outcome:
+    outcome = topics("backup", directory / "backups", "--data-dir", directory / "data", "--json", *arguments)
+    assert outcome.code == 0, outcome.errors
+    return outcome
+
+
+def restore(directory: Path, target: str, *arguments: object) -> Lab:
+    outcome = topics("restore", directory / "backups", directory / target, "--json", *arguments)
+    assert outcome.code == 0, outcome.errors
+    return Lab(directory / target)
+
+
+def fill(lab: Lab, topic: str = "t", count: int = 11) -> None:
+    for number in range(count):
+        lab.clock.advance(1000)
+        lab.write(topic, {"data": number, "tag": f"k{number % 3}", "node": "n", "meta": {"m": number}})
+
+
+# --- whole backups --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_everything_comes_back(tmp_path: Path, is_clean: bool) -> None:
+    lab = lab_in(tmp_path)
+    lab.put("capped", cap_records=3)
+    fill(lab)
+    fill(lab, "capped", 9)
+    lab.checkpoint()
+    lab.delete("t", match="k1")
+    lab.checkpoint()
+    fill(lab, "late", 2)
+    lab.checkpoint()
+    lab.delete("t", before=3)
+    lab.drop("late")
+    fill(lab, "hot", 3)
+    before = content(lab)
+    lab.stop() if is_clean else lab.kill()
+    backup(tmp_path)
+    restored = restore(tmp_path, "again")
+    assert content(restored) == before
+    restored.restart()
+    assert content(restored) == before
+    fill(restored, "t", 5)
+    restored.restart()
+    assert restored.lines("t")[0] == 16
+    # The original is as it was.
+    lab.open()
+    assert content(lab) == before
+
+
+def test_an_empty_server(tmp_path: Path) -> None:
+    lab_in(tmp_path).stop()
+    backup(tmp_path)
+    assert content(restore(tmp_path, "again")) == {}
+
+
+def test_a_second_backup_copies_only_what_is_new(tmp_path: Path) -> None:
+    lab = lab_in(tmp_path)
+    fill(lab, count=24)
+    lab.checkpoint(everything=True)
+    lab.checkpoint()
+    first_content = content(lab)
+    lab.stop()
+    first = backup(tmp_path).json
+    copies = {path: path.stat().st_mtime_ns for path in (tmp_path / "backups" / "segments").iterdir()}
+    assert len(copies) == first["segments"] == 6
+    lab.open()
+    # Flags in files that are not copied again.
+    lab.delete("t", match="k2")
+    fill(lab, count=8)
+    for _ in range(3):
+        lab.checkpoint(everything=True)
+    second_content = content(lab)
+    lab.stop()
+    second = backup(tmp_path).json
+    assert second["copied_bytes"] < first["copied_bytes"]
+    for path, written in copies.items():
+        assert path.stat().st_mtime_ns == written
+    assert content(restore(tmp_path, "newest")) == second_content
+    assert content(restore(tmp_path, "older", "--backup", first["name"])) == first_content
+
+
+def test_the_second_tier(tmp_path: Path) -> None:
+    lab = lab_in(tmp_path, cold_dir=str(tmp_path / "cold"))
+    fill(lab, count=12)
+    lab.checkpoint(everything=True)
+    lab.checkpoint()
+    before = content(lab)
+    lab.stop()
+    moved = lab.segment_files()[0]
+    shutil.move(moved, tmp_path / "cold" / moved.name)
+    assert "--cold-dir" in refused("backup", tmp_path / "backups", "--data-dir", tmp_path / "data")
+    backup(tmp_path, "--cold-dir", tmp_path / "cold")
+    assert content(restore(tmp_path, "again")) == before
+
+
+def test_routers_queues_cursors_and_stages(tmp_path: Path) -> None:
+    """With the whole server, over HTTP."""
+    app = RunningApp(tmp_path / "data")
+    app.call("PUT", "/v0/routers/r", {"source": "a", "dest": "b"})
+    app.write("a", 1, 2, 3)
+    app.call("PUT", "/v0/topics/q", {"type": "queue", "leases_durable": True, "lease_ms": 600_000})
+    app.write("q", "job 1", "job 2")
+    claimed = app.call("POST", "/v0/topics/q/claim", {"node": "n", "max": 1}).json["claimed"]
+    epoch = app.call("GET", "/v0/topics/a").json["epoch"]
+    app.call("PUT", "/v0/topics/a/cursors/me", {"seq": 2, "epoch": epoch})
+    assert len(app.call("POST", "/v0/topics/b/diff", {}).json["records"]) == 3
+    host, port = app.address
+    outcome = topics("backup", tmp_path / "backups", "--url", f"http://{host}:{port}", "--json")
+    assert outcome.code == 0, outcome.errors
+    app.stop()
+    outcome = topics("restore", tmp_path / "backups", tmp_path / "again", "--json")
+    assert (outcome.code, outcome.json["topics"]) == (0, 3), outcome.errors
+    app = RunningApp(tmp_path / "again")
+    try:
+        app.write("a", 4)
+        assert [r["data"] for r in app.call("POST", "/v0/topics/b/diff", {}).json["records"]] == [1, 2, 3, 4]
+        more = app.call("POST", "/v0/topics/q/claim", {"node": "n", "max": 5}).json["claimed"]
+        assert len(claimed) == len(more) == 1
+        cursor = app.call("GET", "/v0/topics/a/cursors/me").json
+        # It says itself that it belongs to another epoch: everything is before it.
+        assert (cursor["seq"], cursor["epoch"], cursor["lag"]) == (2, epoch, 4)
+    finally:
+        app.stop()
+
+
+# --- epochs ---------------------------------------------------------------------------------------------
+
+
+def test_restored_topics_are_another_instance(tmp_path: Path) -> None:
+    lab = lab_in(tmp_path)
+    fill(lab)
+    old = lab.topic("t").id
+    lab.stop()
+    backup(tmp_path)
+    restored = restore(tmp_path, "again")
+    epoch = restored.topic("t").id
+    assert epoch > old
+    page = restored.diff("t", 5, epoch=old)
+    assert page.tombstone is not None
+    assert page.tombstone.reason == "recreated"
+    assert restored.diff("t", 5, epoch=epoch).tombstone is None
+    # Topics made from now on are newer still.
+    restored.write("u", 1)
+    assert restored.topic("u").id > epoch
+    restored.stop()
+    again = topics("backup", tmp_path / "second", "--data-dir", tmp_path / "again")
+    assert again.code == 0, again.errors
+    assert topics("restore", tmp_path / "second", tmp_path / "third").code == 0
+    third = Lab(tmp_path / "third")
+    assert min(topic.id for topic in third.engine.by_id.values()) > restored.topic("u").id
+    assert max(topic.id for topic in third.engine.by_id.values()) < 1 << 53
+
+
+def test_the_same_history_keeps_its_epochs(tmp_path: Path) -> None:
+    lab = lab_in(tmp_path)
+    fill(lab)
+    lab.stop()
+    backup(tmp_path)
+    restored = restore(tmp_path, "again", "--same-history")
+    assert restored.topic("t").id == lab.topic("t").id
+    assert restored.diff("t", 5, epoch=lab.topic("t").id).tombstone is None
+
+
+# --- points in time -------------------------------------------------------------------------------------
+
+
+def test_any_moment_the_backup_knows(tmp_path: Path) -> None:
+    """Between its older snapshot and its end every moment is exact: deletes after it have not happened."""
+    lab = lab_in(tmp_path)
+    fill(lab, count=10)
+    lab.checkpoint(everything=True)
+    moments = []
+    for step in range(6):
+        lab.clock.advance(1000)
+        moments.append((lab.clock.now_ms(), content(lab)))
+        lab.clock.advance(1000)
+        if step == 1:
+            lab.delete("t", match="k0")
+        elif step == 3:
+            lab.checkpoint(everything=True)
+            lab.drop("t")
+        else:
+            fill(lab, "t", 3)
+    lab.stop()
+    described = backup(tmp_path).json
+    assert described["from_ms"] < moments[0][0]
+    for number, (at, expected) in enumerate(moments):
+        assert content(restore(tmp_path, f"at{number}", "--at", at)) == expected
+
+
+def test_a_moment_before_the_backup(tmp_path: Path) -> None:
+    lab = lab_in(tmp_path)
+    fill(lab, count=10)
+    fill(lab, "young", 3)
+    at = T0 + 6500
+    lab.delete("t", match="k0")
+    for _ in range(2):
+        lab.clock.advance(1000)
+        lab.checkpoint(everything=True)
+    lab.stop()
+    backup(tmp_path)
+    outcome = topics("restore", tmp_path / "backups", tmp_path / "again", "--at", at, "--json")
+    assert outcome.code == 0, outcome.errors
+    assert outcome.json["exact"] is False
+    restored = Lab(tmp_path / "again")
+    # Six records had been written by then; of those, the deleted ones cannot come back.
+    assert restored.lines("t") == (6, 2, 1)
+    assert restored.seqs("t") == [2, 3, 5, 6]
+    assert restored.lines("young") == (0, 1, 1)
+    restored.write("t", "next")
+    assert restored.seqs("t") == [2, 3, 5, 6, 7]
+    restored.restart()
+    assert restored.seqs("t") == [2, 3, 5, 6, 7]
+    text = topics("restore", tmp_path / "backups", tmp_path / "text", "--at", at).output
+    assert "no backup holds that very moment" in text
+
+
+def test_a_seq(tmp_path: Path) -> None:
+    lab = lab_in(tmp_path)
+    fill(lab, "t", 11)
+    fill(lab, "u", 4)
+    lab.checkpoint()
+    lab.delete("t", match="k1")
+    before = content(lab)
+    lab.stop()
+    backup(tmp_path)
+    for head in (0, 1, 2, 4, 6, 10, 11):
+        restored = restore(tmp_path, f"upto{head}", "--seq", f"t={head}")
+        assert restored.lines("t")[0] == head
+        assert restored.seqs("t") == [seq for seq in before["t"][0]["seqs"] if seq <= head]
+        assert content(restored)["u"] == before["u"]
+        kept = before["t"][1].splitlines()[: len(restored.seqs("t"))]
+        assert restored.diff("t", shape=TAGGED).rows.splitlines() == kept
+        restored.write("t", {"data": "new", "tag": "k1"})
+        assert restored.delete("t", match="k1") == 1
+        restored.restart()
+        assert restored.lines("t")[0] == head + 1
+
+
+def test_leases_and_routers_follow_a_topic_that_was_taken_back(tmp_path: Path) -> None:
+    app = RunningApp(tmp_path / "data")
+    app.call("PUT", "/v0/topics/q", {"type": "queue", "leases_durable": True, "lease_ms": 600_000})
+    app.call("PUT", "/v0/routers/r", {"source": "q", "dest": "copies"})
+    app.write("q", 1, 2, 3, 4)
+    assert len(app.call("POST", "/v0/topics/q/claim", {"node": "n", "max": 4}).json["claimed"]) == 4
+    assert len(app.call("POST", "/v0/topics/copies/diff", {}).json["records"]) == 4
+    app.stop()
+    backup(tmp_path)
+    assert topics("restore", tmp_path / "backups", tmp_path / "again", "--seq", "q=2").code == 0
+    app = RunningApp(tmp_path / "again")
+    try:
+        app.write("q", "new")
+        jobs = app.call("POST", "/v0/topics/q/claim", {"node": "n", "max": 4}).json["claimed"]
+        assert [job["data"] for job in jobs] == ["new"]
+        copies = app.call("POST", "/v0/topics/copies/diff", {}).json["records"]
+        assert [record["data"] for record in copies] == [1, 2, 3, 4, "new"]
+    finally:
+        app.stop()
+
+
+# --- damage and mistakes --------------------------------------------------------------------------------
+
+
+def backup_files(directory: Path) -> list[Path]:
+    files = [path for path in (directory / "backups").rglob("*") if path.is_file() and path.stat().st_size]
+    return sorted(path for path in files if not path.name.startswith("."))
+
+
+def test_damage_anywhere_is_found_before_anything_is_written(tmp_path: Path) -> None:
+    lab = lab_in(tmp_path)
+    fill(lab)
+    lab.checkpoint()
+    lab.delete("t", match="k1")
+    fill(lab)
+    for _ in range(3):
+        lab.checkpoint()
+    lab.stop()
+    backup(tmp_path)
+    names = {path.suffix or path.name for path in backup_files(tmp_path)}
+    assert names == {".segment", ".snapshot", ".journal", ".json", "flags"}
+    for path in backup_files(tmp_path):
+        whole = path.read_bytes()
+        flip(path, len(whole) // 2)
+        assert path.name in refused("restore", tmp_path / "backups", tmp_path / "again")
+        path.write_bytes(whole[:-1])
+        assert path.name in refused("restore", tmp_path / "backups", tmp_path / "again")
+        if path.name != "manifest.json":
+            path.unlink()
+            assert path.name in refused("restore", tmp_path / "backups", tmp_path / "again")
+            outcome = topics("backup", tmp_path / "backups", "--verify", "--json")
+            assert outcome.code == 1
+            assert path.name in outcome.json["findings"][0]
+        path.write_bytes(whole)
+    assert not (tmp_path / "again").exists()
+    assert topics("backup", tmp_path / "backups", "--verify").code == 0
+
+
+def test_what_was_damaged_already_is_named_and_announced(tmp_path: Path) -> None:
+    lab = lab_in(tmp_path)
+    fill(lab)
+    lab.checkpoint()
+    lab.stop()
+    flip(lab.segment_files()[1], 40)
+    outcome = topics("backup", tmp_path / "backups", "--data-dir", tmp_path / "data", "--json")
+    assert (outcome.code, len(outcome.json["damaged"])) == (1, 1)
+    restored = restore(tmp_path, "again")
+    assert restored.gaps("t") == [(5, 8, "cap")]
+    assert restored.seqs("t") == [1, 2, 3, 4, 9, 10, 11]
+
+
+def test_an_interrupted_backup_is_no_backup(tmp_path: Path) -> None:
+    lab = lab_in(tmp_path)
+    fill(lab)
+    lab.checkpoint()
+    lab.stop()
+    first = backup(tmp_path).json["name"]
+    second = backup(tmp_path).json["name"]
+    assert second != first
+    (tmp_path / "backups" / second / "manifest.json").unlink()
+    listed = topics("backup", tmp_path / "backups", "--list", "--json").json["backups"]
+    assert [(one["name"], one["complete"]) for one in listed] == [(first, True), (second, False)]
+    assert "incomplete" in topics("backup", tmp_path / "backups", "--list").output
+    assert "incomplete" in refused("restore", tmp_path / "backups", tmp_path / "x", "--backup", second)
+    outcome = topics("restore", tmp_path / "backups", tmp_path / "again", "--json")
+    assert outcome.json["backup"] == first
+    assert topics("backup", tmp_path / "backups", "--prune", 5, "--json").json["removed"] == [second]
+
+
+def test_pruning_keeps_what_the_rest_needs(tmp_path: Path) -> None:
+    lab = lab_in(tmp_path)
+    for _ in range(3):
+        fill(lab, count=8)
+        for _ in range(2):
+            lab.checkpoint(everything=True)
+        lab.delete("t", before=lab.topic("t").head - 6)
+        for _ in range(3):
+            lab.checkpoint()
+        before = content(lab)
+        lab.stop()
+        backup(tmp_path)
+        lab.open()
+    segments = tmp_path / "backups" / "segments"
+    many = len(list(segments.iterdir()))
+    outcome = topics("backup", tmp_path / "backups", "--prune", 1, "--json")
+    assert len(outcome.json["removed"]) == 2
+    assert outcome.json["segment_bytes"] > 0
+    assert len(list(segments.iterdir())) < many
+    assert content(restore(tmp_path, "again")) == before
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    lab = lab_in(tmp_path)
+    fill(lab)
+    backups, target = tmp_path / "backups", tmp_path / "again"
+    assert "stop the server first" not in refused("backup", backups, "--data-dir", tmp_path / "nowhere")
+    assert "there are no backups" in refused("backup", backups, "--list")
+    assert "there are no backups" in refused("restore", backups, target)
+    lab.stop()
+    end = backup(tmp_path).json["to_ms"]
+    inside = tmp_path / "data" / "backups"
+    assert "inside the data directory" in refused("backup", inside, "--data-dir", tmp_path / "data")
+    assert "at least 1" in refused("backup", backups, "--prune", 0)
+    assert "not a time" in refused("restore", backups, target, "--at", "yesterday")
+    assert "time zone" in refused("restore", backups, target, "--at", "2026-01-01T00:00:00")
+    assert "TOPIC=N" in refused("restore", backups, target, "--seq", "t")
+    assert "no topic nobody" in refused("restore", backups, target, "--seq", "nobody=1")
+    assert "ends at 11" in refused("restore", backups, target, "--seq", "t=12")
+    assert "leave --at away" in refused("restore", backups, target, "--at", end + 1)
+    assert "--same-history" in refused("restore", backups, target, "--at", end, "--same-history")
+    assert "no backup nobody" in refused("restore", backups, target, "--backup", "nobody")
+    assert "not empty" in refused("restore", backups, tmp_path)
+    assert not list(target.iterdir())
+    # One backup by its own path; and what an interrupted restore has left is no obstacle.
+    (target / ".restoring" / "journal").mkdir(parents=True)
+    name = json.loads(topics("backup", backups, "--list", "--json").output)["backups"][0]["name"]
+    assert topics("restore", backups / name, target).code == 0
+    assert len(Lab(target).seqs("t")) == 11

@@ -1,0 +1,49 @@
+"""`topics cursors`: the lag of consumers."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from tests.cli.command import refused, topics
+from tests.support import ServerProcess
+
+
+def test_lag_of_consumers(server: ServerProcess) -> None:
+    url = f"http://{server.address}"
+    server.post("/v0/topics/lagging", {"records": [{"data": n} for n in range(5)]})
+    assert "no consumer has published a cursor" in topics("cursors", "lagging", "--url", url).output
+    server.put("/v0/topics/lagging/cursors/billing", {"seq": 2})
+    server.put("/v0/topics/lagging/cursors/mail", {"seq": 5})
+    shown = topics("cursors", "lagging", TOPICS_URL=url)
+    assert shown.code == 0
+    assert shown.output.splitlines()[0] == "lagging is at seq 5"
+    assert "billing  at 2  lag 3  moved 20" in shown.output
+    assert "mail     at 5  lag 0  moved 20" in shown.output
+    one = topics("cursors", "lagging", "billing", "--json", TOPICS_URL=url).json
+    assert [(entry["consumer"], entry["lag"]) for entry in one["cursors"]] == [("billing", 3)]
+    assert one["head_seq"] == 5
+
+
+def test_waiting_until_nothing_waits(server: ServerProcess) -> None:
+    url = f"http://{server.address}"
+    late = topics("cursors", "awaited", "billing", "--wait", "0.3", TOPICS_URL=url)
+    assert (late.code, late.output.splitlines()[-1]) == (1, "no consumer has published a cursor")
+
+    def consume() -> None:
+        time.sleep(0.3)  # the topic, then the consumer, appear while somebody waits for them
+        server.post("/v0/topics/awaited", {"records": [{"data": 1}]})
+        server.put("/v0/topics/awaited/cursors/billing", {"seq": 1})
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    assert topics("cursors", "awaited", "billing", "--wait", "30", TOPICS_URL=url).code == 0
+    thread.join()
+
+
+def test_mistakes(server: ServerProcess) -> None:
+    url = f"http://{server.address}"
+    assert refused("cursors", "nowhere", "--url", url) == 'there is no topic "nowhere"'
+    server.post("/v0/topics/known", {"records": [{"data": 1}]})
+    assert refused("cursors", "known", "nobody", "--url", url) == 'topic "known" has no consumer "nobody"'
+    assert "not the address of a server" in refused("cursors", "known", "--url", "nonsense")

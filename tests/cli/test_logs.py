@@ -1,0 +1,89 @@
+"""Log lines: one event a line whatever is in it, for people and as JSON, from the level asked for."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import ServerProcess
+from topics.cli.logs import HumanLines, JsonLines
+from topics.values.settings import Settings
+
+NASTY = 'a"b\n\x1b[31m\r\u2028INFO forged\x7f'
+
+
+def record(message: str, *arguments: object, **fields: object) -> logging.LogRecord:
+    made = logging.LogRecord("topics.http", logging.WARNING, "", 0, message, arguments, None)
+    if fields:
+        made.fields = fields
+    return made
+
+
+def test_a_human_line_stays_one_line() -> None:
+    line = HumanLines().format(record("hello %s", NASTY, name=NASTY, status=200))
+    assert len(line.splitlines()) == 1
+    assert not any(ord(character) < 32 for character in line)
+    assert line.endswith(" status=200")
+    assert "WARNING topics.http: hello a" in line
+
+
+def test_a_json_line_stays_one_line_and_keeps_every_character() -> None:
+    line = JsonLines().format(record("hello %s", NASTY, name=NASTY, status=200))
+    assert len(line.splitlines()) == 1
+    entry = json.loads(line)
+    assert entry["message"] == "hello " + NASTY
+    assert (entry["name"], entry["status"]) == (NASTY, 200)
+    assert (entry["level"], entry["logger"]) == ("warning", "topics.http")
+    assert entry["time"].endswith("+00:00")
+
+
+@pytest.mark.parametrize("formatter", [HumanLines(), JsonLines()])
+def test_tracebacks_are_shown(formatter: logging.Formatter) -> None:
+    made = record("it broke")
+    try:
+        raise ValueError("because")
+    except ValueError:
+        made.exc_info = sys.exc_info()
+    line = formatter.format(made)
+    assert "ValueError: because" in line
+    if isinstance(formatter, JsonLines):
+        assert "ValueError: because" in json.loads(line)["exception"]
+        assert len(line.splitlines()) == 1
+
+
+def lines(directory: Path) -> list[str]:
+    return (directory / "server.log").read_text().splitlines()
+
+
+def test_a_server_logs_json_when_asked(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path, TOPICS_LOG_FORMAT="json", TOPICS_ACCESS_LOG="1").start()
+    server.post("/v0/topics/logged", {"records": [{"data": 1}]})
+    server.stop()
+    entries: list[dict[str, Any]] = [json.loads(line) for line in lines(tmp_path)]
+    assert any(entry["message"].startswith("listening on") for entry in entries)
+    (write,) = [entry for entry in entries if entry.get("name") == "logged"]
+    assert (write["method"], write["route"], write["status"]) == ("POST", "/v0/topics/:topic", 201)
+    assert write["logger"] == "topics.access"
+    assert write["ms"] > 0
+
+
+def test_a_level_hides_what_is_below_it(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path, TOPICS_LOG_LEVEL="warning").start()
+    server.stop()
+    assert lines(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "level", "form"),
+    [({}, "info", "human"), ({"TOPICS_LOG_LEVEL": " Debug ", "TOPICS_LOG_FORMAT": "JSON"}, "debug", "json")],
+)
+def test_settings_of_the_log(given: dict[str, str], level: str, form: str) -> None:
+    settings = Settings.from_environment(given)
+    assert (settings.log_level, settings.log_format) == (level, form)
+    wrong = Settings.from_environment({"TOPICS_LOG_LEVEL": "loud", "TOPICS_LOG_FORMAT": "xml"})
+    assert (wrong.log_level, wrong.log_format) == ("info", "human")

@@ -1,0 +1,46 @@
+"""systemd is told when the server is ready and when it stops, through a real socket."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import ServerProcess
+from topics.cli.notify import Notifier
+
+
+@pytest.fixture
+def listener() -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.settimeout(20)
+        yield receiver
+
+
+def test_ready_after_recovery_and_stopping_before_the_end(tmp_path: Path, listener: socket.socket) -> None:
+    address = str(tmp_path / "notify")
+    listener.bind(address)
+    server = ServerProcess(tmp_path, NOTIFY_SOCKET=address).start()
+    assert listener.recv(4096) == b"READY=1\nSTATUS=serving"
+    assert server.process is not None
+    server.process.send_signal(signal.SIGTERM)
+    assert listener.recv(4096) == b"STOPPING=1\nSTATUS=draining"
+    assert server.process.wait(20) == 0
+
+
+def test_names_in_the_abstract_namespace(listener: socket.socket) -> None:
+    name = f"topics-test-{os.getpid()}"
+    listener.bind(f"\0{name}")
+    Notifier({"NOTIFY_SOCKET": f"@{name}"}).ready()
+    assert listener.recv(4096).startswith(b"READY=1")
+
+
+def test_nobody_listens(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    Notifier({}).ready()
+    assert not caplog.messages
+    Notifier({"NOTIFY_SOCKET": str(tmp_path / "nobody")}).stopping()
+    assert "could not notify systemd" in caplog.text

@@ -1,0 +1,50 @@
+"""`topics pipeline`: mistakes, before anything of Spark is started."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import refused, topics
+
+FILE = """
+[pipeline.lake]
+kind = "archive"
+topics = ["orders"]
+table = "lake"
+
+[pipeline.history]
+kind = "load"
+files = ["a.csv"]
+into = "orders"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "pipelines.toml"
+    path.write_text(FILE)
+    return path
+
+
+def test_a_file_is_shown(file: Path) -> None:
+    shown = topics("pipeline", "list", file)
+    assert shown.code == 0
+    assert shown.output == "lake  archive  follows its topics\nhistory  load  a job\n"
+
+
+def test_mistakes(file: Path, tmp_path: Path) -> None:
+    assert "No such file" in refused("pipeline", "run", tmp_path / "nowhere.toml")
+    assert 'no pipeline "lak"; declared are: lake, history' in refused("pipeline", "run", file, "lak")
+    assert "not the address of a server" in refused("pipeline", "run", file, "--url", "nonsense")
+    file.write_text('[pipeline.lake]\nkind = "archive"\ntopics = ["a"]\ntabel = "b"\n')
+    assert 'did you mean "table"' in refused("pipeline", "list", file)
+
+
+def test_without_spark_it_says_what_to_install(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("pyspark_topics", "deltalake"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    assert "pip install 'topics[spark]'" in refused("pipeline", "run", file)

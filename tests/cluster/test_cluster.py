@@ -1,0 +1,120 @@
+"""The same jobs on a real cluster, whose workers see the server's files or do not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.conftest import Driver
+from tests.cluster.spark_cluster import SparkCluster
+from tests.spark.conftest import Server
+from tests.spark.wiretap import Wiretap
+from tests.spark.workers import descendants
+
+COUNT = 60_000
+
+
+@pytest.fixture
+def tap(server: Server) -> Iterator[Wiretap]:
+    tap = Wiretap(server.url)
+    yield tap
+    tap.close()
+
+
+def data(server: Server, topic: str) -> list[Any]:
+    return [record["data"] for record in server.diff(topic)[0]]
+
+
+def test_a_batch_is_read_by_all_workers(
+    server: Server, in_sight: Server, tap: Wiretap, driver: Driver
+) -> None:
+    count, total, processes = driver.run("scan", url=tap.url, topic="sealed", minPartitions="4", loss="fail")
+    assert (count, total) == (COUNT, COUNT * (COUNT + 1) // 2)
+    assert processes == 2
+    scans = [request for request in tap.requests if "/scan" in request]
+    assert bool(scans) == (server is not in_sight)
+
+
+def test_a_stream_goes_into_a_topic_once(server: Server, topic: str, driver: Driver, tmp_path: Path) -> None:
+    target = f"{topic}.out"
+    arguments = {"url": server.url, "source": topic, "target": target, "checkpoint": str(tmp_path)}
+    server.append(topic, *range(500))
+    assert driver.run("stream", **arguments)
+    server.append(topic, *range(500, 600))
+    for commit in (tmp_path / "commits").iterdir():  # as after a crash: the last batch runs again
+        commit.unlink()
+    assert driver.run("stream", **arguments)
+    assert data(server, target) == list(range(600))
+
+
+def test_archive_and_audit(server: Server, driver: Driver, tmp_path: Path) -> None:
+    facts = driver.run(
+        "pipelines", url=server.url, topic="sealed", table=str(tmp_path / "lake"), state=str(tmp_path)
+    )
+    assert facts["archive"]["ok"], facts
+    assert facts["archive"]["records"] == COUNT
+    assert facts["audit"]["ok"], facts
+    (found,) = facts["audit"]["topics"]
+    assert (found["archived"], found["live"], found["archived_and_live"]) == (COUNT, COUNT, COUNT)
+
+
+def executors(cluster: SparkCluster) -> list[int]:
+    """Those that have Python at work: the processes in which tasks run."""
+    return [
+        pid
+        for worker in cluster.workers
+        for pid, command in descendants(worker).items()
+        if b"CoarseGrainedExecutorBackend" in command
+        and any(b"pyspark.daemon" in below for below in descendants(pid).values())
+    ]
+
+
+def test_an_executor_killed_in_the_middle_of_a_write(
+    out_of_sight: Server, topic: str, cluster: SparkCluster, driver: Driver, tmp_path: Path
+) -> None:
+    pause = tmp_path / "pause"
+    driver.begin("write", url=out_of_sight.url, topic=topic, count=20_000, pause=str(pause))
+    deadline = time.monotonic() + 60
+    while not pause.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    busy = executors(cluster)
+    assert busy
+    for pid in busy:
+        os.kill(pid, signal.SIGKILL)
+    assert driver.finish()
+    assert data(out_of_sight, topic) == list(range(20_000))
+
+
+PIPELINES = """
+[pipeline.lake]
+kind = "archive"
+topics = ["sealed"]
+table = "lake"
+
+[spark]
+"spark.cores.max" = 2
+"""
+
+
+def test_the_command_runs_on_a_cluster(in_sight: Server, cluster: SparkCluster, tmp_path: Path) -> None:
+    (tmp_path / "pipelines.toml").write_text(PIPELINES)
+    command = [sys.executable, "-m", "topics.cli.main", "pipeline", "run", "pipelines.toml", "--once"]
+    done = subprocess.run(
+        [*command, "--master", cluster.master, "--url", in_sight.url, "--json"],
+        cwd=tmp_path,
+        env=cluster.environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f'"records": {COUNT}' in done.stdout

@@ -1,0 +1,220 @@
+"""Writers, readers, workers, routers and upkeep of a simulated server: each draws its next step by chance."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from tests.crash.effects import Match
+from tests.crash.staging import Staging
+from tests.crash.verify import check_running
+from tests.crash.world import World
+
+CLASSES = ("fsync", "disk", "memory", "ephemeral")
+TAGS = (None, None, "x", "y", "xy")
+MATCHES: tuple[Match, ...] = (("Eq", "x"), ("Eq", "y"), ("Glob", "x"))
+LEAPS_MS = (1, 20, 200, 700, -300)
+# A writer empties a topic that has grown beyond this, so that worlds stay small and quick to compare.
+MANY_RECORDS = 60
+
+
+# How often each step is taken, relative to the others.
+WEIGHTS = {
+    "append fsync": 20,
+    "append disk": 26,
+    "append memory": 8,
+    "append ephemeral": 6,
+    "delete by seq": 3,
+    "delete by tag": 4,
+    "seal": 0.3,
+    "snapshot": 0.7,
+    "rotate": 0.4,
+    "drop segment": 0.2,
+    "cold move": 0.2,
+    "forward": 4,
+    "claim": 4,
+    "ack": 4,
+    "stage commit": 0.3,
+    "configure": 0.5,
+    "read": 12,
+}
+
+
+class Actors:
+    """The steps of one world. `operation` names what the last one did, for the table of faults."""
+
+    def __init__(self, world: World, rng: random.Random, staging: Staging) -> None:
+        self.world = world
+        self.rng = rng
+        self.staging = staging
+        self.operation = ""
+        self._batch = 0
+        self._held: dict[str, list[int]] = {"jobs": [], "safe-jobs": []}
+        self._furnish()
+        self.logs = [*CLASSES, "capped", "aging", "safe-capped", "small"]
+        self.copies = ["copies", "safe-copies", "chosen", "farther"]
+        self.queues = ["jobs", "safe-jobs"]
+        self.steps: dict[str, Callable[[], None]] = {
+            **{f"append {durability}": self._appender(durability) for durability in CLASSES},
+            "delete by seq": self.delete_by_seq,
+            "delete by tag": self.delete_by_tag,
+            "seal": lambda: world.checkpoint(everything=True),
+            "snapshot": world.checkpoint,
+            "rotate": world.rotate,
+            "drop segment": self.drop_segment,
+            "cold move": self.move_cold,
+            "forward": self.forward,
+            "claim": self.claim,
+            "ack": self.ack,
+            "stage commit": self.stage,
+            "configure": self.configure,
+            "read": self.read,
+        }
+
+    def _furnish(self) -> None:
+        world, rng = self.world, self.rng
+        for durability in CLASSES:
+            world.put(durability, durability=durability)
+        world.put("capped", cap_records=rng.choice([3, 9, 30]))
+        world.put("safe-capped", cap_bytes=rng.choice([40, 400]), durability="fsync")
+        world.put("aging", ttl_ms=500)
+        world.put("small", ttl_ms=900, cap_records=20, durability="fsync")
+        for name, durability in (("copies", "disk"), ("safe-copies", "fsync"), ("chosen", "memory")):
+            world.put(name, durability=durability)
+        world.put("farther")
+        world.put("jobs", type="queue", leases_durable=rng.random() < 0.5, lease_ms=1000)
+        world.put("safe-jobs", type="queue", durability="fsync", leases_durable=rng.random() < 0.5)
+        world.commit()
+        world.route("plain", "disk", "copies")
+        world.route("safe", "fsync", "safe-copies")
+        world.route("filtered", "memory", "chosen", ("Glob", "x"))
+        world.route("onward", "copies", "farther")
+        world.commit()
+
+    # --- steps ------------------------------------------------------------------------------------------
+
+    def _drafts(self) -> list[Any]:
+        rng = self.rng
+        count = rng.choice((1, 1, 1, 2, 3, 8))
+        return [self.world.draft(rng.choice(TAGS), padding=rng.choice((0, 0, 9, 90))) for _ in range(count)]
+
+    def _appender(self, durability: str) -> Callable[[], None]:
+        names = {
+            "fsync": ["fsync", "safe-capped", "small", "safe-jobs"],
+            "disk": ["disk", "capped", "aging", "jobs"],
+        }
+        choices = names.get(durability, [durability])
+
+        def append() -> None:
+            name = self.rng.choice(choices)
+            topic = self.world.engine.find(name)
+            if topic is not None and topic.live_count > MANY_RECORDS:
+                self.world.delete(name, before=topic.head - 5)
+            self.world.append(name, self._drafts())
+
+        return append
+
+    def _some_topic(self) -> str:
+        return self.rng.choice((*self.logs, *self.logs, *self.copies, *self.queues))
+
+    def delete_by_seq(self) -> None:
+        name = self._some_topic()
+        topic = self.world.engine.find(name)
+        if topic is not None:
+            self.world.delete(name, before=topic.floor + self.rng.randrange(8))
+
+    def delete_by_tag(self) -> None:
+        name = self._some_topic()
+        topic = self.world.engine.find(name)
+        if topic is not None:
+            before = None if self.rng.random() < 0.5 else topic.head - self.rng.randrange(6)
+            self.world.delete(name, before=before, match=self.rng.choice(MATCHES))
+
+    def drop_segment(self) -> None:
+        world = self.world
+        world.delete(self._some_topic())
+        world.commit()
+        for _ in range(2):
+            world.checkpoint()
+
+    def move_cold(self) -> None:
+        world = self.world
+        if not world.move_cold():
+            for _ in range(3):
+                world.append("disk", [world.draft() for _ in range(6)])
+                world.commit()
+            world.checkpoint()
+            world.move_cold()
+
+    def forward(self) -> None:
+        self.world.commit()
+        for name in self.copies:
+            self.world.pull(name)
+
+    def claim(self) -> None:
+        name = self.rng.choice(self.queues)
+        self._held[name] = self.world.claim(name, self.rng.choice((1, 2, 5)), "worker")
+
+    def ack(self) -> None:
+        name = self.rng.choice(self.queues)
+        if not self._held[name]:
+            self._held[name] = self.world.claim(name, 3, "worker")
+        self.world.acknowledge(name, self._held[name], "worker")
+        self._held[name] = []
+
+    def stage(self) -> None:
+        self._batch += 1
+        rows = {name: self._drafts() for name in self.rng.sample(("disk", "fsync", "memory"), 2)}
+        self.staging.commit(self.world, "query", self._batch, rows)
+
+    def configure(self) -> None:
+        world, rng = self.world, self.rng
+        choice = rng.random()
+        if choice < 0.3:
+            world.put("extra", durability=rng.choice(CLASSES))
+            world.append("extra", self._drafts())
+        elif choice < 0.5:
+            world.commit()
+            world.drop("extra")
+        elif choice < 0.75:
+            world.put("capped", cap_records=rng.choice([3, 9, 30, 0]))
+        else:
+            world.put("aging", ttl_ms=rng.choice([0, 300, 500, 2000]))
+
+    def read(self) -> None:
+        """What waits for the disk first: then model and engine speak of the same moment."""
+        self.world.commit()
+        name = self._some_topic()
+        if name in self.copies:
+            self.world.pull(name)
+        topic = self.world.engine.find(name)
+        if topic is not None:
+            check_running(self.world, name, self.rng.choice((0, topic.floor, topic.head)))
+
+    # --- the mix ----------------------------------------------------------------------------------------
+
+    def choose(self) -> str:
+        return self.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+
+    def step(self, operation: str) -> None:
+        self.operation = operation
+        self.steps[operation]()
+
+    def settle(self) -> None:
+        """After a step: all of it is committed, or some of it is left on its way."""
+        rng, world = self.rng, self.world
+        if rng.random() < 0.05:
+            world.clock.advance(rng.choice(LEAPS_MS))
+        luck = rng.random()
+        if luck < 0.75:
+            world.commit()
+        elif luck < 0.9:
+            world.finish_sync()
+            world.queue.flush()
+        elif luck < 0.95:
+            world.begin_sync()
+
+    def forget(self) -> None:
+        """The process is gone, and with it what workers held."""
+        self._held = {name: [] for name in self._held}

@@ -1,0 +1,186 @@
+"""A furnished world, and every operation that changes its disk: each is to be stopped behind every change."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tests.crash.staging import Staging
+from tests.crash.world import World
+
+CLASSES = ("fsync", "disk", "memory", "ephemeral")
+
+
+def furnished(rng: random.Random) -> World:
+    """Topics of every class and kind with records in memory, in segments of both tiers, and on their way."""
+    world = World(rng)
+    for durability in CLASSES:
+        world.put(durability, durability=durability)
+    world.put("capped", cap_records=9)
+    world.put("aging", ttl_ms=500)
+    for name, durability in (("copies", "disk"), ("safe-copies", "fsync"), ("chosen", "disk")):
+        world.put(name, durability=durability)
+    world.put("jobs", type="queue", leases_durable=True)
+    world.put("safe-jobs", type="queue", durability="fsync")
+    world.commit()
+    world.route("plain", "disk", "copies")
+    world.route("safe", "fsync", "safe-copies")
+    world.route("filtered", "memory", "chosen", ("Glob", "x"))
+    world.commit()
+    for turn in range(3):
+        for name in (*CLASSES, "capped", "aging", "jobs", "safe-jobs"):
+            world.append(name, [world.draft(tag, padding=turn) for tag in (None, "x", "xy", "y")])
+        world.commit()
+        for name in ("copies", "safe-copies", "chosen"):
+            world.pull(name)
+        if turn == 0:
+            world.checkpoint(everything=True)
+            world.delete("disk", match=("Eq", "y"))
+            world.delete("fsync", before=3)
+        if turn == 1:
+            world.clock.advance(600)
+            world.checkpoint()
+            world.checkpoint(everything=True)
+            world.move_cold()
+    world.commit()
+    # Some of it no sync has covered, and some nobody has been told of.
+    world.append("disk", [world.draft("x")])
+    world.delete("memory", match=("Eq", "y"))
+    world.commit()
+    world.append("fsync", [world.draft("y")])
+    world.queue.flush()
+    return world
+
+
+Operation = Callable[[World], object]
+
+
+def _append(durability: str) -> Operation:
+    def operate(world: World) -> None:
+        world.append(durability, [world.draft("x", "n"), world.draft()])
+        world.commit()
+
+    return operate
+
+
+def _append_many(world: World) -> None:
+    """So many that a reservation has to be made first."""
+    world.append("disk", [world.draft() for _ in range(300)])
+    world.commit()
+
+
+def _delete(name: str, before: int | None, tag: str | None) -> Operation:
+    def operate(world: World) -> None:
+        world.delete(name, before=before, match=None if tag is None else ("Eq", tag))
+        world.commit()
+
+    return operate
+
+
+def _rotate(world: World) -> None:
+    world.rotate()
+    for name in ("disk", "fsync"):
+        world.append(name, [world.draft()])
+        world.commit()
+
+
+def _drop_segments(world: World) -> None:
+    """Files go when two snapshots do without them."""
+    for name in ("disk", "fsync", "memory", "copies", "safe-copies"):
+        world.delete(name)
+    world.commit()
+    for _ in range(3):
+        world.append("disk", [world.draft()])
+        world.commit()
+        world.checkpoint(everything=True)
+
+
+def _flip_flags(world: World) -> None:
+    """A deletion from sealed files is written into them after the second snapshot."""
+    world.checkpoint(everything=True)
+    world.delete("fsync", match=("Eq", "x"))
+    world.commit()
+    for _ in range(3):
+        world.append("disk", [world.draft()])
+        world.commit()
+        world.checkpoint()
+
+
+def _cold(world: World) -> None:
+    for _ in range(4):
+        world.append("fsync", [world.draft("x") for _ in range(6)])
+        world.commit()
+    world.checkpoint()
+    assert world.move_cold(), "nothing to move"
+    world.delete("fsync", match=("Eq", "x"))
+    world.commit()
+    for _ in range(3):
+        world.append("disk", [world.draft()])
+        world.commit()
+        world.checkpoint()
+
+
+def _forward(world: World) -> None:
+    for source in ("disk", "fsync", "memory"):
+        world.append(source, [world.draft("x"), world.draft("y")])
+    world.commit()
+    for dest in ("copies", "safe-copies", "chosen"):
+        world.pull(dest)
+    world.delete("copies", match=("Eq", "x"))
+    world.commit()
+
+
+def _work(world: World) -> None:
+    for name in ("jobs", "safe-jobs"):
+        taken = world.claim(name, 3, "worker")
+        assert len(taken) == 3
+        world.acknowledge(name, taken[:2], "worker")
+        world.commit()
+
+
+def _stage(world: World) -> None:
+    staging = Staging()
+    try:
+        rows = {"disk": [world.draft("x"), world.draft()], "fsync": [world.draft()]}
+        assert staging.commit(world, "query", 1, rows) is False
+        assert staging.commit(world, "query", 1, rows) is True
+    finally:
+        staging.close()
+
+
+def _configure(world: World) -> None:
+    world.put("disk", cap_records=4)
+    world.put("new", durability="fsync")
+    world.commit()
+    world.drop("memory")
+    world.commit()
+
+
+def _age(world: World) -> None:
+    world.clock.advance(400)
+    world.append("aging", [world.draft()])
+    world.commit()
+    world.clock.advance(200)
+    world.engine.read(world.topic("aging"), 0, 10, 1000)
+
+
+OPERATIONS: dict[str, Operation] = {
+    **{f"append {durability}": _append(durability) for durability in CLASSES},
+    "append with a reservation": _append_many,
+    "append over a cap": _append("capped"),
+    "delete by seq": _delete("disk", 6, None),
+    "delete by seq, fsync": _delete("fsync", 6, None),
+    "delete by tag": _delete("disk", None, "x"),
+    "delete by tag, fsync": _delete("fsync", None, "x"),
+    "seal": lambda world: world.checkpoint(everything=True),
+    "snapshot": lambda world: world.checkpoint(),
+    "rotate the journal": _rotate,
+    "drop segments": _drop_segments,
+    "flip flags": _flip_flags,
+    "move to the cold tier": _cold,
+    "forward": _forward,
+    "claim and acknowledge": _work,
+    "stage and commit": _stage,
+    "configure, create and drop": _configure,
+    "age": _age,
+}

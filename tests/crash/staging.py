@@ -1,0 +1,121 @@
+"""Stages in a world without a running loop: parts are spooled and committed before the call returns."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+
+from tests.crash.disk import Crash
+from tests.crash.effects import Added, Did, Effect
+from tests.crash.world import Draft, World
+from topics.flow.stages import CommitRequest
+from topics.values.errors import ApiError
+
+
+class HereAndNow(ThreadPoolExecutor):
+    """Runs everything in the caller's thread: a test that repeats itself knows no other."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+class Staging:
+    """`committed`: what was acknowledged, by identity and batch."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(HereAndNow())
+        self._stopped: list[BaseException] = []
+        self.committed: set[tuple[str, int]] = set()
+
+    def close(self) -> None:
+        self._loop.close()
+
+    def commit(self, world: World, identity: str, batch: int, rows: dict[str, list[Draft]]) -> bool | None:
+        """Stage rows for several topics and commit them. True when they had been committed before."""
+        if world.queue.failure is not None or any(world.engine.find(name) is None for name in rows):
+            return None
+        world.commit()
+        self._stopped = []
+        world.queue.wake = lambda: self._loop.call_soon(self._turn, world)
+        try:
+            return self._run(self._commit(world, identity, batch, rows))
+        finally:
+            world.queue.wake = lambda: None
+
+    def _turn(self, world: World) -> None:
+        try:
+            world.queue.sync_now()
+        except Crash as crash:
+            self._stopped.append(crash)
+            self._loop.stop()
+
+    def _run(self, work: Coroutine[Any, Any, bool | None]) -> bool | None:
+        try:
+            return self._loop.run_until_complete(work)
+        except RuntimeError:
+            if not self._stopped:
+                raise
+            raise self._stopped[0] from None
+        finally:
+            for task in asyncio.all_tasks(self._loop):
+                task.cancel()
+            self._loop.run_until_complete(asyncio.sleep(0))
+
+    async def _commit(
+        self, world: World, identity: str, batch: int, rows: dict[str, list[Draft]]
+    ) -> bool | None:
+        stages = world.here.stages
+        stage, part = f"{identity}-{batch}", "only"
+        await stages.put_part(stage, part, _arrow(rows), None, lambda _: None)
+        event = None
+        if (identity, batch) not in self.committed:
+            event = world.model.event(*self._effects(world, identity, batch, rows))
+        request = CommitRequest(stage, identity, batch, [part], None, lambda _: None)
+        try:
+            _, deduped = await stages.commit(request)
+        except (ApiError, OSError):
+            if event is not None and world.queue.failure is None:
+                world.model.refuse(event)
+            return None
+        if event is not None:
+            assert not deduped, f"{identity} {batch}: taken for a repeat, and it is none"
+            world.model.ack(event, is_safe=True, position=world.engine.journal.position)
+        return deduped
+
+    def _effects(self, world: World, identity: str, batch: int, rows: dict[str, list[Draft]]) -> list[Effect]:
+        known = (identity, batch)
+        effects: list[Effect] = [
+            Did(lambda: self.committed.add(known), lambda: self.committed.discard(known))
+        ]
+        for name, drafts in rows.items():
+            topic = world.topic(name)
+            ts = max(world.engine.now(), topic.last_ts)
+            records = world.records(topic, drafts, topic.assigned + 1, ts)
+            effects.append(Added(world.model.topics[topic.id], records, ts))
+        return effects
+
+
+def _arrow(rows: dict[str, list[Draft]]) -> bytes:
+    lines = [(name, data.decode(), tag, node) for name, drafts in rows.items() for data, tag, node in drafts]
+    columns = {
+        key: pa.array([line[at] for line in lines], pa.string())
+        for at, key in enumerate(("topic", "data", "tag", "node"))
+    }
+    assert all(json.loads(line[1]) is not None for line in lines)
+    sink = pa.BufferOutputStream()
+    batch = pa.RecordBatch.from_pydict(columns)
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content

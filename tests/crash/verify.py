@@ -1,0 +1,188 @@
+"""The judge: opens the disk after a crash and holds what it finds against what had been promised."""
+
+from __future__ import annotations
+
+from tests.crash.effects import TopicModel
+from tests.crash.model import Gaps, Rows, covers, lost_records, observe
+from tests.crash.world import Installation, World
+from topics.log.topic import Topic
+
+# Readers that start right in front of a loss, out of all there could be.
+SAMPLED_CURSORS = 3
+
+
+class Found:
+    """What readers get from every topic after a restart."""
+
+    def __init__(self, world: World | Installation) -> None:
+        engine = world.engine
+        self.topics: dict[int, Topic] = {topic.id: topic for topic in engine.by_id.values()}
+        self.rows: dict[int, Rows] = {}
+        self.gaps: dict[int, Gaps] = {}
+        for topic in engine.by_id.values():
+            self.rows[topic.id], self.gaps[topic.id] = observe(engine, topic)
+
+
+def crash(world: World, *, power: bool) -> None:
+    """End the process, and perhaps the machine; nothing is open on the disk afterwards."""
+    world.volatile = world.model.presume_all()
+    if power:
+        world.disk.crash(world.rng)
+    else:
+        world.disk.kill()
+
+
+def recover(world: World, *, power: bool, synced: int) -> None:
+    """Open again and judge. `synced`: how far the old process knew its journal to be safe."""
+    world.open()
+    judge(world, Found(world), synced if power else None)
+
+
+def judge(world: World, found: Found, synced: int | None) -> None:
+    model = world.model
+    shown = {
+        topic.id: (topic.shown_head, topic.shown_floor, topic.shown_line) for topic in model.topics.values()
+    }
+    gone = model.settle(lambda: _difference(world, found), synced)
+    for lost in (lost_records(gone), world.volatile):
+        for topic_id, seqs in lost.items():
+            if topic_id in model.topics:
+                _check_announced(world, found, topic_id, seqs)
+    for known in model.topics.values():
+        _check_marks(known, found.topics[known.id], shown.get(known.id, known.shown), synced is None)
+        known.expire(world.engine.now())
+        _adopt(known, found.topics[known.id])
+    _check_routers(world)
+    _check_queues(world)
+    model.events.clear()
+
+
+def _difference(world: World, found: Found) -> str | None:
+    """What the model as it stands does not explain, or None."""
+    topics = world.model.topics
+    if topics.keys() != found.topics.keys():
+        return f"topics {sorted(found.topics)} instead of {sorted(topics)}"
+    now = world.engine.now()
+    for known in topics.values():
+        topic = found.topics[known.id]
+        if topic.config != known.config or topic.name != known.name:
+            return f"{known.name}: config {topic.config} instead of {known.config}"
+        if topic.head < known.head:
+            return f"{known.name}: head {topic.head} instead of {known.head}"
+        # Not expired for good yet: what is presumed here may be taken back, and age cannot be.
+        expected = {r.seq: r.row for r in known.unexpired(now) if not r.is_volatile}
+        if found.rows[known.id] != expected:
+            return f"{known.name}: {_unlike(found.rows[known.id], expected)}"
+    routers = {router.name: router.cursor for router in world.here.routers.table.by_id.values()}
+    wanted = {router.name: router.cursor for router in world.model.routers.values()}
+    return None if routers == wanted else f"routers at {routers} instead of {wanted}"
+
+
+def _unlike(rows: Rows, expected: Rows) -> str:
+    missing = sorted(expected.keys() - rows.keys())
+    invented = sorted(rows.keys() - expected.keys())
+    changed = [seq for seq in rows.keys() & expected.keys() if rows[seq] != expected[seq]]
+    return f"missing {missing}, not expected {invented}, changed {changed}"
+
+
+def _check_announced(world: World, found: Found, topic_id: int, seqs: list[int]) -> None:
+    topic = found.topics[topic_id]
+    silent = [seq for seq in seqs if not covers(found.gaps[topic_id], seq)]
+    assert not silent, f"{topic.name}: {silent} vanished in silence; announced {found.gaps[topic_id]}"
+    for seq in seqs[:SAMPLED_CURSORS]:
+        _, gaps = observe(world.engine, topic, seq - 1)
+        assert covers(gaps, seq), f"{topic.name}: a reader at {seq - 1} is not told that {seq} is lost"
+
+
+def _check_marks(known: TopicModel, topic: Topic, shown: tuple[int, int, int], is_kill: bool) -> None:
+    head, floor, line = shown
+    name = topic.name
+    assert topic.head >= head, f"{name}: head {topic.head} after {head} was shown"
+    if is_kill:
+        assert topic.head <= max(known.head, head), f"{name}: head {topic.head}, above {known.head}"
+    assert topic.loss_line >= known.loss_line, f"{name}: line {topic.loss_line} below {known.loss_line}"
+    assert topic.floor >= known.floor, f"{name}: floor {topic.floor} below {known.floor}"
+    if is_kill or known.config.durability == "fsync":
+        assert topic.floor >= floor, f"{name}: floor {topic.floor} after {floor} was shown"
+        assert topic.loss_line >= line, f"{name}: line {topic.loss_line} after {line} was shown"
+
+
+def _adopt(known: TopicModel, topic: Topic) -> None:
+    """What the restart settled is the truth from here on."""
+    known.live = {record.seq: record for record in known.live.values() if not record.is_volatile}
+    known.live_bytes = sum(len(record.data) for record in known.live.values())
+    known.head = known.shown_head = topic.head
+    known.cap_hi, known.ttl_hi = topic.cap_hi, topic.ttl_hi
+    known.lost_hi, known.trim_hi = topic.lost_hi, topic.trim_hi
+    known.shown_floor, known.shown_line = topic.floor, topic.loss_line
+
+
+def _check_routers(world: World) -> None:
+    """Copies in a destination follow the order of the source, and none is there twice."""
+    for router in world.model.routers.values():
+        copies = [record.data for record in router.dest.live.values()]
+        assert len(copies) == len(set(copies)), f"{router.dest.name}: a copy is there twice"
+        where = {record.data: record.seq for record in router.source.live.values()}
+        order = [where[data] for data in copies if data in where]
+        assert order == sorted(order), f"{router.dest.name}: copies are out of order"
+
+
+def _check_queues(world: World) -> None:
+    """Every job that is live is in exactly one place: free, held, or held back."""
+    for topic in world.engine.by_id.values():
+        if topic.config.is_queue:
+            queue = world.here.queues.of(topic)
+            queue.refresh()
+            places = queue.ready + queue.in_flight + len(queue.table.delayed)
+            assert places == topic.live_count, f"{topic.name}: {topic.live_count} jobs in {places} places"
+            if not topic.config.leases_durable:
+                assert queue.ready == topic.live_count, f"{topic.name}: a lease outlived the process"
+
+
+def check_running(world: World, name: str, from_seq: int = 0) -> None:
+    """A reader in between: sees what the model sees, and notes what it was shown."""
+    topic = world.engine.find(name)
+    if topic is None:
+        return
+    known = world.model.topics[topic.id]
+    rows, gaps = observe(world.engine, topic, from_seq)
+    known.expire(world.engine.now())
+    expected = {record.seq: record.row for record in known.live.values() if record.seq > from_seq}
+    if from_seq + 1 < known.loss_line:
+        expected = {record.seq: record.row for record in known.live.values()}
+        assert gaps, f"{name}: a reader at {from_seq} is not told of the loss below {known.loss_line}"
+    assert rows == expected, f"{name}: {_unlike(rows, expected)}"
+    assert topic.floor == known.floor, f"{name}: floor {topic.floor} instead of {known.floor}"
+    assert topic.loss_line == known.loss_line, f"{name}: line {topic.loss_line}, not {known.loss_line}"
+    known.shown_floor, known.shown_line = topic.floor, topic.loss_line
+
+
+def judge_damaged(world: World, found: Found, *, may_bring_back: bool) -> None:
+    """After rot, a misdirected write or an unreadable file: anything may be lost, and nothing in silence.
+
+    `may_bring_back`: the damage may have hit the frame that said that something was to go.
+    """
+    model, now = world.model, world.engine.now()
+    derived = {router.dest.id for router in model.routers.values()}
+    for known in model.topics.values():
+        topic = found.topics.get(known.id)
+        if topic is None:
+            assert not known.shown_head, f"{known.name} is gone"
+            continue
+        rows, gaps = found.rows[known.id], found.gaps[known.id]
+        for seq, row in rows.items():
+            written = known.written.get(seq)
+            assert written is not None, f"{known.name}: {seq} is invented"
+            assert written.row == row, f"{known.name}: {seq} is not what was written"
+        if not may_bring_back:
+            back = rows.keys() - known.live.keys() - known.presumed
+            assert not back, f"{known.name}: {sorted(back)} came back"
+        silent = [
+            record.seq
+            for record in known.unexpired(now)
+            if record.seq not in rows and record.seq not in known.presumed and not covers(gaps, record.seq)
+        ]
+        assert not silent, f"{known.name}: {silent} vanished in silence; announced {gaps}"
+        # A step that is lost together with its reservation may have passed any number of lost seqs on.
+        if not (may_bring_back and known.id in derived):
+            assert topic.head >= known.shown_head, f"{known.name}: head {topic.head}, not {known.shown_head}"

@@ -1,0 +1,356 @@
+"""A whole server without its sockets, on a simulated disk, beside the model of what it has promised."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tests.crash.disk import SimulatedDisk
+from tests.crash.effects import Added, Configured, Did, Match, Record, Removed, TopicModel
+from tests.crash.model import Event, Model, RouterModel
+from tests.model.reference import matches
+from tests.model.twins import tag_match
+from topics.flow.claiming import Claim
+from topics.flow.cursors import Cursors
+from topics.flow.queues import Queues
+from topics.flow.router_defs import Options
+from topics.flow.router_journal import RouterJournal
+from topics.flow.router_window import read_window
+from topics.flow.routers import Routers
+from topics.flow.stages import Stages
+from topics.flow.tiers import Tiers
+from topics.log.batch import parse_append
+from topics.log.checkpoint import Checkpointer
+from topics.log.commit import Op
+from topics.log.engine import Engine
+from topics.log.replay import Recovery
+from topics.log.topic import Topic
+from topics.storage.journal import SyncTicket
+from topics.values.clock import ManualClock
+from topics.values.config import TopicConfig
+from topics.values.errors import ApiError
+from topics.values.settings import Settings
+
+SETTINGS: dict[str, Any] = {
+    "data_dir": "/data",
+    "cold_dir": "/cold",
+    "segment_max_events": 6,
+    "hot_bytes": 1,
+    "hot_retain_segments": 1,
+}
+# A draft: data, tag, node.
+Draft = tuple[bytes, str | None, str | None]
+
+
+class Installation:
+    """The engine with everything that is layered on it, recovered from a disk."""
+
+    def __init__(self, disk: SimulatedDisk, clock: ManualClock, **settings: Any) -> None:
+        restarts = disk.restarts
+        self.engine = engine = Engine(Settings(**(SETTINGS | settings)), disk, clock)
+        self.cursors, self.stages = Cursors(engine), Stages(engine)
+        engine.extensions += [self.cursors, self.stages]
+        # The same ids in every run of a test, and others after every restart.
+        self.queues = Queues(engine, lambda bits: (1 << bits - 1) + (restarts << 32))
+        self.routers = Routers(engine)
+        self.router_journal = RouterJournal(engine, self.routers)
+        engine.extensions.append(self.router_journal)
+        self.checkpointer: Checkpointer = Recovery(engine).run()
+        self.router_journal.recovered()
+        self.tiers = Tiers(engine)
+
+
+class World:
+    def __init__(self, rng: random.Random, disk: SimulatedDisk | None = None, **settings: Any) -> None:
+        self.rng = rng
+        self.disk = disk or SimulatedDisk()
+        self.clock = ManualClock()
+        self.model = Model()
+        self.settings = settings
+        # Seqs that the last restart took because their class promises nothing, by topic.
+        self.volatile: dict[int, list[int]] = {}
+        self._ticket: SyncTicket | None = None
+        self._next_data = 0
+        self.open()
+
+    def open(self) -> None:
+        self._ticket = None
+        self.here = Installation(self.disk, self.clock, **self.settings)
+        self.engine = self.here.engine
+        self.queue = self.engine.queue
+
+    def topic(self, name: str) -> Topic:
+        return self.engine.require(name)
+
+    def model_of(self, name: str) -> TopicModel:
+        return self.model.topics[self.topic(name).id]
+
+    # --- committing -------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Everything submitted so far takes effect, or writing is over."""
+        self.finish_sync()
+        self.queue.sync_now()
+
+    def begin_sync(self) -> None:
+        """A sync runs beside the loop: it is done on the disk, and nobody has been told."""
+        if self._ticket is None and self.queue.failure is None:
+            self.queue.flush()
+            if self.queue.wants_sync:
+                ticket = self.queue.begin_sync()
+                try:
+                    ticket.run()
+                except OSError as error:
+                    self.queue.finish_sync(ticket, error)
+                else:
+                    self._ticket = ticket
+
+    def finish_sync(self) -> None:
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            self.queue.finish_sync(ticket)
+
+    def _ack(self, event: Event, op: Op | None) -> None:
+        is_safe = op is not None and op.fsync_ms > 0
+        self.model.ack(event, is_safe=is_safe, position=self.engine.journal.position)
+
+    def _failed(self, _: ApiError) -> None:
+        """Nobody was promised anything; what became of it shows after the restart."""
+
+    def _submit(self, event: Event, call: Callable[[], None]) -> bool:
+        try:
+            call()
+        except ApiError:
+            self.model.refuse(event)
+            return False
+        return True
+
+    # --- topics -----------------------------------------------------------------------------------------
+
+    def put(self, name: str, **config: Any) -> None:
+        engine, model = self.engine, self.model
+        wanted = TopicConfig(**config)
+        known = engine.by_name.get(name)
+        if known is not None and known.committed:
+            event = model.event(Configured(model.topics[known.id], wanted, engine.now()))
+        elif known is not None:
+            return
+        else:
+            made = TopicModel(engine.next_topic_id, name, wanted)
+            event = model.event(
+                Did(lambda: model.topics.__setitem__(made.id, made), lambda: model.topics.pop(made.id))
+            )
+        self._submit(
+            event, lambda: engine.put_topic(name, wanted, lambda _: self._ack_synced(event), self._failed)
+        )
+
+    def _ack_synced(self, event: Event) -> None:
+        self.model.ack(event, is_safe=True, position=self.engine.journal.position)
+
+    def drop(self, name: str) -> None:
+        model, topic = self.model, self.engine.find(name)
+        if topic is None:
+            return
+        known = model.topics[topic.id]
+        routers = dict(model.routers)
+
+        def forget() -> None:
+            model.topics.pop(known.id)
+            model.routers = {n: r for n, r in model.routers.items() if known not in (r.source, r.dest)}
+
+        def bring_back() -> None:
+            model.topics[known.id] = known
+            model.routers = dict(routers)
+
+        event = model.event(Did(forget, bring_back))
+        self._submit(
+            event,
+            lambda: self.engine.drop_topic(name, False, lambda _: self._ack_synced(event), self._failed),
+        )
+
+    # --- records ----------------------------------------------------------------------------------------
+
+    def draft(self, tag: str | None = None, node: str | None = None, padding: int = 0) -> Draft:
+        """A record like no other."""
+        self._next_data += 1
+        return (b'"%d%b"' % (self._next_data, b"." * padding), tag, node)
+
+    def records(self, topic: Topic, drafts: list[Draft], first: int, ts: int) -> list[Record]:
+        volatile = topic.config.durability == "ephemeral"
+        return [Record(seq, ts, *draft, volatile) for seq, draft in enumerate(drafts, first)]
+
+    def append(self, name: str, drafts: list[Draft]) -> bool:
+        engine = self.engine
+        topic = engine.find(name)
+        if topic is None:
+            return False
+        known = self.model.topics[topic.id]
+        first, ts = topic.assigned + 1, max(engine.now(), topic.last_ts)
+        assert first > known.shown_head, f"{name}: seq {first} is given out twice"
+        event = self.model.event(Added(known, self.records(topic, drafts, first, ts), ts))
+        request = parse_append(body(drafts))
+        return self._submit(
+            event, lambda: engine.append(name, request, lambda op: self._ack(event, op), self._failed)
+        )
+
+    def delete(self, name: str, before: int | None = None, match: Match | None = None) -> bool:
+        engine = self.engine
+        topic = engine.find(name)
+        if topic is None:
+            return False
+        known = self.model.topics[topic.id]
+        bound = topic.assigned + 1 if before is None else min(before, topic.assigned + 1)
+        event = self.model.event(Removed(known, engine.now(), bound, match=match))
+
+        def done(deleted: int) -> None:
+            self._ack(event, None)
+            removed = event.effects[0]
+            assert isinstance(removed, Removed)
+            assert deleted == len(removed.removed), f"{name}: a delete took what it should not"
+
+        return self._submit(
+            event, lambda: engine.delete_records(topic, before, tag_match(match), done, self._failed)
+        )
+
+    # --- routers ----------------------------------------------------------------------------------------
+
+    def route(self, name: str, source: str, dest: str, match: Match | None = None) -> None:
+        if name in self.model.routers or self.engine.find(source) is None or self.engine.find(dest) is None:
+            return
+        routers, topic = self.model.routers, self.topic(source)
+        made = RouterModel(name, self.model_of(source), self.model_of(dest), match, topic.assigned)
+        event = self.model.event(Did(lambda: routers.__setitem__(name, made), lambda: routers.pop(name)))
+        options = Options()
+        if match is not None:
+            options = Options(filter_value=match[1], filter_is_prefix=match[0] == "Glob")
+        self._submit(
+            event,
+            lambda: self.here.routers.put(
+                name, source, dest, options, lambda *_: self._ack_synced(event), self._failed
+            ),
+        )
+
+    def pull(self, name: str) -> None:
+        """Bring a destination up to date, as every reader of it does."""
+        topic = self.engine.find(name)
+        if topic is None or self.queue.failure is not None:
+            return
+        self.finish_sync()
+        self.queue.flush()
+        routers = [r for r in self.model.routers.values() if r.dest.id == topic.id]
+        event = self._forwarding(topic, routers[0]) if routers else None
+        self.here.routers.pull(topic)
+        if event is not None and self.queue.failure is None:
+            self.model.ack(event, is_safe=False, position=self.engine.journal.position)
+            cursor = self.here.routers.table.into(topic)[0].cursor
+            assert cursor == routers[0].cursor, "forwarding stopped half-way"
+
+    def _forwarding(self, dest: Topic, router: RouterModel) -> Event | None:
+        """What a step is going to do."""
+        engine, source = self.engine, self.engine.by_id[router.source.id]
+        actual = self.here.routers.table.named(router.name)
+        if actual is None or not actual.committed or actual.sent >= source.head or not source.committed:
+            return None
+        router.source.expire(engine.now())
+        before, after = actual.sent, source.head
+        moved = Did(lambda: setattr(router, "cursor", after), lambda: setattr(router, "cursor", before))
+        added = self._copies(dest, router, before, read_window(source, before, 1000, 1 << 20).lost)
+        return self.model.event(*([] if added is None else [added]), moved)
+
+    def _copies(
+        self, dest: Topic, router: RouterModel, after: int, lost: list[tuple[int, int]]
+    ) -> Added | None:
+        """Copies in the order of the source, and a hole for every stretch of it that is lost."""
+        ts, seq = max(self.engine.now(), dest.last_ts), dest.assigned
+        router.dest.expire(ts)
+        volatile = dest.config.durability == "ephemeral"
+        wanted = [r for r in router.source.live.values() if r.seq > after and matches(r.tag, router.match)]
+        copies: list[Record] = []
+        trimmed = 0
+        for item in sorted(
+            [*((r.seq, r) for r in wanted), *((first, last) for first, last in lost)], key=_seq
+        ):
+            if isinstance(item[1], Record):
+                seq += 1
+                copies.append(item[1].copy_at(seq, ts, is_volatile=volatile))
+            else:
+                seq += item[1] - item[0] + 1
+                if not copies and not router.dest.live:
+                    trimmed = seq
+        return Added(router.dest, copies, ts, seq, trimmed) if seq > dest.assigned else None
+
+    # --- queues -----------------------------------------------------------------------------------------
+
+    def claim(self, name: str, wanted: int, node: str) -> list[int]:
+        """Seqs of the jobs handed out; committed before it returns, because somebody waits for it."""
+        self.commit()
+        topic = self.engine.find(name)
+        answered: list[Claim] = []
+        if topic is not None and self.queue.failure is None:
+            claim = Claim(node, wanted, topic.config.lease_ms, answered.append, self._failed)
+            self.here.queues.of(topic).serve([claim])
+            self.commit()
+            self.commit()
+        seqs = [seq for claim in answered for seq, _ in claim.jobs]
+        if topic is not None and self.queue.failure is None:
+            live = self.model.topics[topic.id].live
+            assert all(seq in live for seq in seqs), f"{name}: a job was handed out that is not there"
+        return seqs
+
+    def acknowledge(self, name: str, seqs: list[int], node: str) -> None:
+        topic = self.engine.find(name)
+        if topic is None:
+            return
+        known, queue = self.model.topics[topic.id], self.here.queues.of(topic)
+        now = queue.refresh()
+        held = {seq for seq in seqs if queue.table.held(seq, node, None) is not None}
+        if not held:
+            return
+        event = self.model.event(Removed(known, now, topic.assigned + 1, seqs=held))
+
+        def done(acked: int, skipped: list[int], op: Op | None) -> None:
+            self._ack(event, op)
+            assert acked == len(held)
+
+        self._submit(
+            event, lambda: queue.ack(node, [(seq, None) for seq in sorted(held)], done, self._failed)
+        )
+
+    # --- upkeep -----------------------------------------------------------------------------------------
+
+    def checkpoint(self, *, everything: bool = False) -> None:
+        self.finish_sync()
+        if self.queue.failure is None:
+            self.here.checkpointer.run_now(everything=everything)
+
+    def rotate(self) -> None:
+        self.finish_sync()
+        self.engine.rotate()
+
+    def move_cold(self) -> int:
+        due = finished(self.here.tiers.due())
+        for number in due:
+            self.here.tiers.copy(number)
+            self.here.tiers.switch(number)
+        return len(due)
+
+
+def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that only steps aside for others, where there are none."""
+    while True:
+        try:
+            coroutine.send(None)
+        except StopIteration as result:
+            return result.value
+
+
+def _seq(item: tuple[int, object]) -> int:
+    return item[0]
+
+
+def body(drafts: list[Draft]) -> bytes:
+    return json.dumps(
+        {"records": [{"data": json.loads(data), "tag": tag, "node": node} for data, tag, node in drafts]}
+    ).encode()

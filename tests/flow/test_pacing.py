@@ -1,0 +1,180 @@
+"""Who waits while something better is being read, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from topics.flow.governor import Governor
+from topics.flow.pacing import GAP, MOST_HELD_BYTES, SHARE_S, Pacer
+from topics.values.errors import ApiError
+
+HIGH, LOW = 900, -500
+
+
+class Lab:
+    """A pacer whose clock only moves when work is done."""
+
+    def __init__(self, **options: float) -> None:
+        self.now = 100.0
+        self.done: list[str] = []
+        self.pacer = Pacer(Governor(), lambda: self.now, **options)
+
+    def work(self, name: str, takes_s: float) -> None:
+        self.now += takes_s
+        self.done.append(name)
+
+    def offer(self, name: str, priority: int = LOW, *, takes_s: float = SHARE_S, size: int = 10) -> bool:
+        """True when it was held; otherwise it is done by now, as a handler would."""
+        work: Callable[[], None] = partial(self.work, name, takes_s)
+        held = self.pacer.holds(priority, size, work, patient=False)
+        if not held:
+            work()
+        return held
+
+
+def test_nobody_waits_while_nothing_is_read() -> None:
+    async def scenario() -> None:
+        lab = Lab()
+        assert not lab.pacer.active
+        assert not any(lab.offer(str(n)) for n in range(100))
+
+    asyncio.run(scenario())
+
+
+def test_lower_priorities_take_turns_and_the_loop_goes_round_in_between() -> None:
+    async def scenario() -> None:
+        lab = Lab()
+        lab.pacer.protect(HIGH)
+        assert lab.pacer.active
+        assert [lab.offer(name) for name in "abcd"] == [False, True, True, True]
+        for expected in ("a", "ab", "abc", "abcd"):
+            assert "".join(lab.done) == expected
+            await asyncio.sleep(0)
+        assert lab.pacer.held == 0
+
+    asyncio.run(scenario())
+
+
+def test_small_work_shares_a_turn() -> None:
+    async def scenario() -> None:
+        lab = Lab()
+        lab.pacer.protect(HIGH)
+        for n in range(20):
+            lab.offer(str(n), takes_s=SHARE_S / 3.5)
+        assert len(lab.done) == 4
+        await asyncio.sleep(0)
+        assert len(lab.done) == 8
+
+    asyncio.run(scenario())
+
+
+def test_whoever_comes_later_waits_behind_those_who_wait() -> None:
+    async def scenario() -> None:
+        lab = Lab()
+        lab.pacer.protect(HIGH)
+        lab.offer("a")
+        lab.offer("b")
+        lab.now += 10 * SHARE_S
+        assert lab.offer("c", takes_s=0.0)
+        while lab.pacer.held:
+            await asyncio.sleep(0)
+        assert lab.done == ["a", "b", "c"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "waits"),
+    [
+        (HIGH, HIGH, False),
+        (HIGH, HIGH - GAP + 1, False),
+        (HIGH, HIGH - GAP, True),
+        (500, 499, False),
+        (500, 250, True),
+        (250, 0, True),
+        (250, -1, True),
+        (249, -1000, False),
+    ],
+)
+def test_only_what_matters_much_less_waits(read: int, written: int, waits: bool) -> None:
+    async def scenario() -> None:
+        lab = Lab()
+        lab.pacer.protect(read)
+        lab.offer("first", written)
+        assert lab.offer("second", written) is waits
+
+    asyncio.run(scenario())
+
+
+def test_protection_ends_when_nobody_reads_any_more() -> None:
+    async def scenario() -> None:
+        lab = Lab(protect_s=0.01)
+        lab.pacer.protect(HIGH)
+        await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            while lab.pacer.active:
+                await asyncio.sleep(0.005)
+        assert not any(lab.offer(str(n)) for n in range(10))
+
+    asyncio.run(scenario())
+
+
+def test_when_the_wait_would_be_long_more_work_is_refused_but_not_what_asked_to_wait() -> None:
+    async def scenario() -> None:
+        lab = Lab()
+        lab.pacer.protect(HIGH)
+        # Each of them takes a tenth of a second, and that is what the next ones have to expect.
+        for _ in range(60):
+            for name in "abc":
+                lab.offer(name, takes_s=0.1)
+            while lab.pacer.held:
+                await asyncio.sleep(0)
+        lab.offer("first")
+        with pytest.raises(ApiError) as refused:  # noqa: PT012
+            for n in range(20):
+                lab.offer(f"more {n}")
+        assert 8 <= lab.pacer.held <= 12
+        assert refused.value.code == "throttled"
+        assert refused.value.detail is not None
+        assert 1000 < refused.value.detail["retry_after_ms"] < 1300
+        assert refused.value.retry_after_s == 2
+        assert lab.pacer.holds(LOW, 10, partial(lab.work, "patient", 0.0), patient=True)
+        while lab.pacer.held:
+            await asyncio.sleep(0)
+        assert lab.done[-1] == "patient"
+
+    asyncio.run(scenario())
+
+
+def test_one_stall_of_the_machine_refuses_nobody() -> None:
+    async def scenario() -> None:
+        lab = Lab()
+        lab.pacer.protect(HIGH)
+        for name in "abc":
+            lab.offer(name)
+        lab.now += 3.0
+        assert lab.offer("d")
+        while lab.pacer.held:
+            await asyncio.sleep(0)
+        assert "".join(lab.done) == "abcd"
+
+    asyncio.run(scenario())
+
+
+def test_what_waits_is_bounded_in_bytes() -> None:
+    async def scenario() -> None:
+        lab = Lab()
+        lab.pacer.protect(HIGH)
+        lab.offer("a")
+        assert lab.offer("b", size=MOST_HELD_BYTES)
+        with pytest.raises(ApiError):
+            lab.offer("c")
+        await asyncio.sleep(0)
+        assert lab.pacer.held == 0
+        assert lab.offer("e", size=MOST_HELD_BYTES)
+
+    asyncio.run(scenario())

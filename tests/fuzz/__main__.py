@@ -1,0 +1,113 @@
+"""Sends fuzzed requests to a server of its own, and fails when it answers 5xx, complains, leaks or grows.
+
+    python -m tests.fuzz --requests 200000 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import uvloop
+
+from tests.fuzz import corpus
+from tests.fuzz.attack import Attack
+from tests.fuzz.observe import Observed
+from tests.fuzz.schema import SchemaFuzz, prepare
+from tests.support import ServerProcess
+
+# Everything a client can make the server keep has a bound here, so memory must have one too.
+BOUNDS = {
+    "TOPICS_MAX_TOPICS": "100",
+    "TOPICS_MAX_ROUTERS": "20",
+    "TOPICS_MAX_WATCH_SESSIONS": "50",
+    "TOPICS_MAX_BODY_BYTES": "1048576",
+    "TOPICS_MAX_TOTAL_BYTES": "8388608",
+    "TOPICS_HOT_BYTES": "4194304",
+}
+ROUNDS = 10
+# Rounds before memory has settled, and what it may grow by after them.
+WARM_ROUNDS = 4
+MAY_GROW_BYTES = 24 * 1024 * 1024
+# One in so many requests is made from the OpenAPI document; those are far slower to make up.
+SCHEMA_SHARE = 10
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--requests", type=int, default=200_000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="topics-fuzz-") as directory:
+        report = Campaign(Path(directory), arguments.seed).run(arguments.requests)
+    print(json.dumps(report, indent=2))
+    return 1 if report["failures"] else 0
+
+
+class Campaign:
+    def __init__(self, directory: Path, seed: int) -> None:
+        self._seed = seed
+        self._server = ServerProcess(directory, **BOUNDS, TOPICS_API_KEYS=corpus.TOKEN)
+        self._log = directory / "server.log"
+
+    def run(self, requests: int, *, rounds: int = ROUNDS, by_schema: bool = True) -> dict[str, object]:
+        self._server.start()
+        try:
+            return self._rounds(requests // rounds, rounds, by_schema=by_schema)
+        finally:
+            self._server.stop()
+
+    def _rounds(self, requests: int, rounds: int, *, by_schema: bool) -> dict[str, object]:
+        process = self._server.process
+        assert process is not None
+        observed = Observed(process.pid, self._log)
+        host, _, port = self._server.address.rpartition(":")
+        bearer = {"Authorization": f"Bearer {corpus.TOKEN}"}
+        prepare(lambda method, path, body: self._server.request(method, path, body, bearer))
+        document = self._server.request("GET", "/v0/openapi.json").json
+        attack = Attack((host, int(port)), seed=self._seed)
+        schema = SchemaFuzz(document, f"http://{self._server.address}", headers=bearer)
+        sockets, resident = observed.sockets(), []
+        started = time.monotonic()
+        for number in range(rounds):
+            made_up = requests // SCHEMA_SHARE if by_schema else 0
+            if made_up:
+                schema.run(made_up, seed=self._seed + number)
+            uvloop.run(attack.run(requests - made_up))
+            left = observed.settle(sockets)
+            resident.append(observed.resident_bytes())
+            told = f"{attack.attempts} raw, {schema.statuses.total()} by schema, {resident[-1] >> 20} MiB"
+            print(f"round {number + 1}: {told}, {left} sockets", file=sys.stderr)
+        return {
+            "seed": self._seed,
+            "requests": attack.attempts + schema.statuses.total(),
+            "answers_raw": dict(sorted(attack.statuses.items())),
+            "answers_by_schema": dict(sorted(schema.statuses.items())),
+            "seconds": round(time.monotonic() - started, 1),
+            "resident_mib": [size >> 20 for size in resident],
+            "failures": self._failures(attack, observed, sockets, resident),
+        }
+
+    def _failures(
+        self, attack: Attack, observed: Observed, sockets: int, resident: list[int]
+    ) -> list[str]:
+        failures = [f"offence: {data[:300]!r}" for data in attack.offences[:20]]
+        failures += [f"log: {line}" for line in observed.complaints()[:20]]
+        if observed.sockets() > sockets:
+            failures.append(f"{observed.sockets() - sockets} sockets are still open")
+        grown = resident[-1] - max(resident[:WARM_ROUNDS])
+        if len(resident) > WARM_ROUNDS and grown > MAY_GROW_BYTES:
+            failures.append(f"memory grew by {grown >> 20} MiB after settling")
+        alive = self._server.request("GET", "/v0/ready")
+        if alive.status != 200:
+            failures.append(f"not ready afterwards: {alive.body!r}")
+        return failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())

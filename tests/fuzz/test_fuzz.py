@@ -1,0 +1,88 @@
+"""A slice of what `python -m tests.fuzz` and `python -m tests.fuzz.churn` do at length."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.fuzz import corpus
+from tests.fuzz.__main__ import Campaign
+from tests.fuzz.churn import measure
+from tests.fuzz.malformed import Malformed
+from tests.fuzz.schema import SchemaFuzz, prepare
+from tests.http.streaming import RunningApp
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[RunningApp]:
+    app = RunningApp(tmp_path)
+    prepare(app.call)
+    yield app
+    app.stop()
+
+
+def schema_fuzz(app: RunningApp, document: object) -> SchemaFuzz:
+    assert isinstance(document, dict)
+    host, port = app.address
+    return SchemaFuzz(document, f"http://{host}:{port}")
+
+
+def test_answers_are_what_the_document_says(app: RunningApp) -> None:
+    fuzz = schema_fuzz(app, app.call("GET", "/v0/openapi.json").json)
+    fuzz.run(360, seed=1)
+    assert fuzz.statuses.total() > 250
+    assert {200, 201, 400, 404} <= set(fuzz.statuses)
+
+
+@pytest.mark.parametrize("lie", ["status", "key"])
+def test_a_document_that_lies_is_found_out(app: RunningApp, lie: str) -> None:
+    document = app.call("GET", "/v0/openapi.json").json
+    diff = document["paths"]["/v0/topics/{topic}/diff"]["post"]
+    document["paths"] = {"/v0/topics/{topic}/diff": {"post": diff}}
+    if lie == "status":
+        del diff["responses"]["404"]
+    else:
+        document["components"]["schemas"]["Diff"]["required"].append("no_such_key")
+    with pytest.raises(BaseException, match="status code|required property"):
+        schema_fuzz(app, document).run(200, seed=1)
+
+
+def test_malformed_requests_do_no_harm(tmp_path: Path) -> None:
+    report = Campaign(tmp_path, seed=1).run(2500, rounds=1, by_schema=False)
+    assert report["failures"] == []
+    answers = report["answers_raw"]
+    assert isinstance(answers, dict)
+    assert {101, 200, 400, 401, 404, 409, 413, 415} <= set(answers)
+
+
+def test_the_same_seed_makes_the_same_attempts() -> None:
+    first, second = Malformed(Random(3)), Malformed(Random(3))
+    assert [first.attempt() for _ in range(300)] == [second.attempt() for _ in range(300)]
+
+
+def test_abandoned_connections_leave_nothing_behind(tmp_path: Path) -> None:
+    app = RunningApp(tmp_path, api_keys=corpus.TOKEN)
+    try:
+        report = asyncio.run(measure(app.address, per_second=300, seconds=1.5, seed=1))
+        assert json.dumps(report)
+        edge = app.app.server.edge
+        deadline = asyncio.run(_until(lambda: edge.open_connections == 0))
+        assert deadline
+        assert all(key.inflight == 0 for key in edge.keyring.keys)
+        assert app.app.stream_slots.open == 0
+    finally:
+        app.stop()
+
+
+async def _until(condition: object) -> bool:
+    assert callable(condition)
+    for _ in range(1000):
+        if condition():
+            return True
+        await asyncio.sleep(0.01)
+    return False

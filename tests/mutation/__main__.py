@@ -1,0 +1,62 @@
+"""Prints, for every promise, the mutation that breaks it and whether the proof caught it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from tests.mutation.mutations import MUTATIONS
+from tests.mutation.runner import Mutation, Verdict, put_to_the_test, run_proof, workshop
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation")
+    parser.add_argument("names", nargs="*", help="only these")
+    parser.add_argument("--list", action="store_true", help="print the names and stop")
+    chosen = parser.parse_args()
+    if chosen.list:
+        print(*(mutation.name for mutation in MUTATIONS), sep="\n")
+        return 0
+    unknown = set(chosen.names) - {mutation.name for mutation in MUTATIONS}
+    if unknown:
+        print(f"no such mutation: {', '.join(sorted(unknown))}; --list shows them", file=sys.stderr)
+        return 2
+    picked = [mutation for mutation in MUTATIONS if not chosen.names or mutation.name in chosen.names]
+    verdicts = judge(picked)
+    Console().print(table(verdicts))
+    escaped = [verdict.mutation.name for verdict in verdicts if not verdict.caught]
+    if escaped:
+        print(f"not caught: {', '.join(escaped)}", file=sys.stderr)
+    return 1 if escaped else 0
+
+
+def judge(mutations: list[Mutation]) -> list[Verdict]:
+    verdicts = []
+    with workshop() as place, Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task("without a mutation", total=len(mutations) + 1)
+        proofs = sorted({proof for mutation in mutations for proof in mutation.proof})
+        code, said = run_proof(place, proofs)
+        if code:
+            raise SystemExit(f"the proofs fail without any mutation: {said}")
+        for mutation in mutations:
+            progress.update(task, advance=1, description=mutation.name)
+            verdicts.append(put_to_the_test(place, mutation))
+        progress.update(task, advance=1)
+    return verdicts
+
+
+def table(verdicts: list[Verdict]) -> Table:
+    shown = Table("mutation", "promise", "caught", "s", "by")
+    for verdict in verdicts:
+        caught = "yes" if verdict.caught else "NO"
+        by = verdict.said.removeprefix("FAILED ").partition(" - ")[0]
+        shown.add_row(verdict.mutation.name, verdict.mutation.promise, caught, f"{verdict.seconds:.0f}", by)
+    return shown
+
+
+if __name__ == "__main__":
+    sys.exit(main())

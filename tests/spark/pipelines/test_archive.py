@@ -1,0 +1,220 @@
+"""`archive`: everything in the lake once, gaps beside it, and the log trimmed only afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pyspark_topics.offsets import Position
+from pyspark_topics.pipelines import Archive, compaction
+from pyspark_topics.pipelines.lake import Gap, Lake
+from pyspark_topics.pipelines.parquet import DataFile
+from tests.spark.conftest import Server
+from tests.spark.pipelines.conftest import Pipelines
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    return str(tmp_path / "lake" / "table")
+
+
+def rows(spark: SparkSession, table: str) -> list[Any]:
+    """As anybody would read it back."""
+    frame = spark.read.parquet(*Lake(table).file_paths())
+    return frame.orderBy("topic", "epoch", "seq").collect()
+
+
+def seqs(spark: SparkSession, table: str) -> list[int]:
+    return [row.seq for row in rows(spark, table)]
+
+
+def test_records_arrive_with_everything_they_have(
+    spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
+) -> None:
+    record = {"data": {"sku": "x"}, "tag": "user:7", "node": "web", "meta": {"k": "v"}}
+    server.append(topic, record, 2)
+    assert pipelines.run(Archive(topics=[topic], table=table))["records"] == 2
+    first, second = rows(spark, table)
+    stored = server.diff(topic)[0]
+    assert (first.topic, first.epoch, first.seq) == (topic, server.state(topic)["epoch"], 1)
+    assert (first.data, first.tag, first.node, first.meta) == ('{"sku":"x"}', "user:7", "web", '{"k":"v"}')
+    assert int(first.ts.timestamp() * 1000) == stored[0]["$ts"]
+    assert (second.seq, second.data, second.tag, second.node, second.meta) == (2, "2", None, None, None)
+
+
+def test_an_archive_goes_on_where_its_table_ends(
+    spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
+) -> None:
+    archive = Archive(topics=[topic], table=table)
+    server.append(topic, *range(5))
+    pipelines.run(archive)
+    assert pipelines.run(archive)["records"] == 0
+    server.append(topic, *range(3))
+    # Nothing but the table says where it was: another name has other notes, and goes on all the same.
+    assert pipelines.run(archive, "another-name")["records"] == 3
+    assert seqs(spark, table) == list(range(1, 9))
+
+
+def test_gaps_are_rows_of_the_table_beside_it(
+    spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
+) -> None:
+    server.configure(topic, cap_records=2)
+    server.append(topic, *range(5))
+    pipelines.run(Archive(topics=[topic], table=table))
+    server.append(topic, *range(4))
+    pipelines.run(Archive(topics=[topic], table=table))
+    epoch = server.state(topic)["epoch"]
+    assert seqs(spark, table) == [4, 5, 8, 9]
+    assert Lake(table).gaps() == [Gap(topic, epoch, 1, 3, "cap"), Gap(topic, epoch, 6, 7, "cap")]
+    found = spark.read.parquet(*Lake(table).gaps_table.file_uris()).orderBy("gap_from").first()
+    assert (found.topic, found.gap_from, found.gap_to, found.reason) == (topic, 1, 3, "cap")
+
+
+def test_each_life_of_a_topic_is_kept_apart(
+    spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
+) -> None:
+    archive = Archive(topics=[topic], table=table)
+    server.append(topic, *range(3))
+    first = server.state(topic)["epoch"]
+    pipelines.run(archive)
+    server.drop(topic)
+    server.append(topic, *range(5))
+    second = server.state(topic)["epoch"]
+    pipelines.run(archive)
+    assert [(row.epoch, row.seq) for row in rows(spark, table)] == [
+        *((first, seq) for seq in (1, 2, 3)),
+        *((second, seq) for seq in (1, 2, 3, 4, 5)),
+    ]
+    assert Lake(table).gaps() == [Gap(topic, first, 4, None, "recreated")]
+    assert Lake(table).position(topic) == Position(5, second)
+    assert Lake(table).archived(topic, first) == 3
+
+
+def test_topics_by_pattern_share_a_table(
+    spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
+) -> None:
+    server.append(f"{topic}.a", 1, 2)
+    server.append(f"{topic}.b", 3)
+    pipelines.run(Archive(pattern=f"{topic}[.][ab]", table=table))
+    assert [(row.topic, row.seq) for row in rows(spark, table)] == [
+        (f"{topic}.a", 1),
+        (f"{topic}.a", 2),
+        (f"{topic}.b", 1),
+    ]
+
+
+def test_gaps_of_a_commit_that_a_crash_left_alone_become_rows_later(
+    server: Server, topic: str, pipelines: Pipelines, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.configure(topic, cap_records=1)
+    server.append(topic, *range(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(Lake, "note_gaps", lambda self: None)
+        pipelines.run(Archive(topics=[topic], table=table))
+    assert Lake(table).gaps() == []
+    pipelines.run(Archive(topics=[topic], table=table))
+    pipelines.run(Archive(topics=[topic], table=table))
+    assert Lake(table).gaps() == [Gap(topic, server.state(topic)["epoch"], 1, 2, "cap")]
+
+
+def test_what_is_in_the_lake_is_trimmed_and_nothing_else(
+    spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
+) -> None:
+    server.append(topic, *range(5))
+    pipelines.run(Archive(topics=[topic], table=table, trim=True))
+    assert seqs(spark, table) == [1, 2, 3, 4, 5]
+    assert server.state(topic)["earliest_seq"] == 6
+    assert server.diff(topic) == ([], [])
+
+
+def test_nothing_is_trimmed_when_the_commit_fails(
+    server: Server, topic: str, pipelines: Pipelines, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.append(topic, *range(5))
+
+    def full(self: Lake, *_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Lake, "commit", full)
+    assert "no space left" in pipelines.failure(Archive(topics=[topic], table=table, trim=True))
+    assert server.state(topic)["earliest_seq"] == 1
+
+
+def test_two_archives_of_a_topic_into_a_table_collide_instead_of_writing_twice(
+    spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
+) -> None:
+    server.append(topic, *range(5))
+    pipelines.run(Archive(topics=[topic], table=table))
+    server.append(topic, 5)
+    slow = Lake(table)
+    pipelines.run(Archive(topics=[topic], table=table))
+    with pytest.raises(Exception, match="something else wrote to"):
+        slow.commit([], {topic: Position(6, server.state(topic)["epoch"])}, [])
+    assert seqs(spark, table) == list(range(1, 7))
+
+
+def test_an_archive_follows_and_its_lag_reaches_zero(
+    spark: SparkSession,
+    server: Server,
+    topic: str,
+    pipelines: Pipelines,
+    table: str,
+    until: Callable[..., None],
+) -> None:
+    with pipelines.following({"lake": Archive(topics=[topic], table=table, every_s=0)}):
+        server.append(topic, *range(3))  # the topic did not exist before
+        until(lambda: _lag(server, topic) == 0)
+        server.append(topic, *range(3))
+        until(lambda: _lag(server, topic) == 0)
+    assert seqs(spark, table) == [1, 2, 3, 4, 5, 6]
+    assert pipelines.notes.last["lake"].state == "stopped"
+
+
+def _lag(server: Server, topic: str) -> int | None:
+    cursors = server.ask("GET", f"/v0/topics/{topic}/cursors")["cursors"]
+    return cursors[0]["lag"] if cursors else None
+
+
+def test_a_folder_of_something_else_is_refused(
+    spark: SparkSession, topic: str, pipelines: Pipelines, table: str
+) -> None:
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    write_deltalake(table, pa.table({"x": [1]}))
+    assert 'it has no column "topic"' in pipelines.failure(Archive(topics=[topic], table=table))
+
+
+# --- file sizes -----------------------------------------------------------------------------------------
+
+
+def test_small_files_are_merged_as_they_come_up(
+    spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
+) -> None:
+    archive = Archive(topics=[topic], table=table)
+    for number in range(compaction.MERGED_AT_ONCE):
+        server.append(topic, number)
+        pipelines.run(archive)
+    assert len(Lake(table).file_paths()) == 1
+    assert seqs(spark, table) == list(range(1, 9))
+    (merged,) = Lake(table).files()
+    assert (merged.rows, merged.low["seq"], merged.high["seq"]) == (8, 1, 8)
+
+
+def file(size: int, seq: int = 1) -> DataFile:
+    return DataFile(f"{size}-{seq}", size, 1, {"topic": "t", "epoch": 1, "seq": seq}, {})
+
+
+def test_files_are_merged_with_others_of_their_size() -> None:
+    target = 128 << 20
+    tiny = [file(1000, seq) for seq in range(7)]
+    large = [file(20 << 20, seq) for seq in range(6)]
+    assert compaction.due([*tiny, *large], target) == []
+    assert compaction.due([*tiny, file(1000, 99), *large], target) == [[*tiny, file(1000, 99)]]
+    # Seven of this size make a file of the target size: no need to wait for an eighth.
+    assert compaction.due([*large, file(20 << 20, 99)], target) == [[*large, file(20 << 20, 99)]]
+    assert compaction.due([file(target) for _ in range(20)], target) == []

@@ -1,0 +1,148 @@
+"""Declarations: what is wrong is one sentence that names what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspark_topics.pipelines import Archive, Declaration, Load, Route
+from pyspark_topics.pipelines.declaration import DeclarationError, from_table, load
+from pyspark_topics.pipelines.kinds import KINDS
+
+ARCHIVE: dict[str, Any] = {"kind": "archive", "topics": ["orders"], "table": "lake"}
+ROUTE: dict[str, Any] = {"kind": "route", "topics": ["orders"], "into": "x", "sql": "SELECT 1"}
+
+
+def declared(**entry: Any) -> Any:
+    return from_table({"pipeline": {"it": entry}}).pipelines["it"]
+
+
+def mistake(table: dict[str, Any]) -> str:
+    with pytest.raises(DeclarationError) as caught:
+        from_table(table)
+    return str(caught.value)
+
+
+def test_a_file_of_toml(tmp_path: Path) -> None:
+    path = tmp_path / "pipelines.toml"
+    path.write_text(
+        """
+        url = "http://server:4000"
+        state = "/var/lib/pipelines"
+        [spark]
+        "spark.executor.memory" = "2g"
+        "spark.speculation" = true
+        [pipeline.lake]
+        kind = "archive"
+        topics = ["orders"]
+        table = "lake"
+        every_s = 5
+        """
+    )
+    assert load(path) == Declaration(
+        {"lake": Archive(topics=["orders"], table="lake", every_s=5.0)},
+        url="http://server:4000",
+        state="/var/lib/pipelines",
+        spark={"spark.executor.memory": "2g", "spark.speculation": "true"},
+    )
+
+
+def test_a_file_of_python(tmp_path: Path) -> None:
+    path = tmp_path / "pipelines.py"
+    path.write_text(
+        "from pyspark_topics.pipelines import Archive, Declaration\n"
+        "pipelines = Declaration({'lake': Archive(topics=['orders'], table='lake')})\n"
+    )
+    assert load(path) == Declaration({"lake": Archive(topics=["orders"], table="lake")})
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"pipelines": {}}, 'the file has no setting "pipelines", did you mean "pipeline"; it knows: url, '),
+        ({"url": 7}, "url has to be text"),
+        ({"pipeline": 7}, "pipeline has to be a table"),
+        ({"pipeline": {"it": 7}}, "pipeline it has to be a table, [pipeline.it]"),
+        ({"pipeline": {"it": {}}}, "pipeline it says no kind; the kinds are: archive, "),
+        (
+            {"pipeline": {"it": {"kind": "archiv"}}},
+            'pipeline it is of kind "archiv"; the kinds are: archive, ',
+        ),
+        (
+            {"pipeline": {"it": {**ARCHIVE, "tabel": 1}}},
+            'no setting "tabel", did you mean "table"; it knows: ',
+        ),
+        ({"pipeline": {"it": {"kind": "archive", "topics": ["a"]}}}, 'pipeline it lacks "table"'),
+        (
+            {"pipeline": {"it": {**ARCHIVE, "every_s": "soon"}}},
+            "pipeline it: every_s: expected float, got str",
+        ),
+        ({"pipeline": {"it": {**ARCHIVE, "every_s": -1}}}, "every_s has to be 0 or more"),
+        ({"pipeline": {"it": {**ARCHIVE, "topics": []}}}, "give either topics, "),
+        ({"pipeline": {"it": {**ARCHIVE, "pattern": "x"}}}, "give either topics, "),
+        (
+            {"pipeline": {"it": {**ARCHIVE, "topics": [], "pattern": "("}}},
+            "pattern is not a regular expression",
+        ),
+        ({"pipeline": {"it": {**ROUTE, "mode": "apend"}}}, "mode: it has to be append, update or complete"),
+        ({"pipeline": {"it": {**ROUTE, "python": "a.py:f"}}}, "give either sql or python"),
+        ({"pipeline": {"it": {**ROUTE, "sql": None, "python": "a.py:f"}}}, "there is no such file"),
+        ({"pipeline": {"it": {"kind": "route", "topics": ["a"], "sql": "SELECT 1"}}}, "announced somewhere"),
+        ({"pipeline": {"a b": ARCHIVE}}, 'a pipeline cannot be called "a b"'),
+        ({"spark": {"executor": {"memory": "2g"}}}, 'write "executor" of [spark] in quotes'),
+    ],
+)
+def test_mistakes(table: dict[str, Any], says: str) -> None:
+    message = mistake(table)
+    assert says in message
+    assert "\n" not in message
+
+
+def test_mistakes_in_files(tmp_path: Path) -> None:
+    def says(name: str, text: str | None) -> str:
+        if text is not None:
+            (tmp_path / name).write_text(text)
+        with pytest.raises(DeclarationError) as caught:
+            load(tmp_path / name)
+        return str(caught.value)
+
+    assert "No such file" in says("a.toml", None)
+    assert "there is no such file" in says("a.py", None)
+    assert "this is not TOML" in says("b.toml", "[pipeline")
+    assert "has to set pipelines = Declaration(...)" in says("c.py", "x = 1")
+    assert "running it failed with ZeroDivisionError" in says("d.py", "1 / 0")
+    assert "every_s has to be" in says(
+        "e.py", "from pyspark_topics.pipelines import Archive\nArchive(topics=['a'], table='t', every_s=-1)"
+    )
+
+
+def test_code_is_looked_for_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "routes.py").write_text("def enrich(records):\n    return records\n")
+    (tmp_path / "pipelines.toml").write_text(
+        '[pipeline.it]\nkind = "route"\ntopics = ["a"]\ninto = "b"\npython = "routes.py:enrich"\n'
+    )
+    route = load(tmp_path / "pipelines.toml").pipelines["it"]
+    assert isinstance(route, Route)
+    with pytest.raises(ValueError, match="has no function nothing"):
+        Route(topics=["a"], into="b", python="routes.py:nothing", _folder=str(tmp_path))
+
+
+def test_without_names_what_follows_runs_and_jobs_wait() -> None:
+    lake, route = declared(**ARCHIVE), declared(**ROUTE)
+    job = Load(files=["x"], into="y")
+    declaration = Declaration({"lake": lake, "job": job, "route": route})
+    assert list(declaration.chosen([])) == ["lake", "route"]
+    assert list(declaration.chosen(["job", "lake"])) == ["job", "lake"]
+    assert list(Declaration({"job": job}).chosen([])) == ["job"]
+    with pytest.raises(DeclarationError, match="a job, which runs when it is named: job, other"):
+        Declaration({"job": job, "other": job}).chosen([])
+    with pytest.raises(DeclarationError, match='there is no pipeline "lak"; declared are: lake, job, route'):
+        declaration.chosen(["lak"])
+
+
+def test_every_kind_says_what_it_is() -> None:
+    for word, kind in KINDS.items():
+        assert kind.kind == word
+        assert isinstance(kind.follows, bool)

@@ -1,0 +1,109 @@
+"""`replay`: from the lake back into a topic, in order, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyspark_topics.pipelines import Archive, Replay, replay
+from pyspark_topics.pipelines.jobs import Job, Pace
+from tests.spark.conftest import Server
+from tests.spark.pipelines.conftest import Pipelines
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    return str(tmp_path / "lake")
+
+
+def data(server: Server, topic: str) -> list[Any]:
+    return [record["data"] for record in server.diff(topic)[0]]
+
+
+def test_a_topic_comes_back_with_its_losses(
+    server: Server, topic: str, pipelines: Pipelines, table: str
+) -> None:
+    server.configure(topic, cap_records=3)
+    server.append(topic, *({"data": n, "tag": f"t{n}", "node": "w", "meta": {"n": n}} for n in range(5)))
+    pipelines.run(Archive(topics=[topic], table=table))
+    server.drop(topic)
+    pipelines.run(Replay(table=table, topic=topic, into=topic), "back")
+    records, _ = server.diff(topic)
+    assert [(r["data"], r["$tag"], r["$node"], r["meta"]) for r in records[:3]] == [
+        (n, f"t{n}", "w", {"n": n}) for n in (2, 3, 4)
+    ]
+    lost = {"kind": "tombstone", "topic": topic, "gap_from": 1, "gap_to": 2, "reason": "cap"}
+    assert records[3]["data"] == lost
+    # Again: it is done.
+    assert pipelines.run(Replay(table=table, topic=topic, into=topic), "back")["records"] == 0
+    assert server.state(topic)["head_seq"] == 4
+
+
+def test_a_part_by_seq_or_by_time(server: Server, topic: str, pipelines: Pipelines, table: str) -> None:
+    server.append(topic, *range(4))
+    server.append(topic, *range(4, 6))
+    pipelines.run(Archive(topics=[topic], table=table))
+    by_seq = Replay(table=table, topic=topic, into=f"{topic}.seq", from_seq=2, to_seq=4)
+    assert pipelines.run(by_seq, "seq")["records"] == 3
+    assert data(server, f"{topic}.seq") == [1, 2, 3]
+    moment = server.diff(topic)[0][4]["$ts"]
+    since = Replay(table=table, topic=topic, into=f"{topic}.ts", since=str(moment))
+    pipelines.run(since, "ts")
+    assert data(server, f"{topic}.ts") == [r["data"] for r in server.diff(topic)[0] if r["$ts"] >= moment]
+    until = Replay(table=table, topic=topic, into=f"{topic}.until", until=str(moment))
+    pipelines.run(until, "until")
+    before = [r["data"] for r in server.diff(topic)[0] if r["$ts"] < moment]
+    assert (data(server, f"{topic}.until") if before else []) == before
+
+
+def test_one_killed_between_commit_and_note_goes_on(
+    server: Server, topic: str, pipelines: Pipelines, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "STEP_SEQS", 10)
+    server.append(topic, *range(55))
+    pipelines.run(Archive(topics=[topic], table=table))
+    settings = Replay(table=table, topic=topic, into=f"{topic}.out")
+    noted = Job.note
+
+    def killed(job: Job, *, step: int, at: int, finished: bool = False) -> None:
+        if at == 30:
+            raise RuntimeError("killed")
+        noted(job, step=step, at=at, finished=finished)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Job, "note", killed)
+        assert pipelines.failure(settings) == "killed"
+    assert server.state(f"{topic}.out")["head_seq"] == 30
+    assert pipelines.run(settings)["finished"]
+    assert data(server, f"{topic}.out") == list(range(55))
+
+
+def test_mistakes_are_explained(server: Server, topic: str, pipelines: Pipelines, table: str) -> None:
+    assert "there is no table at" in pipelines.failure(Replay(table=table, topic=topic, into="x"))
+    server.append(topic, 1)
+    pipelines.run(Archive(topics=[topic], table=table))
+    assert "holds nothing of topic" in pipelines.failure(Replay(table=table, topic="other", into="x"))
+    assert "nothing of epoch 999" in pipelines.failure(Replay(table=table, topic=topic, into="x", epoch=999))
+
+
+def test_the_rate_is_kept() -> None:
+    now = 0.0
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        nonlocal now
+        waits.append(seconds)
+        now += seconds
+
+    pace = Pace(100.0, wait, lambda: now)
+    for _ in range(3):
+        pace.pay(50)
+    now += 10  # time that was lost elsewhere is not made up for in a burst
+    pace.pay(50)
+    pace.pay(50)
+    assert waits == [0.5, 0.5, 0.5]
+    unlimited: Callable[[float], None] = pytest.fail
+    Pace(0.0, unlimited).pay(1_000_000)

@@ -1,0 +1,208 @@
+"""`route`: a query between topics, exactly once, with loss announced on the other side."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from pyspark_topics.pipelines import Route
+from tests.spark.conftest import Server
+from tests.spark.pipelines.conftest import Pipelines
+
+ORDER = "sku STRING, qty INT"
+
+
+def data(server: Server, topic: str) -> list[Any]:
+    return [record["data"] for record in server.diff(topic)[0]]
+
+
+def tombstone(topic: str, gap_from: int, gap_to: int, reason: str) -> dict[str, Any]:
+    return {"kind": "tombstone", "topic": topic, "gap_from": gap_from, "gap_to": gap_to, "reason": reason}
+
+
+def test_sql_filters_and_projects(server: Server, topic: str, pipelines: Pipelines) -> None:
+    server.append(
+        topic, *({"data": {"sku": s, "qty": q}, "tag": s} for s, q in (("a", 1), ("b", 7), ("c", 9)))
+    )
+    route = Route(
+        topics=[topic],
+        into=f"{topic}.out",
+        schema=ORDER,
+        sql="SELECT data.sku, data.qty * 2 AS double, tag FROM records WHERE data.qty > 5",
+    )
+    assert pipelines.run(route) == {"read": 3, "written": 2}
+    records, _ = server.diff(f"{topic}.out")
+    assert [(r["data"], r["$tag"]) for r in records] == [
+        ({"sku": "b", "double": 14}, "b"),
+        ({"sku": "c", "double": 18}, "c"),
+    ]
+    server.append(topic, {"sku": "d", "qty": 6})
+    assert pipelines.run(route) == {"read": 1, "written": 1}
+    assert data(server, f"{topic}.out")[2:] == [{"sku": "d", "double": 12}]
+
+
+def test_loss_is_announced_in_the_derived_topic(server: Server, topic: str, pipelines: Pipelines) -> None:
+    """Although the query's own filter would drop a row that has NULL as its data."""
+    server.configure(topic, cap_records=3)
+    server.append(topic, *range(10))
+    route = Route(topics=[topic], into=f"{topic}.out", sql="SELECT data FROM records WHERE int(data) != 8")
+    pipelines.run(route)
+    assert data(server, f"{topic}.out") == [7, 9, tombstone(topic, 1, 7, "cap")]
+    assert server.diff(f"{topic}.out")[0][2]["$tag"] == "tombstone"
+    assert pipelines.notes.last["it"].gaps == 1
+
+
+def test_loss_alone_is_announced_too(server: Server, topic: str, pipelines: Pipelines) -> None:
+    server.configure(topic, cap_records=1)
+    server.append(topic, *range(3))
+    pipelines.run(
+        Route(topics=[topic], into=f"{topic}.out", sql="SELECT data FROM records WHERE int(data) > 9")
+    )
+    assert data(server, f"{topic}.out") == [tombstone(topic, 1, 2, "cap")]
+
+
+def test_loss_travels_on_through_a_second_route(server: Server, topic: str, pipelines: Pipelines) -> None:
+    server.configure(topic, cap_records=1)
+    server.append(topic, *range(3))
+    pipelines.run(Route(topics=[topic], into=f"{topic}.1", sql="SELECT data FROM records"), "first")
+    second = Route(
+        topics=[f"{topic}.1"], into=f"{topic}.2", sql="SELECT data FROM records WHERE false OR data = 9"
+    )
+    pipelines.run(second, "second")
+    assert data(server, f"{topic}.2") == [tombstone(topic, 1, 2, "cap")]
+
+
+def test_a_stateful_aggregate_keeps_its_state(server: Server, topic: str, pipelines: Pipelines) -> None:
+    route = Route(
+        topics=[topic],
+        into=f"{topic}.sums",
+        schema=ORDER,
+        mode="update",
+        sql="SELECT data.sku, sum(data.qty) AS qty FROM records GROUP BY data.sku",
+    )
+    server.append(topic, {"sku": "a", "qty": 1}, {"sku": "a", "qty": 2})
+    pipelines.run(route)
+    server.append(topic, {"sku": "a", "qty": 4})
+    pipelines.run(route)
+    assert data(server, f"{topic}.sums") == [{"sku": "a", "qty": 3}, {"sku": "a", "qty": 7}]
+
+
+def enrich(records: DataFrame, customers: DataFrame) -> DataFrame:
+    named = records.join(customers, f.get_json_object("data", "$.who") == customers.id)
+    return named.select("name", f.col("seq").alias("order"))
+
+
+def test_a_python_function_joins_with_a_table(
+    server: Server, topic: str, pipelines: Pipelines, tmp_path: Path
+) -> None:
+    (tmp_path / "customers.csv").write_text("id,name\nx,Ada\ny,Grace\n")
+    server.append(topic, {"who": "y"}, {"who": "nobody"}, {"who": "x"})
+    tables = {"customers": str(tmp_path / "customers.csv")}
+    pipelines.run(Route(topics=[topic], into=f"{topic}.out", python=enrich, tables=tables))
+    assert data(server, f"{topic}.out") == [{"name": "Grace", "order": 1}, {"name": "Ada", "order": 3}]
+
+
+def test_two_topics_are_joined_as_streams(server: Server, topic: str, pipelines: Pipelines) -> None:
+    left, right = f"{topic}.l", f"{topic}.r"
+    server.append(left, {"sku": "a", "qty": 1}, {"sku": "b", "qty": 2})
+    server.append(right, {"sku": "b", "qty": 20})
+    route = Route(
+        topics=[left, right],
+        into=f"{topic}.both",
+        schema=ORDER,
+        sql=f"SELECT l.data.sku, l.data.qty + r.data.qty AS qty FROM `{left}` l JOIN `{right}` r "
+        "ON l.data.sku = r.data.sku",
+    )
+    pipelines.run(route)
+    assert data(server, f"{topic}.both") == [{"sku": "b", "qty": 22}]
+
+
+def test_rows_may_name_their_topics(server: Server, topic: str, pipelines: Pipelines) -> None:
+    server.configure(topic, cap_records=2)
+    server.append(topic, 1, 2, 3)
+    sql = f"SELECT data, concat('{topic}.', data) AS topic FROM records"
+    pipelines.run(Route(topics=[topic], sql=sql, losses_into=f"{topic}.lost"))
+    assert data(server, f"{topic}.2") == [2]
+    assert data(server, f"{topic}.3") == [3]
+    assert data(server, f"{topic}.lost") == [tombstone(topic, 1, 1, "cap")]
+
+
+def test_a_batch_that_runs_again_is_written_once(server: Server, topic: str, pipelines: Pipelines) -> None:
+    server.configure(topic, cap_records=5)
+    server.append(topic, *range(8))
+    route = Route(topics=[topic], into=f"{topic}.out", sql="SELECT data FROM records")
+    pipelines.run(route)
+    before = data(server, f"{topic}.out")
+    assert before == [3, 4, 5, 6, 7, tombstone(topic, 1, 3, "cap")]
+    shutil.rmtree(pipelines.state / "it" / "checkpoint" / "commits")
+    pipelines.run(route)
+    assert data(server, f"{topic}.out") == before
+
+
+def test_a_batch_written_before_its_input_went_does_not_block_the_route(
+    server: Server, topic: str, pipelines: Pipelines
+) -> None:
+    server.append(topic, *range(5))
+    route = Route(topics=[topic], into=f"{topic}.out", sql="SELECT data FROM records")
+    pipelines.run(route)
+    shutil.rmtree(pipelines.state / "it" / "checkpoint" / "commits")
+    server.delete(topic, before_seq=3)
+    server.append(topic, 5)
+    pipelines.run(route)
+    assert data(server, f"{topic}.out") == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_query_that_depends_on_chance_fails_loudly(
+    server: Server, topic: str, pipelines: Pipelines
+) -> None:
+    server.append(topic, *range(5))
+    route = Route(topics=[topic], into=f"{topic}.out", sql="SELECT string(rand()) AS data FROM records")
+    pipelines.run(route)
+    shutil.rmtree(pipelines.state / "it" / "checkpoint" / "commits")
+    assert "stage_conflict" in pipelines.failure(route)
+    assert len(data(server, f"{topic}.out")) == 5
+
+
+def test_a_following_route_publishes_its_cursor_and_stops_cleanly(
+    server: Server, topic: str, pipelines: Pipelines, until: Callable[..., None]
+) -> None:
+    server.append(topic, 1)
+    route = Route(topics=[topic], into=f"{topic}.out", sql="SELECT data FROM records", every_s=0.05)
+
+    def lag() -> int | None:
+        cursors = server.ask("GET", f"/v0/topics/{topic}/cursors")["cursors"]
+        return cursors[0]["lag"] if cursors else None
+
+    with pipelines.following({"copy": route}):
+        until(lambda: lag() == 0)
+        server.append(topic, 2, 3)
+        until(lambda: lag() == 0)
+    assert data(server, f"{topic}.out") == [1, 2, 3]
+    assert pipelines.notes.last["copy"].state == "stopped"
+    assert pipelines.notes.last["copy"].records == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"sql": "SELECT data FROM nowhere"}, "nowhere"),
+        ({"sql": "SELECT 1 AS data"}, "reads none of its topics; it can name: "),
+        ({"python": lambda orders: orders}, 'has a parameter "orders", but a route offers: '),
+        ({"python": lambda records: 7}, "has to return a DataFrame, not int"),
+        ({"sql": "SELECT tag FROM records"}, "no column that could be a record's data"),
+        (
+            {"sql": "SELECT c FROM records JOIN t", "tables": {"t": "/nowhere"}},
+            "there is no table at /nowhere",
+        ),
+    ],
+)
+def test_a_bad_query_is_explained(
+    settings: dict[str, Any], says: str, topic: str, pipelines: Pipelines
+) -> None:
+    assert says in pipelines.failure(Route(topics=[topic], into="x", **settings))
