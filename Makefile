@@ -2,6 +2,7 @@
 #   make run    start the server on 127.0.0.1:4000, data in ./topics-data (TOPICS_* variables change that),
 #               and on Spark the pipelines of examples/pipelines.toml, with their lake in ./topics-lake
 #   make test   all checks and tests
+#   make fuzz   200,000 malformed and made-up requests, then a minute of abandoned connections (half an hour)
 # Stamps in .venv record what is installed, so a second run starts at once.
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # What the tests start besides Python, as command:package of Debian.
 DEBIAN := redis-server:redis-server java:openjdk-17-jre-headless chromium:chromium
 
-.PHONY: run test lint format typecheck bench simulate lock clean
+.PHONY: run test fuzz lint format typecheck bench simulate lock clean
 .DEFAULT_GOAL := test
 
 run: $(VENV)/.spark
@@ -20,6 +21,10 @@ run: $(VENV)/.spark
 
 test: lint typecheck $(VENV)/.debian
 	$(BIN)/pytest $(PYTEST_ARGS)
+
+fuzz: $(VENV)/.test
+	$(BIN)/python -m tests.fuzz
+	$(BIN)/python -m tests.fuzz.churn
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

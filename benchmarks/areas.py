@@ -15,6 +15,7 @@ from benchmarks import (
     recovery,
     routers,
     scale,
+    spark,
     watch,
 )
 from benchmarks.figures import Figure
@@ -33,6 +34,7 @@ AREAS: Mapping[str, Area] = {
     "routers": routers.run,
     "queues": queues.run,
     "overload": overload.run,
+    "spark": spark.run,
     "scale": scale.run,
 }
 # Too long to run unasked.

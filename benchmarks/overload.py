@@ -1,7 +1,8 @@
-"""What a reader of a high-priority topic notices of writers to low-priority ones that bring four times too much.
+"""What a reader of a high-priority topic notices of low-priority writers that bring four times too much.
 
-Sixteen connections keep the server busy all the time; here there are four times as many. The reader is measured
-alone and under load in turn, in one run, so the ratio counts and not the machine. Then the records are counted.
+Sixteen connections keep the server busy all the time; here there are four times as many. The reader is
+measured alone and under load in turn, in one run, so the ratio counts and not the machine. Then the records
+that were acknowledged are counted.
 """
 
 from __future__ import annotations

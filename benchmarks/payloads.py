@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 PAYLOAD_BYTES = 125
-_FILLER = "lorem-ipsum-dolor-sit-amet-consectetur-adipiscing-elit-sed-do-eiusmod-tempor-incididunt-ut-labore"
+FILLER = "lorem-ipsum-dolor-sit-amet-consectetur-adipiscing-elit-sed-do-eiusmod-tempor-incididunt-ut-labore"
 NODES = 4
 TAGS = 1000
 
@@ -28,7 +28,7 @@ class Payload(msgspec.Struct, gc=False):
 def payload(n: int) -> dict[str, Any]:
     """Compact, it has exactly 125 bytes."""
     value = {"n": n, "user": f"u-{n % 9973}", "kind": "click", "at": 1_700_000_000_000 + n, "text": ""}
-    value["text"] = _FILLER[: PAYLOAD_BYTES - len(compact(value))]
+    value["text"] = FILLER[: PAYLOAD_BYTES - len(compact(value))]
     return value
 
 

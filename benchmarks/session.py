@@ -41,6 +41,9 @@ class Sizes:
     watchers: int
     destinations: int
     workers: int
+    # Records that Spark reads, and those it writes in one job.
+    spark_records: int
+    spark_sink_records: int
 
 
 FULL = Sizes(
@@ -58,6 +61,8 @@ FULL = Sizes(
     watchers=1000,
     destinations=1000,
     workers=50,
+    spark_records=5_000_000,
+    spark_sink_records=2_000_000,
 )
 QUICK = Sizes(
     rounds=3,
@@ -74,6 +79,8 @@ QUICK = Sizes(
     watchers=1000,
     destinations=1000,
     workers=50,
+    spark_records=1_000_000,
+    spark_sink_records=500_000,
 )
 # For the test that keeps the benchmarks from rotting; its figures mean nothing.
 TINY = Sizes(
@@ -91,6 +98,8 @@ TINY = Sizes(
     watchers=20,
     destinations=5,
     workers=3,
+    spark_records=2_000,
+    spark_sink_records=1_000,
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from pyspark_topics.batch import plan, read_task
@@ -111,3 +113,15 @@ def publish_cursors(client: Client, consumer: str, offsets: Offsets) -> int:
             log.warning("cursor of %s not published: %s", consumer, outage)
             break
     return lag
+
+
+def publish_end(query: StreamingQuery, url: str, consumer: str, api_key: str | None = None) -> int:
+    """Tell the server where a query ended, which Spark itself reports only when it plans a further batch.
+
+    Returns how many records wait there.
+    """
+    progress = query.lastProgress
+    sources = [] if progress is None else progress.sources
+    with Client(url, api_key) as client:
+        ends = (from_json(json.loads(source.endOffset)) for source in sources if source.endOffset)
+        return sum(publish_cursors(client, consumer, end) for end in ends)

@@ -13,6 +13,10 @@ from tests.cli.command import Outcome, refused, topics
 from tests.http.streaming import RunningApp
 from tests.log.harness import T0, Lab, flip
 from topics.log.rendering import Shape
+from topics.log.replay import RecoveryFailed
+from topics.storage.backups import BackupStore
+from topics.storage.filesystem import Filesystem
+from topics.storage.segment import Segment
 
 TAGGED = Shape(tags=True)
 
@@ -91,12 +95,18 @@ def test_a_second_backup_copies_only_what_is_new(tmp_path: Path) -> None:
     lab = lab_in(tmp_path)
     fill(lab, count=24)
     lab.checkpoint(everything=True)
-    lab.checkpoint()
+    lab.delete("t", match="k1")
+    for _ in range(2):
+        lab.checkpoint()
     first_content = content(lab)
     lab.stop()
     first = backup(tmp_path).json
     copies = {path: path.stat().st_mtime_ns for path in (tmp_path / "backups" / "segments").iterdir()}
     assert len(copies) == first["segments"] == 6
+    for path in copies:
+        segment = Segment(Filesystem(), str(path))
+        assert not any(segment.flags(entry).any() for entry in segment.entries)
+        segment.close()
     lab.open()
     # Flags in files that are not copied again.
     lab.delete("t", match="k2")
@@ -342,6 +352,24 @@ def test_what_was_damaged_already_is_named_and_announced(tmp_path: Path) -> None
     assert restored.seqs("t") == [1, 2, 3, 4, 9, 10, 11]
 
 
+def test_damage_at_the_end_of_the_journal_is_no_torn_tail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What proves that it had been written stays behind on the old machine; the backup says so instead."""
+    lab = lab_in(tmp_path)
+    fill(lab, count=3)
+    last = lab.frames()[-1]
+    lab.kill()
+    flip(last.path, last.payload_at + 5)
+    monkeypatch.setattr(Filesystem, "boot_id", lambda _: lab.disk.boot)
+    backup(tmp_path)
+    monkeypatch.undo()
+    restored = restore(tmp_path, "again")
+    assert restored.seqs("t") == [1, 2]
+    assert restored.lines("t")[0] >= 3
+    assert restored.gaps("t")[0][0] == 3
+
+
 def test_an_interrupted_backup_is_no_backup(tmp_path: Path) -> None:
     lab = lab_in(tmp_path)
     fill(lab)
@@ -409,3 +437,63 @@ def test_mistakes(tmp_path: Path) -> None:
     name = json.loads(topics("backup", backups, "--list", "--json").output)["backups"][0]["name"]
     assert topics("restore", backups / name, target).code == 0
     assert len(Lab(target).seqs("t")) == 11
+
+
+@pytest.mark.parametrize("moved", [0, 1, 2, 3])
+def test_a_restore_that_ends_in_its_last_moment(
+    tmp_path: Path, moved: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server does not start on half of it, least of all as an empty one."""
+    lab = lab_in(tmp_path)
+    fill(lab)
+    lab.stop()
+    backup(tmp_path)
+    rename, done = Filesystem.rename, []
+
+    def interrupted(self: Filesystem, source: str, target: str) -> None:
+        if "/.restoring/" in source and "/.restoring/" not in target:
+            if len(done) == moved:
+                raise OSError("the machine stopped")
+            done.append(target)
+        rename(self, source, target)
+
+    target = tmp_path / "again"
+    with monkeypatch.context() as patched:
+        patched.setattr(Filesystem, "rename", interrupted)
+        assert "stopped" in refused("restore", tmp_path / "backups", target)
+    if moved:
+        with pytest.raises(RecoveryFailed):
+            Lab(target)
+        assert "not empty" in refused("restore", tmp_path / "backups", target)
+        shutil.rmtree(target)
+    assert len(restore(tmp_path, "again").seqs("t")) == 11
+
+
+def test_a_backup_that_fails_in_between_harms_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = lab_in(tmp_path)
+    fill(lab, count=24)
+    lab.checkpoint(everything=True)
+    lab.stop()
+    with monkeypatch.context() as patched:
+        patched.setattr(BackupStore, "add_flags", _no_room)
+        assert "No space" in refused("backup", tmp_path / "backups", "--data-dir", tmp_path / "data")
+    # What had been copied is not trusted: no manifest vouches for it.
+    assert backup(tmp_path).json["copied_bytes"] > 1000
+    listed = topics("backup", tmp_path / "backups", "--list", "--json").json["backups"]
+    assert [one["complete"] for one in listed] == [False, True]
+    assert len(restore(tmp_path, "again").seqs("t")) == 24
+
+
+def _no_room(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_files_that_cannot_be_seen_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = RunningApp(tmp_path / "data")
+    try:
+        monkeypatch.setattr("os.access", lambda path, mode: False)
+        host, port = app.address
+        said = refused("backup", tmp_path / "backups", "--url", f"http://{host}:{port}")
+        assert "runs on the machine of the server" in said
+    finally:
+        app.stop()

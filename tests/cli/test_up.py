@@ -122,6 +122,25 @@ def test_a_mistake_ends_everything(up: Up) -> None:
     assert "Traceback" not in up.log
 
 
+def test_pipelines_that_are_done_leave_the_server_alone(up: Up) -> None:
+    (up.directory / "job.py").write_text(
+        "from pyspark_topics.pipelines import Declaration\n"
+        "class Job:\n"
+        "    kind, follows = 'job', False\n"
+        "    def run(self, context):\n"
+        "        from pyspark_topics.pipelines.context import Outcome\n"
+        "        return Outcome(lines=('all done',))\n"
+        "pipelines = Declaration({'it': Job()})\n"
+    )
+    up.arguments = ("--pipelines", str(up.directory / "job.py"))
+    up.launch()
+    up.wait_until_ready()
+    up.wait_for(lambda: "all done" in up.log and len(up.children()) == 1)
+    assert up.get("/v0/ready")["status"]
+    assert up.end() == 0
+    assert "it (job) done" in up.log
+
+
 def test_a_server_that_cannot_start_ends_everything(up: Up, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("not a folder")
     up.launch()

@@ -1,4 +1,4 @@
-"""One cluster and one driver on it for all tests of this folder; servers whose files its workers see, or not."""
+"""One cluster and one driver on it for all tests; servers whose files its workers see, or do not."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def stream(spark: SparkSession, url: str, source: str, target: str, checkpoint: 
 
 
 def write(spark: SparkSession, url: str, topic: str, count: int, pause: str | None = None) -> Any:
-    """Numbers in four tasks. With `pause`, a first attempt stops before the last one and touches that file."""
+    """Numbers in four tasks. With `pause`, a first attempt touches that file and waits."""
 
     @f.udf("string")
     def pass_on(number: int) -> str:
@@ -81,8 +81,15 @@ JOBS: dict[str, Callable[..., Any]] = {one.__name__: one for one in (scan, strea
 
 
 def main(master: str) -> None:
-    # Half of the cluster: others are to find some room.
-    spark = spark_session("cluster tests", master, {"spark.cores.max": "2", "spark.executor.cores": "1"})
+    settings = {
+        # Half of the cluster: others are to find some room.
+        "spark.cores.max": "2",
+        "spark.executor.cores": "1",
+        # Not before both executors are there.
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+    }
+    spark = spark_session("cluster tests", master, settings)
     for line in sys.stdin:
         asked = json.loads(line)
         try:

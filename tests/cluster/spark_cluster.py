@@ -22,6 +22,8 @@ class SparkCluster:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
+        # The words of each command, by the name of its process.
+        self.started: dict[str, tuple[str, ...]] = {}
         self.master = ""
         self.environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(SPARK_HOME)}
         ensure_java(self.environment)
@@ -41,6 +43,7 @@ class SparkCluster:
 
     def _launch(self, name: str, program: str, *arguments: str) -> Path:
         log = self._folder / f"{name}.log"
+        self.started[name] = (program, *arguments)
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [str(SPARK_HOME / "bin" / "spark-class"), program, *arguments],

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +16,9 @@ from tests.cluster.spark_cluster import SparkCluster
 from tests.spark.conftest import Server
 from tests.spark.wiretap import Wiretap
 from tests.spark.workers import descendants
+
+# The first test of all has to wait for four JVMs.
+pytestmark = pytest.mark.timeout(300)
 
 COUNT = 60_000
 
@@ -92,29 +93,3 @@ def test_an_executor_killed_in_the_middle_of_a_write(
         os.kill(pid, signal.SIGKILL)
     assert driver.finish()
     assert data(out_of_sight, topic) == list(range(20_000))
-
-
-PIPELINES = """
-[pipeline.lake]
-kind = "archive"
-topics = ["sealed"]
-table = "lake"
-
-[spark]
-"spark.cores.max" = 2
-"""
-
-
-def test_the_command_runs_on_a_cluster(in_sight: Server, cluster: SparkCluster, tmp_path: Path) -> None:
-    (tmp_path / "pipelines.toml").write_text(PIPELINES)
-    command = [sys.executable, "-m", "topics.cli.main", "pipeline", "run", "pipelines.toml", "--once"]
-    done = subprocess.run(
-        [*command, "--master", cluster.master, "--url", in_sight.url, "--json"],
-        cwd=tmp_path,
-        env=cluster.environment,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    assert f'"records": {COUNT}' in done.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import signal
+import time
 
 import pytest
 
@@ -58,3 +59,20 @@ def test_a_clean_stop_on_a_full_disk_keeps_what_was_acknowledged(boot: Boot) -> 
     server.start()
     assert topic.seqs() == [1, 2, 3]
     assert topic.write("again")["seqs"] == [4]
+
+
+def test_age_takes_records_while_writes_are_off(boot: Boot) -> None:
+    server = boot()
+    topic = server.topic("t", ttl_ms=3000)
+    topic.fill(2)
+    fill_the_disk(server, 100)
+    topic.post({"records": [{"data": "x" * 5000}]}).refused(500, "internal")
+    assert topic.seqs() == [1, 2]
+    deadline = time.monotonic() + 20
+    while topic.state()["count"]:
+        assert time.monotonic() < deadline, "records outlived their time"
+        time.sleep(0.05)
+    assert (topic.seqs(), topic.gap()) == ([], (1, 2, "ttl"))
+    server.kill()
+    server.start()
+    assert (topic.seqs(), topic.gap()) == ([], (1, 2, "ttl"))

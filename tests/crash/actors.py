@@ -149,8 +149,7 @@ class Actors:
 
     def forward(self) -> None:
         self.world.commit()
-        for name in self.copies:
-            self.world.pull(name)
+        self.world.pull(self.rng.choice(self.copies))
 
     def claim(self) -> None:
         name = self.rng.choice(self.queues)

@@ -208,7 +208,10 @@ class SimulatedDisk(Filesystem):
 
     def list(self, path: str) -> list[str]:
         directory = self.directories.get(path)
-        return [] if directory is None else sorted(directory.names)
+        if directory is None:
+            return []
+        inner = [os.path.basename(each) for each in self.directories if os.path.dirname(each) == path != each]
+        return sorted([*directory.names, *inner])
 
     def rename(self, source: str, target: str) -> None:
         self.alive()

@@ -164,13 +164,18 @@ class Simulation:
         if world.queue.failure is not None:
             return
         self._crash_only(power=False)
-        paths = sorted(path for path in world.disk.written if world.disk.exists(path))
-        path = self.rng.choice(paths) if paths else self.rng.choice(sorted(world.disk.contents()))
+        written = [path for path in world.disk.written if world.disk.exists(path)]
+        # The page is written all the time and never rests; nothing watches over its bits.
+        path = self.rng.choice(sorted(written or (p for p in world.disk.contents() if "/journal/" in p)))
         world.disk.rot(path, self.rng)
         self.struck[Fault.ROT, operation] += 1
         world.open()
-        judge_damaged(world, Found(world), may_bring_back="/journal/" in path)
-        self._begin()
+        if "/snapshots/" in path:
+            # There are two of them, and the journal that the older one needs.
+            judge(world, Found(world), None)
+        else:
+            judge_damaged(world, Found(world), may_bring_back="/journal/" in path)
+            self._begin()
 
     def _misdirect_within(self, operation: str) -> None:
         """A write lands elsewhere, and nobody knows until the page cache is gone."""

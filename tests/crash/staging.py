@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from tests.crash.disk import Crash
+from tests.crash.drafts import Draft
 from tests.crash.effects import Added, Did, Effect
-from tests.crash.world import Draft, World
+from tests.crash.world import World
 from topics.flow.stages import CommitRequest
 from topics.values.errors import ApiError
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.crash.disk import Crash, SimulatedDisk
+from tests.crash.installation import Installation
 from tests.crash.operations import OPERATIONS, furnished
 from tests.crash.verify import Found, check_running, crash, judge
-from tests.crash.world import Installation, World
+from tests.crash.world import World
 from topics.values.clock import ManualClock
 
 
@@ -53,6 +54,8 @@ def stopped(point: Point) -> tuple[World, int]:
     except Crash:
         synced = world.engine.journal.synced
         crash(world, power=point.power)
+        # A clock may come back wrong as well; nothing that was shown may depend on it.
+        world.clock.advance(-1500)
         return world, synced
     raise AssertionError("it did not stop")
 
@@ -60,15 +63,16 @@ def stopped(point: Point) -> tuple[World, int]:
 def check(point: Point) -> None:
     """Recover and judge; recover the same once more, and go on from there."""
     world, synced = stopped(point)
-    once, twice = world.disk.clone(), world.disk.clone()
-    for disk in (once, twice):
-        _opened(disk, world.clock)
-    assert once.contents() == twice.contents(), "recovering twice does not give the same bytes"
+    twin = world.disk.clone()
     world.open()
+    _opened(twin, world.clock)
+    assert world.disk.contents() == twin.contents(), "recovering twice does not give the same bytes"
     found = Found(world)
     judge(world, found, synced if point.power else None)
-    _check_again(world, found)
-    _check_use(world)
+    if point.index % 2:
+        _check_again(world, found)
+    else:
+        _check_use(world)
 
 
 def _opened(disk: SimulatedDisk, clock: ManualClock) -> Installation:

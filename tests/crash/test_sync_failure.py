@@ -1,4 +1,4 @@
-"""A failed sync is final: nobody retries and pretends. Reads go on, writes do not, a restart makes it good."""
+"""A failed sync is final: nobody retries and pretends. Reads go on, writes stop, a restart makes it good."""
 
 from __future__ import annotations
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.crash.effects import TopicModel
+from tests.crash.installation import Installation
 from tests.crash.model import Gaps, Rows, covers, lost_records, observe
-from tests.crash.world import Installation, World
+from tests.crash.world import World
 from topics.log.topic import Topic
 
 # Readers that start right in front of a loss, out of all there could be.

@@ -2,64 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 from tests.crash.disk import SimulatedDisk
+from tests.crash.drafts import Draft, body
 from tests.crash.effects import Added, Configured, Did, Match, Record, Removed, TopicModel
+from tests.crash.installation import Installation, finished
 from tests.crash.model import Event, Model, RouterModel
 from tests.model.reference import matches
 from tests.model.twins import tag_match
 from topics.flow.claiming import Claim
-from topics.flow.cursors import Cursors
-from topics.flow.queues import Queues
 from topics.flow.router_defs import Options
-from topics.flow.router_journal import RouterJournal
 from topics.flow.router_window import read_window
-from topics.flow.routers import Routers
-from topics.flow.stages import Stages
-from topics.flow.tiers import Tiers
 from topics.log.batch import parse_append
-from topics.log.checkpoint import Checkpointer
 from topics.log.commit import Op
-from topics.log.engine import Engine
-from topics.log.replay import Recovery
-from topics.log.topic import Topic
+from topics.log.topic import Topic, surviving_damage
 from topics.storage.journal import SyncTicket
 from topics.values.clock import ManualClock
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
-from topics.values.settings import Settings
-
-SETTINGS: dict[str, Any] = {
-    "data_dir": "/data",
-    "cold_dir": "/cold",
-    "segment_max_events": 6,
-    "hot_bytes": 1,
-    "hot_retain_segments": 1,
-}
-# A draft: data, tag, node.
-Draft = tuple[bytes, str | None, str | None]
-
-
-class Installation:
-    """The engine with everything that is layered on it, recovered from a disk."""
-
-    def __init__(self, disk: SimulatedDisk, clock: ManualClock, **settings: Any) -> None:
-        restarts = disk.restarts
-        self.engine = engine = Engine(Settings(**(SETTINGS | settings)), disk, clock)
-        self.cursors, self.stages = Cursors(engine), Stages(engine)
-        engine.extensions += [self.cursors, self.stages]
-        # The same ids in every run of a test, and others after every restart.
-        self.queues = Queues(engine, lambda bits: (1 << bits - 1) + (restarts << 32))
-        self.routers = Routers(engine)
-        self.router_journal = RouterJournal(engine, self.routers)
-        engine.extensions.append(self.router_journal)
-        self.checkpointer: Checkpointer = Recovery(engine).run()
-        self.router_journal.recovered()
-        self.tiers = Tiers(engine)
 
 
 class World:
@@ -112,8 +76,9 @@ class World:
         if ticket is not None:
             self.queue.finish_sync(ticket)
 
-    def _ack(self, event: Event, op: Op | None) -> None:
-        is_safe = op is not None and op.fsync_ms > 0
+    def _ack(self, event: Event, op: Op | None, topic: Topic) -> None:
+        """What class fsync acknowledges is safe: that is the promise. The rest is where a sync was seen."""
+        is_safe = topic.config.durability == "fsync" or (op is not None and op.fsync_ms > 0)
         self.model.ack(event, is_safe=is_safe, position=self.engine.journal.position)
 
     def _failed(self, _: ApiError) -> None:
@@ -192,7 +157,7 @@ class World:
         event = self.model.event(Added(known, self.records(topic, drafts, first, ts), ts))
         request = parse_append(body(drafts))
         return self._submit(
-            event, lambda: engine.append(name, request, lambda op: self._ack(event, op), self._failed)
+            event, lambda: engine.append(name, request, lambda op: self._ack(event, op, topic), self._failed)
         )
 
     def delete(self, name: str, before: int | None = None, match: Match | None = None) -> bool:
@@ -205,7 +170,7 @@ class World:
         event = self.model.event(Removed(known, engine.now(), bound, match=match))
 
         def done(deleted: int) -> None:
-            self._ack(event, None)
+            self._ack(event, None, topic)
             removed = event.effects[0]
             assert isinstance(removed, Removed)
             assert deleted == len(removed.removed), f"{name}: a delete took what it should not"
@@ -243,7 +208,7 @@ class World:
         event = self._forwarding(topic, routers[0]) if routers else None
         self.here.routers.pull(topic)
         if event is not None and self.queue.failure is None:
-            self.model.ack(event, is_safe=False, position=self.engine.journal.position)
+            self._ack(event, None, topic)
             cursor = self.here.routers.table.into(topic)[0].cursor
             assert cursor == routers[0].cursor, "forwarding stopped half-way"
 
@@ -256,7 +221,8 @@ class World:
         router.source.expire(engine.now())
         before, after = actual.sent, source.head
         moved = Did(lambda: setattr(router, "cursor", after), lambda: setattr(router, "cursor", before))
-        added = self._copies(dest, router, before, read_window(source, before, 1000, 1 << 20).lost)
+        window = surviving_damage(source, lambda: read_window(source, before, 1000, 1 << 20))
+        added = self._copies(dest, router, before, window.lost)
         return self.model.event(*([] if added is None else [added]), moved)
 
     def _copies(
@@ -269,9 +235,7 @@ class World:
         wanted = [r for r in router.source.live.values() if r.seq > after and matches(r.tag, router.match)]
         copies: list[Record] = []
         trimmed = 0
-        for item in sorted(
-            [*((r.seq, r) for r in wanted), *((first, last) for first, last in lost)], key=_seq
-        ):
+        for item in sorted([*((r.seq, r) for r in wanted), *lost], key=itemgetter(0)):
             if isinstance(item[1], Record):
                 seq += 1
                 copies.append(item[1].copy_at(seq, ts, is_volatile=volatile))
@@ -311,7 +275,7 @@ class World:
         event = self.model.event(Removed(known, now, topic.assigned + 1, seqs=held))
 
         def done(acked: int, skipped: list[int], op: Op | None) -> None:
-            self._ack(event, op)
+            self._ack(event, op, topic)
             assert acked == len(held)
 
         self._submit(
@@ -335,22 +299,3 @@ class World:
             self.here.tiers.copy(number)
             self.here.tiers.switch(number)
         return len(due)
-
-
-def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a coroutine that only steps aside for others, where there are none."""
-    while True:
-        try:
-            coroutine.send(None)
-        except StopIteration as result:
-            return result.value
-
-
-def _seq(item: tuple[int, object]) -> int:
-    return item[0]
-
-
-def body(drafts: list[Draft]) -> bytes:
-    return json.dumps(
-        {"records": [{"data": json.loads(data), "tag": tag, "node": node} for data, tag, node in drafts]}
-    ).encode()

@@ -91,7 +91,7 @@ def test_flags_do_not_change_while_they_are_held(tmp_path: Path) -> None:
     fill(lab)
     lab.checkpoint(everything=True)
     hold, backups = take(lab)
-    contents = {path: path.read_bytes() for path in hold.segments.values() for path in [Path(path)]}
+    contents = {path: path.read_bytes() for path in map(Path, hold.segments.values())}
     lab.delete("t", match="k1")
     for _ in range(4):
         lab.checkpoint()

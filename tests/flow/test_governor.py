@@ -11,10 +11,10 @@ from topics.flow.governor import MAX_COMMIT_WINDOW_S, Governor, Level
 from topics.values.errors import ApiError
 
 
-def under(lag_ms: float) -> Governor:
+def under(lag_ms: float, cpu_share: float = 0.0, queue_share: float = 0.0) -> Governor:
     governor = Governor()
     for _ in range(100):
-        governor.observe(lag_ms)
+        governor.observe(lag_ms, cpu_share, queue_share)
     return governor
 
 
@@ -24,6 +24,42 @@ def under(lag_ms: float) -> Governor:
 )
 def test_levels_rise_with_the_lag(lag_ms: float, level: Level) -> None:
     assert under(lag_ms).level == level
+
+
+@pytest.mark.parametrize(
+    ("cpu_share", "queue_share", "level"),
+    [(0.8, 0.1, Level.CALM), (0.95, 0.0, Level.MERGE), (0.0, 0.3, Level.WIDEN), (0.95, 0.6, Level.DEFER)],
+)
+def test_a_busy_processor_and_a_long_queue_count_too(
+    cpu_share: float, queue_share: float, level: Level
+) -> None:
+    governor = under(0.0, cpu_share, queue_share)
+    assert governor.level == level
+    # They slow down what can wait; nobody is refused for them.
+    governor.check(-1000)
+
+
+def test_a_long_queue_widens_the_commit_window() -> None:
+    assert under(0.0, 1.0, 0.2).commit_window_s == 0
+    assert under(0.0, 0.0, 1.0).commit_window_s == MAX_COMMIT_WINDOW_S
+
+
+def test_the_loop_is_measured() -> None:
+    async def scenario() -> Governor:
+        governor = Governor(lambda: 0.5)
+        governor.start(asyncio.get_running_loop())
+        deadline = time.monotonic() + 10
+        while governor.cpu_share < 0.05 and time.monotonic() < deadline:
+            spent = time.thread_time() + 0.02
+            while time.thread_time() < spent:
+                pass
+            await asyncio.sleep(0)
+        governor.stop()
+        return governor
+
+    governor = asyncio.run(scenario())
+    assert 0.05 <= governor.cpu_share <= 1.1
+    assert 0 < governor.queue_share <= 0.5
 
 
 def test_one_late_turn_is_not_pressure() -> None:

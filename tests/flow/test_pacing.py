@@ -27,6 +27,10 @@ class Lab:
         self.now += takes_s
         self.done.append(name)
 
+    async def drained(self) -> None:
+        while self.pacer.held:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
     def offer(self, name: str, priority: int = LOW, *, takes_s: float = SHARE_S, size: int = 10) -> bool:
         """True when it was held; otherwise it is done by now, as a handler would."""
         work: Callable[[], None] = partial(self.work, name, takes_s)
@@ -80,8 +84,7 @@ def test_whoever_comes_later_waits_behind_those_who_wait() -> None:
         lab.offer("b")
         lab.now += 10 * SHARE_S
         assert lab.offer("c", takes_s=0.0)
-        while lab.pacer.held:
-            await asyncio.sleep(0)
+        await lab.drained()
         assert lab.done == ["a", "b", "c"]
 
     asyncio.run(scenario())
@@ -116,7 +119,7 @@ def test_protection_ends_when_nobody_reads_any_more() -> None:
         lab.pacer.protect(HIGH)
         await asyncio.sleep(0)
         async with asyncio.timeout(5):
-            while lab.pacer.active:
+            while lab.pacer.active:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         assert not any(lab.offer(str(n)) for n in range(10))
 
@@ -131,8 +134,7 @@ def test_when_the_wait_would_be_long_more_work_is_refused_but_not_what_asked_to_
         for _ in range(60):
             for name in "abc":
                 lab.offer(name, takes_s=0.1)
-            while lab.pacer.held:
-                await asyncio.sleep(0)
+            await lab.drained()
         lab.offer("first")
         with pytest.raises(ApiError) as refused:  # noqa: PT012
             for n in range(20):
@@ -143,8 +145,7 @@ def test_when_the_wait_would_be_long_more_work_is_refused_but_not_what_asked_to_
         assert 1000 < refused.value.detail["retry_after_ms"] < 1300
         assert refused.value.retry_after_s == 2
         assert lab.pacer.holds(LOW, 10, partial(lab.work, "patient", 0.0), patient=True)
-        while lab.pacer.held:
-            await asyncio.sleep(0)
+        await lab.drained()
         assert lab.done[-1] == "patient"
 
     asyncio.run(scenario())
@@ -158,8 +159,7 @@ def test_one_stall_of_the_machine_refuses_nobody() -> None:
             lab.offer(name)
         lab.now += 3.0
         assert lab.offer("d")
-        while lab.pacer.held:
-            await asyncio.sleep(0)
+        await lab.drained()
         assert "".join(lab.done) == "abcd"
 
     asyncio.run(scenario())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,8 +20,12 @@ from topics.flow.lease_table import Holder
 FRESH, LEASED, DELAYED, RETURNED, OVERDUE = "fresh", "leased", "delayed", "returned", "overdue"
 NODES = st.sampled_from(["a", "b", "c"])
 TAGS = st.sampled_from([None, "x", "y"])
-# Which of a node's jobs a call names, and what guards them: nothing, the lease, or one that is over.
-PICKS = st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["none", "current", "old"])), max_size=5)
+# Which jobs a call names, and what guards each: nothing, its lease, or one that is over.
+PICKS = st.lists(
+    st.tuples(st.integers(0, 9), st.sampled_from(["none", "current", "old"])), min_size=1, max_size=5
+)
+# Not the node that holds the first of them.
+STRANGE = st.sampled_from([False, False, False, True])
 COHORTS = st.lists(
     st.tuples(NODES, st.integers(1, 5), st.sampled_from([100, 400]), st.sampled_from([None, "c1", "c2"])),
     min_size=1,
@@ -29,8 +33,8 @@ COHORTS = st.lists(
 )
 LIMITS = st.fixed_dictionaries(
     {
-        "max_deliveries": st.sampled_from([0, 1, 2]),
-        "dead_letter": st.sampled_from([None, "dead", "dead"]),
+        "max_deliveries": st.sampled_from([1, 2, 3, 0]),
+        "dead_letter": st.sampled_from(["dead", "dead", None]),
         "cap_records": st.sampled_from([0, 0, 0, 6]),
         "ttl_ms": st.sampled_from([0, 0, 0, 900]),
     }
@@ -167,6 +171,7 @@ class QueueAgainstLists(RuleBasedStateMachine):
         self.lab.put("q", **self.fixed, **limits)
         if letter_cap:
             self.lab.put("dead", type="log", cap_records=letter_cap, discard="reject")
+        self.write(["x", "y", None, "x", None])
 
     @rule(tags=st.lists(TAGS, min_size=1, max_size=6))
     def write(self, tags: list[str | None]) -> None:
@@ -187,9 +192,16 @@ class QueueAgainstLists(RuleBasedStateMachine):
                 desk.jobs[seq].place = RETURNED
         self.settled().evict(limits["cap_records"])
 
-    @rule(ms=st.sampled_from([1, 99, 100, 101, 400, 901]))
+    @rule(ms=st.sampled_from([1, 40, 400, 901]))
     def wait(self, ms: int) -> None:
         self.lab.clock.advance(ms)
+
+    @rule(late_ms=st.sampled_from([0, 1]))
+    def wait_for_the_next_end(self, late_ms: int) -> None:
+        """To the last moment of a lease or a delay, or just beyond it."""
+        ends = [job.until for job in self.settled().jobs.values() if job.place in (LEASED, DELAYED)]
+        if ends:
+            self.lab.clock.advance(max(min(ends) - self.now(), 0) + late_ms)
 
     @rule(tag=st.sampled_from(["x", "y"]))
     def delete(self, tag: str) -> None:
@@ -224,6 +236,10 @@ class QueueAgainstLists(RuleBasedStateMachine):
         self.lab.queue().serve(claims)
         return claims
 
+    @rule(node=NODES, wanted=st.integers(1, 6), connection=st.sampled_from([None, "c1", "c2"]))
+    def claim_alone(self, node: str, wanted: int, connection: str | None) -> None:
+        self.claim([(node, wanted, 100, connection)])
+
     @rule(cohort=COHORTS)
     def claim(self, cohort: list[Any]) -> None:
         desk = self.settled()
@@ -248,22 +264,21 @@ class QueueAgainstLists(RuleBasedStateMachine):
 
     # --- what holders do --------------------------------------------------------------------------------
 
-    def named(self, picks: list[tuple[int, str]]) -> Iterator[tuple[int, int | None]]:
-        """Distinct seqs around those that are out, each with what guards it."""
-        near = sorted({*self.desk.at(LEASED), *list(self.desk.jobs)[:3], 1})
-        seen: set[int] = set()
+    def named(self, picks: list[tuple[int, str]], strange: bool) -> tuple[str, list[tuple[int, int | None]]]:
+        """A node, and seqs around those that are out, each once and with what guards it."""
+        desk = self.desk
+        near = desk.at(LEASED) or [1, *desk.jobs]
+        guarded: dict[int, int | None] = {}
         for index, guard in picks:
             seq = near[index % len(near)]
-            if seq in seen:
-                continue
-            seen.add(seq)
-            job = self.desk.jobs.get(seq)
-            token = None
-            if guard == "current":
-                token = job.lease if job is not None and job.lease else 12345
+            job = desk.jobs.get(seq)
+            guarded[seq] = None
+            if guard == "current" and job is not None:
+                guarded[seq] = job.lease
             elif guard == "old" and self.tokens:
-                token = self.tokens[index % len(self.tokens)]
-            yield seq, token
+                guarded[seq] = self.tokens[index % len(self.tokens)]
+        holder = desk.jobs.get(next(iter(guarded)), Job(0, None)).node
+        return "c" if strange or not holder else holder, list(guarded.items())
 
     def split(self, node: str, guarded: list[tuple[int, int | None]]) -> tuple[list[int], list[int]]:
         held = [seq for seq, token in guarded if self.desk.held(seq, node, token)]
@@ -276,20 +291,20 @@ class QueueAgainstLists(RuleBasedStateMachine):
         [answer] = answers
         return answer
 
-    @rule(node=NODES, picks=PICKS)
-    def ack(self, node: str, picks: list[tuple[int, str]]) -> None:
+    @rule(picks=PICKS, strange=STRANGE)
+    def ack(self, picks: list[tuple[int, str]], strange: bool) -> None:
         desk = self.settled()
-        guarded = [*self.named(picks)]
+        node, guarded = self.named(picks, strange)
         held, skipped = self.split(node, guarded)
         answer = self.call(lambda done: self.lab.queue().ack(node, guarded, done, unexpected))
         assert answer[:2] == (len(held), skipped)
         for seq in held:
             del desk.jobs[seq]
 
-    @rule(node=NODES, picks=PICKS, delay_ms=st.sampled_from([0, 0, 150]))
-    def nack(self, node: str, picks: list[tuple[int, str]], delay_ms: int) -> None:
+    @rule(picks=PICKS, strange=STRANGE, delay_ms=st.sampled_from([0, 150]))
+    def nack(self, picks: list[tuple[int, str]], strange: bool, delay_ms: int) -> None:
         desk = self.settled()
-        guarded = [*self.named(picks)]
+        node, guarded = self.named(picks, strange)
         held, skipped = self.split(node, guarded)
         answer = self.call(lambda done: self.lab.queue().nack(node, guarded, delay_ms, done, unexpected))
         assert answer == (len(held), skipped)
@@ -298,10 +313,10 @@ class QueueAgainstLists(RuleBasedStateMachine):
             job.place, job.until = (DELAYED, self.now() + delay_ms) if delay_ms else (RETURNED, 0)
             job.connection = None
 
-    @rule(node=NODES, picks=PICKS, lease_ms=st.sampled_from([100, 500]))
-    def extend(self, node: str, picks: list[tuple[int, str]], lease_ms: int) -> None:
+    @rule(picks=PICKS, strange=STRANGE, lease_ms=st.sampled_from([100, 500]))
+    def extend(self, picks: list[tuple[int, str]], strange: bool, lease_ms: int) -> None:
         desk = self.settled()
-        guarded = [*self.named(picks)]
+        node, guarded = self.named(picks, strange)
         held, skipped = self.split(node, guarded)
         answer = self.call(lambda done: self.lab.queue().extend(node, guarded, lease_ms, done, unexpected))
         assert answer == (dict.fromkeys(held, self.now() + lease_ms), skipped)
@@ -320,14 +335,12 @@ class QueueAgainstLists(RuleBasedStateMachine):
 
     # --- restarts ---------------------------------------------------------------------------------------
 
-    @rule(everything=st.booleans())
-    def checkpoint(self, everything: bool) -> None:
-        self.lab.checkpoint(everything=everything)
-
-    @rule(clean=st.booleans())
-    def restart(self, clean: bool) -> None:
+    @rule(clean=st.booleans(), sealed=st.sampled_from([None, "some", "all"]))
+    def restart(self, clean: bool, sealed: str | None = None) -> None:
         """Leases hold where they are to be kept; else every job is as if it had never been handed out."""
         desk = self.settled()
+        if sealed is not None:
+            self.lab.checkpoint(everything=sealed == "all")
         self.lab.restart(clean=clean)
         self.holders = {"c1": Holder(), "c2": Holder()}
         for job in desk.jobs.values():
@@ -360,10 +373,10 @@ class QueueAgainstLists(RuleBasedStateMachine):
                 job.lease = int(told["lease_id"].removeprefix("lease_"), 16)
                 self.tokens.append(job.lease)
 
-    @rule(node=NODES, picks=PICKS, written=st.booleans())
-    def kill_during_an_ack(self, node: str, picks: list[tuple[int, str]], written: bool) -> None:
+    @rule(picks=PICKS, strange=STRANGE, written=st.booleans())
+    def kill_during_an_ack(self, picks: list[tuple[int, str]], strange: bool, written: bool) -> None:
         desk = self.settled()
-        guarded = [*self.named(picks)]
+        node, guarded = self.named(picks, strange)
         held, _ = self.split(node, guarded)
         self.lab.queue().ack(node, guarded, lambda *_: None, unexpected)
         if written:
@@ -405,7 +418,7 @@ class QueueAgainstLists(RuleBasedStateMachine):
 
 TestQueueAgainstLists = QueueAgainstLists.TestCase
 TestQueueAgainstLists.settings = settings(
-    max_examples=60,
+    max_examples=100,
     stateful_step_count=40,
     derandomize=True,
     deadline=None,

@@ -1,13 +1,13 @@
 """Sends fuzzed requests to a server of its own, and fails when it answers 5xx, complains, leaks or grows.
 
-    python -m tests.fuzz --requests 200000 --seed 1
+python -m tests.fuzz --requests 200000 --seed 1
 """
 
 from __future__ import annotations
 
 import argparse
-
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -42,9 +42,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--requests", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--log", type=Path, metavar="FILE", help="keep what the server logged")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="topics-fuzz-") as directory:
         report = Campaign(Path(directory), arguments.seed).run(arguments.requests)
+        if arguments.log is not None:
+            shutil.copyfile(Path(directory) / "server.log", arguments.log)
     print(json.dumps(report, indent=2))
     return 1 if report["failures"] else 0
 
@@ -93,9 +96,7 @@ class Campaign:
             "failures": self._failures(attack, observed, sockets, resident),
         }
 
-    def _failures(
-        self, attack: Attack, observed: Observed, sockets: int, resident: list[int]
-    ) -> list[str]:
+    def _failures(self, attack: Attack, observed: Observed, sockets: int, resident: list[int]) -> list[str]:
         failures = [f"offence: {data[:300]!r}" for data in attack.offences[:20]]
         failures += [f"log: {line}" for line in observed.complaints()[:20]]
         if observed.sockets() > sockets:

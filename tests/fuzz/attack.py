@@ -54,7 +54,9 @@ class Attack:
         reader, writer = await asyncio.open_connection(*self._address)
         ending = self._random.random()
         try:
-            cuts = sorted(self._random.randrange(len(data)) for _ in range(self._random.choice([0, 0, 0, 1, 3])))
+            cuts = sorted(
+                self._random.randrange(len(data)) for _ in range(self._random.choice([0, 0, 0, 1, 3]))
+            )
             for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
                 writer.write(data[start:end])
                 await writer.drain()

@@ -2,8 +2,8 @@
 
     python -m tests.fuzz.churn --per-second 1000 --seconds 60
 
-Some leave at once, some after half a head, half a body or a whole request, with or without a reset. The rest of
-the time stays with one client that writes and reads; how long it waits is printed at the end.
+Some leave at once, some after half a head, half a body or a whole request, with or without a reset. Meanwhile
+one client writes and reads; how long it waits is printed at the end.
 """
 
 from __future__ import annotations

@@ -10,7 +10,19 @@ from random import Random
 
 from tests.fuzz import corpus
 
-_WORDS = (b"0", b"-1", b"18446744073709551616", b"1e999", b"NaN", b"1.5", b"null", b"true", b'""', b"[]", b"{}")
+_WORDS = (
+    b"0",
+    b"-1",
+    b"18446744073709551616",
+    b"1e999",
+    b"NaN",
+    b"1.5",
+    b"null",
+    b"true",
+    b'""',
+    b"[]",
+    b"{}",
+)
 _ODD = (b"\x00", b"\xff", b"\xc3\x28", b"\xed\xa0\x80", b"\r", b"\n", b"\r\n", b" ", b":", b"%", b"\\u0000")
 _JSON_TARGETS = ("", "/diff", "/delete", "/claim", "/ack", "/nack", "/extend", "/scan", "/cursors/c")
 
@@ -131,7 +143,7 @@ class Malformed:
         head = corpus.request("POST", "/v0/topics/log", None, ("Transfer-Encoding", "chunked")).replace(
             b"\r\n\r\n", b"\r\nContent-Type: application/json\r\n\r\n"
         )
-        good = b"b\r\n{\"records\":\r\n10\r\n[{\"data\": 1234}]\r\n1\r\n}\r\n0\r\n\r\n"
+        good = b'b\r\n{"records":\r\n10\r\n[{"data": 1234}]\r\n1\r\n}\r\n0\r\n\r\n'
         return head + self._random.choice(
             [
                 good,
@@ -223,7 +235,9 @@ class Malformed:
 
     def text(self) -> bytes:
         """JSON whose strings are not text, or are odd text."""
-        odd = self._random.choice([*_ODD, b"\\ud800", b"\\uD83D\\uDE00", b"\x7f", b"a" * 300, b"\xf4\x90\x80\x80"])
+        odd = self._random.choice(
+            [*_ODD, b"\\ud800", b"\\uD83D\\uDE00", b"\x7f", b"a" * 300, b"\xf4\x90\x80\x80"]
+        )
         body = self._random.choice(
             [
                 b'{"records":[{"data":"%b","tag":"%b"}]}',
@@ -237,7 +251,16 @@ class Malformed:
 
     def numbers(self) -> bytes:
         word = self._random.choice(_WORDS)
-        names = (b"from_seq", b"limit", b"wait", b"max_batch_bytes", b"epoch", b"before_seq", b"max", b"lease_ms")
+        names = (
+            b"from_seq",
+            b"limit",
+            b"wait",
+            b"max_batch_bytes",
+            b"epoch",
+            b"before_seq",
+            b"max",
+            b"lease_ms",
+        )
         fields = [b'"%b":%b' % (name, self._random.choice((word, b"1"))) for name in names]
         fields += [b'"seqs":[%b]' % word, b'"seq":%b' % word, b'"delay_ms":%b' % word, b'"node":"n"']
         fields.append(b'"records":[{"data":%b}]' % word)

@@ -77,9 +77,7 @@ class SchemaFuzz:
                 for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
                     self._fuzz(session, operation, mode, examples, seed)
 
-    def _fuzz(
-        self, session: Session, operation: Any, mode: GenerationMode, examples: int, seed: int
-    ) -> None:
+    def _fuzz(self, session: Session, operation: Any, mode: GenerationMode, examples: int, seed: int) -> None:
         @hypothesis.seed(seed)
         @hypothesis.settings(
             max_examples=examples,

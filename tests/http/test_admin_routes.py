@@ -49,12 +49,12 @@ def test_what_is_refused(start: Start) -> None:
 
 
 def test_a_hold_names_files_that_are_there(start: Start) -> None:
-    app = start(segment_max_events=2)
+    app = start()
     app.write("t", 1)
+    finished(app, app.call("POST", "/v0/admin/purge").json["purge"])
     app.write("t", 2)
-    app.write("t", 3)
-    eventually(lambda: bool(app.call("POST", "/v0/admin/backup").json.get("segments")))
     hold = app.call("POST", "/v0/admin/backup").json
+    assert [len(hold[kind]) for kind in ("snapshots", "segments", "journal")] == [2, 1, 1]
     for entry in (*hold["snapshots"], *hold["segments"], *hold["journal"]):
         assert Path(entry["path"]).is_file()
     assert hold["journal"][-1]["end"] == hold["position"]

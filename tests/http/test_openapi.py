@@ -76,11 +76,15 @@ def test_every_reference_leads_somewhere(document: Any) -> None:
 
     found = set(references(document))
     assert found
-    assert {ref.removeprefix("#/components/schemas/") for ref in found} <= set(document["components"]["schemas"])
+    assert {ref.removeprefix("#/components/schemas/") for ref in found} <= set(
+        document["components"]["schemas"]
+    )
 
 
 def test_every_error_code_is_there(document: Any) -> None:
-    codes = {name.partition(".")[2] for name in document["components"]["schemas"] if name.startswith("Error.")}
+    codes = {
+        name.partition(".")[2] for name in document["components"]["schemas"] if name.startswith("Error.")
+    }
     assert codes == set(STATUS_BY_CODE)
     mentioned = {
         ref["$ref"].rpartition(".")[2]
@@ -113,9 +117,11 @@ def test_every_query_parameter_that_is_looked_at_is_described() -> None:
     looked_at: set[str] = set()
     for path in Path(topics.http.__file__ or "").parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                if node.func.attr in ("query", "query_flag") and isinstance(node.args[0], ast.Constant):
-                    looked_at.add(node.args[0].value)
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(attr="query" | "query_flag"), args=[ast.Constant(value=str(name)), *_]
+                ):
+                    looked_at.add(name)
     described = {query.name for operation in OPERATIONS.values() for query in operation.query}
     # The key in the query is a security scheme.
     assert looked_at - {"token"} == described
@@ -271,7 +277,9 @@ def test_scopes_are_told(document: Any) -> None:
 
 
 def test_it_is_made_only_when_somebody_asks() -> None:
-    check = "import sys, topics.cli.serve, topics.http.app; sys.exit('topics.http.openapi_models' in sys.modules)"
+    check = (
+        "import sys, topics.cli.serve, topics.http.app; sys.exit('topics.http.openapi_models' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
 

@@ -1,5 +1,6 @@
 import socket
 import struct
+import sys
 import threading
 
 import pytest
@@ -58,6 +59,19 @@ def test_chunked_bodies(wire):
     head = b"POST /echo HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     wire.send(head + b"3\r\n[1,\r\n2;ext=1\r\n2]\r\n0\r\n\r\n")
     assert wire.read().body == b"[1,2]"
+
+
+def test_tiny_chunks_take_no_more_memory_than_their_bytes(serve, wait_until):
+    running = serve([Route(method="POST", template="/", handler=lambda exchange: None, body=Body.REQUIRED)])
+    wire = running.connect()
+    wire.send(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n")
+    wire.send(b"2\r\nab\r\n" * 50_000)
+
+    def held():
+        return [link._reading for link in running.server.edge.connections if link._reading is not None]
+
+    wait_until(lambda: [exchange.received for exchange in held()] == [100_000])
+    assert sys.getsizeof(held()[0].pieces) < 200_000
 
 
 def test_trailers_do_not_become_headers_of_the_next_request(serve):

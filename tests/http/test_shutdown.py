@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.http.conftest import Wire, raw_request
+from tests.http.conftest import Wire, eventually, raw_request
 from tests.http.streaming import EventReader, SocketClient
 from tests.support import ServerProcess
 from topics.http.app import Application
@@ -49,8 +49,7 @@ def test_everything_that_is_open_ends_properly_and_in_time(server: ServerProcess
     upload = raw_request("POST", "/v0/topics/jobs", b'{"records":[{"data":"late"}]}')
     for wire in (finished, stuck):
         wire.send(upload[:-10])
-    # All of them have arrived once this has.
-    assert server.get("/v0/metrics")
+    eventually(lambda: _open_connections(server) == 7)
 
     process = server.process
     assert process is not None
@@ -67,6 +66,8 @@ def test_everything_that_is_open_ends_properly_and_in_time(server: ServerProcess
     assert process.wait(20) == 0
     assert time.monotonic() - began < 13
     server.process = None
+    for client in (watching, working, talking, waiting, finished, stuck):
+        client.close()
 
     server.start()
     state = server.get("/v0/topics/jobs")
@@ -74,6 +75,12 @@ def test_everything_that_is_open_ends_properly_and_in_time(server: ServerProcess
     assert state["queue"] == {"ready": 7, "in_flight": 0, "dead_lettered": 0}
     assert len(claimed["claimed"]) == 2
     server.stop()
+
+
+def _open_connections(server: ServerProcess) -> int:
+    """The one that asks included."""
+    text = server.request("GET", "/v0/metrics").text
+    return int(text.partition("\ntopics_http_connections ")[2].partition("\n")[0])
 
 
 def test_a_clean_stop_leaves_nothing_to_replay(server: ServerProcess, tmp_path: Path) -> None:
@@ -128,6 +135,7 @@ def test_progress_is_shown_while_recovering_and_a_stop_does_not_wait_for_the_end
         go_on.set()
         thread.join(20)
     assert not thread.is_alive()
+    wire.close()
     assert not app._recovered
     app.unlock()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.log.harness import Lab
@@ -12,6 +13,7 @@ from topics.log.batch import parse_append
 from topics.log.checkpoint import Checkpointer, SegmentPlan
 from topics.log.state import TopicState
 from topics.log.topic import Topic
+from topics.storage.segment import DEAD
 from topics.values.config import TopicConfig
 
 QUIET = (lambda _: None, lambda error: None)
@@ -160,3 +162,49 @@ def test_many_runs_are_planned_and_adopted_in_steps(tmp_path: Path, monkeypatch:
     lab.restart()
     assert [lab.seqs(f"t{number}") for number in range(7)] == [[1]] * 6 + [[]]
     lab.kill()
+
+
+def flags(lab: Lab) -> tuple[set[int], set[int]]:
+    """Deletions in the only sealed run: those its file shows, and those it does not show yet."""
+    run = lab.engine.require("t").runs[0]
+    assert run.sealed is not None
+    segment = lab.engine.store.open_for_flips(run.sealed.segment)
+    shown = set(np.flatnonzero(segment.flags(segment.entries[0]) == DEAD).tolist())
+    segment.close()
+    return shown, set(run.sealed.unflipped)
+
+
+@pytest.fixture
+def tagged(tmp_path: Path) -> Lab:
+    """One sealed run of eight records with a tag each."""
+    lab = Lab(tmp_path, segment_max_events=8)
+    lab.write("t", *({"data": n, "tag": f"k{n}"} for n in range(8)))
+    lab.checkpoint()
+    return lab
+
+
+def test_a_flag_is_flipped_when_two_snapshots_know_of_it_and_not_before(tagged: Lab) -> None:
+    for number in range(1, 6):
+        tagged.delete("t", match=f"k{number}")
+        tagged.checkpoint()
+        assert flags(tagged) == (set(range(1, number)), {number})
+    left = tagged.states()
+    tagged.kill()
+    tagged.snapshot_files()[-1].write_bytes(b"rotten")
+    tagged.open()
+    assert tagged.states() == left
+
+
+def test_a_deletion_that_comes_while_flags_are_flipped_is_not_forgotten(tagged: Lab) -> None:
+    for number in (1, 2):
+        tagged.delete("t", match=f"k{number}")
+        tagged.checkpoint()
+    body, replay_from = tagged.checkpointer.capture()
+    tagged.checkpointer.write_snapshot(body)
+    tagged.delete("t", match="k3")
+    tagged.checkpointer.release(replay_from)
+    assert flags(tagged) == ({1, 2}, {3})
+    for _ in range(3):
+        tagged.checkpoint()
+        tagged.restart()
+        assert tagged.seqs("t") == [1, 5, 6, 7, 8]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,3 +97,24 @@ def test_what_was_refused_before_the_journal_is_gone_after_a_restart(lab: Lab) -
     assert lab.state("t") == before
     assert lab.write("t", {"data": 3, "tag": "x"}).first_seq == 3
     assert lab.delete("t", match="x") == 2
+
+
+def test_a_recovery_whose_sync_fails_serves_readers_and_forgets_no_promise(lab: Lab) -> None:
+    """The holes it found are not on disk: the next recovery has to find them again."""
+    assert isinstance(lab.disk, FailingDisk)
+    lab.put("d")
+    lab.write("d", 1, 2)
+    lab.kill()
+    journal = lab.journal_files()[-1]
+    os.truncate(journal, journal.stat().st_size - 1)
+    lab.disk.failing = "sync"
+    lab.open()
+    assert lab.engine.read_only
+    assert lab.gaps("d") == [(1, 256, "cap")]
+    lab.kill()
+    lab.journal_files()[-1].unlink()
+    lab.disk.failing = None
+    lab.open()
+    assert not lab.engine.read_only
+    assert lab.gaps("d") == [(1, 256, "cap")]
+    assert lab.write("d", 3).first_seq == 257

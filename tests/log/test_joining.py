@@ -109,6 +109,18 @@ def test_recovery_finds_the_same_either_way(
     lab.kill()
 
 
+def test_a_ttl_that_comes_later_finds_each_record_as_old_as_it_is(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, segment_max_events=1000)
+    for _ in range(4):
+        lab.write("t", 1)
+        lab.clock.advance(100)
+    lab.restart()
+    lab.put("t", ttl_ms=250)
+    assert lab.seqs("t") == [3, 4]
+    assert lab.gaps("t") == [(1, 2, "ttl")]
+    lab.kill()
+
+
 def test_a_hole_between_small_frames_is_announced(tmp_path: Path) -> None:
     lab = Lab(tmp_path, segment_max_events=1000)
     lab.write_each("t", 9)

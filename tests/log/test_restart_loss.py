@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.flow.queue_lab import unexpected
 from tests.log.harness import JournalFrame, Lab, cut, flip, gap
+from topics.log.batch import parse_append
 from topics.storage.fileheader import FILE_HEADER_BYTES
+from topics.storage.filesystem import File
 from topics.storage.frame import Kind
+from topics.storage.segment import DEAD, LIVE
+from topics.values.config import TopicConfig
 
 
 @pytest.fixture
@@ -336,6 +341,23 @@ def test_a_checkpoint_survives_a_segment_it_cannot_flip(lab: Lab) -> None:
     assert lab.gaps("t") == [(1, 4, "cap")]
 
 
+def test_a_file_that_cannot_be_read_for_a_moment_costs_no_record(lab: Lab) -> None:
+    sealed(lab)
+    before = lab.states()
+    lab.restart()
+    opened, refusals = lab.disk.open, [OSError(5, "Input/output error")]
+
+    def open_or_refuse(path: str) -> File:
+        if refusals and path.endswith(".segment"):
+            raise refusals.pop()
+        return opened(path)
+
+    lab.disk.open = open_or_refuse  # type: ignore[method-assign]
+    assert lab.states() == before
+    assert not refusals
+    assert lab.gaps("t") == []
+
+
 def test_a_delete_survives_the_journal_that_carried_it(lab: Lab) -> None:
     sealed(lab)
     lab.delete("t", before=7, match="x")
@@ -368,6 +390,22 @@ def test_an_ephemeral_topic_keeps_its_head_and_says_what_it_lost(
     assert gap(page) == (1, head, "cap")
     assert (page.next_from_seq, page.caught_up) == (head, True)
     check_loss(lab, "t", acked=head)
+
+
+def test_a_write_behind_a_change_to_ephemeral_was_not_ephemeral(lab: Lab) -> None:
+    """It was submitted while the change waited for the disk; in the journal it comes behind it."""
+    lab.put("t", durability="disk")
+    engine, config = lab.engine, TopicConfig(durability="ephemeral")
+    engine.put_topic("t", config, lambda _: None, unexpected)
+    engine.append("t", parse_append(b'{"records":[{"data":1}]}'), lambda _: None, unexpected)
+    engine.queue.sync_now()
+    for _ in range(3):
+        lab.restart()
+        assert lab.seqs("t") == [1]
+        # Its frame goes with the journal; a segment has to have it by then.
+        lab.write("other", 1)
+        lab.checkpoint(everything=True)
+    assert lab.seqs("t") == [1]
 
 
 def test_records_around_an_ephemeral_stretch_survive(lab: Lab) -> None:
@@ -405,6 +443,22 @@ def test_power_loss_takes_an_unsynced_tail_and_announces_it(lab: Lab, durability
     lose_power(lab)
     assert lab.seqs("t") == ([] if durability == "ephemeral" else [1, 2, 3])
     check_loss(lab, "t", acked=7)
+
+
+def test_power_loss_in_the_first_life_of_a_server(tmp_path: Path) -> None:
+    """The page is then as old as the start, when nothing had been acknowledged yet."""
+    lab = Lab(tmp_path / "young")
+    page = lab.directory / "witness"
+    as_it_began = page.read_bytes()
+    lab.put("t")
+    lab.write_each("t", 3)
+    synced = lab.engine.journal.synced
+    lab.kill()
+    page.write_bytes(as_it_began)
+    cut(lab.journal_files()[-1], FILE_HEADER_BYTES + synced)
+    lab.disk.boot = b"boot-2"
+    lab.open()
+    check_loss(lab, "t", acked=3)
 
 
 def test_power_loss_takes_nothing_that_was_synced(lab: Lab) -> None:
@@ -447,3 +501,21 @@ def test_age_shown_before_a_restart_is_shown_after_it(lab: Lab) -> None:
     lab.clock.advance(-101)
     lab.restart()
     assert gap(lab.diff("t")) == (1, 3, "ttl")
+
+
+def test_a_deletion_that_rots_away_does_not_bring_the_record_back(lab: Lab) -> None:
+    """Flags lie outside the checksums; how many of them are set is known all the same."""
+    for number in range(8):
+        lab.write("t", {"data": number, "tag": f"k{number}"})
+    lab.checkpoint()
+    assert lab.delete("t", match="k2") == 1
+    for _ in range(3):
+        lab.write("other", 1)
+        lab.checkpoint()
+    lab.kill()
+    first = lab.segment_files()[0]
+    flags = first.read_bytes().find(bytes([LIVE, LIVE, DEAD, LIVE]))
+    flip(first, flags + 2)
+    lab.open()
+    assert lab.seqs("t") == [5, 6, 7, 8], "a deleted record is back"
+    assert lab.gaps("t") == [(1, 4, "cap")]

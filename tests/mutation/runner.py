@@ -1,6 +1,6 @@
 """Breaks one mechanism at a time, in a copy of the sources, and looks whether its proof notices.
 
-    python -m tests.mutation [name …] [--list]
+python -m tests.mutation [name …] [--list]
 """
 
 from __future__ import annotations

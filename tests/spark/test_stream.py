@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from pyspark_topics.stream import publish_end
 from tests.spark.conftest import Server
 from tests.spark.streams import Stream, failure, gaps, seqs
 
@@ -49,7 +50,10 @@ def test_a_running_query_follows_and_shows_its_lag(server: Server, topic: str, s
     assert json.loads(source.latestOffset)[topic]["seq"] == 7
     assert json.loads(source.endOffset)[topic]["seq"] == 7
     # Spark reports a batch as done when it plans the next one.
-    assert server.ask("GET", f"/v0/topics/{topic}/cursors/lab")["seq"] == 3
+    assert server.ask("GET", f"/v0/topics/{topic}/cursors/lab")["lag"] == 4
+    query.stop()
+    assert publish_end(query, server.url, "lab") == 0
+    assert server.ask("GET", f"/v0/topics/{topic}/cursors/lab")["lag"] == 0
 
 
 def test_a_stream_starts_at_the_end_by_default_or_at_a_time(

@@ -209,6 +209,28 @@ def test_what_a_killed_process_left_is_synced_before_anything_builds_on_it(tmp_p
     killed.close()
 
 
+def test_frames_that_a_failed_sync_may_have_lost_are_written_again(tmp_path: Path) -> None:
+    """To the kernel they are clean: syncing alone would not bring them to the disk."""
+    killed = new_journal(tmp_path)
+    for seq in (1, 2):
+        append(killed, seq)
+    killed.rotate()
+    append(killed, 3)
+    content = [path.read_bytes() for path in journal_files(tmp_path)]
+    reader, _ = scan(tmp_path)
+    disk = NotedDisk()
+    journal = Journal(disk, str(tmp_path), reader.files(), reader.end, doubtful_from=FRAME)
+    assert disk.notes[:4] == [
+        ("write", file_name(0)),
+        ("sync", file_name(0)),
+        ("write", file_name(2 * FRAME)),
+        ("sync", file_name(2 * FRAME)),
+    ]
+    assert [path.read_bytes() for path in journal_files(tmp_path)][:2] == content
+    journal.close()
+    killed.close()
+
+
 def test_restarts_do_not_pile_up_empty_files(tmp_path: Path) -> None:
     journal = new_journal(tmp_path)
     append(journal, 1)

@@ -27,6 +27,7 @@ def test_a_new_directory_has_no_testimony(tmp_path: Path) -> None:
     witness = open_witness(tmp_path)
     said = witness.previous
     assert (said.acked, said.synced, said.clock_ms) == (0, 0, 0)
+    assert not said.known
     assert not said.clean
     assert not said.same_boot
     witness.close(clean=False)
@@ -97,12 +98,13 @@ def test_a_page_that_is_not_ours_says_nothing(tmp_path: Path) -> None:
     found.close(clean=False)
 
 
-def test_a_page_cut_short_is_filled_with_zeros(tmp_path: Path) -> None:
+def test_a_page_cut_short_says_nothing(tmp_path: Path) -> None:
     witness = open_witness(tmp_path)
     witness.begin(10, 20)
     witness.close(clean=True)
     (tmp_path / FILE_NAME).write_bytes((tmp_path / FILE_NAME).read_bytes()[:44])
     found = open_witness(tmp_path)
-    assert (found.previous.acked, found.previous.synced) == (10, 0)
+    assert (found.previous.acked, found.previous.synced) == (0, 0)
     assert not found.previous.clean
+    assert not found.previous.known
     found.close(clean=False)

@@ -9,6 +9,7 @@ is in the table's own log, in the same commit as the files, so there is nothing 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from pyspark_topics.options import ReadOptions, parse_read
 from pyspark_topics.partitions import SMALLEST_TASK, SeqRange, TaskPartition, ranges_between
 from pyspark_topics.pipelines.compaction import Compaction
 from pyspark_topics.pipelines.context import Context, Outcome
-from pyspark_topics.pipelines.lake import RECORDS, Gap, Lake
+from pyspark_topics.pipelines.lake import RECORDS, Collision, Gap, Lake
 from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, write_files
 from pyspark_topics.pipelines.sources import check_topics, source_options
 from pyspark_topics.reading import ScanFilter
@@ -33,6 +34,8 @@ from pyspark_topics.schema import LOSS_COLUMNS, Shape, spark_schema
 from pyspark_topics.stream import publish_cursors
 from pyspark_topics.subscription import subscribed
 from topics.client import Client
+
+log = logging.getLogger(__name__)
 
 # Heads are looked at this often; what is found waits for `every_s`, or until there is enough for full files.
 LOOK_EVERY_S = 0.5
@@ -104,6 +107,8 @@ class _Archiver:
         targets = views if self._context.once else None
         tasks_at_once = self._context.spark.sparkContext.defaultParallelism
         self._context.progress.say("running")
+        if self._settings.trim:
+            self._trim(self._at)  # what a crash between commit and trim left behind
         last = time.monotonic() - self._settings.every_s
         while not stop.is_set():
             limit = self._per_file * tasks_at_once
@@ -140,11 +145,22 @@ class _Archiver:
         files = [one for part in written for one in part.files]
         gaps = [gap for part in written for gap in part.gaps]
         moved = {topic: at for topic, at in end.items() if self._at.get(topic) != at}
-        self.lake.commit(files, moved, gaps)
+        try:
+            self.lake.commit(files, moved, gaps)
+        except Collision as collision:
+            self._look_again(collision)
+            return
         self._at = end
         self._learn(files)
         self._tell(moved, views, sum(one.rows for one in files), len(gaps))
         self._compaction.run(self._context.spark)
+
+    def _look_again(self, collision: Collision) -> None:
+        """An erasure, or another archive of the same topics: go on from where the table stands now."""
+        log.info("%s reads a batch again: %s", self._context.name, str(collision).splitlines()[0])
+        self.lake.refresh()
+        standing = {topic: self.lake.position(topic) for topic in self._at}
+        self._at = {topic: at for topic, at in standing.items() if at is not None}
 
     def _write(self, tasks: list[TaskPartition], options: ReadOptions) -> list[Written]:
         if not tasks:

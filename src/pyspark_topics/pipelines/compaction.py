@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from pyspark_topics.pipelines.lake import Lake
+from pyspark_topics.pipelines.lake import Collision, Lake
 from pyspark_topics.pipelines.parquet import DataFile, write_files
 
 MERGED_AT_ONCE = 8
@@ -42,14 +42,20 @@ class Compaction:
             work = partial(merge, self.lake.path, self.target_bytes)
             merged = spark.sparkContext.parallelize(groups, len(groups)).map(work).collect()
             for old, new in zip(groups, merged, strict=True):
-                self.lake.replace(old, new)
+                try:
+                    self.lake.replace(old, new)
+                except Collision:
+                    # Some of these files are not part of the table any more. The next round sees what is.
+                    self.lake.refresh()
+                    break
             self._vacuum()
         return sum(len(group) for group in groups)
 
     def _vacuum(self) -> None:
         if time.monotonic() - self._vacuumed >= VACUUM_EVERY_S:
             self._vacuumed = time.monotonic()
-            self.lake.records.vacuum(KEEP_REMOVED_HOURS, dry_run=False)
+            # In full: also what no commit ever named, such as files of a driver that was killed.
+            self.lake.records.vacuum(KEEP_REMOVED_HOURS, dry_run=False, full=True)
             self.lake.refresh()
 
 

@@ -57,24 +57,27 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
         with context.server.client() as client:
             log = LogErasure(client, self.tag, context.stop)
             topics = log.choose(self.topics, self.pattern)
+            missing = [name for name in self.topics if name not in topics]
+            if missing and not lakes:  # one that is gone from the server may still be in a table
+                raise PipelineFailed(f'there is no topic "{missing[0]}"')
             context.progress.say("running", "deleting")
             log.delete(topics, lambda found: context.progress.advance(found))
             purge = log.purge(topics, lambda note: context.progress.say("running", note))
             starts = _starts(client, topics)
             context.progress.say("running", "rewriting tables")
-            erased = [self._erase_table(context, lake, starts, log.deleted) for lake in lakes]
+            erased = [self._erase_table(context, lake, starts, log) for lake in lakes]
         receipt = self._receipt(context, started, log, purge, erased)
         path = context.state / f"receipt-{started:%Y%m%dT%H%M%S}.json"
         path.write_text(json.dumps(receipt, indent=2) + "\n")
         lines = (*_shown(receipt), f"receipt: {path}")
         return Outcome(not log.keeps_arriving, lines, {**receipt, "receipt": str(path)})
 
-    def _erase_table(self, context: Context, lake: Lake, starts: Offsets, deleted: dict[str, int]) -> Erased:
+    def _erase_table(self, context: Context, lake: Lake, starts: Offsets, log: LogErasure) -> Erased:
         everywhere = not self.topics and self.pattern is None
         # With all topics those are meant, too, that are in the lake only.
-        tagged = Tagged(self.tag, None if everywhere else frozenset(deleted))
+        tagged = Tagged(self.tag, None if everywhere else log.scope, self.pattern)
         # An archive may be at its first records of a topic, and the table not know of it yet.
-        concerned = {t: at for t, at in starts.items() if deleted[t] or lake.position(t) is not None}
+        concerned = {t: at for t, at in starts.items() if log.deleted[t] or lake.position(t) is not None}
         erased = erase_table(context.spark, lake, tagged, concerned)
         context.progress.advance(erased.records)
         return erased

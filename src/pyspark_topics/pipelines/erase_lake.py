@@ -10,6 +10,7 @@ were listed, and go.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -32,10 +33,12 @@ _BATCH_ROWS = 65_536
 
 @dataclass(frozen=True)
 class Tagged:
-    """Which records are meant: those of some topics, or of all, with a tag or with tags that begin so."""
+    """Which records are meant: those with a tag, or with tags that begin so, in some topics or in all."""
 
     tag: str
+    # None: all of them.
     topics: frozenset[str] | None = None
+    pattern: str | None = None
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
         tags = batch.column("tag")
@@ -43,12 +46,14 @@ class Tagged:
             found = pc.starts_with(tags, self.tag[:-1])
         else:
             found = pc.equal(tags, self.tag)
-        found = pc.fill_null(found, False)
-        if self.topics is not None:
-            found = pc.and_(
-                found, pc.is_in(batch.column("topic"), pa.array(sorted(self.topics), pa.string()))
-            )
-        return found
+        names = [name for name in batch.column("topic").unique().to_pylist() if self._means(name)]
+        meant = pc.is_in(batch.column("topic"), pa.array(names, pa.string()))
+        return pc.and_(pc.fill_null(found, False), meant)
+
+    def _means(self, topic: str) -> bool:
+        if self.pattern is not None and re.fullmatch(self.pattern, topic):
+            return True
+        return self.topics is None or topic in self.topics
 
 
 @dataclass(frozen=True)

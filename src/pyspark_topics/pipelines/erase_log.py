@@ -23,23 +23,23 @@ class LogErasure:
     client: Client
     tag: str
     stop: threading.Event
+    # Topics that are meant, whether they are still there or not.
+    scope: frozenset[str] = frozenset()
     deleted: dict[str, int] = field(default_factory=dict)
     # Copies without the tag, by which nobody can find them.
     tagless: list[str] = field(default_factory=list)
     keeps_arriving: bool = False
 
     def choose(self, topics: Iterable[str], pattern: str | None) -> list[str]:
-        """The topics that were named, or all; and those that routers copy them to."""
+        """The topics that were named, or all, and those that routers copy them to; returns what is there."""
         known = set(self.client.topic_names())
         if pattern is not None:
             chosen = {name for name in known if re.fullmatch(pattern, name)}
         else:
             chosen = set(topics) or set(known)
-        missing = sorted(chosen - known)
-        if missing:
-            raise PipelineFailed(f'there is no topic "{missing[0]}"')
         routers = list(self.client.routers())
         reached = self._follow(chosen, routers)
+        self.scope = frozenset(reached)
         self.tagless = [
             f'router "{one["router"]}" copies {one["source"]} to {one["dest"]} without tags'
             for one in routers

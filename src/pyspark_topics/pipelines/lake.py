@@ -73,6 +73,10 @@ class Gap:
     reason: str
 
 
+class Collision(PipelineFailed):
+    """Somebody else committed first, and what we were about to commit may not fit any more."""
+
+
 class Lake:
     """For one writer at a time, or many readers. `path` is a folder that drivers and executors both see."""
 
@@ -175,15 +179,16 @@ class Lake:
     def _publish(
         self, table: DeltaTable, actions: list[Any], moved: list[Transaction], noted: Mapping[str, str]
     ) -> None:
+        before = table.version()
         properties = CommitProperties(custom_metadata=dict(noted), app_transactions=moved)
         try:
             table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
         except CommitFailedError as error:
-            raise PipelineFailed(
+            raise Collision(
                 f"something else wrote to {table.table_uri} at the same time, so nothing of this was: {error}"
             ) from error
         table.update_incremental()
-        _sync_log(table)
+        _sync_log(table, before)
 
 
 def _moves(ends: Offsets) -> list[Transaction]:
@@ -213,11 +218,12 @@ def _add(one: DataFile, changed: bool = True) -> AddAction:
     return AddAction(one.path, one.size, {}, int(time.time() * 1000), changed, one.stats())
 
 
-def _sync_log(table: DeltaTable) -> None:
+def _sync_log(table: DeltaTable, after: int) -> None:
     """delta-rs leaves syncing to the operating system; what counts as safe has to survive a power cut."""
     folder = Path(_local(table.table_uri)) / "_delta_log"
-    with (folder / f"{table.version():020}.json").open("rb") as newest:
-        os.fsync(newest.fileno())
+    for version in range(after + 1, table.version() + 1):  # ours is the first of them, or one behind others
+        with (folder / f"{version:020}.json").open("rb") as commit:
+            os.fsync(commit.fileno())
     sync_folder(str(folder))
 
 

@@ -55,7 +55,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     pattern: str | None = None
     # The derived topic. Without it, every row names its target in a column `topic`.
     into: str | None = None
-    # Where tombstones go if rows name their targets.
+    # Where tombstones go: to `into`, unless given.
     losses_into: str | None = None
     sql: str | None = None
     # Instead of SQL: "file.py:function"; in a Python declaration, the function itself.
@@ -186,8 +186,7 @@ class _Run:
             stage.add_frame(frame)
             count, tombstones = self._sieve.take()
             if tombstones:
-                rows = as_rows(tombstones, None if self._route.into else self._route.losses_into)
-                stage.add_rows(self._client, "tombstones", rows)
+                stage.add_rows(self._client, "tombstones", as_rows(tombstones, self._route.losses_into))
             self._commit(stage, batch)
             self.read += count
             self.written += stage.records

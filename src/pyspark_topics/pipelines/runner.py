@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from pyspark.sql import SparkSession
 
@@ -39,8 +40,9 @@ class Runner:
     session: Callable[[], SparkSession]
     view: View
     once: bool = False
-    # Start failed pipelines again, for as long as the runner runs.
+    # Start failed pipelines again, for as long as the runner runs and Spark does.
     restart: bool = False
+    spark_is_gone: Callable[[], bool] = lambda: False
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self, pipelines: Mapping[str, Pipeline]) -> dict[str, Outcome]:
@@ -48,11 +50,8 @@ class Runner:
         workers = [_Worker(self, name, pipeline) for name, pipeline in pipelines.items()]
         for worker in workers:
             worker.thread.start()
-        while any(worker.thread.is_alive() for worker in workers):
-            workers[0].ended.wait(SHOW_EVERY_S) if len(workers) == 1 else self.stop.wait(SHOW_EVERY_S)
-            if self.stop.is_set():
-                for worker in workers:
-                    worker.thread.join(SHOW_EVERY_S)
+        while running := [worker for worker in workers if worker.thread.is_alive()]:
+            running[0].thread.join(SHOW_EVERY_S)
             self.view.show([worker.progress.snapshot() for worker in workers])
         self.view.show([worker.progress.snapshot() for worker in workers], last=True)
         return {worker.name: worker.outcome for worker in workers}
@@ -65,27 +64,27 @@ class _Worker:
         self.name = name
         self.progress = Progress(name, pipeline.kind)
         self.outcome = Outcome()
-        self.ended = threading.Event()
         self._runner = runner
         self._pipeline = pipeline
         # Daemon: a thread that hangs in Spark must not keep a process alive that was told to end.
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def _run(self) -> None:
-        try:
-            pause = FIRST_PAUSE_S
-            while True:
-                before = self.progress.snapshot().batches
-                self.outcome = self._attempt()
-                if self.outcome.ok or not self._runner.restart or self._runner.stop.is_set():
-                    return
-                if self.progress.snapshot().batches > before:
-                    pause = FIRST_PAUSE_S
-                if self._runner.stop.wait(pause):
-                    return
-                pause = min(pause * 2, LONGEST_PAUSE_S)
-        finally:
-            self.ended.set()
+        pause = FIRST_PAUSE_S
+        while True:
+            before = self.progress.snapshot().batches
+            self.outcome = self._attempt()
+            if self.outcome.ok or not self._runner.restart or self._runner.stop.is_set():
+                return
+            if self._runner.spark_is_gone():
+                # Only another process has another Spark: end, for whoever started us to start one.
+                self._runner.stop.set()
+                return
+            if self.progress.snapshot().batches > before:
+                pause = FIRST_PAUSE_S
+            if self._runner.stop.wait(pause):
+                return
+            pause = min(pause * 2, LONGEST_PAUSE_S)
 
     def _attempt(self) -> Outcome:
         runner = self._runner
@@ -107,25 +106,38 @@ class _Worker:
         return outcome
 
     def _failed(self, error: Exception) -> Outcome:
-        why = explain(error)
-        if not isinstance(error, _EXPECTED) and why == str(error):
+        sentence = written_for_users(error)
+        if sentence is None:
             log.error("%s failed", self.name, exc_info=error)
+        why = sentence or explain(error)
         self.progress.say("failed", why)
         return Outcome(ok=False, facts={"error": why})
 
 
-def explain(error: BaseException) -> str:
-    """The sentence in an error that was written for the user, also where Spark wrapped it in its own."""
-    text = str(error)
-    for line in reversed(text.splitlines()):
+def written_for_users(error: BaseException) -> str | None:
+    """What our own code said, also where Spark wrapped it; None for anything that nobody foresaw."""
+    if isinstance(error, _EXPECTED):
+        return str(error)
+    for line in reversed(str(error).splitlines()):
         for kind in _WRAPPED:
             _, found, sentence = line.partition(f"{kind}: ")
             if found:
                 return sentence.strip()
-    return text.strip().splitlines()[0] if text.strip() else type(error).__name__
+    return None
 
 
-_WRAPPED: tuple[Any, ...] = (
+def explain(error: BaseException) -> str:
+    """One line for anything else: the last Python error inside it, or its beginning."""
+    text = str(error).strip()
+    inside = text.rpartition("Traceback (most recent call last):")[2].splitlines()
+    raised = [line.strip() for line in inside if _RAISED.match(line.strip())]
+    if raised and raised[0] != text:
+        return raised[0]
+    return text.splitlines()[0] if text else type(error).__name__
+
+
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b")
+_WRAPPED = (
     "PipelineFailed",
     "OptionError",
     "RecordsLost",

@@ -35,6 +35,13 @@ class Sessions:
                     self._session = spark_session(self.app_name, self.master, self.settings)
             return self._session
 
+    def is_gone(self) -> bool:
+        """The JVM died, or the cluster ended the application. A process cannot start another one."""
+        try:
+            return self._session is not None and bool(self._session.sparkContext._jsc.sc().isStopped())
+        except Exception:
+            return True
+
     def stop(self) -> None:
         with self._lock:
             if self._session is not None:

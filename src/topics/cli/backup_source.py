@@ -71,7 +71,7 @@ def _held(client: Client) -> Iterator[Source]:
             renewed = time.monotonic()
 
     try:
-        _require_visible(hold["data_dir"], [piece["path"] for piece in hold["journal"]])
+        _require_visible(hold["data_dir"], [hold["data_dir"], *(piece["path"] for piece in hold["journal"])])
         yield Source(
             hold["data_dir"],
             hold["now"],

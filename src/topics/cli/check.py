@@ -10,6 +10,7 @@ import argparse
 import logging
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     require_data_dir(arguments.data_dir)
     settings = offline_settings(arguments.data_dir, arguments.cold_dir)
-    # What recovery would log is part of what is found here, in its own words.
-    logging.getLogger("topics").setLevel(logging.CRITICAL)
-    with progress(as_json=arguments.json) as steps:
+    with progress(as_json=arguments.json) as steps, _quiet():
         steps.begin("reading", _size(settings))
         disk = UntouchedDisk()
         lock = disk.lock(os.path.join(settings.data_dir, LOCK_NAME))
@@ -70,6 +69,18 @@ def _run(arguments: argparse.Namespace) -> int:
     }
     show(result, _text(arguments.data_dir, result, findings), as_json=arguments.json)
     return FOUND if problems else 0
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What recovery would log is among the findings, in words that are clear without the rest of a log."""
+    logger = logging.getLogger("topics")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _size(settings: Settings) -> int:

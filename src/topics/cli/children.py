@@ -28,15 +28,19 @@ class Child:
         command: list[str],
         environment: Mapping[str, str],
         stop: threading.Event,
-        ends_for: tuple[int, ...] = (),
+        *,
+        hopeless: int,
+        may_finish: bool = False,
     ) -> None:
         self.name = name
         self._command = command
         self._environment = environment
-        # Set by whoever wants everything to end; set by us when this child ends for good.
+        # Set by whoever wants everything to end; set by us when this child cannot run.
         self._stop = stop
-        # Exit codes that mean that starting it again is of no use.
-        self._ends_for = ends_for
+        # The exit code that means that starting it again is of no use, to it or anybody.
+        self._hopeless = hopeless
+        # Whether it may have done what it had to do.
+        self._may_finish = may_finish
         self._process: subprocess.Popen[bytes] | None = None
         self._code = 0
         self._thread = threading.Thread(target=self._keep_running, name=name, daemon=True)
@@ -68,9 +72,11 @@ class Child:
             code = self._run_once()
             if self._stop.is_set():
                 return
-            if code in self._ends_for:
+            if code == self._hopeless:
                 self._code = code
                 self._stop.set()
+                return
+            if code == 0 and self._may_finish:
                 return
             if time.monotonic() - started >= SETTLED_S:
                 pause = FIRST_PAUSE_S

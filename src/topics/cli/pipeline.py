@@ -114,7 +114,15 @@ def _prepare(arguments: argparse.Namespace, declaration: Declaration, view: View
     state = Path(declaration.state).absolute()
     name = f"topics pipelines of {arguments.file.name}"
     sessions = Sessions(name, arguments.master, declaration.spark, state / SPARK_LOG)
-    runner = Runner(server, state, sessions, view, once=arguments.once, restart=arguments.restart)
+    runner = Runner(
+        server,
+        state,
+        sessions,
+        view,
+        once=arguments.once,
+        restart=arguments.restart,
+        spark_is_gone=sessions.is_gone,
+    )
     return sessions, runner
 
 

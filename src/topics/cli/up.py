@@ -85,7 +85,7 @@ class _Server:
         self._port_file.unlink(missing_ok=True)
         environment["TOPICS_PORT_FILE"] = str(self._port_file)
         self._environment = environment
-        self.child = Child("server", ["serve"], environment, stop, ends_for=(MISTAKE,))
+        self.child = Child("server", ["serve"], environment, stop, hopeless=MISTAKE)
 
     def start(self) -> str | None:
         """Its address, once it answers; None if it never will."""
@@ -121,7 +121,7 @@ def _is_ready(url: str) -> bool:
 def _pipelines(arguments: argparse.Namespace, url: str, stop: threading.Event) -> Child:
     command = ["pipeline", "run", str(arguments.pipelines), "--restart", "--master", arguments.master]
     environment = {**os.environ, "TOPICS_URL": url}
-    return Child("pipelines", command, environment, stop, ends_for=(0, MISTAKE))
+    return Child("pipelines", command, environment, stop, hopeless=MISTAKE, may_finish=True)
 
 
 def _end(child: Child) -> int:

@@ -21,6 +21,8 @@ log = logging.getLogger("topics.deleting")
 
 # So many files are asked as quickly as a thread is.
 FEW_RUNS = 4
+# So many records in memory are deleted in a few milliseconds.
+MANY_MATCHES = 50_000
 
 
 class Deletions:
@@ -37,16 +39,21 @@ class Deletions:
         fail: Callable[[ApiError], None],
     ) -> None:
         limit = MAX_SEQ if before is None else before
-        is_quick = sum(concerns(run, limit) for run in topic.runs) <= FEW_RUNS and (
-            match is None or not match.is_prefix or topic.tags.unsorted <= 1
-        )
-        if match is None or is_quick:
+        if match is None or self._is_quick(topic, match, limit):
             self._engine.delete_records(topic, before, match, done, fail)
             return
         survey = Survey(topic, match, limit)
         task = asyncio.get_running_loop().create_task(self._delete(topic, before, survey, done, fail))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    @staticmethod
+    def _is_quick(topic: Topic, match: TagMatch, limit: int) -> bool:
+        if sum(concerns(run, limit) for run in topic.runs) > FEW_RUNS:
+            return False
+        if match.is_prefix and topic.tags.unsorted > 1:
+            return False
+        return topic.tags.count(match) < MANY_MATCHES
 
     async def _delete(
         self,
@@ -64,6 +71,9 @@ class Deletions:
                 survey.note(questions, answers)
             if survey.match.is_prefix:
                 for _ in topic.tags.sort_in_steps():
+                    await asyncio.sleep(0)
+            if topic.tags.count(survey.match) >= MANY_MATCHES:
+                for _ in survey.look_in_memory():
                     await asyncio.sleep(0)
             if engine.by_name.get(topic.name) is not topic:
                 raise topic_not_found(topic.name)

@@ -2,15 +2,18 @@
 
     calm ─▶ merging pushes ─▶ wider commit window ─▶ deferring low priority ─▶ refusing with 429
 
-Pressure is how late the event loop runs, smoothed. Refusal starts with the lowest priorities and spares
-nobody only at the very end. A journal queue that is full refuses by itself (see `log.commit`). Nothing is
+Pressure is how late the event loop runs, how much of a processor it takes, and how much of the journal's
+queue is in use, all of them smoothed. Only lateness leads to refusals: it starts with the lowest priorities
+and spares nobody only at the very end. A queue that is full refuses by itself (see `log.commit`). Nothing is
 ever lost by it: a deferred topic is complete for whoever asks, a refused write has changed nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from enum import IntEnum
+from time import thread_time
 
 from topics.values.errors import ApiError
 from topics.values.histogram import LATENCY_BOUNDS_S, Histogram
@@ -31,31 +34,47 @@ class Level(IntEnum):
 
 # Milliseconds of smoothed lag from which each level applies.
 LAG_MS = {Level.MERGE: 20.0, Level.WIDEN: 50.0, Level.DEFER: 150.0, Level.SHED: 500.0}
+# A loop that never rests is not late yet, but frames may as well travel together.
+CPU_SHARE = {Level.MERGE: 0.9}
+# Writes pile up because the disk is slow: larger groups help it, routers only add to it.
+QUEUE_SHARE = {Level.WIDEN: 0.25, Level.DEFER: 0.5}
 SHED_FROM_MS = LAG_MS[Level.SHED]
 # While shedding, topics below this effective priority are refused; more lag spares fewer.
 SHED_BELOW = ((500.0, 0), (1000.0, 250), (2000.0, 750), (4000.0, 1001))
 
 
 class Governor:
-    def __init__(self) -> None:
+    def __init__(self, queue_share: Callable[[], float] = lambda: 0.0) -> None:
+        """`queue_share` tells how much of the journal's queue is in use, from 0 to 1."""
+        self._measure_queue = queue_share
         self.lag_ms = 0.0
+        self.cpu_share = 0.0
+        self.queue_share = 0.0
         # Every sample, in seconds.
         self.lags = Histogram(LATENCY_BOUNDS_S)
         self._timer: asyncio.TimerHandle | None = None
         self._expected = 0.0
+        self._cpu_s = 0.0
+        self._sampled_at = 0.0
 
     # --- measuring --------------------------------------------------------------------------------------
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._expected = loop.time() + SAMPLE_S
+        """On the thread of the loop, which is the one that is measured."""
+        self._sampled_at, self._cpu_s = loop.time(), thread_time()
+        self._expected = self._sampled_at + SAMPLE_S
         self._timer = loop.call_at(self._expected, self._sample, loop)
 
     def _sample(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.observe(max(loop.time() - self._expected, 0.0) * 1000)
+        now = loop.time()
+        cpu_share = (thread_time() - self._cpu_s) / max(now - self._sampled_at, SAMPLE_S / 2)
+        self.observe(max(now - self._expected, 0.0) * 1000, cpu_share, self._measure_queue())
         self.start(loop)
 
-    def observe(self, lag_ms: float) -> None:
+    def observe(self, lag_ms: float, cpu_share: float = 0.0, queue_share: float = 0.0) -> None:
         self.lag_ms += SMOOTHING * (lag_ms - self.lag_ms)
+        self.cpu_share += SMOOTHING * (cpu_share - self.cpu_share)
+        self.queue_share += SMOOTHING * (queue_share - self.queue_share)
         self.lags.observe(lag_ms / 1000)
 
     def stop(self) -> None:
@@ -66,18 +85,18 @@ class Governor:
 
     @property
     def level(self) -> Level:
-        reached = Level.CALM
-        for level, from_ms in LAG_MS.items():
-            if self.lag_ms >= from_ms:
-                reached = level
-        return reached
+        return max(
+            _reached(LAG_MS, self.lag_ms),
+            _reached(CPU_SHARE, self.cpu_share),
+            _reached(QUEUE_SHARE, self.queue_share),
+        )
 
     @property
     def commit_window_s(self) -> float:
         """How long a group may gather before it is written."""
-        start, full = LAG_MS[Level.WIDEN], LAG_MS[Level.SHED]
-        share = min(max((self.lag_ms - start) / (full - start), 0.0), 1.0)
-        return MAX_COMMIT_WINDOW_S * share
+        late = _share(self.lag_ms, LAG_MS[Level.WIDEN], LAG_MS[Level.SHED])
+        full = _share(self.queue_share, QUEUE_SHARE[Level.WIDEN], QUEUE_SHARE[Level.DEFER])
+        return MAX_COMMIT_WINDOW_S * max(late, full)
 
     def defers(self, priority: int) -> bool:
         """Whether a push of this priority should wait for calmer times."""
@@ -100,3 +119,16 @@ class Governor:
             {"retry_after_ms": retry_after_ms},
             retry_after_s=-(-retry_after_ms // 1000),
         )
+
+
+def _reached(levels: dict[Level, float], value: float) -> Level:
+    reached = Level.CALM
+    for level, least in levels.items():
+        if value >= least:
+            reached = level
+    return reached
+
+
+def _share(value: float, start: float, full: float) -> float:
+    """How far a value has come from `start` to `full`, from 0 to 1."""
+    return min(max((value - start) / (full - start), 0.0), 1.0)

@@ -1,4 +1,4 @@
-"""While topics of a high priority are being read, work for lower ones gets only a share of each turn of the loop.
+"""While topics of a high priority are read, work for lower ones gets only a share of each turn of the loop.
 
 A turn handles whatever has arrived, so a reader waits behind every writer that came with it. Here, writers to
 topics that matter less than one being read wait instead: first come, first served, a few in every turn, the
@@ -20,8 +20,8 @@ SHARE_S = 0.0001
 PROTECT_S = 1.0
 # A topic of a lower priority is not worth holding up others for.
 LEAST_PROTECTED = 250
-# Whoever is so much less important waits. Priorities that come from recent reads fade all the time, so topics that
-# are all in use never wait for each other.
+# Whoever is so much less important waits. Priorities that come from recent reads fade all the time, so topics
+# that are all in use never wait for each other.
 GAP = 250
 # Beyond either, waiting is worse than being told to come back.
 LONGEST_WAIT_S = 1.0

@@ -128,7 +128,8 @@ class Purges:
         await self._checkpoint(line)
         while engine.store.unsealed.oldest_position(line) < line:
             await self._checkpoint(line)
-        segments = SegmentPurge(engine, purge.topics)
+        async with self._upkeep.exclusive:
+            segments = SegmentPurge(engine, purge.topics)
         purge.phase, purge.files = REWRITING, len(segments.files)
         for file in segments.files:
             await self._purge_file(segments, file, purge)

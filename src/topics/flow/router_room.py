@@ -23,10 +23,6 @@ class Room:
     # What it could take were it empty.
     capacity: int = UNLIMITED
 
-    @property
-    def is_unlimited(self) -> bool:
-        return self.size == UNLIMITED and self.records > UNLIMITED >> 1
-
     def take(self, sizes: I64) -> int:
         """How many of these fit, from the front; they are taken as used."""
         used = np.cumsum(sizes)
@@ -40,6 +36,16 @@ class Room:
     def is_full(self, wanted_bytes: int) -> bool:
         """Whether a record of that size has to wait; one that can never fit waits for an empty topic."""
         return self.records < 1 or self.size < min(wanted_bytes, self.capacity)
+
+
+def is_bounded(engine: Engine, dest: Topic) -> bool:
+    """Whether there is anything to ask; most destinations take whatever comes."""
+    config = dest.config
+    return (
+        (config.discard == "reject" and bool(config.cap_records or config.cap_bytes))
+        or engine.settings.max_total_bytes > 0
+        or dest.assigned > MAX_SEQ >> 1
+    )
 
 
 def room_in(engine: Engine, dest: Topic) -> Room:

@@ -15,7 +15,7 @@ from topics.flow.router_defs import Router
 from topics.flow.router_frames import COPIES, HOLE_IN_FRONT, HOLE_INSIDE, Part, Piece, Stamp, Step, encode
 from topics.flow.router_keys import find_foreign_keys, take_live_keys
 from topics.flow.router_landing import Landing, RouteOp, stage_copies
-from topics.flow.router_room import Room, room_in
+from topics.flow.router_room import Room, is_bounded, room_in
 from topics.flow.router_window import Window
 from topics.log.batch import Batch
 from topics.log.engine import Engine
@@ -63,12 +63,19 @@ class StepBuilder:
         self._source = source
         self._window = window
         self._now = engine.now()
+        # No frame that copies of this window can be made from lies below it.
+        self._position = engine.journal.position
+        if window.in_journal:
+            self._position = min(self._position, window.position)
         self._all = np.arange(len(window.rows), dtype=np.int64)
         self._known_sizes: I64 | None = None
         self._copied = np.zeros(len(window.rows), bool)
         # Destinations that want the same records in the same shape share one batch and only render it anew.
         self._shared: dict[tuple[bool, bool], tuple[Batch, bytes]] = {}
         self._plain: _Draft | None = None
+        # Destinations that were always fed together get the very same rows: the last ones, and what they are.
+        self._rows = b""
+        self._rows_of: tuple[Batch | None, int, int] = (None, 0, 0)
         self._passable = self._all
         if window.rows.hops is not None:
             self._passable = np.flatnonzero(window.rows.hops < MAX_HOPS)
@@ -96,23 +103,21 @@ class StepBuilder:
     # --- deciding ---------------------------------------------------------------------------------------
 
     def _draft(self, router: Router) -> _Draft:
-        window, dest = self._window, router.dest
+        window, dest, options = self._window, router.dest, router.options
         expire(dest, self._now)
+        bounded = bool(window.lost) or is_bounded(self._engine, dest)
+        if not bounded and router.match is None and not options.exactly_once:
+            # Most of them: the same for all.
+            if self._plain is None:
+                self._plain = self._everything(self._passable)
+            return self._plain
         picked = self._passable
         if router.match is not None:
             picked = self._matching(router, picked)
         suppressed: list[int] = []
-        if router.options.exactly_once:
+        if options.exactly_once:
             picked, suppressed = self._without_known(router, picked)
-        room = self._room(router)
-        if window.lost or not room.is_unlimited:
-            draft = self._fit(router, picked, room)
-        elif picked is self._passable:
-            if self._plain is None:
-                self._plain = self._everything(picked)
-            return self._plain
-        else:
-            draft = self._everything(picked)
+        draft = self._fit(router, picked, self._room(router)) if bounded else self._everything(picked)
         draft.forwarded += sum(seq <= draft.cursor for seq in suppressed)
         return draft
 
@@ -258,11 +263,14 @@ class StepBuilder:
         landing.sizes.append(batch.size)
         if part.kept:
             self._copied[picked] = True
-        position = self._engine.journal.position
-        if self._window.in_journal:
-            position = min(position, self._window.position)
-        rows = batch.render(dest.assigned + 1, part.ts)
-        stage_copies(self._engine, dest, part, batch, rows, hops, position)
+        rows = self._render(batch, dest.assigned + 1, part.ts)
+        stage_copies(self._engine, dest, part, batch, rows, hops, self._position)
+
+    def _render(self, batch: Batch, first_seq: int, ts: int) -> bytes:
+        wanted = batch, first_seq, ts
+        if self._rows_of != wanted:
+            self._rows_of, self._rows = wanted, batch.render(first_seq, ts)
+        return self._rows
 
     # --- committing -------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ class Crowd:
         return connections >= self.most * _CROWDED
 
     def turn_away(self, transport: Transport, heads: Heads) -> None:
-        """Says why and closes at once: keeping the connection until the client has heard it would be a place."""
+        """Says why and closes at once: waiting until the client has heard it would take a place."""
         self.turned_away += 1
         error = limit_reached("max_connections", self.most)
         body = error.body()

@@ -43,7 +43,7 @@ class Limits:
     linger_bytes: int = 1024 * MIB
     linger_s: float = 30.0
     head_s: float = 15.0
-    # A body has to bring this much, or its end, each time; a client that reads an answer has to take this much.
+    # A body has to bring this much, or its end, each time; a client that reads has to take this much.
     body_idle_s: float = 30.0
     body_step_bytes: int = 4 * 1024
     write_step_bytes: int = 64 * 1024

@@ -86,7 +86,8 @@ class Exchange:
         # For the connection: has the body arrived, and what becomes of the connection after the answer?
         self.complete = False
         self.received = 0
-        self.pieces: list[bytes] | None = None
+        # A body that came in several pieces. Not a list of them: chunks may be tiny, and objects are not.
+        self.pieces: bytearray | None = None
         self.plain = True
         self.closes = False
         self.http10 = False
@@ -164,7 +165,7 @@ class Exchange:
         return self._connection is not None and elapsed_s < self._connection.edge.watch.notable_s
 
     def reply_uncounted(self, body: bytes) -> bool:
-        """The usual answer, to a request that its handler counts together with others. True if it was sent."""
+        """The usual answer, to a request that its handler counts together with others. True if sent."""
         connection = self._connection
         if connection is None:
             return False

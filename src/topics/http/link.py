@@ -182,6 +182,8 @@ class Link(asyncio.Protocol):
     def hand_over(self, mode: int) -> bool:
         """From here on the connection belongs to a stream. False when the client has gone."""
         if self.mode > DEAF or self.transport.is_closing():
+            # Nothing that it sent behind this request is looked at any more.
+            self.mode = CLOSED
             return False
         self.mode = mode
         self.edge.connections.discard(self)

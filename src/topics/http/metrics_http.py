@@ -38,8 +38,12 @@ class HttpFigures:
         )
         yield counter("topics_http_slow_requests_total", "Requests logged as slow.", watch.slow_requests)
         yield counter("topics_http_connections_accepted_total", "Connections accepted.", watch.connections)
-        connections = len(edge.connections) + len(edge.streams)
-        yield gauge("topics_http_connections", "Open connections.", connections)
+        yield counter(
+            "topics_http_connections_refused_total",
+            "Connections turned away because all places were taken.",
+            edge.crowd.turned_away,
+        )
+        yield gauge("topics_http_connections", "Open connections.", edge.open_connections)
         busy = sum(connection.busy for connection in edge.connections)
         yield gauge("topics_http_requests_in_flight", "Requests not yet answered.", busy)
         parked = len(self._service.parked)

@@ -1,4 +1,4 @@
-"""What models cannot say about requests and errors: ranges, lengths, and the details that come with a code."""
+"""What models cannot say about requests and errors: ranges, lengths, and the details that go with a code."""
 
 from __future__ import annotations
 

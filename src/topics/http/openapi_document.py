@@ -1,7 +1,7 @@
 """The OpenAPI 3.1 document, put together from the routes the server really has.
 
-A route's flags say which keys it needs, what body it takes and how it can be refused; what it is for, and what
-its answers hold, is in `openapi_operations`.
+A route's flags say which keys it needs, what body it takes and how it can be refused; what it is for, and
+what its answers hold, is in `openapi_operations`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import msgspec
 
 import topics
 from topics.http.auth import ADMIN, DELETE, READ, WRITE
+from topics.http.openapi_describing import Operation, Query
 from topics.http.openapi_details import DETAILS, REFINED
 from topics.http.openapi_models import Error
-from topics.http.openapi_operations import OPERATIONS, Operation, Query
+from topics.http.openapi_operations import OPERATIONS
 from topics.http.openapi_socket import messages
 from topics.http.routing import Body, Route
 from topics.values.errors import STATUS_BY_CODE
@@ -40,9 +41,10 @@ _HEADERS = {
 }
 _ABOUT = """An append-only event log over HTTP and JSON.
 
-Any request may also be refused before its route is known: 400 when it is not valid HTTP, 404 for an unknown path,
-405 for a method a path does not have, 413 for a body that is too large, 414 and 431 for a target or headers that are too
-long. All of these, and every other failure, are an object with `error` at its top level."""
+Any request may also be refused before its route is known: 400 when it is not valid HTTP, 404 for an unknown
+path, 405 for a method a path does not have, 413 for a body that is too large, 414 and 431 for a target or
+headers that are too long, 429 when too many connections are open. All of these, and every other failure, are
+an object with `error` at its top level."""
 
 
 def build(routes: Iterable[Route]) -> Json:
@@ -78,7 +80,8 @@ class _Schemas:
         self._by_type = dict(zip(types, schemas, strict=False))
 
     def of(self, model: Any) -> Json:
-        return self._by_type[model]
+        schema: Json = self._by_type[model]
+        return schema
 
     def components(self) -> Json:
         for name, schema in self._components.items():
@@ -171,7 +174,9 @@ def _answers(operation: Operation, schemas: _Schemas) -> Json:
         response: Json = {"description": HTTPStatus(status).phrase}
         for model in models if isinstance(models, tuple) else (models,):
             if isinstance(model, str):
-                response.setdefault("content", {})[model] = {"schema": {"type": "string"}} if "text" in model else {}
+                response.setdefault("content", {})[model] = (
+                    {"schema": {"type": "string"}} if "text" in model else {}
+                )
             elif model is not None:
                 response.setdefault("content", {})[_JSON] = {"schema": schemas.of(model)}
         responses[str(status)] = response
@@ -214,9 +219,7 @@ def _failure(status: int, codes: list[str]) -> Json:
     }
     headers = {_HEADERS[code][0]: _HEADERS[code][1] for code in codes if code in _HEADERS}
     if headers:
-        response["headers"] = {
-            name: {"required": True, "schema": schema} for name, schema in headers.items()
-        }
+        response["headers"] = {name: {"required": True, "schema": schema} for name, schema in headers.items()}
     return response
 
 

@@ -234,9 +234,10 @@ class Connection(Turns):
         if exchange.answered:
             return
         if exchange.pieces is not None:
-            exchange.pieces.append(piece)
+            exchange.pieces += piece
         elif exchange.body:
-            exchange.pieces = [exchange.body, piece]
+            exchange.pieces = bytearray(exchange.body)
+            exchange.pieces += piece
         else:
             exchange.body = piece
         # Only a chunked body gets this far; an announced length was judged before.

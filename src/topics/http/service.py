@@ -13,6 +13,7 @@ from topics.flow.governor import SHED_FROM_MS, Governor
 from topics.flow.pacing import Pacer
 from topics.http.auth import ApiKey
 from topics.http.exchange import Exchange
+from topics.log.commit import MAX_WAITING_OPS
 from topics.log.engine import Engine
 from topics.log.topic import Topic
 from topics.values.config import TopicConfig
@@ -32,7 +33,7 @@ class Service:
     def __init__(self, engine: Engine, settings: Settings) -> None:
         self.engine = engine
         self.settings = settings
-        self.governor = Governor()
+        self.governor = Governor(lambda: engine.queue_depth / MAX_WAITING_OPS)
         self.pacer = Pacer(self.governor)
         # Brings a destination up to date with what its routers owe, before it is read.
         self.pull: Callable[[Topic], None] = _nothing_owed
@@ -58,13 +59,17 @@ class Service:
         priority = effective_priority(topic.config, topic.last_read_ts, now) if topic is not None else 0
         # Whoever asks not to be refused waits as long as it takes.
         patient = b"disable_backpressure" in exchange.body
-        return self.pacer.holds(priority, len(exchange.body), partial(_resume, exchange, work), patient=patient)
+        return self.pacer.holds(
+            priority, len(exchange.body), partial(_resume, exchange, work), patient=patient
+        )
 
     def note_read(self, topic: Topic) -> None:
         """A client reads this topic now: that raises its priority, and others make way for it."""
         topic.last_read_ts = self.engine.now()
         config = topic.config
-        self.pacer.protect(config.priority or (FRESH if config.auto_priority and config.priority is None else 0))
+        self.pacer.protect(
+            config.priority or (FRESH if config.auto_priority and config.priority is None else 0)
+        )
 
     def topic(self, exchange: Exchange) -> Topic:
         return self.engine.require(exchange.name)

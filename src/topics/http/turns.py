@@ -45,7 +45,8 @@ class Turns(Link):
             self.let_go()
         if self.mode > DEAF or self._current is None or self._current.parked:
             return False
-        if last is None or not last.complete:
+        # Input that was not HTTP is never complete, and is answered all the same.
+        if last is None or not (last.complete or last.refusal):
             return False
         last.plain = False
         last.closes = True
@@ -84,7 +85,7 @@ class Turns(Link):
         """Its body is complete too."""
         exchange.complete = True
         if exchange.pieces is not None:
-            exchange.body = b"".join(exchange.pieces)
+            exchange.body = bytes(exchange.pieces)
             exchange.pieces = None
         if self._current is exchange:
             if exchange.answered:

@@ -56,9 +56,7 @@ class WatchRoutes:
         self._slots = slots
         self.patience_s = patience_s
         settings = service.settings
-        self._shortest_heartbeat_ms = min(
-            settings.test_min_heartbeat_ms or HEARTBEAT_MS_RANGE[0], HEARTBEAT_MS_RANGE[0]
-        )
+        self._shortest_heartbeat_ms = min(settings.test_min_heartbeat_ms, HEARTBEAT_MS_RANGE[0])
         self.sessions = WatchSessions(settings.max_watch_sessions, service.engine.now)
         self.heartbeats = sse.Heartbeats()
         self.streams: set[WatchStream] = set()

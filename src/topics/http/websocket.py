@@ -108,7 +108,7 @@ class Socket(WatchOutlet):
         self._max_bytes = max_bytes
         self._protocol = Connection(ConnectionType.SERVER)
         # The message that is arriving, and its size so far.
-        self._pieces: list[bytes] = []
+        self._pieces = bytearray()
         self._received = 0
         self._closer: asyncio.TimerHandle | None = None
         self._give_back: Callable[[], None] = _nothing
@@ -204,17 +204,17 @@ class Socket(WatchOutlet):
         """What goes beyond the limit is dropped as it comes; the refusal waits for the message's end."""
         self._received += len(piece)
         if self._received <= self._max_bytes:
-            self._pieces.append(piece)
+            self._pieces += piece
         else:
             self._pieces.clear()
         if not is_last:
             return
         pieces, received = self._pieces, self._received
-        self._pieces, self._received = [], 0
+        self._pieces, self._received = bytearray(), 0
         if received > self._max_bytes:
             self._conversation.on_too_large(self)
         else:
-            self._conversation.on_text(self, b"".join(pieces))
+            self._conversation.on_text(self, bytes(pieces))
 
     def _answer_close(self, event: CloseConnection) -> None:
         """The client's goodbye, its answer to ours, or the end of a client that broke the protocol."""

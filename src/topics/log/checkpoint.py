@@ -336,12 +336,17 @@ class Checkpointer:
     def release(self, replay_from: int) -> None:
         """On the loop again: forget flipped deletions, drop files that neither snapshot refers to."""
         engine = self._engine
+        flipped: dict[Run, int] = {}
         for flip in self._previous_overlay:
             if flip.is_done and flip.run.sealed is not None and flip.run.sealed.segment == flip.segment:
+                flipped[flip.run] = flip.count
                 del flip.run.sealed.unflipped[: flip.count]
                 engine.store.changed.add(flip.run.topic_id)
                 if not flip.run.sealed.unflipped:
                     engine.store.unflipped.discard(flip.run)
+        for flip in self._overlay:
+            # Counted when those that are flipped now were still in the list.
+            flip.count -= flipped.get(flip.run, 0)
         self._previous_overlay = self._overlay
         engine.journal.drop_below(min(replay_from, self._previous_replay_from))
         self._previous_replay_from = replay_from

@@ -2,8 +2,9 @@
 
 Age takes records without a frame of its own, and moves the line below which readers are told of a loss. What
 keeps that line from falling when the power goes and the clock is set back is a time on disk that will not be
-undercut. So no record goes by age at a time that no such mark covers. Marks are written when records expire,
-and ahead of need while they go on doing so; a server on which nothing expires writes none.
+undercut. So no record goes by age at a time that no such mark covers, as long as the disk takes marks at all:
+too old is too old, also while writes are off. Marks are written when records expire, and ahead of need while
+they go on doing so; a server on which nothing expires writes none.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ class ClockMark:
         # The latest time that the journal or the snapshot has on disk.
         self.reached_ms = 0
         self._asked_ms = 0
-        # Writes a mark beyond the given time, synced; False when it cannot. Recovery needs none: it repeats.
-        self.renew: Callable[[int], bool] | None = None
+        # Writes a mark beyond the given time, synced, if it can. Recovery needs none: it repeats.
+        self.renew: Callable[[int], None] | None = None
 
-    def covers(self, now_ms: int) -> bool:
-        """Whether records may go by age at this time."""
+    def cover(self, now_ms: int) -> None:
+        """Records are about to go by age at this time."""
         self._asked_ms = max(self._asked_ms, now_ms)
-        return now_ms <= self.reached_ms or self.renew is None or self.renew(now_ms)
+        if now_ms > self.reached_ms and self.renew is not None:
+            self.renew(now_ms)
 
     def is_running_out(self, now_ms: int) -> bool:
         """Records have lately been going, and the mark will not last much longer."""

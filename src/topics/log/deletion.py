@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Container
 
 import msgspec
 import numpy as np
@@ -46,8 +47,11 @@ def apply(topic: Topic, selector: Selector, survey: Survey | None = None) -> int
     return deleted
 
 
-def _delete_seqs(topic: Topic, seqs: I64, *, only_hot: bool = False) -> int:
-    """Delete by seq, ascending. Only runs that hold one of them are visited, however many the topic has."""
+def _delete_seqs(topic: Topic, seqs: I64, *, answered: Container[Run] = ()) -> int:
+    """Delete by seq, ascending. Only runs that hold one of them are visited, however many the topic has.
+
+    Nothing is done about those in `answered`.
+    """
     deleted = 0
     at = int(np.searchsorted(seqs, topic.floor))
     while topic.runs and at < len(seqs):
@@ -55,7 +59,7 @@ def _delete_seqs(topic: Topic, seqs: I64, *, only_hot: bool = False) -> int:
         stop = max(int(np.searchsorted(seqs, run.base + run.count)), at)
         inside = seqs[at:stop]
         inside = inside[inside >= run.base] - run.base
-        if len(inside) and run.live_count and not (only_hot and run.hot is None):
+        if len(inside) and run.live_count and run not in answered:
             deleted += topic.mark_dead(run, inside)
             _release_if_empty(topic, run)
         at = max(stop, at + 1)
@@ -63,17 +67,16 @@ def _delete_seqs(topic: Topic, seqs: I64, *, only_hot: bool = False) -> int:
 
 
 def _delete_tagged(topic: Topic, match: TagMatch, limit: int, survey: Survey | None) -> int:
-    seqs = topic.tags.matching(match)
-    hot_seqs = np.sort(seqs[seqs < limit], kind="stable")
+    answers = {} if survey is None else survey.standing()
     # Looked up before anything changes: a segment found damaged here starts the whole deletion again.
-    sealed = [
-        (run, (survey and survey.found(run)) or _in_file(topic, run, match, limit))
-        for run in topic.runs
-        if concerns(run, limit)
-    ]
+    for run in topic.runs:
+        if run not in answers and concerns(run, limit):
+            answers[run] = _in_file(topic, run, match, limit)
+    unanswered = next((run.base for run in topic.runs if run.hot is not None and run not in answers), limit)
+    seqs = topic.tags.matching(match, unanswered)
     topic.tags.forget(match, limit)
-    deleted = _delete_seqs(topic, hot_seqs, only_hot=True)
-    for run, found in sealed:
+    deleted = _delete_seqs(topic, np.sort(seqs[seqs < limit], kind="stable"), answered=answers)
+    for run, found in answers.items():
         if topic.strike(run, found.indexes, found.size):
             deleted += len(found.indexes)
             _release_if_empty(topic, run)

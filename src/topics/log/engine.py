@@ -152,11 +152,9 @@ class Engine:
     def _clock_frame(self, until_ms: int) -> list[bytes]:
         return self.journal.frame(Kind.CLOCK, b"", ts=until_ms)
 
-    def _mark_clock(self, now: int) -> bool:
-        if self.queue.failure is not None or not self.queue.note_synced(self._clock_frame(now + AHEAD_MS)):
-            return False
-        self.clock_mark.reached_ms = now + AHEAD_MS
-        return True
+    def _mark_clock(self, now: int) -> None:
+        if self.queue.failure is None and self.queue.note_synced(self._clock_frame(now + AHEAD_MS)):
+            self.clock_mark.reached_ms = now + AHEAD_MS
 
     def extend_clock_mark(self) -> None:
         """Ahead of need, so that nobody whose records go by age has to wait for the disk."""

@@ -198,7 +198,10 @@ class Recovery:
         run.restamp(joined.first_seq - run.base, times)
         run.framed += batch.count
         topic.last_ts = times[-1][1]
+        was_empty = not topic.live_count
         topic.publish(batch.count, batch.size, times[-1][1])
+        if was_empty:
+            topic.floor_ts = times[0][1]
         engine.touched.add(topic)
         return True
 

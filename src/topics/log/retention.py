@@ -17,8 +17,9 @@ def expire(topic: Topic, now_ms: int) -> None:
     if not ttl_ms or not topic.live_count:
         return
     oldest_allowed = now_ms - ttl_ms
-    if topic.floor_ts >= oldest_allowed or not topic.clock_mark.covers(now_ms):
+    if topic.floor_ts >= oldest_allowed:
         return
+    topic.clock_mark.cover(now_ms)
     upto: int = surviving_damage(topic, lambda: _last_older(topic, oldest_allowed))
     removed, last = topic.drop_front(upto, ledger.TTL)
     if removed:

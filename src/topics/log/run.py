@@ -119,8 +119,9 @@ class HotColumns:
             )
             added += _NAME_BYTES * (len(self.tag_names.names) - known)
         if hops is not None or self.hops is not None:
-            grown = self.hops if self.hops is not None else bytearray(before)
-            self.hops = grown + (hops if hops is not None else bytes(batch.count))
+            if self.hops is None:
+                self.hops = bytearray(before)
+            self.hops += hops if hops is not None else bytes(batch.count)
         self.weight += added
         return added
 
@@ -194,10 +195,10 @@ def _grow_codes(
     column: array[int] | None, before: int, values: Sequence[int] | None, count: int, highest: int
 ) -> array[int]:
     """The same for codes up to `highest`, in as few bytes each as those take."""
-    width = "B" if highest < 1 << 8 else "H" if highest < 1 << 16 else "I"
+    width, size = ("B", 1) if highest < 1 << 8 else ("H", 2) if highest < 1 << 16 else ("I", 4)
     if column is None:
-        column = array(width, bytes(array(width).itemsize * before))
-    elif column.itemsize < array(width).itemsize:
+        column = array(width, bytes(size * before))
+    elif column.itemsize < size:
         column = array(width, column)
     if values is None:
         column.frombytes(bytes(column.itemsize * count))

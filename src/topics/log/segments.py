@@ -103,6 +103,9 @@ class SegmentStore:
         marks = (flags == DEAD).astype(np.uint8)
         if run.sealed.unflipped:
             marks[np.frombuffer(run.sealed.unflipped, np.uint32)] = 1
+        if int(marks.sum()) != run.dead_count:
+            # No checksum covers the flags. A deleted record must not come back because one has rotted.
+            raise SegmentDamaged(f"{self.path(run.sealed.segment)}: flags of run {run.base} are damaged")
         run.dead = bytearray(marks.tobytes())
 
     def unload(self, run: Run) -> None:

@@ -1,8 +1,9 @@
-"""Which sealed records a tag predicate matches: looked up in the files, with nothing but what it takes.
+"""Which records a tag predicate matches, run by run, looked up ahead of a deletion.
 
-A deletion has to know before it takes effect, and a large topic has thousands of files. So the questions are
-put on the loop, answered on any thread, and the answers kept in a survey. When the deletion is applied, an
-answer counts if nothing has happened to its run since; only runs without one are looked up there and then.
+A deletion has to know before it takes effect, and a large topic has thousands of files. So questions are put
+on the loop, answered on any thread from the files, and the answers kept in a survey. When the deletion is
+applied, an answer counts if nothing has happened to its run since; only runs without one are looked up there
+and then. Runs in memory have an index, so they are asked only where it would have very much to tell.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topics.log.run import Run
+from topics.log.run import HotColumns, Run
 from topics.log.segments import SegmentStore
 from topics.log.tags import TagMatch
 from topics.log.topic import Topic
@@ -22,6 +23,7 @@ from topics.storage.segment import DEAD, RunEntry, Segment, SegmentDamaged
 
 # Questions that are answered in one go: some milliseconds of work on a thread.
 STEP_RUNS = 32
+STEP_HOT_RUNS = 4
 _LOOKED_AT = ("tags", "tag_order", "tag_starts", "data_lens", "meta_lens")
 _NOTHING = np.empty(0, np.uint32)
 
@@ -31,7 +33,9 @@ class Question:
     """One sealed run, as it was when the question was put."""
 
     run: Run
+    # The file it lies in; 0 for one in memory, whether or not a file has it too.
     segment: int
+    count: int
     dead_count: int
     unflipped: bytes
     start: int
@@ -39,12 +43,13 @@ class Question:
 
     @classmethod
     def about(cls, topic: Topic, run: Run, limit: int) -> Question:
-        assert run.sealed is not None
+        at = None if run.hot is not None else run.sealed
         return cls(
             run,
-            run.sealed.segment,
+            0 if at is None else at.segment,
+            run.count,
             run.dead_count,
-            run.sealed.unflipped.tobytes(),
+            b"" if at is None else at.unflipped.tobytes(),
             max(topic.floor - run.base, 0),
             min(limit - run.base, run.count),
         )
@@ -52,9 +57,9 @@ class Question:
     def still_stands(self, topic: Topic) -> bool:
         run = self.run
         return (
-            run.sealed is not None
-            and run.sealed.segment == self.segment
-            and run.dead_count == self.dead_count
+            (run.hot is not None or run.sealed is not None)
+            and (not self.segment or (run.sealed is not None and run.sealed.segment == self.segment))
+            and (run.count, run.dead_count) == (self.count, self.dead_count)
             and max(topic.floor - run.base, 0) == self.start
         )
 
@@ -142,7 +147,36 @@ class Survey:
             if found is not None:
                 self._answers[question.run] = question, found
 
-    def found(self, run: Run) -> Found | None:
-        """The answer about a run; None when there is none, or none that still stands."""
-        question, found = self._answers.get(run, (None, None))
-        return found if question is not None and question.still_stands(self._topic) else None
+    def look_in_memory(self) -> Iterator[None]:
+        """Do the same for runs in memory that are complete, a few at a time: worth it when many match."""
+        runs = [run for run in self._topic.runs[:-1] if run.hot is not None and run.base < self._limit]
+        for at in range(0, len(runs), STEP_HOT_RUNS):
+            for run in runs[at : at + STEP_HOT_RUNS]:
+                if run.hot is not None and run.hot.tag_codes is not None and run.live_count:
+                    question = Question.about(self._topic, run, self._limit)
+                    self._answers[run] = question, _look_in(run.hot, question, self.match)
+            yield
+
+    def standing(self) -> dict[Run, Found]:
+        """The answers about runs to which nothing has happened since."""
+        return {
+            run: found
+            for run, (question, found) in self._answers.items()
+            if question.still_stands(self._topic)
+        }
+
+
+def _look_in(hot: HotColumns, question: Question, match: TagMatch) -> Found:
+    columns = hot.view(question.run.base)
+    assert columns.tag_codes is not None
+    codes = [code for code, tag in enumerate(columns.tags, 1) if match.matches(tag)]
+    if not codes:
+        return Found(_NOTHING, 0)
+    wanted = np.zeros(len(columns.tags) + 1, np.bool_)
+    wanted[codes] = True
+    chosen = wanted[columns.tag_codes]
+    if question.run.dead is not None:
+        chosen &= np.frombuffer(question.run.dead, np.uint8) == 0
+    chosen[: question.start] = chosen[question.stop :] = False
+    indexes = np.flatnonzero(chosen).astype(np.uint32)
+    return Found(indexes, int(columns.sizes()[indexes].sum()))

@@ -27,15 +27,17 @@ from topics.values.errors import invalid
 GENERATION_RECORDS = 32_768
 # Postings are offsets from the generation's first seq, in 32 bits.
 _MAX_SPAN = 1 << 31
+# Seqs are put in order by marking them where at least one in so many is meant, and by sorting elsewhere.
+_DENSE = 64
 # A tag that one record carries, as many do, needs no array.
 Offsets: TypeAlias = "int | array[int]"
 
 
 class _Generation:
-    __slots__ = ("_fresh", "_sorted", "base", "count", "postings", "runs")
+    __slots__ = ("_fresh", "_sorted", "base", "count", "last", "postings", "runs")
 
     def __init__(self, base: int) -> None:
-        self.base = base
+        self.base = self.last = base
         self.count = 0
         # First seqs of the runs it speaks of and that are still in memory.
         self.runs: set[int] = set()
@@ -60,6 +62,7 @@ class _Generation:
                     held.append(offset)  # type: ignore[union-attr]
             offset += 1
         self.count += len(tags)
+        self.last = max(self.last, first_seq + len(tags) - 1)
 
     def close(self) -> None:
         """It is full: give back what only growing needs, and share what all generations have."""
@@ -100,7 +103,13 @@ class _Generation:
         single = [offsets for offsets in held if isinstance(offsets, int)]
         several = b"".join([offsets for offsets in held if not isinstance(offsets, int)])
         offsets = np.concatenate((np.array(single, np.uint32), np.frombuffer(several, np.uint32)))
-        return offsets.astype(np.int64) + self.base
+        span = int(offsets.max(initial=0)) + 1
+        if span > _DENSE * len(offsets):
+            return np.sort(offsets).astype(np.int64) + self.base
+        # Most of the time cheaper than sorting: tags by the hundred are found one behind the other.
+        marks = np.zeros(span, np.bool_)
+        marks[offsets] = True
+        return np.flatnonzero(marks) + self.base
 
     def forget(self, tags: Iterable[str], first: int, stop: int) -> None:
         """Drop the seqs of these tags from `first` up to but not including `stop`."""
@@ -148,10 +157,22 @@ class TagIndex:
         found = [generation.prefix(prefix) for generation in self._generations]
         return list(found[0]) if len(found) == 1 else sorted(set().union(*found))
 
-    def matching(self, match: TagMatch) -> I64:
-        """The seqs of all tags that match; ascending for each tag."""
-        found = [generation.seqs(generation.matching(match)) for generation in self._generations]
+    def matching(self, match: TagMatch, first: int = 0) -> I64:
+        """The seqs of all tags that match; those below `first` may be left out. Ascending, but for leaps."""
+        found = [
+            generation.seqs(generation.matching(match))
+            for generation in self._generations
+            if generation.last >= first
+        ]
         return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def count(self, match: TagMatch) -> int:
+        """How many records match."""
+        return sum(
+            1 if isinstance(held := generation.postings[tag], int) else len(held)
+            for generation in self._generations
+            for tag in generation.matching(match)
+        )
 
     def sort_in_steps(self) -> Iterator[None]:
         """Do ahead of a lookup by prefix what it would have to do at once."""

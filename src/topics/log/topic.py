@@ -384,15 +384,20 @@ class Topic:
         return count
 
     def strike(self, run: Run, indexes: U32, size: int) -> int:
-        """Delete records of a run that left memory: live ones, whose size is known; returns how many."""
-        assert run.sealed is not None
+        """Delete records of a run that are known to be live, with their size; returns how many."""
         count = len(indexes)
-        if count:
-            run.dead_count += count
-            run.live_count -= count
-            run.live_bytes -= size
-            self.add_live(-count, -size)
-            self.totals.removed(ledger.DELETED, count, size)
+        if not count:
+            return 0
+        run.dead_count += count
+        run.live_count -= count
+        run.live_bytes -= size
+        self.add_live(-count, -size)
+        self.totals.removed(ledger.DELETED, count, size)
+        if run.hot is not None:
+            if run.dead is None:
+                run.dead = bytearray(run.count)
+            np.frombuffer(run.dead, np.uint8)[indexes] = 1
+        if run.sealed is not None:
             run.sealed.unflipped.frombytes(indexes.astype(np.uint32, copy=False).tobytes())
             self.store.unflipped.add(run)
             self.store.unload(run)

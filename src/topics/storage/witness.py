@@ -54,7 +54,8 @@ class Witness:
         self._words = memoryview(self._page.view).cast("Q")
         self._boot = fs.boot_id().ljust(32, b"\0")
         magic, boot, acked, synced, clock, clean = _LAYOUT.unpack_from(self._page.view, 0)
-        known = magic == _MAGIC
+        # A page that was cut short reads as zeros from there on; a whole one knows the time.
+        known = magic == _MAGIC and clock > 0
         self.previous = Testimony(
             acked if known else 0,
             synced if known else 0,

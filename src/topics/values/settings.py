@@ -64,7 +64,7 @@ class Settings:
     hot_retain_bytes: int = 0
     hot_bytes: int = 256 * MIB
     seq_base: int = 1
-    test_min_heartbeat_ms: int | None = None
+    test_min_heartbeat_ms: int = 1_000
     log_format: str = "human"
     log_level: str = "info"
     access_log: bool = False
@@ -88,8 +88,8 @@ class Settings:
             setattr(settings, name, read.unsigned(name, getattr(settings, name)))
         for name in _POSITIVE:
             setattr(settings, name, read.unsigned(name, getattr(settings, name)) or getattr(settings, name))
-        heartbeat = read.unsigned("test_min_heartbeat_ms", 0)
-        settings.test_min_heartbeat_ms = min(max(heartbeat, 1), 1000) if heartbeat else None
+        shortest_ms = read.unsigned("test_min_heartbeat_ms", settings.test_min_heartbeat_ms)
+        settings.test_min_heartbeat_ms = min(max(shortest_ms, 1), settings.test_min_heartbeat_ms)
         if settings.port > 65535:
             settings.port = 4000
         return settings

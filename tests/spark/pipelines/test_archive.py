@@ -16,6 +16,9 @@ from pyspark_topics.pipelines.parquet import DataFile
 from tests.spark.conftest import Server
 from tests.spark.pipelines.conftest import Pipelines
 
+# The first query of a session takes long where others use the machine, too.
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture
 def table(tmp_path: Path) -> str:
@@ -155,6 +158,32 @@ def test_two_archives_of_a_topic_into_a_table_collide_instead_of_writing_twice(
     with pytest.raises(Exception, match="something else wrote to"):
         slow.commit([], {topic: Position(6, server.state(topic)["epoch"])}, [])
     assert seqs(spark, table) == list(range(1, 7))
+
+
+def test_a_batch_that_collides_with_a_rewrite_is_read_again(
+    spark: SparkSession,
+    server: Server,
+    topic: str,
+    pipelines: Pipelines,
+    table: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when an erasure comes between reading and committing."""
+    server.append(topic, *range(5))
+    pipelines.run(Archive(topics=[topic], table=table))
+    server.append(topic, 5, 6)
+    commit = Lake.commit
+
+    def meanwhile(self: Lake, *arguments: Any) -> None:
+        monkeypatch.setattr(Lake, "commit", commit)
+        server.delete(topic, before_seq=7)
+        other = Lake(table)
+        other.replace([], [], standing={topic: Position(5, server.state(topic)["epoch"])})
+        commit(self, *arguments)
+
+    monkeypatch.setattr(Lake, "commit", meanwhile)
+    assert pipelines.run(Archive(topics=[topic], table=table))["records"] == 1
+    assert seqs(spark, table) == [1, 2, 3, 4, 5, 7]
 
 
 def test_an_archive_follows_and_its_lag_reaches_zero(

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from pyspark_topics.pipelines import Archive, Audit
-from pyspark_topics.pipelines.account import PASSED
+from pyspark_topics.pipelines.account import PASSED, Archived, Logged, account
+from pyspark_topics.pipelines.audit import report
 from pyspark_topics.pipelines.lake import Lake
+from pyspark_topics.pipelines.seqsets import SeqSet
+from tests.docs.examples import ROOT
 from tests.spark.conftest import Server
 from tests.spark.histories import random_history
 from tests.spark.pipelines.conftest import Pipelines
@@ -19,6 +22,10 @@ from tests.spark.pipelines.conftest import Pipelines
 @pytest.fixture
 def table(tmp_path: Path) -> str:
     return str(tmp_path / "lake")
+
+
+def seqs(*ranges: tuple[int, int]) -> SeqSet:
+    return SeqSet.of(ranges)
 
 
 def audited(pipelines: Pipelines, audit: Audit) -> list[dict[str, Any]]:
@@ -109,6 +116,18 @@ def test_a_log_without_an_archive_is_held_against_its_ledger(
     server.append(topic, 1, 2, 3)
     (found,) = audited(pipelines, Audit(topics=[topic]))
     assert (found["live"], found["lost"]) == (2, {"cap": 1})
+
+
+def test_the_report_looks_as_documented() -> None:
+    shown = account(
+        "orders",
+        1,
+        Archived(seqs((3, 7)), 5, seqs((1, 2)), 8),
+        Logged(1, 12, seqs((9, 10), (12, 12)), {"cap": seqs((1, 2)), "deleted": seqs((3, 8), (11, 11))}),
+    )
+    text = (ROOT / "docs" / "pipelines.md").read_text().partition("## Audit")[2]
+    block = text.partition("```text\n")[2].partition("```")[0]
+    assert "\n".join(report([shown])) + "\n" == block
 
 
 def test_mistakes_are_explained(pipelines: Pipelines, table: str) -> None:

@@ -138,6 +138,19 @@ def test_an_archive_that_had_read_such_records_cannot_bring_them_back(
     assert len(rows_of(table)) == 180
 
 
+def test_a_topic_that_is_in_the_lake_only(own: Server, topic: str, pipelines: Pipelines, table: str) -> None:
+    fill(own, topic, f"secret-of-{topic}")
+    pipelines.run(Archive(topics=[topic], table=table), "archive")
+    own.drop(topic)
+    by_name = Erase(tag="user:7", topics=[topic], tables=[table])
+    assert pipelines.run(by_name, "erase")["tables"][0]["records"] == 20
+    by_pattern = Erase(tag="user:8", pattern=f"{topic}.*", tables=[table])
+    assert pipelines.run(by_pattern, "erase")["tables"][0]["records"] == 20
+    elsewhere = Erase(tag="user:1", pattern=f"not-{topic}", tables=[table])
+    assert pipelines.run(elsewhere, "erase")["tables"][0]["records"] == 0
+    assert {row["tag"] for row in rows_of(table)} == {f"user:{n}" for n in (0, 1, 2, 3, 4, 5, 6, 9)}
+
+
 def test_mistakes_are_explained(pipelines: Pipelines, table: str) -> None:
     assert "there is no table at" in pipelines.failure(Erase(tag="a", tables=[table]))
     assert 'there is no topic "absent"' in pipelines.failure(Erase(tag="a", topics=["absent"]))

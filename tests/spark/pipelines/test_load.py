@@ -14,6 +14,9 @@ from pyspark_topics.pipelines import Load, load
 from tests.spark.conftest import Server
 from tests.spark.pipelines.conftest import Pipelines
 
+# The first query of a session takes long where others use the machine, too.
+pytestmark = pytest.mark.timeout(300)
+
 
 def data(server: Server, topic: str) -> list[Any]:
     return [record["data"] for record in server.diff(topic)[0]]

@@ -15,6 +15,9 @@ from pyspark_topics.pipelines import Route
 from tests.spark.conftest import Server
 from tests.spark.pipelines.conftest import Pipelines
 
+# The first query of a session takes long where others use the machine, too.
+pytestmark = pytest.mark.timeout(300)
+
 ORDER = "sku STRING, qty INT"
 
 
@@ -121,6 +124,15 @@ def test_two_topics_are_joined_as_streams(server: Server, topic: str, pipelines:
     )
     pipelines.run(route)
     assert data(server, f"{topic}.both") == [{"sku": "b", "qty": 22}]
+
+
+def test_tombstones_may_have_a_topic_of_their_own(server: Server, topic: str, pipelines: Pipelines) -> None:
+    server.configure(topic, cap_records=1)
+    server.append(topic, 1, 2)
+    sql = "SELECT data FROM records"
+    pipelines.run(Route(topics=[topic], sql=sql, into=f"{topic}.out", losses_into=f"{topic}.lost"))
+    assert data(server, f"{topic}.out") == [2]
+    assert data(server, f"{topic}.lost") == [tombstone(topic, 1, 1, "cap")]
 
 
 def test_rows_may_name_their_topics(server: Server, topic: str, pipelines: Pipelines) -> None:

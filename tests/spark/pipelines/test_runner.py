@@ -16,7 +16,7 @@ from pyspark_topics.pipelines import runner as runner_module
 from pyspark_topics.pipelines.board import Board
 from pyspark_topics.pipelines.context import Context, Outcome, PipelineFailed, Server
 from pyspark_topics.pipelines.progress import Lines, Progress, Snapshot
-from pyspark_topics.pipelines.runner import Runner, explain
+from pyspark_topics.pipelines.runner import Runner, explain, written_for_users
 
 
 class Fake:
@@ -71,6 +71,24 @@ def test_what_failed_is_started_again(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(attempts) == 3
 
 
+def test_without_spark_nothing_is_started_again(tmp_path: Path) -> None:
+    """So that the process ends, and whoever watches it starts another, with another Spark."""
+    attempts = []
+
+    def fails(context: Context) -> Outcome:
+        attempts.append(context)
+        raise OSError("connection refused")
+
+    def follows(context: Context) -> Outcome:
+        context.stop.wait()
+        return Outcome()
+
+    runner = make(tmp_path, restart=True)
+    runner.spark_is_gone = lambda: True
+    outcomes = runner.run({"a": Fake(fails), "b": Fake(follows)})
+    assert (outcomes["a"].ok, outcomes["b"].ok, len(attempts)) == (False, True, 1)
+
+
 def test_being_told_to_end_is_no_failure(tmp_path: Path) -> None:
     started = threading.Event()
     runner = make(tmp_path, restart=True)
@@ -96,7 +114,17 @@ def test_a_failure_inside_spark_is_explained_in_our_words() -> None:
         "[STREAM_FAILED] Query terminated\n  File worker.py\n"
         'pyspark_topics.loss.RecordsLost: topic "a" lost seqs 1 to 2 (cap)\n\n at org.apache.spark'
     )
-    assert explain(error) == 'topic "a" lost seqs 1 to 2 (cap)'
+    assert written_for_users(error) == 'topic "a" lost seqs 1 to 2 (cap)'
+    assert written_for_users(PipelineFailed("no space")) == "no space"
+
+
+def test_a_failure_nobody_foresaw_is_one_line_and_a_trace() -> None:
+    error = Exception(
+        "[STREAM_FAILED] Query terminated\nTraceback (most recent call last):\n  File user.py\n"
+        "ValueError: boom\n\n at org.apache.spark"
+    )
+    assert written_for_users(error) is None
+    assert explain(error) == "ValueError: boom"
     assert explain(ValueError("first\nsecond")) == "first"
     assert explain(ValueError()) == "ValueError"
 

@@ -1,0 +1,218 @@
+"""Spark: our source against its own Parquet reader, on the same rows; sink, streams, archive."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.contenders import Topics
+from benchmarks.figures import Figure, at_least, at_most, times_peer
+from benchmarks.rounds import Contender, compare, settle
+from benchmarks.session import ROOT, Session
+from benchmarks.spark_jobs import ANSWER, JSON_BYTES
+
+AREA = "spark"
+_TOPIC = "spark"
+_PIPELINE = """
+[pipeline.first]
+kind = "archive"
+topics = ["spark-small"]
+table = "first"
+"""
+
+
+class SparkProcess:
+    def __init__(self, log: Path) -> None:
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.spark_jobs"],
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+
+    def run(self, job: str, **arguments: Any) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"job": job, **arguments}).encode() + b"\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith(ANSWER.encode()):
+                answer = json.loads(line.removeprefix(ANSWER.encode()))
+                if "error" in answer:
+                    raise RuntimeError(f"{job}: {answer['error']}")
+                return answer["result"]
+        raise RuntimeError("Spark ended")
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+def run(session: Session) -> Iterator[Figure]:
+    with session.directory() as directory:
+        server = Topics(directory / "topics")
+        spark = SparkProcess(directory / "spark.log")
+        bench = _Bench(session, server, spark, directory)
+        try:
+            yield from bench.figures()
+        finally:
+            spark.close()
+            server.close()
+
+
+class _Bench:
+    def __init__(self, session: Session, server: Topics, spark: SparkProcess, directory: Path) -> None:
+        self._session = session
+        self._server = server
+        self._spark = spark
+        self._directory = directory
+        self._count = session.sizes.spark_records
+        self._parquet = str(directory / "rows.parquet")
+        self._names = 0
+
+    @property
+    def _url(self) -> str:
+        return f"http://{self._server.server.address}"
+
+    def _fresh(self, what: str) -> str:
+        self._names += 1
+        return str(self._directory / f"{what}-{self._names}")
+
+    def figures(self) -> Iterator[Figure]:
+        self._session.say(f"  {self._count} records of {JSON_BYTES} bytes")
+        self._spark.run("prepare", parquet=self._parquet, count=self._count)
+        yield self._sink()
+        self._fill()
+        yield self._compared(
+            "batch scan, sealed files read directly", self._scan("auto"), self._native(), 0.8
+        )
+        yield self._compared("batch scan over HTTP", self._scan("never"), self._native(), 0.4)
+        parsed = self._scan("auto", parsed=True), self._native(parsed=True)
+        yield self._compared("batch scan with from_json, read directly", *parsed, 0.7)
+        yield self._compared(
+            "backlog with availableNow, five micro-batches", self._drain(), self._scan("auto"), 0.5
+        )
+        yield self._micro_batches()
+        yield from self._archive()
+        yield self._first_batch()
+
+    # --- writing ----------------------------------------------------------------------------------------
+
+    def _sink(self) -> Figure:
+        count = min(self._count, self._session.sizes.spark_sink_records)
+        rates = []
+        for number in range(self._session.sizes.rounds + 1):
+            name = f"spark-sink-{number}"
+            self._server.create([name], "disk")
+            rates.append(count / self._job("sink", topic=name, count=count, parquet=self._parquet))
+            assert self._server.server.get(f"/v0/topics/{name}")["head_seq"] == count
+            self._server.drop([name])
+            settle(self._server.pid, self._session.sizes.settle_s)
+        counted = rates[1:]  # the first one warms up
+        return Figure(
+            AREA,
+            f"sink, one atomic job of {count} records, class disk",
+            median(counted),
+            "records/s",
+            bar=at_least(300_000),
+            spread=(min(counted), max(counted)),
+        )
+
+    def _fill(self) -> None:
+        """All rows in one topic, and sealed but for the last few, which a restart makes sure of."""
+        self._server.create([_TOPIC], "disk")
+        self._job("sink", topic=_TOPIC, count=self._count, parquet=self._parquet)
+        server = self._server.server
+        server.stop()
+        server.start()
+        assert server.process is not None
+        self._server.pid = server.process.pid
+        sealed = server.get(f"/v0/topics/{_TOPIC}/segments")["tail_from_seq"]
+        self._session.say(f"  {sealed / self._count:.0%} of the records are in sealed files")
+
+    # --- reading ----------------------------------------------------------------------------------------
+
+    def _job(self, job: str, **arguments: Any) -> Any:
+        return self._spark.run(job, url=self._url, **arguments)
+
+    def _contender(self, label: str, work: Callable[[], float]) -> Contender:
+        return Contender(label, lambda _: (self._count, work()))
+
+    def _native(self, *, parsed: bool = False) -> Contender:
+        return self._contender(
+            "spark.read.parquet",
+            lambda: self._spark.run("scan_parquet", parquet=self._parquet, parsed=parsed, count=self._count),
+        )
+
+    def _scan(self, direct: str, *, parsed: bool = False) -> Contender:
+        return self._contender(
+            "batch scan",
+            lambda: self._job("scan_topic", topic=_TOPIC, direct=direct, parsed=parsed, count=self._count),
+        )
+
+    def _drain(self) -> Contender:
+        return self._contender(
+            "stream",
+            lambda: self._job("drain", topic=_TOPIC, checkpoint=self._fresh("drain"), count=self._count),
+        )
+
+    def _compared(self, name: str, ours: Contender, peer: Contender, bar: float) -> Figure:
+        self._session.say(f"  {name}")
+        return compare(self._session, AREA, name, ours, peer, times_peer(bar))
+
+    # --- small things -----------------------------------------------------------------------------------
+
+    def _micro_batches(self) -> Figure:
+        name, batches = "spark-small", self._session.sizes.rounds * 10
+        self._server.create([name], "disk")
+        took = self._job("micro_batches", topic=name, checkpoint=self._fresh("micro"), batches=batches)
+        return Figure(AREA, "micro-batch of 5 rows, from trigger to commit", took, "ms", bar=at_most(100))
+
+    def _archive(self) -> Iterator[Figure]:
+        rates, size = [], 0
+        for _ in range(max(self._session.sizes.rounds // 2, 1)):
+            elapsed, size = self._job("archive", topic=_TOPIC, table=self._fresh("lake"), count=self._count)
+            rates.append(self._count / elapsed)
+        yield Figure(
+            AREA,
+            "archive, log to committed Delta table",
+            median(rates),
+            "records/s",
+            bar=at_least(250_000),
+            spread=(min(rates), max(rates)),
+        )
+        share = size / (self._count * JSON_BYTES) * 100
+        yield Figure(AREA, "archive's bytes, of the JSON's", share, "%", bar=at_most(25))
+
+    def _first_batch(self) -> Figure:
+        """From the command to its first committed batch, JVM and all; the second time, with warm files."""
+        folder = self._directory / "first"
+        folder.mkdir()
+        (folder / "pipelines.toml").write_text(_PIPELINE)
+        took = [self._run_command(folder) for _ in range(2)]
+        return Figure(AREA, "`topics pipeline run` to its first batch", took[-1], "s", bar=at_most(10))
+
+    def _run_command(self, folder: Path) -> float:
+        self._server.server.post("/v0/topics/spark-small", {"records": [{"data": 1}]})
+        command = [sys.executable, "-m", "topics.cli.main", "pipeline", "run", "pipelines.toml"]
+        started = time.perf_counter()
+        with subprocess.Popen(
+            [*command, "--once", "--json", "--url", self._url],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if json.loads(line).get("batches"):
+                    elapsed = time.perf_counter() - started
+                    process.communicate(timeout=60)
+                    return elapsed
+        raise RuntimeError("the pipeline ended without a batch")

@@ -1,0 +1,54 @@
+"""A server without its sockets: the engine and everything layered on it, recovered from a simulated disk."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from tests.crash.disk import SimulatedDisk
+from topics.flow.cursors import Cursors
+from topics.flow.queues import Queues
+from topics.flow.router_journal import RouterJournal
+from topics.flow.routers import Routers
+from topics.flow.stages import Stages
+from topics.flow.tiers import Tiers
+from topics.log.checkpoint import Checkpointer
+from topics.log.engine import Engine
+from topics.log.replay import Recovery
+from topics.values.clock import ManualClock
+from topics.values.settings import Settings
+
+SETTINGS: dict[str, Any] = {
+    "data_dir": "/data",
+    "cold_dir": "/cold",
+    "segment_max_events": 6,
+    "hot_bytes": 1,
+    "hot_retain_segments": 1,
+}
+
+
+class Installation:
+    """The engine with everything that is layered on it, recovered from a disk."""
+
+    def __init__(self, disk: SimulatedDisk, clock: ManualClock, **settings: Any) -> None:
+        restarts = disk.restarts
+        self.engine = engine = Engine(Settings(**(SETTINGS | settings)), disk, clock)
+        self.cursors, self.stages = Cursors(engine), Stages(engine)
+        engine.extensions += [self.cursors, self.stages]
+        # The same ids in every run of a test, and others after every restart.
+        self.queues = Queues(engine, lambda bits: (1 << bits - 1) + (restarts << 32))
+        self.routers = Routers(engine)
+        self.router_journal = RouterJournal(engine, self.routers)
+        engine.extensions.append(self.router_journal)
+        self.checkpointer: Checkpointer = Recovery(engine).run()
+        self.router_journal.recovered()
+        self.tiers = Tiers(engine)
+
+
+def finished(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that only steps aside for others, where there are none."""
+    while True:
+        try:
+            coroutine.send(None)
+        except StopIteration as result:
+            return result.value

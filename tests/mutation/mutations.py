@@ -1,0 +1,158 @@
+"""One mutation for each mechanism that a promise rests on, and the tests that must notice its loss."""
+
+from __future__ import annotations
+
+from tests.mutation.runner import Mutation
+
+_SWEEP = "tests/crash/test_sweep.py"
+_EVERY_CHANGE = f"{_SWEEP}::test_a_crash_behind_every_change"
+
+
+def _crash(*operations: str) -> tuple[str, ...]:
+    return tuple(f"{_EVERY_CHANGE}[{operation}]" for operation in operations)
+
+
+MUTATIONS = (
+    Mutation(
+        "skip-the-sync",
+        "An acknowledged `fsync` write survives a power loss.",
+        "storage/journal.py",
+        "        for file in self.files:\n            file.sync()\n",
+        "",
+        _crash("append fsync"),
+    ),
+    Mutation(
+        "answer-before-the-sync",
+        "A write is answered when its class is satisfied, not before.",
+        "log/appending.py",
+        '    if durability == "fsync":\n        op.sync = True\n',
+        "",
+        _crash("append fsync"),
+    ),
+    Mutation(
+        "forget-the-directory-of-the-journal",
+        "A new journal file survives a power loss together with its frames.",
+        "storage/journal.py",
+        "        if self.directory is not None:\n            self.fs.sync_dir(self.directory)\n",
+        "",
+        _crash("rotate the journal", "append fsync"),
+    ),
+    Mutation(
+        "rename-before-the-sync",
+        "A snapshot is whole or not there.",
+        "storage/filesystem.py",
+        "        file.write(parts, 0)\n        file.sync()\n",
+        "        file.write(parts, 0)\n",
+        _crash("snapshot", "seal"),
+    ),
+    Mutation(
+        "forget-the-directory-of-the-snapshots",
+        "The journal is dropped only when a durable snapshot makes it dispensable.",
+        "storage/filesystem.py",
+        "    replace_file(fs, os.path.join(directory, name), parts)\n    fs.sync_dir(directory)\n",
+        "    replace_file(fs, os.path.join(directory, name), parts)\n",
+        _crash("snapshot", "seal"),
+    ),
+    Mutation(
+        "use-seqs-that-are-not-reserved",
+        "A seq is never given to two records, in any class, not even across a power loss.",
+        "log/reservation.py",
+        "    op.sync = True\n    if last_seq > topic.reserve_asked:\n",
+        "    if last_seq > topic.reserve_asked:\n",
+        _crash("append with a reservation"),
+    ),
+    Mutation(
+        "believe-any-payload",
+        "A frame whose bytes changed is damage, never a record.",
+        "storage/recovery.py",
+        "    if len(payload) != header.payload_length or checksum(payload) != header.payload_checksum:\n",
+        "    if len(payload) != header.payload_length:\n",
+        ("tests/log/test_restart_loss.py", "tests/storage/test_recovery.py"),
+    ),
+    Mutation(
+        "take-all-damage-for-a-torn-tail",
+        "Damage inside the log is an announced hole; what lies behind it is kept.",
+        "storage/recovery.py",
+        "        return position < self._proven\n",
+        "        return False\n",
+        ("tests/log/test_restart_loss.py", "tests/storage/test_recovery.py"),
+    ),
+    Mutation(
+        "evict-in-silence",
+        "A cap that takes records from readers says so.",
+        "log/retention.py",
+        "        topic.cap_hi = max(topic.cap_hi, last)\n",
+        "",
+        ("tests/log/test_worked_states.py", "tests/model/test_engine_against_model.py::test_walk"),
+    ),
+    Mutation(
+        "expire-in-silence",
+        "A TTL that takes records from readers says so.",
+        "log/retention.py",
+        "        topic.ttl_hi = max(topic.ttl_hi, last)\n        topic.absorb_holes()\n\n\ndef _last_older",
+        "        topic.absorb_holes()\n\n\ndef _last_older",
+        ("tests/log/test_worked_states.py", "tests/model/test_engine_against_model.py::test_walk"),
+    ),
+    Mutation(
+        "announce-a-deletion",
+        "What somebody deleted is gone without a tombstone.",
+        "log/deletion.py",
+        "        return topic.drop_front(limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0\n",
+        "        topic.cap_hi = max(topic.cap_hi, limit - 1)\n"
+        "        return topic.drop_front(limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0\n",
+        ("tests/log/test_worked_states.py", "tests/model/test_engine_against_model.py::test_walk"),
+    ),
+    Mutation(
+        "drop-a-flag-flip",
+        "A deleted record does not come back, whatever is read to start from.",
+        "log/checkpoint.py",
+        "        segment.flip(segment.entry(flip.run.topic_id, flip.run.base), indexes)\n",
+        "        segment.entry(flip.run.topic_id, flip.run.base)\n",
+        (
+            "tests/log/test_checkpoint.py",
+            "tests/model/test_engine_against_model.py::test_walk",
+            *_crash("flip flags"),
+        ),
+    ),
+    Mutation(
+        "take-a-failed-sync-for-done",
+        "After a failed sync nobody pretends: writes are off, reads go on, a restart makes it good.",
+        "log/commit.py",
+        "        if error is not None:\n            self._latch(error, ops)\n            return\n"
+        "        self._journal.finish_sync",
+        "        self._journal.finish_sync",
+        ("tests/crash/test_sync_failure.py", "tests/log/test_commit_failure.py"),
+    ),
+    Mutation(
+        "trust-pages-a-failed-sync-left",
+        "What a restart finds in memory only is made safe before it counts as safe.",
+        "storage/journal.py",
+        "                    file.write([file.read(file.size() - at, at)], at)\n",
+        "",
+        ("tests/crash/test_sync_failure.py",),
+    ),
+    Mutation(
+        "forget-what-was-acknowledged",
+        "A killed process that was cut off leaves an announced hole, not a shorter log.",
+        "storage/witness.py",
+        "        self._words[_ACKED] = position\n",
+        "        pass\n",
+        ("tests/log/test_restart_loss.py", "tests/storage/test_witness.py"),
+    ),
+    Mutation(
+        "let-leases-overtake",
+        "A finished job of an `fsync` queue stays finished after a power loss.",
+        "flow/job_queue.py",
+        '            sync=self.topic.config.durability == "fsync",\n',
+        "            sync=False,\n",
+        _crash("claim and acknowledge"),
+    ),
+    Mutation(
+        "forget-a-router-s-cursor",
+        "Every record reaches a destination once, in order, also when the server is killed in between.",
+        "flow/router_step.py",
+        "        at_once, synced = RouteOp(self._engine, sync=False), RouteOp(self._engine, sync=True)\n",
+        "        at_once, synced = RouteOp(self._engine, sync=False), RouteOp(self._engine, sync=False)\n",
+        _crash("forward"),
+    ),
+)
