@@ -69,6 +69,11 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
+def per_cpu_second(count: float) -> str:
+    """A note for rates without a peer: what a busy machine hardly moves."""
+    return f"{number(count)} for each second of the server's processor time"
+
+
 HEADINGS = ("what", "ours", "peer", "ratio", "by CPU", "bar", "reached")
 _REACHED = {True: "yes", False: "NO", None: ""}
 

@@ -10,8 +10,8 @@ from statistics import median
 
 import msgspec
 
-from benchmarks.contenders import Topics, http_request
-from benchmarks.figures import Figure, at_least, at_most
+from benchmarks.contenders import Topics, cpu_seconds, http_request
+from benchmarks.figures import Figure, at_least, at_most, per_cpu_second
 from benchmarks.session import Session
 
 AREA = "queues"
@@ -93,6 +93,7 @@ def _measure(session: Session, server: Topics, kind: str, config: dict[str, obje
     session.say(f"  {session.sizes.workers} workers, {kind}")
     rates: list[float] = []
     syncs = jobs = 0
+    cpu_s = 0.0
     for number in range(session.sizes.rounds):
         queue = f"jobs-{kind.replace(', ', '-').replace(' ', '-')}-{number}"
         answer = server.server.request("PUT", f"/v0/topics/{queue}", {"type": "queue", **config})
@@ -100,7 +101,9 @@ def _measure(session: Session, server: Topics, kind: str, config: dict[str, obje
         count = session.sizes.local_records // 4
         _fill(server, queue, count)
         before = server.journal()["fsyncs"]
+        cpu_s -= cpu_seconds(server.pid)
         seconds = _work(server, queue, session.sizes.workers, count)
+        cpu_s += cpu_seconds(server.pid)
         rates.append(count / seconds)
         syncs += server.journal()["fsyncs"] - before
         jobs += count
@@ -111,6 +114,7 @@ def _measure(session: Session, server: Topics, kind: str, config: dict[str, obje
         "jobs/s",
         bar=at_least(20_000),
         spread=(min(rates), max(rates)),
+        note=per_cpu_second(jobs / max(cpu_s, 0.01)),
     )
     if kind != "disk":
         yield Figure(

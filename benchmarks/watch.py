@@ -11,8 +11,8 @@ from statistics import median, quantiles
 
 import msgspec
 
-from benchmarks.contenders import Topics, resident_bytes
-from benchmarks.figures import Figure, at_least, at_most
+from benchmarks.contenders import Topics, cpu_seconds, resident_bytes
+from benchmarks.figures import Figure, at_least, at_most, per_cpu_second
 from benchmarks.session import ROOT, Session
 from benchmarks.watchers import WatchJob, WatchTally
 
@@ -90,7 +90,9 @@ def _deliveries(session: Session, server: Topics) -> Figure:
     session.say(f"  one writer, {count} watchers")
     with watching(server, count) as watchers:
         watchers.run(session.sizes.round_s / 4)
+        cpu_s = cpu_seconds(server.pid)
         tallies = [watchers.run(session.sizes.round_s) for _ in range(session.sizes.rounds)]
+        cpu_s = cpu_seconds(server.pid) - cpu_s
     rates = [tally.deliveries / tally.seconds for tally in tallies]
     return Figure(
         AREA,
@@ -99,6 +101,7 @@ def _deliveries(session: Session, server: Topics) -> Figure:
         "records/s",
         bar=at_least(120_000),
         spread=(min(rates), max(rates)),
+        note=per_cpu_second(sum(tally.deliveries for tally in tallies) / max(cpu_s, 0.01)),
     )
 
 

@@ -448,7 +448,8 @@ def test_a_restore_that_ends_in_its_last_moment(
     fill(lab)
     lab.stop()
     backup(tmp_path)
-    rename, done = Filesystem.rename, []
+    rename = Filesystem.rename
+    done: list[str] = []
 
     def interrupted(self: Filesystem, source: str, target: str) -> None:
         if "/.restoring/" in source and "/.restoring/" not in target:

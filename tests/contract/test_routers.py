@@ -671,6 +671,51 @@ def test_a_killed_server_forgets_no_copy(boot: Boot, guarantee: str) -> None:
     assert gaps == []
 
 
+def test_copies_that_were_read_come_back_as_they_were(boot: Boot) -> None:
+    """Killed in the middle of forwarding: same seqs, same times, though the originals are gone by then.
+
+    And what was deleted from among the copies stays deleted.
+    """
+    server = boot()
+    source = server.topic("source")
+    dests = [server.topic(f"dest-{number}", durability=("disk", "fsync")[number % 2]) for number in range(4)]
+    for dest in dests:
+        route(source, dest)
+    seen: list[dict[int, Any]] = [{} for _ in dests]
+    deleted = [0 for _ in dests]
+    cursors = [0 for _ in dests]
+
+    def read(number: int) -> None:
+        client = server.client()
+        path = dests[number].path
+        with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(client):
+            while True:
+                request = {"from_seq": cursors[number], "wait_ms": 1000}
+                page = client.send("POST", path + "/diff", request).ok()
+                seen[number].update({record["$seq"]: record for record in page["records"]})
+                cursors[number] = cursor = page["next_from_seq"]
+                if cursor - deleted[number] > 20:
+                    client.send("POST", path + "/delete", {"before_seq": cursor - 10}).ok()
+                    deleted[number] = cursor - 11
+                    client.send("POST", source.path + "/delete", {"before_seq": min(cursors) + 1}).ok()
+
+    def kill() -> None:
+        eventually(lambda: all(deleted))
+        server.kill()
+
+    in_parallel(partial(write_until_gone, source, 0), *(partial(read, number) for number in range(4)), kill)
+    server.start()
+    for dest, known, gone in zip(dests, seen, deleted, strict=True):
+        found = {record["$seq"]: record for record in dest.drain(limit=1000)[0]}
+        assert min(found) > gone
+        # A delete that was not answered may have been done.
+        floor = dest.state()["earliest_seq"]
+        assert {seq: record for seq, record in known.items() if seq >= floor}.items() <= found.items()
+        numbers = [int(record["data"].partition(":")[2]) for record in found.values()]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        assert numbers[0] == min(found) - 1
+
+
 def write_until_gone(topic: TopicHandle, life: int) -> None:
     client = topic.server.client()
     with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(client):

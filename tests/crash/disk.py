@@ -169,9 +169,10 @@ class SimulatedDisk(Filesystem):
         return node
 
     def make_dirs(self, path: str) -> None:
-        if path in self.directories:
-            return
         parent = os.path.dirname(path)
+        if path in self.directories:
+            self.sync_dir(parent)
+            return
         self.make_dirs(parent)
         self.alive()
         self.directories[path] = Directory(is_durable=False)

@@ -187,26 +187,29 @@ class Removed(Effect):
 
 
 class Configured(Effect):
-    __slots__ = ("_before", "_evicted", "config", "topic", "ts")
+    __slots__ = ("_before", "_gone", "config", "topic", "ts")
 
     def __init__(self, topic: TopicModel, config: TopicConfig, ts: int) -> None:
         self.topic = topic
         self.config = config
         self.ts = ts
-        self._before = topic.config, topic.cap_hi
-        self._evicted: list[Record] = []
+        self._before = topic.config, topic.cap_hi, topic.ttl_hi
+        self._gone: list[Record] = []
 
     def apply(self) -> None:
         topic = self.topic
-        self._before = topic.config, topic.cap_hi
         topic.expire(self.ts)
+        self._before = topic.config, topic.cap_hi, topic.ttl_hi
+        before = topic.live.copy()
         topic.config = self.config
         topic.expire(self.ts)
-        self._evicted = topic.evict()
+        topic.evict()
+        self._gone = [record for record in before.values() if record.seq not in topic.live]
 
     def undo(self) -> None:
-        self.topic.config, self.topic.cap_hi = self._before
-        self.topic.put_back(self._evicted)
+        topic = self.topic
+        topic.config, topic.cap_hi, topic.ttl_hi = self._before
+        topic.put_back(self._gone)
 
 
 class Did(Effect):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from tests.crash.forwarding import pull, route
 from tests.crash.staging import Staging
 from tests.crash.verify import check_running
 from tests.crash.world import World
@@ -24,16 +25,16 @@ def furnished(rng: random.Random) -> World:
     world.put("jobs", type="queue", leases_durable=True)
     world.put("safe-jobs", type="queue", durability="fsync")
     world.commit()
-    world.route("plain", "disk", "copies")
-    world.route("safe", "fsync", "safe-copies")
-    world.route("filtered", "memory", "chosen", ("Glob", "x"))
+    route(world, "plain", "disk", "copies")
+    route(world, "safe", "fsync", "safe-copies")
+    route(world, "filtered", "memory", "chosen", ("Glob", "x"))
     world.commit()
     for turn in range(3):
         for name in (*CLASSES, "capped", "aging", "jobs", "safe-jobs"):
             world.append(name, [world.draft(tag, padding=turn) for tag in (None, "x", "xy", "y")])
         world.commit()
         for name in ("copies", "safe-copies", "chosen"):
-            world.pull(name)
+            pull(world, name)
         if turn == 0:
             world.checkpoint(everything=True)
             world.delete("disk", match=("Eq", "y"))
@@ -128,7 +129,7 @@ def _forward(world: World) -> None:
         world.append(source, [world.draft("x"), world.draft("y")])
     world.commit()
     for dest in ("copies", "safe-copies", "chosen"):
-        world.pull(dest)
+        pull(world, dest)
     world.delete("copies", match=("Eq", "x"))
     world.commit()
 
@@ -138,7 +139,7 @@ def _work(world: World) -> None:
         taken = world.claim(name, 3, "worker")
         assert len(taken) == 3
         world.acknowledge(name, taken[:2], "worker")
-        world.commit()
+        _go_on(world)
 
 
 def _stage(world: World) -> None:
@@ -174,9 +175,9 @@ OPERATIONS: dict[str, Operation] = {
     "append with a reservation": _append_many,
     "append over a cap": _append("capped"),
     "delete by seq": _delete("disk", 6, None),
-    "delete by seq, fsync": _delete("fsync", 6, None),
+    "delete by seq, fsync": _delete("safe-copies", 6, None),
     "delete by tag": _delete("disk", None, "x"),
-    "delete by tag, fsync": _delete("fsync", None, "x"),
+    "delete by tag, fsync": _delete("safe-copies", None, "x"),
     "seal": lambda world: world.checkpoint(everything=True),
     "snapshot": lambda world: world.checkpoint(),
     "rotate the journal": _rotate,

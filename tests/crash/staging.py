@@ -48,11 +48,14 @@ class Staging:
             return None
         world.commit()
         self._stopped = []
-        world.queue.wake = lambda: self._loop.call_soon(self._turn, world)
+        world.queue.wake = lambda: self._wake(world)
         try:
             return self._run(self._commit(world, identity, batch, rows))
         finally:
             world.queue.wake = lambda: None
+
+    def _wake(self, world: World) -> None:
+        self._loop.call_soon(self._turn, world)
 
     def _turn(self, world: World) -> None:
         try:

@@ -116,12 +116,12 @@ def test_truncation_can_be_undone() -> None:
 def test_a_shared_page_is_as_old_as_its_last_sync_or_newer() -> None:
     def act(disk: SimulatedDisk) -> None:
         page = disk.shared_page("/data/p", 8)
-        page.view[:] = b"synced__"  # type: ignore[index]
+        page.view[:] = b"synced__"
         page.sync()
         disk.sync_dir("/data")
-        page.view[:] = b"between_"  # type: ignore[index]
+        page.view[:] = b"between_"
         disk.create("/data/f")
-        page.view[:] = b"unsynced"  # type: ignore[index]
+        page.view[:] = b"unsynced"
 
     assert fates(act, "/data/p") == {b"synced__", b"between_", b"unsynced"}
 

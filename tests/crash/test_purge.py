@@ -52,7 +52,10 @@ class SimulatedLab(Lab):
         holding = []
         for directory in ("journal", "segments", "snapshots"):
             for name in self.simulated.list(f"/data/{directory}"):
-                file = self.simulated.open(os.path.join("/data", directory, name))
+                path = os.path.join("/data", directory, name)
+                if path in self.simulated.directories:
+                    continue  # what recovery has put aside
+                file = self.simulated.open(path)
                 if SECRET.encode() in file.read(file.size(), 0):
                     holding.append(name)
                 file.close()

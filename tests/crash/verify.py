@@ -168,7 +168,8 @@ def judge_damaged(world: World, found: Found, *, may_bring_back: bool) -> None:
     for known in model.topics.values():
         topic = found.topics.get(known.id)
         if topic is None:
-            assert not known.shown_head, f"{known.name} is gone"
+            # With a header that is gone as well, nobody can say what the frame was about.
+            assert not known.shown_head or may_bring_back, f"{known.name} is gone"
             continue
         rows, gaps = found.rows[known.id], found.gaps[known.id]
         for seq, row in rows.items():
@@ -178,12 +179,16 @@ def judge_damaged(world: World, found: Found, *, may_bring_back: bool) -> None:
         if not may_bring_back:
             back = rows.keys() - known.live.keys() - known.presumed
             assert not back, f"{known.name}: {sorted(back)} came back"
+        # A step that is lost together with its reservation is repeated, from the head it had found.
+        may_repeat = may_bring_back and known.id in derived
         silent = [
             record.seq
             for record in known.unexpired(now)
-            if record.seq not in rows and record.seq not in known.presumed and not covers(gaps, record.seq)
+            if record.seq not in rows
+            and record.seq not in known.presumed
+            and not covers(gaps, record.seq)
+            and not (may_repeat and record.seq > topic.head)
         ]
         assert not silent, f"{known.name}: {silent} vanished in silence; announced {gaps}"
-        # A step that is lost together with its reservation may have passed any number of lost seqs on.
-        if not (may_bring_back and known.id in derived):
+        if not may_repeat:
             assert topic.head >= known.shown_head, f"{known.name}: head {topic.head}, not {known.shown_head}"

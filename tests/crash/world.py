@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from operator import itemgetter
 from typing import Any
 
 from tests.crash.disk import SimulatedDisk
 from tests.crash.drafts import Draft, body
 from tests.crash.effects import Added, Configured, Did, Match, Record, Removed, TopicModel
 from tests.crash.installation import Installation, finished
-from tests.crash.model import Event, Model, RouterModel
-from tests.model.reference import matches
+from tests.crash.model import Event, Model
 from tests.model.twins import tag_match
 from topics.flow.claiming import Claim
-from topics.flow.router_defs import Options
-from topics.flow.router_window import read_window
 from topics.log.batch import parse_append
 from topics.log.commit import Op
-from topics.log.topic import Topic, surviving_damage
+from topics.log.topic import Topic
 from topics.storage.journal import SyncTicket
 from topics.values.clock import ManualClock
 from topics.values.config import TopicConfig
@@ -51,6 +47,12 @@ class World:
     def model_of(self, name: str) -> TopicModel:
         return self.model.topics[self.topic(name).id]
 
+    def _seen(self, topic: Topic) -> TopicModel:
+        """Whoever looks at a topic, to write to it or to delete, lets its old records go first."""
+        known = self.model.topics[topic.id]
+        known.expire(self.engine.now())
+        return known
+
     # --- committing -------------------------------------------------------------------------------------
 
     def commit(self) -> None:
@@ -76,15 +78,15 @@ class World:
         if ticket is not None:
             self.queue.finish_sync(ticket)
 
-    def _ack(self, event: Event, op: Op | None, topic: Topic) -> None:
+    def ack(self, event: Event, op: Op | None, topic: Topic) -> None:
         """What class fsync acknowledges is safe: that is the promise. The rest is where a sync was seen."""
         is_safe = topic.config.durability == "fsync" or (op is not None and op.fsync_ms > 0)
         self.model.ack(event, is_safe=is_safe, position=self.engine.journal.position)
 
-    def _failed(self, _: ApiError) -> None:
+    def failed(self, _: ApiError) -> None:
         """Nobody was promised anything; what became of it shows after the restart."""
 
-    def _submit(self, event: Event, call: Callable[[], None]) -> bool:
+    def submit(self, event: Event, call: Callable[[], None]) -> bool:
         try:
             call()
         except ApiError:
@@ -99,7 +101,7 @@ class World:
         wanted = TopicConfig(**config)
         known = engine.by_name.get(name)
         if known is not None and known.committed:
-            event = model.event(Configured(model.topics[known.id], wanted, engine.now()))
+            event = model.event(Configured(self._seen(known), wanted, engine.now()))
         elif known is not None:
             return
         else:
@@ -107,11 +109,11 @@ class World:
             event = model.event(
                 Did(lambda: model.topics.__setitem__(made.id, made), lambda: model.topics.pop(made.id))
             )
-        self._submit(
-            event, lambda: engine.put_topic(name, wanted, lambda _: self._ack_synced(event), self._failed)
+        self.submit(
+            event, lambda: engine.put_topic(name, wanted, lambda _: self.ack_synced(event), self.failed)
         )
 
-    def _ack_synced(self, event: Event) -> None:
+    def ack_synced(self, event: Event) -> None:
         self.model.ack(event, is_safe=True, position=self.engine.journal.position)
 
     def drop(self, name: str) -> None:
@@ -130,9 +132,9 @@ class World:
             model.routers = dict(routers)
 
         event = model.event(Did(forget, bring_back))
-        self._submit(
+        self.submit(
             event,
-            lambda: self.engine.drop_topic(name, False, lambda _: self._ack_synced(event), self._failed),
+            lambda: self.engine.drop_topic(name, False, lambda _: self.ack_synced(event), self.failed),
         )
 
     # --- records ----------------------------------------------------------------------------------------
@@ -151,13 +153,13 @@ class World:
         topic = engine.find(name)
         if topic is None:
             return False
-        known = self.model.topics[topic.id]
+        known = self._seen(topic)
         first, ts = topic.assigned + 1, max(engine.now(), topic.last_ts)
         assert first > known.shown_head, f"{name}: seq {first} is given out twice"
         event = self.model.event(Added(known, self.records(topic, drafts, first, ts), ts))
         request = parse_append(body(drafts))
-        return self._submit(
-            event, lambda: engine.append(name, request, lambda op: self._ack(event, op, topic), self._failed)
+        return self.submit(
+            event, lambda: engine.append(name, request, lambda op: self.ack(event, op, topic), self.failed)
         )
 
     def delete(self, name: str, before: int | None = None, match: Match | None = None) -> bool:
@@ -165,85 +167,19 @@ class World:
         topic = engine.find(name)
         if topic is None:
             return False
-        known = self.model.topics[topic.id]
+        known = self._seen(topic)
         bound = topic.assigned + 1 if before is None else min(before, topic.assigned + 1)
         event = self.model.event(Removed(known, engine.now(), bound, match=match))
 
         def done(deleted: int) -> None:
-            self._ack(event, None, topic)
+            self.ack(event, None, topic)
             removed = event.effects[0]
             assert isinstance(removed, Removed)
             assert deleted == len(removed.removed), f"{name}: a delete took what it should not"
 
-        return self._submit(
-            event, lambda: engine.delete_records(topic, before, tag_match(match), done, self._failed)
+        return self.submit(
+            event, lambda: engine.delete_records(topic, before, tag_match(match), done, self.failed)
         )
-
-    # --- routers ----------------------------------------------------------------------------------------
-
-    def route(self, name: str, source: str, dest: str, match: Match | None = None) -> None:
-        if name in self.model.routers or self.engine.find(source) is None or self.engine.find(dest) is None:
-            return
-        routers, topic = self.model.routers, self.topic(source)
-        made = RouterModel(name, self.model_of(source), self.model_of(dest), match, topic.assigned)
-        event = self.model.event(Did(lambda: routers.__setitem__(name, made), lambda: routers.pop(name)))
-        options = Options()
-        if match is not None:
-            options = Options(filter_value=match[1], filter_is_prefix=match[0] == "Glob")
-        self._submit(
-            event,
-            lambda: self.here.routers.put(
-                name, source, dest, options, lambda *_: self._ack_synced(event), self._failed
-            ),
-        )
-
-    def pull(self, name: str) -> None:
-        """Bring a destination up to date, as every reader of it does."""
-        topic = self.engine.find(name)
-        if topic is None or self.queue.failure is not None:
-            return
-        self.finish_sync()
-        self.queue.flush()
-        routers = [r for r in self.model.routers.values() if r.dest.id == topic.id]
-        event = self._forwarding(topic, routers[0]) if routers else None
-        self.here.routers.pull(topic)
-        if event is not None and self.queue.failure is None:
-            self._ack(event, None, topic)
-            cursor = self.here.routers.table.into(topic)[0].cursor
-            assert cursor == routers[0].cursor, "forwarding stopped half-way"
-
-    def _forwarding(self, dest: Topic, router: RouterModel) -> Event | None:
-        """What a step is going to do."""
-        engine, source = self.engine, self.engine.by_id[router.source.id]
-        actual = self.here.routers.table.named(router.name)
-        if actual is None or not actual.committed or actual.sent >= source.head or not source.committed:
-            return None
-        router.source.expire(engine.now())
-        before, after = actual.sent, source.head
-        moved = Did(lambda: setattr(router, "cursor", after), lambda: setattr(router, "cursor", before))
-        window = surviving_damage(source, lambda: read_window(source, before, 1000, 1 << 20))
-        added = self._copies(dest, router, before, window.lost)
-        return self.model.event(*([] if added is None else [added]), moved)
-
-    def _copies(
-        self, dest: Topic, router: RouterModel, after: int, lost: list[tuple[int, int]]
-    ) -> Added | None:
-        """Copies in the order of the source, and a hole for every stretch of it that is lost."""
-        ts, seq = max(self.engine.now(), dest.last_ts), dest.assigned
-        router.dest.expire(ts)
-        volatile = dest.config.durability == "ephemeral"
-        wanted = [r for r in router.source.live.values() if r.seq > after and matches(r.tag, router.match)]
-        copies: list[Record] = []
-        trimmed = 0
-        for item in sorted([*((r.seq, r) for r in wanted), *lost], key=itemgetter(0)):
-            if isinstance(item[1], Record):
-                seq += 1
-                copies.append(item[1].copy_at(seq, ts, is_volatile=volatile))
-            else:
-                seq += item[1] - item[0] + 1
-                if not copies and not router.dest.live:
-                    trimmed = seq
-        return Added(router.dest, copies, ts, seq, trimmed) if seq > dest.assigned else None
 
     # --- queues -----------------------------------------------------------------------------------------
 
@@ -253,7 +189,7 @@ class World:
         topic = self.engine.find(name)
         answered: list[Claim] = []
         if topic is not None and self.queue.failure is None:
-            claim = Claim(node, wanted, topic.config.lease_ms, answered.append, self._failed)
+            claim = Claim(node, wanted, topic.config.lease_ms, answered.append, self.failed)
             self.here.queues.of(topic).serve([claim])
             self.commit()
             self.commit()
@@ -267,7 +203,7 @@ class World:
         topic = self.engine.find(name)
         if topic is None:
             return
-        known, queue = self.model.topics[topic.id], self.here.queues.of(topic)
+        known, queue = self._seen(topic), self.here.queues.of(topic)
         now = queue.refresh()
         held = {seq for seq in seqs if queue.table.held(seq, node, None) is not None}
         if not held:
@@ -275,12 +211,10 @@ class World:
         event = self.model.event(Removed(known, now, topic.assigned + 1, seqs=held))
 
         def done(acked: int, skipped: list[int], op: Op | None) -> None:
-            self._ack(event, op, topic)
+            self.ack(event, op, topic)
             assert acked == len(held)
 
-        self._submit(
-            event, lambda: queue.ack(node, [(seq, None) for seq in sorted(held)], done, self._failed)
-        )
+        self.submit(event, lambda: queue.ack(node, [(seq, None) for seq in sorted(held)], done, self.failed))
 
     # --- upkeep -----------------------------------------------------------------------------------------
 

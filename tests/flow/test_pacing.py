@@ -126,6 +126,24 @@ def test_protection_ends_when_nobody_reads_any_more() -> None:
     asyncio.run(scenario())
 
 
+def test_when_the_most_important_reader_leaves_the_next_one_counts() -> None:
+    async def scenario() -> None:
+        lab = Lab(protect_s=0.01)
+        lab.pacer.protect(HIGH)
+        lab.offer("first", 400)
+        assert lab.offer("second", 400)
+        await lab.drained()
+        for _ in range(5):
+            lab.pacer.protect(500)
+            await asyncio.sleep(0.01)
+        assert lab.pacer.active
+        assert not any(lab.offer(str(n), 400) for n in range(3))
+        lab.offer("third", LOW)
+        assert lab.offer("fourth", LOW)
+
+    asyncio.run(scenario())
+
+
 def test_when_the_wait_would_be_long_more_work_is_refused_but_not_what_asked_to_wait() -> None:
     async def scenario() -> None:
         lab = Lab()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.flow.router_lab import RouterLab
-from tests.log.harness import cut, flip
+from tests.log.harness import JournalFrame, cut, flip
 from topics.storage.frame import Kind
 
 
@@ -407,3 +407,20 @@ def test_recovering_twice_is_recovering_once(lab: RouterLab) -> None:
     for _ in range(3):
         lab.restart()
     assert lab.everything() == state
+
+
+def test_a_destination_whose_creation_is_damaged_keeps_its_copies(lab: RouterLab) -> None:
+    """No record was ever appended to it: only steps tell that it was there."""
+    lab.route("r", "a", "b")
+    lab.write("a", 1, 2)
+    lab.background()
+    copies, epoch = lab.data("b"), lab.topic("b").id
+    lab.kill()
+    victim = next(f for f in lab.frames() if f.kind == Kind.CREATE and b"\xa1b" in read_payload(f))
+    flip(victim.path, victim.payload_at + 2)
+    lab.open()
+    assert lab.data(f"recovered-{epoch}") == copies == [1, 2]
+
+
+def read_payload(frame: JournalFrame) -> bytes:
+    return frame.path.read_bytes()[frame.payload_at : frame.end]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.log.harness import Lab
 from tests.support import ServerProcess
+from topics.flow import upkeep
+from topics.flow.commit import CommitLoop
+from topics.flow.upkeep import Upkeep
 
 
 @pytest.fixture
@@ -73,3 +79,57 @@ def test_deletes_in_sealed_segments_survive_a_kill(small: ServerProcess, tmp_pat
         fill(small, "other", 2)
         time.sleep(1.2)  # long enough for checkpoints, after which flags are flipped in place
     assert small.get("/v0/topics/t")["count"] == 27
+
+
+def test_stopping_waits_for_the_pass_that_is_under_way_and_for_no_other(tmp_path: Path) -> None:
+    """A thread that still writes files would write them beside the last checkpoint."""
+    lab = Lab(tmp_path)
+    lab.write_each("t", 8)
+    passes: list[str] = []
+    write_snapshot = lab.checkpointer.write_snapshot
+
+    def slowly(body: list[bytes]) -> None:
+        passes.append("begun")
+        time.sleep(0.1)
+        write_snapshot(body)
+        lab.checkpointer.is_behind = True  # there would be more to do
+        passes.append("ended")
+
+    async def scenario() -> None:
+        commit = CommitLoop(lab.engine, asyncio.get_running_loop())
+        upkeep = Upkeep(lab.engine, commit, lab.checkpointer)
+        upkeep.start()
+        while not passes:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        await upkeep.stop()
+        commit.close()
+
+    lab.checkpointer.write_snapshot = slowly  # type: ignore[method-assign]
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+    assert passes == ["begun", "ended"]
+
+
+def test_the_collector_is_kept_from_topics_only_when_there_are_many_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "SETTLE_OBJECTS", 5)
+    lab = Lab(tmp_path / "lab")
+
+    async def turn() -> list[bool]:
+        commit = CommitLoop(lab.engine, asyncio.get_running_loop())
+        keeper = upkeep.Upkeep(lab.engine, commit, lab.checkpointer)
+        set_aside = []
+        for count in (5, 1, 0, 5, 1):
+            for number in range(count):
+                lab.write(f"t{len(set_aside)}-{number}", 1)
+            gc.unfreeze()
+            keeper._settle_objects()
+            set_aside.append(gc.get_freeze_count() > 0)
+        commit.close()
+        return set_aside
+
+    try:
+        assert asyncio.run(turn()) == [False, True, False, False, True]
+    finally:
+        gc.unfreeze()
+        lab.kill()

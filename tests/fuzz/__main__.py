@@ -78,10 +78,10 @@ class Campaign:
         sockets, resident = observed.sockets(), []
         started = time.monotonic()
         for number in range(rounds):
-            made_up = requests // SCHEMA_SHARE if by_schema else 0
-            if made_up:
-                schema.run(made_up, seed=self._seed + number)
-            uvloop.run(attack.run(requests - made_up))
+            if by_schema:
+                schema.run(requests // SCHEMA_SHARE, seed=self._seed + number)
+            # So many in all, however many the schema was good for.
+            uvloop.run(attack.run(requests * (number + 1) - attack.attempts - schema.statuses.total()))
             left = observed.settle(sockets)
             resident.append(observed.resident_bytes())
             told = f"{attack.attempts} raw, {schema.statuses.total()} by schema, {resident[-1] >> 20} MiB"

@@ -124,7 +124,7 @@ def test_load_and_lag(start: Start) -> None:
     before = scrape(app)["topics_event_loop_lag_seconds_sum"]
     app.inside(lambda: [governor.observe(3_000.0) for _ in range(20)])
     pacer = app.app.service.pacer
-    app.inside(lambda: pacer._hold(0.0, 1, lambda: None, patient=True))
+    app.inside(lambda: pacer._hold(1, lambda: None, patient=True))
     found = scrape(app)
     assert found["topics_http_held_writes"] == pacer.held == 1
     assert found["topics_load_level"] == 4

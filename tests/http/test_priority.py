@@ -37,6 +37,12 @@ def test_reading_an_important_topic_holds_up_writes_to_others(start: Start) -> N
     assert pacer.active
 
 
+def test_watching_one_does_so_too(start: Start, wait_until: Callable[..., None]) -> None:
+    app = prepared(start)
+    app.stream("high")
+    wait_until(lambda: app.app.service.pacer.active)
+
+
 def test_reading_an_unimportant_topic_holds_up_nobody(start: Start) -> None:
     app = prepared(start)
     app.call("POST", "/v0/topics/low/diff", {})

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from tests.mutation import document
 from tests.mutation.mutations import MUTATIONS
 from tests.mutation.runner import Mutation, Verdict, put_to_the_test, run_proof, workshop
 
@@ -17,9 +18,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation")
     parser.add_argument("names", nargs="*", help="only these")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
+    parser.add_argument("--document", action="store_true", help="write the promises into docs/guarantees.md")
     chosen = parser.parse_args()
     if chosen.list:
         print(*(mutation.name for mutation in MUTATIONS), sep="\n")
+        return 0
+    if chosen.document:
+        document.write(MUTATIONS)
         return 0
     unknown = set(chosen.names) - {mutation.name for mutation in MUTATIONS}
     if unknown:

@@ -140,12 +140,12 @@ MUTATIONS = (
         ("tests/log/test_restart_loss.py", "tests/storage/test_witness.py"),
     ),
     Mutation(
-        "let-leases-overtake",
-        "A finished job of an `fsync` queue stays finished after a power loss.",
-        "flow/job_queue.py",
-        '            sync=self.topic.config.durability == "fsync",\n',
-        "            sync=False,\n",
-        _crash("claim and acknowledge"),
+        "answer-a-deletion-before-the-sync",
+        "A deletion from an `fsync` topic, and so a finished job of an `fsync` queue, survives a power loss.",
+        "log/engine.py",
+        'apply, fail, sync=topic.config.durability == "fsync"))\n',
+        "apply, fail, sync=False))\n",
+        _crash("delete by seq, fsync", "claim and acknowledge"),
     ),
     Mutation(
         "forget-a-router-s-cursor",

@@ -164,9 +164,11 @@ def test_later_files_are_gone_for_good_before_the_tear_is(tmp_path: Path) -> Non
     synced = ("sync_dir", tmp_path.name)
     changes = [note for note in disk.notes if note[0] in ("remove", "truncate") or note == synced]
     assert changes == [
-        synced,  # the quarantine's own name
+        synced,  # the quarantine's own name, each time something is put there
         ("remove", file_name(2 * FRAME)),
+        synced,
         ("remove", file_name(4 * FRAME)),
+        synced,
         synced,
         ("truncate", file_name(0)),
     ]

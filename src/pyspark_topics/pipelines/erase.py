@@ -61,7 +61,7 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
             if missing and not lakes:  # one that is gone from the server may still be in a table
                 raise PipelineFailed(f'there is no topic "{missing[0]}"')
             context.progress.say("running", "deleting")
-            log.delete(topics, lambda found: context.progress.advance(found))
+            log.delete(topics, context.progress.advance)
             purge = log.purge(topics, lambda note: context.progress.say("running", note))
             starts = _starts(client, topics)
             context.progress.say("running", "rewriting tables")

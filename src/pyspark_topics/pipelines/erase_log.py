@@ -62,8 +62,10 @@ class LogErasure:
         for _ in range(MAX_ROUNDS):
             found = 0
             for topic in topics:
-                found += self._delete(topic)
-                say(found)
+                count = self._delete(topic)
+                if count:
+                    say(count)
+                found += count
             if not found:
                 return
         self.keeps_arriving = True

@@ -11,7 +11,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,12 @@ class Job:
     id: str
     # What the job is about, to tell it from another under the same name.
     about: dict[str, Any]
-    # The next step's number, and whatever else the next step has to know.
+    # The next step's number, and how far everything before it went.
     step: int = 0
     at: int = 0
     finished: bool = False
+    # Where the next steps end, if that was settled already: a step that is done again has to be the same.
+    plan: list[int] = field(default_factory=list)
 
     @classmethod
     def open(cls, path: Path, about: dict[str, Any]) -> Job:
@@ -44,7 +46,7 @@ class Job:
     def read(cls, path: Path) -> Job | None:
         try:
             noted = json.loads(path.read_text())
-            return cls(path, noted["id"], noted["about"], noted["step"], noted["at"], noted["finished"])
+            return cls(path, **noted)
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError):
@@ -53,9 +55,14 @@ class Job:
                 "write everything a second time: restore them, or delete them if that is what you want"
             ) from None
 
+    def settle(self, plan: list[int]) -> None:
+        self.plan = plan
+        self.note(step=self.step, at=self.at)
+
     def note(self, *, step: int, at: int, finished: bool = False) -> None:
         """Durable when it returns: a note that came back after a power cut would repeat old steps."""
         self.step, self.at, self.finished = step, at, finished
+        self.plan = [end for end in self.plan if end > at]
         noted = {key: value for key, value in asdict(self).items() if key != "path"}
         draft = self.path.with_suffix(".new")
         with draft.open("w") as file:

@@ -79,7 +79,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         new = {name: marks for name, marks in found.items() if earlier.get(name) != marks}
         if not new:
             return None
-        job = Job.open(state / f"set-{len(_jobs(state)):06}.json", {"files": new, "into": self.into})
+        # Sizes are part of it: a load that goes on with another version has to find the same steps.
+        about = {"files": new, "into": self.into, "split_bytes": SPLIT_BYTES, "commit_bytes": COMMIT_BYTES}
+        job = Job.open(state / f"set-{len(_jobs(state)):06}.json", about)
         job.note(step=0, at=0)
         return job
 
@@ -165,12 +167,13 @@ class _Loader:
         spark = self._context.spark.newSession()
         # Splits must not depend on the machine: a load that goes on elsewhere has to find the same ones.
         spark.conf.set("spark.sql.files.minPartitionNum", "1")
-        spark.conf.set("spark.sql.files.maxPartitionBytes", str(SPLIT_BYTES))
+        spark.conf.set("spark.sql.files.maxPartitionBytes", str(self._job.about["split_bytes"]))
         frame = self._settings.frame(spark, list(files))
         server = self._context.server
         options = WriteOptions(url=server.url, api_key=server.api_key, topic=self._settings.into)
         stager = Stager(options, frame.schema, overwrite=False)
-        return map_in_arrow(frame, partial(_stage, stager), _REPORT).rdd
+        work = partial(_stage, stager, self._job.about["commit_bytes"])
+        return map_in_arrow(frame, work, _REPORT).rdd
 
     def _commit(self, rows: list[Any], partition: int) -> int:
         rows.sort(key=lambda row: row.chunk)
@@ -180,12 +183,12 @@ class _Loader:
         return sum(row.records for row in rows)
 
 
-def _stage(stager: Stager, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _stage(stager: Stager, commit_bytes: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What a task does: one stage after the other, each small enough for a commit, one row for each."""
     task = TaskContext.get()
     assert task is not None
     base = f"{stager.stage}-{task.taskAttemptId()}"
-    for chunk, gathered in enumerate(_chunks(batches)):
+    for chunk, gathered in enumerate(_chunks(batches, commit_bytes)):
         stager.stage = f"{base}-{chunk}"
         staged = stager.stage_rows(iter(gathered))
         yield pa.RecordBatch.from_pydict(
@@ -200,7 +203,7 @@ def _stage(stager: Stager, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
         )
 
 
-def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+def _chunks(batches: Iterator[pa.RecordBatch], commit_bytes: int) -> Iterator[list[pa.RecordBatch]]:
     gathered: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -208,7 +211,7 @@ def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
             continue
         gathered.append(batch)
         size += batch.nbytes
-        if size >= COMMIT_BYTES:
+        if size >= commit_bytes:
             yield gathered
             gathered, size = [], 0
     if gathered:

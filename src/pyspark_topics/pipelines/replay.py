@@ -130,7 +130,8 @@ class _Replayer:
 
     def _job(self) -> Job | None:
         """The range is settled when a replay begins: what is archived later is for another one."""
-        wanted = msgspec.to_builtins(self._settings)
+        # A replay at another rate is still the same one.
+        wanted = {key: value for key, value in msgspec.to_builtins(self._settings).items() if key != "rate"}
         path = self._context.state / "replay.json"
         known = Job.read(path)
         if known is not None and known.about["settings"] == wanted:
@@ -161,19 +162,25 @@ class _Replayer:
 
     def _steps(self, job: Job) -> list[Step]:
         """The next few: as many as run side by side, of a second's worth each if there is a rate."""
-        files, first, end = self._files(job), job.at + 1, job.about["to_seq"]
+        files = self._files(job)
+        if not job.plan:
+            job.settle(self._ends_of_steps(job, files))
+        firsts = [job.at + 1, *(end + 1 for end in job.plan)]
+        return [self._step(job, files, *ends) for ends in zip(firsts, job.plan, strict=False)]
+
+    def _ends_of_steps(self, job: Job, files: list[DataFile]) -> list[int]:
+        first, end = job.at + 1, job.about["to_seq"]
         size = _step_size(files, self._settings.rate)
         together = 1 if self._settings.rate else self._context.spark.sparkContext.defaultParallelism
-        steps: list[Step] = []
-        while first <= end and len(steps) < together:
+        ends: list[int] = []
+        while first <= end and len(ends) < together:
             last = min(first + size - 1, end)
-            chosen = [one for one in files if _may_hold(one, first, last)]
-            if not chosen:
+            if not any(_may_hold(one, first, last) for one in files):
                 # Nothing was archived here: pass over it in one go.
                 last = min((one.low["seq"] - 1 for one in files if one.low["seq"] > last), default=end)
-            steps.append(self._step(job, chosen, first, last))
+            ends.append(last)
             first = last + 1
-        return steps
+        return ends
 
     def _files(self, job: Job) -> list[DataFile]:
         wanted = {"topic": self._settings.topic, "epoch": job.about["epoch"]}
@@ -187,7 +194,7 @@ class _Replayer:
         since, until = self._settings.since, self._settings.until
         return Step(
             self._lake.path,
-            tuple(one.path for one in files),
+            tuple(one.path for one in files if _may_hold(one, first, last)),
             self._settings.topic,
             job.about["epoch"],
             first,

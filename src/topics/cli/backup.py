@@ -105,7 +105,7 @@ def _backup(store: BackupStore, arguments: argparse.Namespace) -> int:
         f"of which {amount(outcome['copied_bytes'])} were new; complete up to {_when(outcome['to_ms'])}"
     )
     for path in outcome["damaged"]:
-        text += f"\nalready damaged where it came from: {path}"
+        text += f"\ndamaged or missing where it came from: {path}"
     show(outcome, text, as_json=arguments.json)
     return FOUND if outcome["damaged"] else 0
 
@@ -183,8 +183,10 @@ class _Taking:
 
     def _copy_segments(self, known: dict[str, Copied]) -> tuple[dict[int, Copied], dict[int, Any]]:
         segments, flags = {}, {}
-        self._steps.begin("segments", sum(map(os.path.getsize, self._source.segments.values())))
-        for number, path in self._source.segments.items():
+        present = {n: path for n, path in self._source.segments.items() if os.path.exists(path)}
+        self._damaged += sorted(set(self._source.segments.values()).difference(present.values()))
+        self._steps.begin("segments", sum(map(os.path.getsize, present.values())))
+        for number, path in present.items():
             file = self._disk.open(path)
             try:
                 segment: Segment | None = Segment(self._disk, path)

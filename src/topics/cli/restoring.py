@@ -103,18 +103,25 @@ class Restoring:
         self._steps.begin("copying", manifest.size)
         for file in manifest.files:
             if "/" in file.name:
-                shutil.copyfile(store.path(manifest, file), os.path.join(self._staging, file.name))
-                self._steps.advance(file.size)
+                self._copy_file(store.path(manifest, file), os.path.join(self._staging, file.name))
         flags = store.flags(manifest)
         for number, file in manifest.segments.items():
             path = os.path.join(self._dirs.segments, segment_files.file_name(number))
-            shutil.copyfile(store.segment_path(file), path)
+            self._copy_file(store.segment_path(file), path)
             if number in flags:
                 self._mark(path, flags[number])
-            self._steps.advance(file.size)
         # Whatever does not verify below this position was damaged before, and is no torn tail.
         proof = fileheader.encode(PROOF_MAGIC, PROOF_VERSION, manifest.position)
         write_file_atomically(self._fs, self._dirs.journal, PROOF, [proof])
+
+    def _copy_file(self, source: str, target: str) -> None:
+        shutil.copyfile(source, target)
+        file = self._fs.open(target)
+        try:
+            file.sync()
+            self._steps.advance(file.size())
+        finally:
+            file.close()
 
     def _mark(self, path: str, flags: list[tuple[int, int, bytes]]) -> None:
         segment = Segment(self._fs, path)

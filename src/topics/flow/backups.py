@@ -13,9 +13,10 @@ import os
 import secrets
 from dataclasses import dataclass
 
+import msgspec
+
 from topics.flow.upkeep import Upkeep
 from topics.log.engine import Engine
-from topics.log.state import SnapshotState, decode
 from topics.storage import journal as journal_files
 from topics.storage import snapshot as snapshot_files
 from topics.values.errors import limit_reached
@@ -45,6 +46,16 @@ class Hold:
     journal_from: int
 
 
+class _Beginning(msgspec.Struct, array_like=True, gc=False):
+    """As much of a snapshot as has to be known here; reading on would take long with many topics."""
+
+    position: int
+    replay_from: int
+
+
+_beginning = msgspec.msgpack.Decoder(_Beginning)
+
+
 class Backups:
     def __init__(self, engine: Engine, upkeep: Upkeep) -> None:
         self._engine = engine
@@ -60,38 +71,31 @@ class Backups:
         loop = asyncio.get_running_loop()
         # Between two checkpoints: files and flags are at rest.
         async with self._upkeep.exclusive:
-            states = await loop.run_in_executor(None, self._read_snapshots)
-            hold = self._describe(states)
+            hold = self._describe(await loop.run_in_executor(None, self._read_snapshots))
             self._holds[hold.id] = hold
             self._apply()
         self._sweep_later(hold)
         return hold
 
-    def _read_snapshots(self) -> dict[int, SnapshotState]:
-        bodies = self._engine.snapshots.newest()
-        decoded = {number: decode(body) for number, body in bodies.items()}
-        return {number: state for number, state in decoded.items() if state is not None}
+    def _read_snapshots(self) -> dict[int, int]:
+        """Any thread: the snapshots that count, and from where on each of them needs the journal."""
+        found = self._engine.snapshots.newest()
+        return {number: _beginning.decode(body).replay_from for number, body in found.items()}
 
-    def _describe(self, states: dict[int, SnapshotState]) -> Hold:
+    def _describe(self, snapshots: dict[int, int]) -> Hold:
         engine = self._engine
         engine.queue.flush()
-        journal_from = min((state.replay_from for state in states.values()), default=0)
+        journal_from = min(snapshots.values(), default=0)
         directory = os.path.abspath(engine.dirs.snapshots)
-        segments = {
-            run.segment
-            for state in states.values()
-            for topic in state.topics
-            for run in topic.runs
-            if run.segment
-        }
         return Hold(
             secrets.token_hex(16),
             engine.now() + LEASE_MS,
             engine.now(),
             os.path.abspath(engine.dirs.root),
             engine.journal.position,
-            {number: os.path.join(directory, snapshot_files.file_name(number)) for number in states},
-            {number: os.path.abspath(engine.store.path(number)) for number in sorted(segments)},
+            {number: os.path.join(directory, snapshot_files.file_name(number)) for number in snapshots},
+            # All there are: whatever either snapshot refers to is among them.
+            {number: os.path.abspath(engine.store.path(number)) for number in sorted(engine.store.users)},
             self._journal_pieces(journal_from),
             journal_from,
         )

@@ -35,11 +35,19 @@ LONGEST_DEFER_S = 10.0
 
 
 class Fanout:
-    def __init__(self, engine: Engine, pull: Callable[[Topic], None], governor: Governor) -> None:
-        """`pull` brings a topic up to date with what is on its way into it."""
+    def __init__(
+        self,
+        engine: Engine,
+        pull: Callable[[Topic], None],
+        governor: Governor,
+        protect: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """`pull` brings a topic up to date with what is on its way into it; `protect` hears what priority is
+        being delivered."""
         self.engine = engine
         self.pull = pull
         self._governor = governor
+        self._protect = protect
         self.feeds: dict[Topic, Feed] = {}
         self._queue: deque[Feed] = deque()
         self._scheduled = False
@@ -98,7 +106,9 @@ class Fanout:
             if not feed.subscriptions or self._defers(feed):
                 continue
             try:
-                work -= feed.serve(min(work, int(TURN_WORK * self._share(feed))))
+                priority = self._priority(feed)
+                self._protect(priority)
+                work -= feed.serve(min(work, int(TURN_WORK * _share(priority))))
             except Exception:
                 log.exception("serving the watchers of %s failed", feed.topic.name)
                 feed.give_up_round()
@@ -113,10 +123,6 @@ class Fanout:
     def _priority(self, feed: Feed) -> int:
         topic = feed.topic
         return effective_priority(topic.config, topic.last_read_ts, self.engine.now())
-
-    def _share(self, feed: Feed) -> float:
-        priority = self._priority(feed)
-        return next((share for least, share in SHARES if priority >= least), LEAST_SHARE)
 
     def _defers(self, feed: Feed) -> bool:
         """Put it aside when it can wait and the server cannot keep up."""
@@ -135,3 +141,7 @@ class Fanout:
     def _requeue(self, feed: Feed) -> None:
         self._queue.append(feed)
         self._schedule()
+
+
+def _share(priority: int) -> float:
+    return next((share for least, share in SHARES if priority >= least), LEAST_SHARE)

@@ -45,8 +45,8 @@ class Pacer:
         self._protect_s = protect_s
         # Looked at by every write, so it is a plain attribute: somebody is being protected.
         self.active = False
-        self._priority = _NOBODY
-        self._renewed = False
+        # The highest priority that is protected, and the highest one read since that was last looked at.
+        self._priority = self._lately = _NOBODY
         self._held: deque[tuple[int, Callable[[], None]]] = deque()
         self._held_bytes = 0
         # Seconds that each of those who wait has taken lately, the rest of the turn included.
@@ -63,21 +63,20 @@ class Pacer:
 
     def protect(self, priority: int) -> None:
         """A topic of this priority is being read."""
-        if priority < LEAST_PROTECTED or (priority <= self._priority and self._renewed):
+        if priority <= self._lately or priority < LEAST_PROTECTED:
             return
+        self._lately = priority
         self._priority = max(self._priority, priority)
-        self._renewed = True
         if not self.active:
             self.active = True
             asyncio.get_running_loop().call_later(self._protect_s, self._look_again)
 
     def _look_again(self) -> None:
-        if self._renewed:
-            self._renewed = False
-            asyncio.get_running_loop().call_later(self._protect_s, self._look_again)
-        else:
+        self._priority, self._lately = self._lately, _NOBODY
+        if self._priority == _NOBODY:
             self.active = False
-            self._priority = _NOBODY
+        else:
+            asyncio.get_running_loop().call_later(self._protect_s, self._look_again)
 
     # --- who waits --------------------------------------------------------------------------------------
 

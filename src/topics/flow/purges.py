@@ -130,6 +130,8 @@ class Purges:
             await self._checkpoint(line)
         async with self._upkeep.exclusive:
             segments = SegmentPurge(engine, purge.topics)
+            for _ in segments.plan_in_steps():
+                await asyncio.sleep(0)
         purge.phase, purge.files = REWRITING, len(segments.files)
         for file in segments.files:
             await self._purge_file(segments, file, purge)

@@ -270,6 +270,7 @@ class StepBuilder:
         wanted = batch, first_seq, ts
         if self._rows_of != wanted:
             self._rows_of, self._rows = wanted, batch.render(first_seq, ts)
+            batch.ends = batch.row_ends(self._rows)
         return self._rows
 
     # --- committing -------------------------------------------------------------------------------------

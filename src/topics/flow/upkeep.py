@@ -69,11 +69,10 @@ class Upkeep:
         now = time.monotonic()
         engine.extend_clock_mark()
         if (now >= self._not_before or self._commit.brake.is_on) and self._checkpointer.is_due():
-            async with self.exclusive:
-                with self._span("checkpoint"):
-                    await self.checkpoint()
-                    while self._checkpointer.is_behind and engine.queue.failure is None:
-                        await self.checkpoint()
+            with self._span("checkpoint"):
+                await self._alone()
+                while self._checkpointer.is_behind and engine.queue.failure is None:
+                    await self._alone()
             took_s = time.monotonic() - now
             self.checkpoint_seconds += took_s
             self._not_before = time.monotonic() + max(0.5, took_s * (1 / CHECKPOINT_SHARE - 1))
@@ -89,6 +88,11 @@ class Upkeep:
             self._settled = population
             gc.collect(1)
             gc.freeze()
+
+    async def _alone(self) -> None:
+        """One pass; whoever waits for files to be at rest comes in between two of them."""
+        async with self.exclusive:
+            await self.checkpoint()
 
     async def checkpoint(self, *, upto: int = 0) -> None:
         """Seal, snapshot and release, with all file writing off the loop.

@@ -77,7 +77,12 @@ class Application:
         self.service.pull_from = self.routers.pull_from
         self.service.routers_touching = self.routers.touching
         self.stream_slots = StreamSlots(settings)
-        self.fanout = Fanout(self.engine, lambda topic: self.service.pull(topic), self.service.governor)
+        self.fanout = Fanout(
+            self.engine,
+            lambda topic: self.service.pull(topic),
+            self.service.governor,
+            self.service.pacer.protect,
+        )
         self.watches = WatchRoutes(self.service, self.fanout, self.stream_slots)
         self.sockets = SocketRoutes(self.service, self.fanout, self.stream_slots)
         self._tracing = start_tracing(os.environ) if settings.tracing else None

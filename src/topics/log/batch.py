@@ -87,7 +87,7 @@ _NULL = b"null"
 class Batch:
     """Records ready to be given seqs: everything about them is checked, nothing is assigned."""
 
-    __slots__ = ("_lines", "count", "data_lens", "meta_lens", "nodes", "size", "tags")
+    __slots__ = ("_lines", "count", "data_lens", "ends", "meta_lens", "nodes", "size", "tags")
 
     def __init__(
         self,
@@ -105,9 +105,12 @@ class Batch:
         self.nodes = nodes
         self.tags = tags
         self.size = sum(data_lens) + (sum(meta_lens) if meta_lens is not None else 0)
+        # Where each row ends, once somebody who stores the same rows in many places has looked.
+        self.ends: np.ndarray | None = None
 
     def render(self, first_seq: int, ts: int) -> bytes:
         """The records as every reader will receive them, a line each."""
+        self.ends = None
         seq = first_seq
         for line in self._lines:
             line.seq = seq

@@ -68,6 +68,7 @@ class ColumnBatch(Batch):
         self._metas = None if metas is None else _join(_META, metas).fill_null(_NOTHING)
         self._node_keys = None if nodes is None else _node_keys(nodes)
         self.count = len(data)
+        self.ends = None
         self.data_lens = _lengths(data)
         self.meta_lens = None if metas is None else _lengths(metas)
         self.nodes = None if nodes is None else _names(nodes)

@@ -132,9 +132,11 @@ class CommitQueue:
         if self._gatherers:
             gatherers, self._gatherers = self._gatherers, []
             self._gathering = True
-            for gatherer in gatherers:
-                gatherer()
-            self._gathering = False
+            try:
+                for gatherer in gatherers:
+                    gatherer()
+            finally:
+                self._gathering = False
         ops = self.waiting
         if not ops:
             return

@@ -291,11 +291,16 @@ class Recovery:
                 self._apply_to(known, frame)
 
     def _nameless(self, frame: Frame) -> Topic | None:
-        """A topic whose creation is damaged: what was written to it is kept, under a name that says so."""
-        engine, topic_id = self._engine, frame.topic_id
+        """The topic of a frame whose creation cannot be found."""
+        topic_id = frame.topic_id
         was_dropped = topic_id < self._snapshot.next_topic_id or topic_id in self._dropped
         if was_dropped or frame.kind not in (Kind.APPEND, Kind.ADVANCE):
             return None
+        return self._keep_nameless(topic_id)
+
+    def _keep_nameless(self, topic_id: int) -> Topic:
+        """A topic whose creation is damaged: what was written to it is kept, under a name that says so."""
+        engine = self._engine
         log.error("the name of topic %d is lost; its records are in recovered-%d", topic_id, topic_id)
         return engine.add_recovered(
             topic_id, f"recovered-{topic_id}", DEFAULT_CONFIG, engine.settings.seq_base
@@ -360,6 +365,9 @@ class Recovery:
         engine.next_topic_id = max(engine.next_topic_id, header.topic_id + 1)
         if header.kind in (Kind.APPEND, Kind.ADVANCE):
             self._prove_head(header.topic_id, header.first_seq + header.count - 1)
+        elif header.kind == Kind.CREATE and header.topic_id not in engine.by_id:
+            # At once: copies are not appended, so no frame of theirs would bring it back.
+            self._keep_nameless(header.topic_id)
         elif header.kind == Kind.ROUTE:
             if header.topic_id:
                 self._prove_head(header.topic_id, header.first_seq + header.count - 1)

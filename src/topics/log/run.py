@@ -95,11 +95,12 @@ class HotColumns:
         if batch.count == 1:
             self.ends.append(len(self.rows))
             self.data_lens.append(batch.data_lens[0])
-        elif batch.count <= _FEW:
+        elif batch.count <= _FEW and batch.ends is None:
             self.ends.extend(_few_ends(rows, offset))
             self.data_lens.extend(batch.data_lens)
         else:
-            self.ends.frombytes((batch.row_ends(rows) + np.uint32(offset)).tobytes())
+            ends = batch.row_ends(rows) if batch.ends is None else batch.ends
+            self.ends.frombytes((ends + np.uint32(offset)).tobytes())
             self.data_lens.extend(batch.data_lens)
         if not self.ts_values or self.ts_values[-1] != ts:
             self.ts_starts.append(before)

@@ -125,9 +125,12 @@ class Filesystem:
 
     def make_dirs(self, path: str) -> None:
         """Create what is missing. A directory survives a power loss only once its parent is synced."""
-        if os.path.isdir(path):
-            return
         parent = os.path.dirname(os.path.abspath(path))
+        if os.path.isdir(path):
+            # Whoever made it may have been killed before it came to that. Not all parents are ours to open.
+            with contextlib.suppress(PermissionError):
+                self.sync_dir(parent)
+            return
         self.make_dirs(parent)
         os.mkdir(path)
         self.sync_dir(parent)

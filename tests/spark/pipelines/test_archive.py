@@ -11,10 +11,13 @@ from pyspark.sql import SparkSession
 
 from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines import Archive, compaction
+from pyspark_topics.pipelines.context import Outcome
+from pyspark_topics.pipelines.context import Server as Address
 from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.parquet import DataFile
+from pyspark_topics.pipelines.runner import Runner
 from tests.spark.conftest import Server
-from tests.spark.pipelines.conftest import Pipelines
+from tests.spark.pipelines.conftest import Notes, Pipelines
 
 # The first query of a session takes long where others use the machine, too.
 pytestmark = pytest.mark.timeout(300)
@@ -95,6 +98,25 @@ def test_each_life_of_a_topic_is_kept_apart(
     assert Lake(table).gaps() == [Gap(topic, first, 4, None, "recreated")]
     assert Lake(table).position(topic) == Position(5, second)
     assert Lake(table).archived(topic, first) == 3
+
+
+def test_a_guarded_server_gets_the_key(
+    spark: SparkSession, start_server: Callable[..., Server], tmp_path: Path, table: str
+) -> None:
+    guarded = start_server(TOPICS_API_KEYS="secret:read+write+delete")
+    guarded.http.headers["Authorization"] = "Bearer secret"
+    guarded.append("orders", 1, 2)
+    notes = Notes()
+
+    def run(key: str | None) -> Outcome:
+        server = Address(guarded.url, key)
+        runner = Runner(server, tmp_path / "state", lambda: spark, notes, once=True)
+        return runner.run({"lake": Archive(topics=["orders"], table=table, trim=True)})["lake"]
+
+    assert "give a valid key" in run("wrong").facts["error"]
+    assert run("secret").ok
+    assert seqs(spark, table) == [1, 2]
+    assert guarded.state("orders")["earliest_seq"] == 3
 
 
 def test_topics_by_pattern_share_a_table(

@@ -8,28 +8,33 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines.lake import Lake
+from pyspark_topics.pipelines.parquet import write_files
 from tests.spark.conftest import Server
+from tests.spark.pipelines.test_lake import records
 
-# Each pipeline gets through its first commit. In the second, the archive hangs when its files are written and
-# nothing is committed; the route when the server has everything, and Spark does not know yet.
+# Each pipeline gets through its first step. In a later one, the archive hangs when its files are written and
+# nothing is committed; the others when the server has everything, and nobody has noted that yet.
 DRIVER = """
 import sys, time
 from pathlib import Path
-from pyspark_topics.pipelines import archive, lake, route, staging
+from pyspark_topics.pipelines import archive, jobs, lake, load, replay, route, staging
 from pyspark_topics.pipelines.context import Server
-from pyspark_topics.pipelines.declaration import load
+from pyspark_topics.pipelines.declaration import load as declared
 from pyspark_topics.pipelines.progress import Lines
 from pyspark_topics.pipelines.runner import Runner
 from pyspark_topics.pipelines.sessions import Sessions
 
 path, url = sys.argv[1:]
-commits, stage_commits = lake.Lake.commit, staging.Stage.commit
+commits, stage_commits, notes = lake.Lake.commit, staging.Stage.commit, jobs.Job.note
 counts = {"lake": 0, "route": 0}
-archive.FIRST_FILE_RECORDS = 30
+archive.FIRST_FILE_RECORDS, replay.STEP_SEQS = 30, 10
+load.SPLIT_BYTES, load.COMMIT_BYTES = 50, 100
 
 def hang(what):
     print(what, flush=True)
@@ -47,11 +52,16 @@ def stage_commit(self, *args):
     if counts["route"] == 2:
         hang("stage committed")
 
-lake.Lake.commit, staging.Stage.commit = commit, stage_commit
-declaration = load(Path(path))
+def note(self, *, step, at, finished=False):
+    if step > self.step > 1:
+        hang(f"{self.path.parent.name} committed")
+    notes(self, step=step, at=at, finished=finished)
+
+lake.Lake.commit, staging.Stage.commit, jobs.Job.note = commit, stage_commit, note
+declaration = declared(Path(path))
 sessions = Sessions("killed", "local[2]", log=Path(declaration.state) / "spark.log")
 view = Lines(sys.stderr, as_json=False, pause_s=60)
-Runner(Server(url), Path(declaration.state), sessions, view).run(declaration.chosen([]))
+Runner(Server(url), Path(declaration.state), sessions, view).run(declaration.pipelines)
 """
 
 DECLARATION = """
@@ -70,7 +80,19 @@ topics = ["{topic}.b"]
 into = "{topic}.copy"
 sql = "SELECT data FROM records"
 max_records = 30
+
+[pipeline.history]
+kind = "load"
+files = ["{folder}/history.json"]
+into = "{topic}.history"
+
+[pipeline.again]
+kind = "replay"
+table = "{folder}/old"
+topic = "old"
+into = "{topic}.again"
 """
+NAMES = ("lake", "copy", "history", "again")
 COUNT = 100
 
 
@@ -81,6 +103,9 @@ def test_killed_between_writing_and_noting(server: Server, topic: str, tmp_path:
     source, table = f"{topic}.a", str(tmp_path / "lake")
     server.append(source, *range(COUNT))
     server.append(f"{topic}.b", *range(COUNT))
+    (tmp_path / "history.json").write_text("".join(f"{n}\n" for n in range(COUNT)))
+    old = Lake(str(tmp_path / "old"))
+    old.commit(list(write_files([records(1, COUNT, "old")], old.path)), {"old": Position(COUNT, 1)}, [])
     kill_in_the_middle(server, declaration)
     committed = Lake(table).archived(source, server.state(source)["epoch"])
     assert committed is not None
@@ -88,14 +113,21 @@ def test_killed_between_writing_and_noting(server: Server, topic: str, tmp_path:
     assert len(list(Path(table).glob("*.parquet"))) > len(Lake(table).file_paths()), "files without a commit"
     # Nothing was trimmed that is not in the lake.
     assert server.state(source)["earliest_seq"] == committed + 1
-    assert server.state(f"{topic}.copy")["head_seq"] == 60
+    for name in ("copy", "history", "again"):
+        assert 0 < server.state(f"{topic}.{name}")["head_seq"] < COUNT, name
     finish(server, declaration)
     rows = Lake(table).records.to_pyarrow_table().sort_by("seq").to_pydict()
     assert rows["seq"] == list(range(1, COUNT + 1))
     assert [int(text) for text in rows["data"]] == list(range(COUNT))
     assert Lake(table).gaps() == []
     assert server.state(source)["earliest_seq"] == COUNT + 1
-    assert [record["data"] for record in server.diff(f"{topic}.copy")[0]] == list(range(COUNT))
+    assert data(server, f"{topic}.copy") == list(range(COUNT))
+    assert data(server, f"{topic}.history") == list(range(COUNT))
+    assert data(server, f"{topic}.again") == list(range(1, COUNT + 1))
+
+
+def data(server: Server, topic: str) -> list[Any]:
+    return [record["data"] for record in server.diff(topic)[0]]
 
 
 def kill_in_the_middle(server: Server, declaration: Path) -> None:
@@ -109,18 +141,20 @@ def kill_in_the_middle(server: Server, declaration: Path) -> None:
         )
     assert driver.stdout is not None
     try:
-        said = {driver.stdout.readline().strip(), driver.stdout.readline().strip()}
+        said = {driver.stdout.readline().strip() for _ in NAMES}
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
         driver.stdout.close()
-    assert said == {"files written", "stage committed"}, (declaration.parent / "driver.log").read_text()
+    expected = {"files written", "stage committed", "history committed", "again committed"}
+    assert said == expected, (declaration.parent / "driver.log").read_text()
 
 
 def finish(server: Server, declaration: Path) -> None:
     """As a user would, with a Spark of its own."""
+    command = ["pipeline", "run", str(declaration), *NAMES, "--once", "--json"]
     done = subprocess.run(
-        [sys.executable, "-m", "topics.cli.main", "pipeline", "run", str(declaration), "--once", "--json"],
+        [sys.executable, "-m", "topics.cli.main", *command],
         env={**os.environ, "TOPICS_URL": server.url},
         capture_output=True,
         text=True,
@@ -129,6 +163,5 @@ def finish(server: Server, declaration: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     results = {line["pipeline"]: line for line in lines if "ok" in line}
-    assert results["lake"]["ok"]
-    assert results["copy"]["ok"]
+    assert {name for name in NAMES if results[name]["ok"]} == set(NAMES)
     assert any(line.get("state") == "running" for line in lines)
