@@ -47,8 +47,14 @@ def test_a_backlog_is_sealed_in_several_passes(tmp_path: Path, monkeypatch: pyte
     lab.kill()
 
 
-@pytest.mark.parametrize(("runs", "files"), [(8, 8), (9, 1), (17, 2)])
-def test_runs_share_files_only_when_there_are_many(tmp_path: Path, runs: int, files: int) -> None:
+@pytest.mark.parametrize(
+    ("runs", "small_bytes", "files"),
+    [(8, 0, 8), (9, 0, 1), (17, 0, 2), (17, 1 << 20, 17), (65, 1 << 20, 5)],
+)
+def test_runs_share_files_only_when_there_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: int, small_bytes: int, files: int
+) -> None:
+    monkeypatch.setattr(checkpoint, "SEPARATE_SMALL_BYTES", small_bytes)
     lab = Lab(tmp_path)
     fill(lab, runs)
     lab.checkpoint()

@@ -40,6 +40,8 @@ PACKED_FILE_RUNS = 4096
 # A topic that fills more runs than this between two checkpoints writes faster than files can be created and
 # synced one by one; then so many of its runs share a file, and space comes back in larger steps.
 SEPARATE_RUNS = 8
+# Runs that are small by configuration are no sign of haste.
+SEPARATE_SMALL_RUNS, SEPARATE_SMALL_BYTES = 64, 1024 * 1024
 # A longer backlog is sealed in several checkpoints, so that journal and memory come back in between.
 PASS_BYTES = 128 * 1024 * 1024
 PASS_RUNS = 16_384
@@ -55,6 +57,16 @@ class _Sealing:
     run: Run
     dead: bytes | None
     written: bool = False
+
+
+def _runs_per_file(sealings: list[_Sealing]) -> int:
+    """Of one topic's full runs."""
+    count = len(sealings)
+    if count <= SEPARATE_RUNS:
+        return 1
+    size = sum(len(sealing.run.hot.rows) for sealing in sealings if sealing.run.hot is not None)
+    is_small = count <= SEPARATE_SMALL_RUNS and size <= SEPARATE_SMALL_BYTES
+    return 1 if is_small else SHARED_RUNS
 
 
 @dataclass(slots=True)
@@ -202,7 +214,7 @@ class Checkpointer:
                 plan.append(packed)
                 packed = SegmentPlan(0, [])
         for sealings in whole.values():
-            width = 1 if len(sealings) <= SEPARATE_RUNS else SHARED_RUNS
+            width = _runs_per_file(sealings)
             plan += [
                 SegmentPlan(0, sealings[first : first + width]) for first in range(0, len(sealings), width)
             ]
