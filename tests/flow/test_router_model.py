@@ -209,10 +209,9 @@ class RoutersAgainstLists(RuleBasedStateMachine):
             assert moved is any(expected)
 
     def in_order(self, source: str) -> list[Arrow]:
-        """Routers at the same position move together; else in the order in which they were made."""
+        """Whoever is furthest behind moves first; else it goes by the order in which they were made."""
         arrows = [arrow for arrow in self.arrows.values() if arrow.source == source]
-        places = list(dict.fromkeys(arrow.cursor for arrow in arrows))
-        return sorted(arrows, key=lambda arrow: places.index(arrow.cursor))
+        return sorted(arrows, key=lambda arrow: arrow.cursor)
 
     def step(self, arrow: Arrow) -> bool:
         source, dest = self.shelf(arrow.source), self.shelf(arrow.dest)

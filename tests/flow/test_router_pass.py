@@ -15,6 +15,7 @@ from topics.flow.commit import CommitLoop
 from topics.flow.governor import LAG_MS, Governor, Level
 from topics.flow.router_pass import RouterPass
 from topics.log.batch import parse_append
+from topics.storage.frame import Kind
 
 
 class Timer:
@@ -102,8 +103,8 @@ def test_a_chain_is_followed_to_its_end_in_one_turn(setup: Setup) -> None:
 
 
 def test_a_backlog_is_worked_off_in_turns(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topics.flow.routers.STEP_COPIES", 1)
-    monkeypatch.setattr("topics.flow.routers.STEP_ROWS_MIN", 2)
+    monkeypatch.setattr("topics.flow.router_slices.STEP_COPIES", 1)
+    monkeypatch.setattr("topics.flow.router_slices.STEP_ROWS_MIN", 2)
     monkeypatch.setattr(router_pass, "TURN_S", -1.0)
     setup.lab.write("a", *range(6))
     heads = []
@@ -113,9 +114,45 @@ def test_a_backlog_is_worked_off_in_turns(setup: Setup, monkeypatch: pytest.Monk
     assert heads == [2, 4, 6]
 
 
+def test_many_destinations_are_served_in_turns_and_none_is_left_behind(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("topics.flow.router_slices.STEP_COPIES", 8)
+    monkeypatch.setattr("topics.flow.router_slices.STEP_ROWS_MIN", 4)
+    monkeypatch.setattr(router_pass, "TURN_S", -1.0)
+    names = ["b", *(f"b{number}" for number in range(7))]
+    for name in names[1:]:
+        setup.lab.route(f"to-{name}", "a", name)
+    setup.lab.write("a", *range(4))
+    heads = []
+    for number in range(4):
+        setup.loop.advance(router_pass.MAX_REST_S)
+        heads.append([setup.lab.topic(name).head for name in names])
+        setup.lab.write("a", number)
+    # Two at a time; those who were served wait for the others although there is something new for them.
+    assert heads == [[4] * 2 * turn + [0] * (8 - 2 * turn) for turn in (1, 2, 3, 4)]
+    for _ in range(4):
+        setup.loop.advance(router_pass.MAX_REST_S)
+    assert {setup.lab.topic(name).head for name in names} == {8}
+
+
+def test_a_lone_record_reaches_any_number_of_destinations_with_one_frame(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("topics.flow.router_slices.STEP_COPIES", 2)
+    monkeypatch.setattr(router_pass, "TURN_S", -1.0)
+    for number in range(7):
+        setup.lab.route(f"r{number}", "a", f"b{number}")
+    setup.lab.write("a", 0)
+    before = len(setup.lab.frames())
+    setup.loop.advance(router_pass.MAX_REST_S)
+    assert {setup.lab.topic(f"b{number}").head for number in range(7)} == {1}
+    assert [frame.kind for frame in setup.lab.frames()[before:]] == [Kind.ROUTE]
+
+
 def test_sources_take_turns(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topics.flow.routers.STEP_COPIES", 1)
-    monkeypatch.setattr("topics.flow.routers.STEP_ROWS_MIN", 1)
+    monkeypatch.setattr("topics.flow.router_slices.STEP_COPIES", 1)
+    monkeypatch.setattr("topics.flow.router_slices.STEP_ROWS_MIN", 1)
     monkeypatch.setattr(router_pass, "TURN_S", -1.0)
     setup.lab.route("s", "x", "y")
     setup.lab.write("a", 1, 2, 3)
@@ -140,7 +177,8 @@ def test_a_full_destination_is_tried_again(setup: Setup) -> None:
     assert not loop.waiting
 
 
-def test_others_do_not_wait_for_the_retry(setup: Setup) -> None:
+def test_others_do_not_wait_for_the_retry(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(router_pass, "REST_FACTOR", 0.0)  # a busy machine would take its time otherwise
     lab, loop = setup.lab, setup.loop
     lab.put("b", discard="reject", cap_records=1)
     lab.route("s", "x", "y")

@@ -129,6 +129,27 @@ def test_one_step_moves_all_destinations_with_one_frame(lab: RouterLab) -> None:
     assert lab.data("b7") == []
 
 
+@pytest.mark.parametrize("count", [1, 3, 100])
+def test_destinations_of_one_step_number_their_copies_themselves(lab: RouterLab, count: int) -> None:
+    lab.pulls = False
+    lab.write("c", *range(9))
+    lab.write("d", 1)
+    lab.clock.advance(50)
+    for dest in "bcde":
+        lab.route(f"to-{dest}", "a", dest)
+    lab.write("a", *[{"data": "x" * n, "node": f"n{n % 3}"} for n in range(count)])
+    assert lab.routers.step(lab.topic("a"))
+    lab.engine.queue.sync_now()
+    now = lab.clock.now_ms()
+    for sealed in (False, True):
+        for dest, head in (("b", 0), ("c", 9), ("d", 1), ("e", 0)):
+            assert [(r["$seq"], r["$ts"], r["data"], r["$node"]) for r in lab.records(dest)[head:]] == [
+                (head + n + 1, now, "x" * n, f"n{n % 3}") for n in range(count)
+            ]
+        if not sealed:
+            lab.checkpoint(everything=True)
+
+
 def test_a_step_does_not_repeat_the_records(lab: RouterLab) -> None:
     lab.route("r", "a", "b")
     lab.write("a", "x" * 10_000)

@@ -519,3 +519,19 @@ def test_a_deletion_that_rots_away_does_not_bring_the_record_back(lab: Lab) -> N
     lab.open()
     assert lab.seqs("t") == [5, 6, 7, 8], "a deleted record is back"
     assert lab.gaps("t") == [(1, 4, "cap")]
+
+
+def test_a_number_that_comes_again_is_looked_for_in_the_right_tier(tmp_path: Path) -> None:
+    """The only snapshot is damaged: all is read from the journal, and sealed anew under the old numbers."""
+    lab = Lab(tmp_path / "data", cold_dir=str(tmp_path / "cold"))
+    lab.write_each("t", 9)
+    lab.checkpoint()
+    for path in lab.segment_files():
+        path.rename(tmp_path / "cold" / path.name)
+    lab.kill()
+    flip(lab.snapshot_files()[0], -1)
+    lab.open()
+    lab.checkpoint()
+    assert lab.segment_files()
+    assert lab.seqs("t") == list(range(1, 10))
+    assert lab.gaps("t") == []

@@ -34,6 +34,7 @@ class Server:
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.data_dir = folder / "data"
+        self.data_dir.mkdir()
         self._port_file = folder / "port"
         self._log = folder / "log"
         self._folder = folder

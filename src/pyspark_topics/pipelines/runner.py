@@ -107,6 +107,8 @@ class _Worker:
 
     def _failed(self, error: Exception) -> Outcome:
         sentence = written_for_users(error)
+        if sentence is None and self._runner.spark_is_gone():
+            sentence = "Spark has ended; spark.log in the folder of the pipelines' state may say why"
         if sentence is None:
             log.error("%s failed", self.name, exc_info=error)
         why = sentence or explain(error)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from topics.flow.router_copies import SourceRows
+from topics.log.batch import Batch
 from topics.log.engine import Engine
 from topics.log.topic import Topic
 from topics.storage.columns import I64
@@ -63,3 +65,16 @@ def room_in(engine: Engine, dest: Topic) -> Room:
         size = min(size, limit - engine.totals.bytes - engine.totals.pending_bytes)
         capacity = min(capacity, limit)
     return Room(records, size, capacity)
+
+
+def row_sizes(rows: SourceRows) -> I64:
+    """What copies without a stamp count for."""
+    sizes = np.array([len(value) for value in rows.data], np.int64)
+    if rows.metas is not None:
+        sizes += np.array([0 if meta is None else len(meta) for meta in rows.metas], np.int64)
+    return sizes
+
+
+def batch_sizes(batch: Batch) -> I64:
+    sizes = np.array(batch.data_lens, np.int64)
+    return sizes if batch.meta_lens is None else sizes + np.array(batch.meta_lens, np.int64)

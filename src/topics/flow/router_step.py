@@ -15,7 +15,7 @@ from topics.flow.router_defs import Router
 from topics.flow.router_frames import COPIES, HOLE_IN_FRONT, HOLE_INSIDE, Part, Piece, Stamp, Step, encode
 from topics.flow.router_keys import find_foreign_keys, take_live_keys
 from topics.flow.router_landing import Landing, RouteOp, stage_copies
-from topics.flow.router_room import Room, is_bounded, room_in
+from topics.flow.router_room import Room, batch_sizes, is_bounded, room_in, row_sizes
 from topics.flow.router_window import Window
 from topics.log.batch import Batch
 from topics.log.engine import Engine
@@ -176,14 +176,14 @@ class StepBuilder:
     @property
     def _sizes(self) -> I64:
         if self._known_sizes is None:
-            self._known_sizes = _sizes(self._window)
+            self._known_sizes = row_sizes(self._window.rows)
         return self._known_sizes
 
     def _copy_sizes(self, router: Router, picked: I64) -> I64:
         if not router.options.exactly_once or not len(picked):
             return self._sizes[picked]
         batch, _ = self._batch(router, picked)
-        return _batch_sizes(batch)
+        return batch_sizes(batch)
 
     def _room(self, router: Router) -> Room:
         engine = self._engine
@@ -293,15 +293,3 @@ class StepBuilder:
         for dest in op.others:
             if len(engine.queue.waiting) < MAX_RESERVATIONS:
                 extend_if_short(engine, dest)
-
-
-def _sizes(window: Window) -> I64:
-    sizes = np.array([len(value) for value in window.rows.data], np.int64)
-    if window.rows.metas is not None:
-        sizes += np.array([0 if meta is None else len(meta) for meta in window.rows.metas], np.int64)
-    return sizes
-
-
-def _batch_sizes(batch: Batch) -> I64:
-    sizes = np.array(batch.data_lens, np.int64)
-    return sizes if batch.meta_lens is None else sizes + np.array(batch.meta_lens, np.int64)

@@ -25,15 +25,17 @@ class Window:
     position: int
 
 
-def read_window(source: Topic, after: int, max_records: int, max_bytes: int) -> Window:
-    """Seqs above `after`, up to the visible head or to as many records as one step may move."""
+def read_window(
+    source: Topic, after: int, max_records: int, max_bytes: int, upto: int | None = None
+) -> Window:
+    """Seqs above `after`, up to the visible head, to `upto`, or to as many records as one step may move."""
     parts: list[SourceRows] = []
-    last = source.head
+    last = end = source.head if upto is None else upto
     in_journal, position = True, 0
     start_seq = max(after + 1, source.floor)
     for index in range(max(bisect_right(source.bases, start_seq) - 1, 0), len(source.runs)):
         run = source.runs[index]
-        start, stop = max(start_seq - run.base, 0), min(run.count, source.head - run.base + 1)
+        start, stop = max(start_seq - run.base, 0), min(run.count, end - run.base + 1)
         if stop <= start or not run.live_count:
             continue
         if max_records <= 0 or max_bytes <= 0:

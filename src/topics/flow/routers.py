@@ -18,10 +18,12 @@ Copies and cursor move by one frame: a copy is never repeated, and never skipped
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from topics.flow import router_frames as frames
 from topics.flow.router_defs import Options, Router, RouterTable, check_ends, set_options
 from topics.flow.router_frames import Definition
+from topics.flow.router_slices import STEP_BYTES, STEP_ROWS_MIN, in_slices, step_rows
 from topics.flow.router_step import StepBuilder
 from topics.flow.router_window import read_window
 from topics.log.commit import Op
@@ -32,10 +34,6 @@ from topics.values.config import DEFAULT_CONFIG
 from topics.values.errors import ApiError, limit_reached, topic_not_found
 from topics.values.names import require_router_name
 
-# One step moves at most so much: copies over all destinations, and bytes of source records.
-STEP_COPIES = 5_000
-STEP_ROWS_MIN = 16
-STEP_BYTES = 8 * 1024 * 1024
 # A reader who has to wait for more than this gets what is there by then; the rest follows in the background.
 PULL_STEPS = 32
 
@@ -256,7 +254,7 @@ class Routers:
         self.stuck = {}
         while self.owing and queue.failure is None:
             source = self.owing.pop(next(iter(self.owing)))
-            if self.step(source):
+            if self.step(source, is_over):
                 self.owing[source.id] = source  # behind the others, who get their turn first
                 queue.flush()
             elif any(router.sent < source.head for router in self.table.from_source(source)):
@@ -268,11 +266,13 @@ class Routers:
             self.owing, self.stuck = {}, {}
         return bool(self.owing)
 
-    def step(self, source: Topic) -> bool:
-        """Move the routers of one source by one step each; False when none could move."""
-        return self._step_all(source, self.table.from_source(source))
+    def step(self, source: Topic, is_over: Callable[[], bool] | None = None) -> bool:
+        """Move the routers of one source by a step each, as many as time allows; False when none could."""
+        return self._step_all(source, self.table.from_source(source), is_over)
 
-    def _step_all(self, source: Topic, routers: list[Router]) -> bool:
+    def _step_all(
+        self, source: Topic, routers: list[Router], is_over: Callable[[], bool] | None = None
+    ) -> bool:
         # With nothing waiting, a step is not refused by a full queue once its copies have their seqs.
         self._engine.queue.flush()
         self._engine.refresh(source)
@@ -281,15 +281,22 @@ class Routers:
             if router.sent < source.head and router.committed and self._is_open(router):
                 by_position.setdefault(router.sent, []).append(router)
         moved = False
-        for position, group in by_position.items():
-            moved = self._step_from(source, position, group) or moved
+        # Whoever is furthest behind comes first: should time be over, the others have waited less.
+        positions = sorted(by_position)
+        for position, ahead in pairwise([*positions, source.head]):
+            # Only as far as the next ones stand, if they are to go on together from there.
+            upto = source.head if is_over is None else ahead
+            for some in in_slices(by_position[position], upto - position):
+                moved = self._step_from(source, position, upto, some) or moved
+                if moved and is_over is not None and is_over():
+                    return True
         return moved
 
-    def _step_from(self, source: Topic, position: int, routers: list[Router]) -> bool:
-        max_rows = max(STEP_COPIES // len(routers), STEP_ROWS_MIN)
+    def _step_from(self, source: Topic, position: int, upto: int, routers: list[Router]) -> bool:
+        max_rows = step_rows(len(routers))
         if all(router.is_blocked for router in routers):
             max_rows = STEP_ROWS_MIN  # just to see whether there is room now
-        window = surviving_damage(source, lambda: read_window(source, position, max_rows, STEP_BYTES))
+        window = surviving_damage(source, lambda: read_window(source, position, max_rows, STEP_BYTES, upto))
         moved = StepBuilder(self._engine, source, window).submit(routers)
         if moved:
             self.referred[source.id] = self._engine.journal.position

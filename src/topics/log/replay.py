@@ -133,8 +133,12 @@ class Recovery:
         for directory in filter(None, (engine.dirs.segments, engine.settings.cold_dir)):
             for name in engine.fs.list(directory):
                 number = name.removesuffix(segment_files.SUFFIX)
-                if name.endswith(".tmp") or (number.isdigit() and int(number) >= self._snapshot.next_segment):
+                if name.endswith(".tmp"):
                     engine.fs.remove(os.path.join(directory, name))
+                elif number.isdigit() and int(number) >= self._snapshot.next_segment:
+                    engine.fs.remove(os.path.join(directory, name))
+                    # Its number is given out again, to a file in the first tier.
+                    engine.store.cold.discard(int(number))
                 elif number.isdigit():
                     engine.store.note_file(int(number))
 

@@ -87,6 +87,7 @@ def test_without_spark_nothing_is_started_again(tmp_path: Path) -> None:
     runner.spark_is_gone = lambda: True
     outcomes = runner.run({"a": Fake(fails), "b": Fake(follows)})
     assert (outcomes["a"].ok, outcomes["b"].ok, len(attempts)) == (False, True, 1)
+    assert outcomes["a"].facts["error"].startswith("Spark has ended")
 
 
 def test_being_told_to_end_is_no_failure(tmp_path: Path) -> None:
