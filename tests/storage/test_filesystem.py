@@ -1,12 +1,10 @@
 """The disk seam: whole writes whatever the kernel accepts at once, locks, and files that are there or not."""
 
-import contextlib
 import errno
 import fcntl
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,6 @@ import pytest
 from tests.storage.support import FS, FullDisk, NotedDisk
 from topics.storage.filesystem import (
     IOV_MAX,
-    SLOW_TO_FREE_BYTES,
     File,
     Filesystem,
     LockHeld,
@@ -145,26 +142,6 @@ def test_names(tmp_path: Path) -> None:
     assert FS.exists(str(tmp_path / "c"))
     assert not FS.exists(str(tmp_path / "b"))
     FS.sync_dir(str(tmp_path))
-
-
-def test_a_large_file_is_gone_at_once_and_freed_soon(tmp_path: Path) -> None:
-    path = tmp_path / "large"
-    with path.open("wb") as file:
-        file.truncate(SLOW_TO_FREE_BYTES)
-
-    filesystem = Filesystem()
-    filesystem.remove(str(path))
-    assert not path.exists()
-    filesystem.remove(str(path))
-    for thread in threading.enumerate():
-        if thread.name == "topics-free":
-            thread.join(10)
-    links = []
-    for entry in os.listdir("/proc/self/fd"):
-        # The one that lists them is among them, and gone.
-        with contextlib.suppress(FileNotFoundError):
-            links.append(os.readlink(f"/proc/self/fd/{entry}"))
-    assert not [link for link in links if "large" in link]
 
 
 def test_new_directories_are_synced_into_their_parents(tmp_path: Path) -> None:

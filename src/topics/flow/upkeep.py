@@ -124,7 +124,9 @@ class Upkeep:
         finally:
             self._commit.resume()
         await loop.run_in_executor(None, checkpointer.write_snapshot, body)
-        checkpointer.release(replay_from)
+        gone = checkpointer.release(replay_from)
+        if gone:
+            await loop.run_in_executor(None, checkpointer.remove, gone)
         for number in await self._tiers.due():
             await loop.run_in_executor(None, self._tiers.copy, number)
             self._tiers.switch(number)

@@ -345,8 +345,11 @@ class Checkpointer:
         segment.flip(segment.entry(flip.run.topic_id, flip.run.base), indexes)
         flip.is_done = True
 
-    def release(self, replay_from: int) -> None:
-        """On the loop again: forget flipped deletions, drop files that neither snapshot refers to."""
+    def release(self, replay_from: int) -> list[str]:
+        """On the loop again: forget flipped deletions, and files that neither snapshot refers to.
+
+        Those are for `remove`, off the loop: a busy file system takes its time.
+        """
         engine = self._engine
         flipped: dict[Run, int] = {}
         for flip in self._previous_overlay:
@@ -360,17 +363,22 @@ class Checkpointer:
             # Counted when those that are flipped now were still in the list.
             flip.count -= flipped.get(flip.run, 0)
         self._previous_overlay = self._overlay
-        engine.journal.drop_below(min(replay_from, self._previous_replay_from))
+        gone = engine.journal.leave_behind(min(replay_from, self._previous_replay_from))
         self._previous_replay_from = replay_from
         # Unreferenced by the snapshot before this one as well: now the file can go.
-        for number in self._unreferenced:
-            if not engine.store.is_pinned(number):
-                engine.store.remove(number)
+        gone += [
+            engine.store.forget(number) for number in self._unreferenced if not engine.store.is_pinned(number)
+        ]
         self._unreferenced = set(engine.store.droppable())
         self._last_position = engine.journal.position
         self._last_ms = engine.now()
         self._known_damage = engine.totals.damage
         self.passes += 1
+        return gone
+
+    def remove(self, paths: list[str]) -> None:
+        for path in paths:
+            self._engine.fs.remove(path)
 
     def run_now(self, *, everything: bool = False) -> None:
         """The whole checkpoint in the caller's thread (in-process use, tests, shutdown)."""
@@ -387,7 +395,7 @@ class Checkpointer:
             return
         body, replay_from = self.capture()
         self.write_snapshot(body)
-        self.release(replay_from)
+        self.remove(self.release(replay_from))
 
 
 def _deleted_since(run: Run, known: bytes | None) -> array[int]:

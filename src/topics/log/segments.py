@@ -166,12 +166,14 @@ class SegmentStore:
         if segment is not None:
             segment.close()
 
-    def remove(self, number: int) -> None:
+    def forget(self, number: int) -> str:
+        """Returns the path of its file, which is the caller's to remove."""
+        path = self.path(number)
         self.close_file(number)
-        self.fs.remove(self.path(number))
         self.users.pop(number, None)
         self._unused.discard(number)
         self.cold.discard(number)
+        return path
 
     def close(self) -> None:
         for segment in self._open.values():

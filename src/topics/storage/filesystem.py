@@ -9,15 +9,12 @@ import contextlib
 import fcntl
 import mmap
 import os
-import threading
 from collections.abc import Callable, Sequence
 
 # Linux refuses more buffers than this in one vectored write.
 IOV_MAX = 1024
 # What a file is called until it is complete; leftovers of a crash are overwritten or swept by name.
 TEMPORARY = ".tmp"
-# Freeing more than this takes the kernel milliseconds, and a hundred megabytes take it a hundred of them.
-SLOW_TO_FREE_BYTES = 4 * 1024 * 1024
 
 
 class LockHeld(Exception):
@@ -151,17 +148,8 @@ class Filesystem:
         os.replace(source, target)
 
     def remove(self, path: str) -> None:
-        """The name is gone at once. What a large file occupies is freed by a thread: it may take a while."""
         with contextlib.suppress(FileNotFoundError):
-            if os.stat(path).st_size < SLOW_TO_FREE_BYTES:
-                os.unlink(path)
-                return
-            # The kernel frees a file when nobody has it open any more.
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.unlink(path)
-            finally:
-                threading.Thread(target=os.close, args=(fd,), name="topics-free").start()
+            os.unlink(path)
 
     def remove_dir(self, path: str) -> None:
         """An empty one."""

@@ -192,15 +192,16 @@ class Journal:
     def retained_bytes(self) -> int:
         return self.position - self.files[0].base
 
-    def drop_below(self, position: int) -> None:
-        """Remove files whose every frame lies below `position`; the current file always stays."""
+    def leave_behind(self, position: int) -> list[str]:
+        """Paths of the files whose every frame lies below `position`: to be removed, nobody needs them.
+
+        The current file always stays.
+        """
         if self.kept_from is not None:
             position = min(position, self.kept_from)
-        keep = [f for f in self.files[:-1] if f.end > position] + self.files[-1:]
-        for file in self.files[:-1]:
-            if file.end <= position:
-                self._fs.remove(self._path(file.base))
-        self.files = keep
+        gone = [self._path(file.base) for file in self.files[:-1] if file.end <= position]
+        self.files = [file for file in self.files[:-1] if file.end > position] + self.files[-1:]
+        return gone
 
     def close(self) -> None:
         for file in self._unsynced:
