@@ -20,6 +20,7 @@ def silent(_: str) -> None:
     return None
 
 
+@pytest.mark.timeout(300)  # one of them starts three JVMs
 @pytest.mark.parametrize("area", AREAS)
 def test_area_yields_figures(area: str) -> None:
     figures = list(AREAS[area](Session(TINY, silent)))

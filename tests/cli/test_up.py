@@ -35,7 +35,10 @@ class Up(ServerProcess):
         environment |= {"TOPICS_DATA_DIR": str(self.directory / "data")}
         with (self.directory / "up.log").open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "topics.cli.main", "up", *self.arguments], env=environment, stderr=log
+                [sys.executable, "-m", "topics.cli.main", "up", *self.arguments],
+                cwd=self.directory,
+                env=environment,
+                stderr=log,
             )
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
