@@ -24,6 +24,8 @@ from topics.values.errors import ApiError
 CALM_STEPS = 120
 WORLD_STEPS = 3000
 RECOVERY = "recovery"
+# At which of the calls it could strike a fault does: many operations make only one or two.
+SOON = (1, 1, 1, 2, 2, 3, 5, 8)
 
 
 class Simulation:
@@ -101,13 +103,12 @@ class Simulation:
         synced = world.engine.journal.synced
         if operation == RECOVERY:
             synced = self._crash_only(power=power)
-        world.disk.crash_at = world.disk.mutations + self.rng.randrange(1, 9)
+        world.disk.crash_at = world.disk.mutations + self.rng.choice(SOON)
         try:
             if operation == RECOVERY:
                 world.open()
             else:
                 self._operate(operation)
-            self.struck[fault, operation] += not world.disk.mutations
         except Crash:
             self.struck[fault, operation] += 1
         if operation != RECOVERY:
@@ -124,11 +125,11 @@ class Simulation:
         if operation == RECOVERY:
             power = self.rng.random() < 0.5
             synced = self._crash_only(power=power)
-            plan = world.disk.faults = FaultPlan(fault, self.rng, self.rng.randrange(1, 9))
+            plan = world.disk.faults = FaultPlan(fault, self.rng, self.rng.choice(SOON))
             self._open_and_judge(synced if power else None)
             self.struck[fault, operation] += plan.has_fired
             return
-        plan = world.disk.faults = FaultPlan(fault, self.rng, self.rng.randrange(1, 4))
+        plan = world.disk.faults = FaultPlan(fault, self.rng, self.rng.choice(SOON))
         damage = world.engine.totals.damage
         try:
             self._operate(operation)
@@ -182,7 +183,7 @@ class Simulation:
         world = self.world
         if operation == RECOVERY:
             self._crash_only(power=False)
-        plan = world.disk.faults = FaultPlan(Fault.MISDIRECTION, self.rng, self.rng.randrange(1, 4))
+        plan = world.disk.faults = FaultPlan(Fault.MISDIRECTION, self.rng, self.rng.choice(SOON))
         if operation == RECOVERY:
             self._open_and_judge(None)
         else:

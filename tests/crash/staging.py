@@ -44,9 +44,9 @@ class Staging:
 
     def commit(self, world: World, identity: str, batch: int, rows: dict[str, list[Draft]]) -> bool | None:
         """Stage rows for several topics and commit them. True when they had been committed before."""
+        world.commit()
         if world.queue.failure is not None or any(world.engine.find(name) is None for name in rows):
             return None
-        world.commit()
         self._stopped = []
         world.queue.wake = lambda: self._wake(world)
         try:

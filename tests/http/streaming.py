@@ -24,6 +24,8 @@ from topics.values.clock import Clock
 from topics.values.settings import Settings
 
 TIMEOUT_S = 20.0
+# For clients whose kernel is to take as little as possible on their behalf.
+LEAST_RECEIVED = 4096
 
 
 class RunningApp:
@@ -102,16 +104,21 @@ class RunningApp:
         self._clients.append(client)
         return client
 
+    def slow_socket(self) -> SocketClient:
+        client = SocketClient(self.address, receive_bytes=LEAST_RECEIVED)
+        self._clients.append(client)
+        return client
+
     def wire(self) -> Wire:
         wire = Wire(self.address)
         self._clients.append(wire)
         return wire
 
     def slow_wire(self, path: str) -> Wire:
-        """A client that has asked, and whose kernel takes as little as possible on its behalf."""
+        """A client that has asked, and does not read."""
         wire = Wire.__new__(Wire)
         wire.socket = socket.socket()
-        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, LEAST_RECEIVED)
         wire.socket.settimeout(TIMEOUT_S)
         wire.socket.connect(self.address)
         wire.file = wire.socket.makefile("rb")
@@ -258,8 +265,17 @@ def _until_none(read: Callable[[], Frame | None]) -> Iterator[Frame]:
 class SocketClient:
     """A WebSocket client that knows no shortcuts."""
 
-    def __init__(self, address: tuple[str, int], headers: dict[str, str] | None = None) -> None:
-        self.socket = socket.create_connection(address, timeout=TIMEOUT_S)
+    def __init__(
+        self,
+        address: tuple[str, int],
+        headers: dict[str, str] | None = None,
+        receive_bytes: int | None = None,
+    ) -> None:
+        self.socket = socket.socket()
+        if receive_bytes is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self.socket.settimeout(TIMEOUT_S)
+        self.socket.connect(address)
         self.protocol = WSConnection(ConnectionType.CLIENT)
         extra = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
         self.send_event(Request(host="test", target="/v0/ws", extra_headers=extra))

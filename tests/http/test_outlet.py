@@ -79,7 +79,7 @@ def deaf_worker(app: QueueApp) -> Wire:
 
 
 def deaf_subscriber(app: QueueApp) -> SocketClient:
-    client = app.socket()
+    client = app.slow_socket()
     client.send_event(Message(data='{"op":"subscribe","topic":"big"}'))
     return client
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,18 @@ def test_a_task_that_is_tried_again_counts_once(
 
     write(spark.range(0, 2000, 1, 2).select(fail_first("id").alias("data")), topic=topic)
     assert data(server, topic) == list(range(2000))
+
+
+def test_another_thread_can_write_once_it_knows_the_session(
+    spark: SparkSession, server: Server, topic: str, write: Write
+) -> None:
+    def work() -> None:
+        spark.createDataFrame([], "x int")
+        write(spark.sql("SELECT '1' AS data"), topic=topic)
+
+    with ThreadPoolExecutor(1) as other:
+        other.submit(work).result()
+    assert data(server, topic) == [1]
 
 
 def test_text_that_is_not_json_is_refused_as_a_whole(
