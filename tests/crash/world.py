@@ -172,7 +172,11 @@ class World:
         event = self.model.event(Removed(known, engine.now(), bound, match=match))
 
         def done(deleted: int) -> None:
-            self.ack(event, None, topic)
+            # A deletion is safe in every class that keeps records.
+            if topic.config.durability == "ephemeral":
+                self.ack(event, None, topic)
+            else:
+                self.ack_synced(event)
             removed = event.effects[0]
             assert isinstance(removed, Removed)
             assert deleted == len(removed.removed), f"{name}: a delete took what it should not"

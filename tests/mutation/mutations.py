@@ -141,11 +141,11 @@ MUTATIONS = (
     ),
     Mutation(
         "answer-a-deletion-before-the-sync",
-        "A deletion from an `fsync` topic, and so a finished job of an `fsync` queue, survives a power loss.",
+        "What was deleted, in any class that keeps records, is not back after a power loss.",
         "log/engine.py",
-        'apply, fail, sync=topic.config.durability == "fsync"))\n',
-        "apply, fail, sync=False))\n",
-        _crash("delete by seq, fsync", "claim and acknowledge"),
+        'sync = sync or topic.config.durability == "fsync"\n        self.queue.submit(CallbackOp(',
+        "sync = False\n        self.queue.submit(CallbackOp(",
+        _crash("delete by seq", "delete by tag, fsync"),
     ),
     Mutation(
         "forget-a-router-s-cursor",

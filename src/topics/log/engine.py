@@ -422,7 +422,8 @@ class Engine:
     ) -> None:
         """Remove what exists now. The bound is the last seq given out, committed or not.
 
-        `survey` may know already what the files hold of it.
+        `survey` may know already what the files hold of it. Synced in every class that keeps records: what
+        somebody wanted gone must not come back because the power failed.
         """
         selector = Selector(
             topic.assigned + 1,
@@ -430,7 +431,10 @@ class Engine:
             None if match is None else match.value,
             match is not None and match.is_prefix,
         )
-        self.submit_delete(topic, selector, lambda op, deleted: done(deleted), fail, survey=survey)
+        keeps = topic.config.durability != "ephemeral"
+        self.submit_delete(
+            topic, selector, lambda op, deleted: done(deleted), fail, survey=survey, sync=keeps
+        )
 
     def submit_delete(
         self,
@@ -440,7 +444,9 @@ class Engine:
         fail: Fail,
         *,
         survey: Survey | None = None,
+        sync: bool = False,
     ) -> None:
+        """`sync`: even if the topic's class does not ask for it."""
         self.refresh(topic)
         now = self.now()
         lines = topic.cap_hi, topic.ttl_hi
@@ -451,7 +457,8 @@ class Engine:
             self.note_moved_lines(topic, *lines)
             done(op, deleted)
 
-        self.queue.submit(CallbackOp(frame, topic, apply, fail, sync=topic.config.durability == "fsync"))
+        sync = sync or topic.config.durability == "fsync"
+        self.queue.submit(CallbackOp(frame, topic, apply, fail, sync=sync))
 
     def apply_delete(self, topic: Topic, selector: Selector, now: int, survey: Survey | None = None) -> int:
         def act() -> int:
