@@ -1,5 +1,6 @@
 """Shared by all tests: Spark's workers run our Python, and in CI a skipped test is a failed run."""
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -49,6 +50,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     process = ServerProcess(tmp_path_factory.mktemp("server")).start()
     yield process
     process.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_left_open() -> Iterator[None]:
+    """A server keeps the garbage collector away from what it holds. Here many of them live in one process:
+    what they mapped would stay open, and beyond 1,023 descriptors Spark's callbacks are not heard any more."""
+    yield
+    gc.unfreeze()
+    gc.collect()
 
 
 @pytest.fixture(autouse=True)
