@@ -55,7 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 @pytest.fixture(scope="module", autouse=True)
 def nothing_left_open() -> Iterator[None]:
     """A server keeps the garbage collector away from what it holds. Here many of them live in one process:
-    what they mapped would stay open, and beyond 1,023 descriptors Spark's callbacks are not heard any more."""
+    what they mapped would stay open, and beyond 1,023 descriptors Spark's callbacks go unheard."""
     yield
     gc.unfreeze()
     gc.collect()
