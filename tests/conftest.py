@@ -2,6 +2,7 @@
 
 import gc
 import os
+import resource
 import sys
 from collections.abc import Iterator
 
@@ -20,6 +21,11 @@ settings.load_profile("repeatable")
 # Spark starts its Python workers as the first `python3` on the PATH, which lacks our packages.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+# Many engines live in this process, and a test may open a few hundred connections.
+_, _most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (_most, _most))
 
 
 def _skips_are_failures() -> bool:
@@ -53,9 +59,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nothing_left_open() -> Iterator[None]:
-    """A server keeps the garbage collector away from what it holds. Here many of them live in one process:
-    what they mapped would stay open, and beyond 1,023 descriptors Spark's callbacks go unheard."""
+def garbage_is_collected() -> Iterator[None]:
+    """A server keeps the garbage collector away from what it holds; here many of them live in one process."""
     yield
     gc.unfreeze()
     gc.collect()

@@ -9,8 +9,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+# Py4J listens for callbacks with `select`, which knows no descriptor above 1,023; by the time Spark starts,
+# in-process engines of other tests may hold more than that. So a few low ones are set aside.
+_LOW_DESCRIPTORS = [os.open(os.devnull, os.O_RDONLY) for _ in range(4)]
+
+
+@contextmanager
+def low_descriptors() -> Iterator[None]:
+    """What is opened inside gets low numbers."""
+    for descriptor in _LOW_DESCRIPTORS:
+        os.close(descriptor)
+    _LOW_DESCRIPTORS.clear()
+    yield
 
 
 class Answer:

@@ -13,9 +13,11 @@ from typing import Any
 
 import httpx
 import pytest
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_topics.session import spark_session
+from tests.support import low_descriptors
 
 START_S = 30
 Row = dict[str, Any]
@@ -25,6 +27,8 @@ Row = dict[str, Any]
 def spark() -> Iterator[SparkSession]:
     # Two cores, and a task is tried three times, as on a cluster.
     session = spark_session("tests", "local[2, 3]")
+    with low_descriptors():
+        ensure_callback_server_started(session.sparkContext._gateway)
     yield session
     session.stop()
 
