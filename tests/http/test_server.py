@@ -115,7 +115,7 @@ def test_draining_does_not_wait_for_ever(serve, raw, wait_until):
 def test_signals_stop_a_process_cleanly(tmp_path, number):
     script = textwrap.dedent(
         """
-        import sys, uvloop
+        import asyncio, sys, uvloop
         from topics.http.auth import KeyRing
         from topics.http.gate import Gate
         from topics.http.server import Server
@@ -124,8 +124,11 @@ def test_signals_stop_a_process_cleanly(tmp_path, number):
         async def main():
             server = Server(Settings(port=0, port_file=sys.argv[1]), KeyRing.parse(""), [], Gate())
             server.on_stopped.append(lambda: print("stopped"))
+            # The file appears in `start`, and the signal follows at once: whoever handles it comes first.
+            serving = asyncio.create_task(server.serve_until_signal())
+            await asyncio.sleep(0)
             await server.start()
-            await server.serve_until_signal()
+            await serving
 
         uvloop.run(main())
         """
