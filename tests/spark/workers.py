@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pyspark import TaskContext
@@ -52,7 +52,9 @@ def kill_python_workers(root: int) -> None:
     workers = python_workers(root)
     assert workers
     for pid in workers:
-        os.kill(pid, signal.SIGKILL)
+        # One that has just ended by itself is as good as killed.
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def jvm(spark: SparkSession) -> int:
