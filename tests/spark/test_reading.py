@@ -62,7 +62,7 @@ def tap(server: Server) -> Iterator[Wiretap]:
 
 
 def test_a_read_that_breaks_off_is_taken_up_where_it_was(server: Server, large: str, tap: Wiretap) -> None:
-    tap.cuts = [3_000_000, 100, 1_500_000]
+    tap.cuts = [1_000_000, 100, 500_000]
     assert seqs(rows(tap.url, large, *whole(server, large))) == list(range(1, 200_001))
     assert not tap.cuts
     assert sum("/scan" in request for request in tap.requests) >= 4
