@@ -5,6 +5,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import settings
 
 from tests.support import ServerProcess
 from topics.log import checkpoint
+from topics.log.engine import Engine
 from topics.log.state import TopicState, capture_topic
 
 # The same examples every time: a failure seen once can be seen again. Long searches are marked slow.
@@ -64,6 +66,22 @@ def garbage_is_collected() -> Iterator[None]:
     yield
     gc.unfreeze()
     gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def engines_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Tests leave engines as a crash would; what files these had open is not for the next tests to bear."""
+    made: list[Engine] = []
+    initialize = Engine.__init__
+
+    def noted(self: Engine, *arguments: Any, **options: Any) -> None:
+        initialize(self, *arguments, **options)
+        made.append(self)
+
+    monkeypatch.setattr(Engine, "__init__", noted)
+    yield
+    for engine in made:
+        engine.close(clean=False)
 
 
 @pytest.fixture(autouse=True)

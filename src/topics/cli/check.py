@@ -149,6 +149,7 @@ class _Opening:
         except Exception as error:  # whatever it is: a server would end with it
             return f"{type(error).__name__}: {error}"
         finally:
+            application.engine.close(clean=False)
             application.unlock()
 
     def _account(self, application: Application) -> dict[str, Any]:

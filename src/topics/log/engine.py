@@ -519,7 +519,8 @@ class Engine:
             # "Clean" promises that even a power failure after this moment finds everything.
             self.queue.sync_journal()
             clean = self.queue.failure is None
-        self.journal.close()
+        if self.journal is not None:  # None after a recovery that failed
+            self.journal.close()
         self.store.close()
         self.witness.close(clean=clean)
 
