@@ -198,7 +198,14 @@ class Exchange:
         connection.edge.watch.failed(self, error, status, self._closers is not None)
         connection.send_special(self, status, JSON, error.body(), headers)
 
-    def fail_unexpectedly(self, error: Exception) -> None:
+    def fail_with(self, error: Exception) -> None:
+        """Whatever was raised on the way to the answer becomes the answer."""
+        if isinstance(error, ApiError):
+            self.fail(error)
+        else:
+            self._fail_unexpectedly(error)
+
+    def _fail_unexpectedly(self, error: Exception) -> None:
         """Log what happened, tell the client nothing about it."""
         logger.error("request failed", exc_info=error, extra=log_fields(self, 500))
         if self._streaming is not None:
@@ -260,13 +267,11 @@ class Exchange:
     async def _guard(self, coroutine: Coroutine[Any, Any, None]) -> None:
         try:
             await coroutine
-        except ApiError as error:
-            self.fail(error)
         except asyncio.CancelledError:
             self.fail(ApiError("shutting_down", "the server is shutting down"))
             raise
         except Exception as error:
-            self.fail_unexpectedly(error)
+            self.fail_with(error)
 
     # For the connection and the admission
 

@@ -130,10 +130,8 @@ class Connection(Turns):
         exchange.started = perf_counter()
         try:
             known.route.handler(exchange)
-        except ApiError as error:
-            exchange.fail(error)
         except Exception as error:
-            exchange.fail_unexpectedly(error)
+            exchange.fail_with(error)
         return True
 
     def _is_all_body(self, data: bytes) -> bool:

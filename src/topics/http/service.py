@@ -80,10 +80,8 @@ def _resume(exchange: Exchange, work: Callable[[Exchange], None]) -> None:
         return
     try:
         work(exchange)
-    except ApiError as error:
-        exchange.fail(error)
     except Exception as error:
-        exchange.fail_unexpectedly(error)
+        exchange.fail_with(error)
 
 
 def _nothing_owed(_: Topic) -> None:

@@ -128,10 +128,8 @@ class Turns(Link):
                 raise too_large(self.edge.max_body_bytes)
             if b"expect" in exchange.headers and not exchange.complete and not exchange.http10:
                 self.transport.write(CONTINUE)
-        except ApiError as error:
-            exchange.fail(error)
         except Exception as error:
-            exchange.fail_unexpectedly(error)
+            exchange.fail_with(error)
 
     def handle(self, exchange: Exchange) -> None:
         exchange.started = perf_counter()
@@ -153,10 +151,8 @@ class Turns(Link):
                 exchange.run(route.handler(exchange))  # type: ignore[arg-type]
             else:
                 route.handler(exchange)
-        except ApiError as error:
-            exchange.fail(error)
         except Exception as error:
-            exchange.fail_unexpectedly(error)
+            exchange.fail_with(error)
 
     async def _handle_compressed(self, exchange: Exchange) -> None:
         route = exchange.route
