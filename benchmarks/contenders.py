@@ -15,7 +15,7 @@ import redis
 
 from benchmarks.generator import Request, verify_range
 from benchmarks.payloads import Shape
-from tests.support import ServerProcess
+from tests.support import ServerProcess, free_port
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 # Larger than any request that loads data, small enough to be taken at once.
@@ -150,7 +150,7 @@ class Redis:
             )
         directory.mkdir()
         self.label = f"Redis {appendfsync}"
-        self.port = _free_port()
+        self.port = free_port()
         # Rewriting its file in between would be Redis's business, not the benchmark's.
         options = {
             "port": str(self.port),
@@ -230,10 +230,3 @@ def _entries(reply: bytes) -> int:
 
 def _entry_id(n: int) -> str:
     return f"{1_700_000_000_000 + n}-0"
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -26,6 +27,12 @@ def low_descriptors() -> Iterator[None]:
         os.close(descriptor)
     _LOW_DESCRIPTORS.clear()
     yield
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
 
 
 class Answer:

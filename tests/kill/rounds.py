@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,7 @@ import pyarrow.parquet
 from tests.kill.checks import Found, settle
 from tests.kill.clients import Caller, Client, Deleter, Watcher, Worker, Writer
 from tests.kill.known import Known, Topic
-from tests.support import ServerProcess
+from tests.support import ServerProcess, free_port
 
 # Small runs and a small hot budget: sealing, dropping and snapshots happen all the time.
 SETTINGS = {"TOPICS_SEGMENT_MAX_EVENTS": "200", "TOPICS_HOT_BYTES": "65536"}
@@ -37,13 +36,6 @@ CONFIGS: dict[str, dict[str, object]] = {
     "chores": {"type": "queue", "durability": "disk"},
 }
 SOURCE, COPY = "plain", "copy"
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def known_topics() -> Known:

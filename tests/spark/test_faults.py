@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from pyspark_topics.writing import BatchTooLarge, BatchWriter, Stager, StreamWri
 from tests.spark.conftest import Server
 from tests.spark.streams import Stream, failure, gaps, seqs
 from tests.spark.workers import Interruption, jvm, kill_python_workers
+from tests.support import free_port
 from topics.client import Client, Refused
 
 Options = dict[str, str]
@@ -51,18 +51,9 @@ def failed(job: Job, spark: SparkSession, options: Options, folder: Path) -> str
     return str(caught.value)
 
 
-@pytest.fixture
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 @JOBS
-def test_a_server_that_is_away_is_named(
-    spark: SparkSession, free_port: int, tmp_path: Path, job: Job
-) -> None:
-    url = f"http://127.0.0.1:{free_port}"
+def test_a_server_that_is_away_is_named(spark: SparkSession, tmp_path: Path, job: Job) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
     message = failed(job, spark, {"url": url, "patience": "0.2"}, tmp_path)
     assert f"no answer from the topics server at {url}" in message
 

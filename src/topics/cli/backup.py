@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from topics.cli.backup_source import Source, running_server, stopped_server
-from topics.cli.offline import add_cold_dir, offline_settings
+from topics.cli.offline import add_where, offline_settings
 from topics.cli.work import (
     Steps,
     UserMistake,
@@ -41,13 +41,10 @@ LOCK = ".backups.lock"
 def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser("backup", help="copy a server's data while it runs", description=__doc__)
     parser.add_argument("directory", metavar="DEST", help="a directory of backups; made if it is missing")
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--url", help="a running server (TOPICS_URL, http://127.0.0.1:4000)")
-    where.add_argument("--data-dir", help="a data directory without a running server")
+    where = add_where(parser)
     where.add_argument("--list", action="store_true", help="show the backups in DEST")
     where.add_argument("--verify", action="store_true", help="read every backup in DEST and check it")
     where.add_argument("--prune", type=int, metavar="KEEP", help="remove all but the newest KEEP backups")
-    add_cold_dir(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 

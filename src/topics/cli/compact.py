@@ -11,7 +11,7 @@ import asyncio
 import time
 from typing import Any
 
-from topics.cli.offline import add_cold_dir, offline_settings, opened, require_all_segments, require_data_dir
+from topics.cli.offline import add_where, offline_settings, opened, require_all_segments, require_data_dir
 from topics.cli.work import (
     Steps,
     UserMistake,
@@ -34,10 +34,7 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser("compact", help="remove deleted records from the disk", description=__doc__)
     parser.add_argument("--purge", action="store_true", help="say that it is meant: this cannot be undone")
     parser.add_argument("--topic", action="append", metavar="NAME", help="only files that hold this topic")
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--url", help="a running server (TOPICS_URL, http://127.0.0.1:4000)")
-    where.add_argument("--data-dir", help="a data directory without a running server")
-    add_cold_dir(parser)
+    add_where(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 

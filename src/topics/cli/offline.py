@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from topics.cli.work import UserMistake
+from topics.cli.work import DEFAULT_URL, UserMistake
 from topics.http.app import Application
 from topics.log.engine import Directories
 from topics.log.state import decode
@@ -17,6 +18,15 @@ from topics.storage import segment as segment_files
 from topics.storage.filesystem import Filesystem, numbered_files
 from topics.storage.snapshot import SnapshotStore
 from topics.values.settings import Settings
+
+
+def add_where(parser: argparse.ArgumentParser) -> Any:
+    """A server that runs, or the directory of one that does not. More of the same choice may be added."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--url", help=f"a running server (TOPICS_URL, {DEFAULT_URL})")
+    where.add_argument("--data-dir", help="a data directory without a running server")
+    add_cold_dir(parser)
+    return where
 
 
 def add_cold_dir(parser: argparse.ArgumentParser) -> None:
