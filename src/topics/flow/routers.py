@@ -196,6 +196,7 @@ class Routers:
 
     def add(self, router: Router) -> None:
         self.table.add(router)
+        self._engine.derived.add(router.dest.id)
         source = router.source
         if source.id not in self._listeners:
             self._listeners[source.id] = listener = lambda: self._note_owing(source)
@@ -203,6 +204,7 @@ class Routers:
 
     def remove(self, router: Router) -> None:
         self.table.remove(router)
+        self._engine.derived.discard(router.dest.id)
         source = router.source
         if not self.table.from_source(source) and source.id in self._listeners:
             source.listeners.remove(self._listeners.pop(source.id))

@@ -101,6 +101,8 @@ class Engine:
         self.run_max_events = settings.segment_max_events
         self.run_max_bytes = settings.segment_max_bytes
         self.extensions: list[Extension] = []
+        # Topics that are fed by reference: a small frame may give out many of their seqs.
+        self.derived: set[int] = set()
         # Told of every Append frame that recovery reads, whatever has become of its topic.
         self.append_witnesses: list[Callable[[Frame], None]] = []
         # Told of every topic when it is first there to be seen, created or recovered.

@@ -401,13 +401,19 @@ class Recovery:
             lost = topic.id in self._uncertain or (
                 cut and (topic.config.durability != "fsync" or synced > position)
             )
-            reserved = max(topic.reserved, topic.head + _most_seqs(topic, destroyed))
+            reserved = max(topic.reserved, topic.head + self._most_seqs(topic, destroyed))
             if lost and reserved > topic.head:
                 holes.append((topic, topic.head + 1))
                 topic.add_hole(topic.head + 1, min(reserved, MAX_SEQ), ledger.LOST)
         if reader.cut is not None:
             log.warning("journal was torn at %d; the tail was put aside", reader.cut[0])
         return holes
+
+    def _most_seqs(self, topic: Topic, journal_bytes: int) -> int:
+        """How many seqs of a topic so much journal can have handed out."""
+        if topic.config.durability == "ephemeral" or topic.id in self._engine.derived:
+            return -(-journal_bytes // HEADER_BYTES) * MAX_BULK_RECORDS
+        return journal_bytes // _SMALLEST_RECORD_BYTES
 
     def _journal_holes(self, holes: list[tuple[Topic, int]]) -> None:
         engine = self._engine
@@ -427,10 +433,3 @@ class Recovery:
     def _clock_floor(self, reader: JournalReader) -> int:
         testimony = self._engine.witness.previous
         return testimony.clock_ms if testimony.same_boot else 0
-
-
-def _most_seqs(topic: Topic, journal_bytes: int) -> int:
-    """How many seqs of a topic so much journal can have handed out."""
-    if topic.config.durability == "ephemeral":
-        return journal_bytes // HEADER_BYTES * MAX_BULK_RECORDS
-    return journal_bytes // _SMALLEST_RECORD_BYTES
