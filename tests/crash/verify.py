@@ -181,9 +181,7 @@ def judge_damaged(world: World, found: Found, *, may_bring_back: bool) -> None:
         silent = [
             record.seq
             for record in known.unexpired(now)
-            if record.seq not in rows
-            and record.seq not in known.presumed
-            and not covers(gaps, record.seq)
+            if record.seq not in rows and record.seq not in known.presumed and not covers(gaps, record.seq)
         ]
         assert not silent, f"{known.name}: {silent} vanished in silence; announced {gaps}"
         assert topic.head >= known.shown_head, f"{known.name}: head {topic.head}, not {known.shown_head}"
