@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 
 _MIB = 1024 * 1024
-# Parameters of glibc's mallopt, and our values. A page of records is some 200 KiB, a bulk write a few MiB: by
-# default such blocks are handed back to the system when freed, and then cost more in page faults than in work.
+# Parameters of glibc's mallopt, and our values. A page of records is some 200 KiB, a bulk write a few MiB; by
+# default blocks of that size are handed back to the system when freed, and cost more in page faults than in
+# work.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _KEPT_FREE_BYTES = 64 * _MIB
 _LARGE_BYTES = 8 * _MIB
