@@ -104,7 +104,7 @@ class Predecessor:
 def _unflipped(engine: Engine) -> list[_Flip]:
     return [
         _Flip(run, run.sealed.segment, len(run.sealed.unflipped))
-        for run in engine.store.unflipped
+        for run in sorted(engine.store.unflipped, key=Run.place)
         if run.sealed is not None
     ]
 

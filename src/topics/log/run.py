@@ -263,6 +263,10 @@ class Run:
     def last(self) -> int:
         return self.base + self.count - 1
 
+    def place(self) -> tuple[int, int]:
+        """To take runs of a set in an order that does not depend on where they lie in memory."""
+        return self.topic_id, self.base
+
     def extend(self, batch: Batch, rows: bytes, ts: int, hops: bytes | None = None) -> int:
         """Returns by how much its weight in memory has grown."""
         assert self.hot is not None

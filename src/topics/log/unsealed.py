@@ -99,4 +99,4 @@ class Unsealed:
             yield run
 
     def _displaced_below(self, keep_from: int) -> Iterator[Run]:
-        return (run for run in self._displaced if run.start_position < keep_from)
+        return (run for run in sorted(self._displaced, key=Run.place) if run.start_position < keep_from)
