@@ -559,6 +559,17 @@ def test_what_a_restart_keeps(boot: Boot, cleanly: bool) -> None:
     assert kept.seqs() == [4]
 
 
+def test_leases_that_become_durable_while_they_are_held(boot: Boot) -> None:
+    server = boot()
+    queue = as_queue(server.topic("jobs", type="queue"))
+    queue.write(1, 2)
+    queue.claim(1, lease_ms=60_000)
+    server.topic("jobs", type="queue", leases_durable=True)
+    server.restart(cleanly=False)
+    assert queue.counters() == (1, 1)
+    assert queue.claimed(9) == [2]
+
+
 def test_a_durable_lease_ends_at_its_deadline_all_the_same(boot: Boot) -> None:
     server = boot()
     queue = as_queue(server.topic("kept", type="queue", leases_durable=True))

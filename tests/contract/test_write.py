@@ -281,6 +281,25 @@ def test_meta_has_at_most_16384_compact_bytes(new_topic: NewTopic) -> None:
     assert topic.state()["head_seq"] == 1
 
 
+def test_the_first_bad_record_says_why(new_topic: NewTopic) -> None:
+    topic = new_topic()
+    long_tag, large, missing = {"data": 1, "tag": "x" * 300}, {"data": "x" * MIB}, {"tag": "x"}
+    for records, code in (
+        ([long_tag, large], "invalid_request"),
+        ([large, missing], "record_too_large"),
+        ([large, long_tag], "record_too_large"),
+        ([{"data": 1}, missing, large], "invalid_request"),
+    ):
+        topic.post({"records": records}).refused(400, code)
+    assert topic.state()["head_seq"] == 0
+
+
+def test_a_window_of_nothing_remembers_nothing(new_topic: NewTopic) -> None:
+    topic = new_topic(idempotency_window_ms=0)
+    for _ in range(20):
+        assert not topic.post({"records": [{"data": 1}], "idempotency_key": "k"}).json["deduped"]
+
+
 def test_a_record_holds_one_mebibyte_of_data_and_meta(new_topic: NewTopic) -> None:
     topic = new_topic()
     topic.write("x" * (MIB - 2))

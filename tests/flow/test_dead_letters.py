@@ -92,6 +92,7 @@ def test_without_a_limit_or_a_place_jobs_come_back_for_ever(lab: QueueLab, confi
         ({}, {}),
         ({"$dead_letter_from": "older", "x": 1}, {"x": 1}),
         ({"$dead_letter_src_seq": "9"}, {}),
+        ({"$dead_letter_own": "mine"}, {"$dead_letter_own": "mine"}),
         ({"x": 'a"b'}, {"x": 'a"b'}),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 
 from tests.flow.router_lab import RouterLab
 from tests.log.harness import gap
+from topics.flow.router_defs import Options
 from topics.log.batch import parse_append
 from topics.storage.frame import Kind
 from topics.storage.journal import SyncTicket
@@ -559,3 +560,25 @@ def test_a_failed_sync_shows_nothing_and_ends_forwarding(
     monkeypatch.undo()
     lab.restart()
     assert lab.data("b") == [1]
+
+
+# --- two requests at the same moment ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_a_router_put_while_its_namesake_is_on_its_way_out_is_a_new_one(
+    lab: RouterLab, crashed: bool
+) -> None:
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    answers: list[object] = []
+    lab.routers.drop("r", answers.append, answers.append)
+    assert lab.routers.find("r") is None
+    lab.routers.put("r", "a", "b", Options(), lambda _, created: answers.append(created), answers.append)
+    lab.engine.queue.sync_now()
+    assert answers == [True, True], "deleted, then created"
+    if crashed:
+        lab.restart(clean=False)
+    assert lab.router("r").id == 2
+    lab.write("a", 2)
+    assert lab.data("b") == [1, 2]

@@ -108,7 +108,7 @@ def test_empty_bodies(bodies):
     assert bodies.request("POST", "/ignored", b"x", {"Content-Type": "text/plain"}).status == 200
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "GZIP"])
+@pytest.mark.parametrize("encoding", ["gzip", "GZIP"])
 def test_gzip_is_decoded(bodies, encoding):
     packed = gzip.compress(b'{"a":1}')
     answer = bodies.request("POST", "/required", packed, {"Content-Encoding": encoding})
@@ -124,6 +124,7 @@ def test_a_large_gzip_body_is_decoded_off_the_loop(bodies):
 def test_other_encodings(bodies):
     assert bodies.request("POST", "/required", b"{}", {"Content-Encoding": "identity"}).status == 200
     assert bodies.request("POST", "/required", b"{}", {"Content-Encoding": "br"}).status == 415
+    assert bodies.request("POST", "/required", b"{}", {"Content-Encoding": "x-gzip"}).status == 415
 
 
 def test_order_of_gzip_complaints(bodies):

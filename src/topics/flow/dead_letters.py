@@ -151,8 +151,8 @@ def _with_origin(meta: bytes | None, name: str, deliveries: int, seq: int) -> by
     # A letter that dies a second time tells of its last queue only. Escapes may hide such a key.
     if _META_PREFIX.encode() in meta or b"\\" in meta:
         fields = _fields.decode(meta)
-        for key in [key for key in fields if key.startswith(_META_PREFIX)]:
-            del fields[key]
+        for key in _fields.decode(origin):
+            fields.pop(key, None)
         meta = msgspec.json.encode(fields)
         if not fields:
             return origin

@@ -284,6 +284,11 @@ class JobQueue:
         except ApiError as error:
             fail(error)
 
+    def keep_leases(self, done: Callable[[], None], fail: Fail) -> None:
+        """The config says by now that leases outlive the process: so do those that were given out before."""
+        self.refresh()
+        self._journal(list(self.table.leases.values()), done, fail)
+
     def entries(self) -> list[Entry]:
         return [self.table.entry(seq) for seq in sorted(self.table.known())]
 

@@ -44,6 +44,7 @@ class Router:
         "is_blocked",
         "keys_scanned",
         "keys_seen",
+        "leaving",
         "match",
         "name",
         "options",
@@ -64,6 +65,8 @@ class Router:
         self.cursor = self.sent = cursor
         self.forwarded = 0
         self.committed = False
+        # Its end is on the way to disk: nobody meets it any more, and its name is free.
+        self.leaving = False
         self.is_blocked = False
         # Size of the record that found no room: whatever takes its place waits for as much.
         self.wants_bytes = 1

@@ -101,7 +101,7 @@ class Routers:
     def _is_open(self, router: Router) -> bool:
         by_name = self._engine.by_name
         source, dest = router.source, router.dest
-        is_listed = router.id in self.table.by_id
+        is_listed = router.id in self.table.by_id and not router.leaving
         return is_listed and by_name.get(source.name) is source and by_name.get(dest.name) is dest
 
     def _make_ends(self, source_name: str, dest_name: str) -> tuple[Topic, Topic]:
@@ -178,14 +178,19 @@ class Routers:
             self.remove(router)
             done(was_there)
 
-        op = CallbackOp(frame, router.source, apply, fail, sync=True)
+        def undo(error: ApiError) -> None:
+            router.leaving = False
+            fail(error)
+
+        op = CallbackOp(frame, router.source, apply, undo, sync=True)
         op.others = (router.dest,)
         engine.queue.submit(op)
+        router.leaving = True
 
     def find(self, name: str) -> Router | None:
         """A committed router, or None."""
         router = self.table.named(name)
-        return router if router is not None and router.committed else None
+        return router if router is not None and router.committed and not router.leaving else None
 
     def touching(self, topic_name: str) -> list[str]:
         """Names of the routers that would go with this topic."""

@@ -22,7 +22,7 @@ _JSON = b"application/json"
 
 
 def is_compressed(exchange: Exchange) -> bool:
-    return exchange.headers.get(b"content-encoding", b"").strip().lower() in (b"gzip", b"x-gzip")
+    return exchange.headers.get(b"content-encoding", b"").strip().lower() == b"gzip"
 
 
 def check_type(route: Route, exchange: Exchange) -> None:
@@ -38,7 +38,7 @@ def check_type(route: Route, exchange: Exchange) -> None:
         if not content_type.startswith(_JSON) and not (route.arrow and content_type.startswith(ARROW)):
             raise ApiError("unsupported_media_type", "the body must be declared as application/json")
     encoding = exchange.headers.get(b"content-encoding")
-    if encoding is not None and encoding.strip().lower() not in (b"", b"identity", b"gzip", b"x-gzip"):
+    if encoding is not None and encoding.strip().lower() not in (b"", b"identity", b"gzip"):
         raise ApiError("unsupported_media_type", "the only content encoding understood is gzip")
 
 

@@ -43,7 +43,14 @@ class TopicRoutes:
             body = {"topic": name, "created": created, "config": config_to_json(config)}
             answer(exchange, body, 201 if created else 200)
 
-        self._engine.put_topic(name, config, done, exchange.fail)
+        def applied(created: bool) -> None:
+            topic = self._engine.find(name)
+            if topic is not None and config.leases_durable and not created:
+                topic.extension.keep_leases(lambda: done(created), exchange.fail)
+            else:
+                done(created)
+
+        self._engine.put_topic(name, config, applied, exchange.fail)
 
     def show(self, exchange: Exchange) -> None:
         topic = self._service.topic(exchange)

@@ -178,7 +178,7 @@ def append_batch(
     run.framed += count
     engine.touched.add(topic)
     engine.counters.frames += count
-    if key is not None:
+    if key is not None and topic.config.idempotency_window_ms:
         _remember(topic, key, op, now)
     if topic.reserve_asked - last_seq < topic.reserving >> 2:
         extend_if_short(engine, topic)

@@ -235,15 +235,21 @@ def compact_json(body: bytes) -> bytes:
 def _check_records(records: list[Line] | list[PlainLine], batch_node: str | None, body_size: int) -> Batch:
     data_lens = [len(record.data) for record in records]
     # Raw data is never empty, so a zero means the key was missing.
-    if 0 in data_lens:
-        raise invalid(f"records[{data_lens.index(0)}]: data is required")
-    if body_size > MAX_RECORD_BYTES:
-        for index, size in enumerate(data_lens):
-            if size > MAX_RECORD_BYTES:
-                raise _too_large(index)
+    if 0 in data_lens or (body_size > MAX_RECORD_BYTES and max(data_lens) > MAX_RECORD_BYTES):
+        raise _first_refusal(records, batch_node, data_lens)
     if _may_have_details(records):
         return _check_details(records, batch_node, data_lens)
     return Batch(records, data_lens)
+
+
+def _first_refusal(
+    records: list[Line] | list[PlainLine], batch_node: str | None, data_lens: list[int]
+) -> ApiError:
+    """The first record that is refused tells why, whatever is wrong with later ones."""
+    bad = next(i for i, size in enumerate(data_lens) if not 0 < size <= MAX_RECORD_BYTES)
+    if bad and _may_have_details(records):
+        _check_details(records[:bad], batch_node, data_lens[:bad])
+    return _too_large(bad) if data_lens[bad] else invalid(f"records[{bad}]: data is required")
 
 
 def _may_have_details(records: list[Line] | list[PlainLine]) -> TypeGuard[list[Line]]:

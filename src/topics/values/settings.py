@@ -136,9 +136,10 @@ class _Environment:
         return value if value in words else default
 
     def flag(self, name: str) -> bool:
-        return self.text(name, "").strip() in ("1", "true")
+        return self.text(name, "") in ("1", "true")
 
     def unsigned(self, name: str, default: int) -> int:
         value = self.text(name, "").strip()
         # isdecimal() alone would accept other scripts' digits, which nobody means here.
-        return int(value) if value.isascii() and value.isdecimal() and len(value) < 20 else default
+        parsed = int(value) if value.isascii() and value.isdecimal() and len(value) < 20 else -1
+        return parsed if 0 <= parsed <= MAX_SEQ else default
