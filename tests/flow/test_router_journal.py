@@ -424,3 +424,23 @@ def test_a_destination_whose_creation_is_damaged_keeps_its_copies(lab: RouterLab
 
 def read_payload(frame: JournalFrame) -> bytes:
     return frame.path.read_bytes()[frame.payload_at : frame.end]
+
+
+@pytest.mark.parametrize("kind", [Kind.ROUTER_PUT, Kind.ROUTE, Kind.ROUTER_DROP])
+def test_seqs_of_copies_stay_used_up_when_the_end_of_the_journal_is_cut_off(
+    lab: RouterLab, kind: Kind
+) -> None:
+    """Copies are small in the journal: with the router's own frames gone, nothing there tells how many."""
+    lab.put("b", durability="fsync")
+    lab.route("r", "a", "b")
+    lab.write("a", *range(3000))
+    assert lab.topic("b").head == 0
+    assert len(lab.data("b")) == 3000
+    lab.unroute("r")
+    lab.kill()
+    frame = next(frame for frame in lab.frames() if frame.kind == kind)
+    cut(frame.path, frame.offset)
+    lab.open()
+    head = lab.topic("b").head
+    assert 3000 <= head < 10_000, "nothing is given out twice, and only what was reserved is skipped"
+    assert lab.write("b", "next").first_seq == head + 1

@@ -149,9 +149,11 @@ def write_all(root: Path) -> None:
     write_segment(fs, segments)
     SnapshotStore(fs, snapshots).write(encode(snapshot_state()))
     witness = Witness(fs, str(root))
-    witness.begin(100, TS)
+    witness.begin(100, TS, 7)
     witness.acked(300)
     witness.synced(200)
+    witness.reserved(300)
+    witness.reserved(250)
     witness.clock(TS + 5)
     witness.close(clean=True)
 

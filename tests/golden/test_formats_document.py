@@ -172,7 +172,14 @@ def test_witness() -> None:
     magic = values.pop("magic")
     assert isinstance(magic, bytes)
     assert f"The magic is `{magic.decode()}`" in section("Witness")
-    assert values == {"boot_id": BOOT, "acked": 300, "synced": 200, "clock": TS + 5, "clean": 1}
+    assert values == {
+        "boot_id": BOOT,
+        "acked": 300,
+        "synced": 200,
+        "clock": TS + 5,
+        "clean": 1,
+        "reserved": 300,
+    }
 
 
 def test_names_and_sizes() -> None:

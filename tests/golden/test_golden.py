@@ -130,6 +130,7 @@ def test_snapshot(golden: Path) -> None:
 def test_witness(golden: Path) -> None:
     witness = Witness(FixedBoot(), str(golden))
     said = witness.previous
+    assert said.reserved == 300
     assert (said.acked, said.synced, said.clock_ms, said.clean) == (300, 200, TS + 5, True)
     assert said.same_boot
     assert BOOT in (golden / "witness").read_bytes()

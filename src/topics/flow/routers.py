@@ -209,7 +209,6 @@ class Routers:
 
     def remove(self, router: Router) -> None:
         self.table.remove(router)
-        self._engine.derived.discard(router.dest.id)
         source = router.source
         if not self.table.from_source(source) and source.id in self._listeners:
             source.listeners.remove(self._listeners.pop(source.id))

@@ -261,6 +261,7 @@ class Engine:
         self.next_topic_id += 1
         topic.reserved = topic.reserve_asked = topic.seq_base - 1 + FIRST_STEP
         topic.reserving = FIRST_STEP
+        self.witness.reserved(topic.reserved)
         payload = CreatePayload(name, config, topic.seq_base, topic.reserved)
         frame = self.journal.frame(
             Kind.CREATE, msgspec.msgpack.encode(payload), topic_id=topic.id, ts=self.now()

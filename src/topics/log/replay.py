@@ -92,7 +92,8 @@ class Recovery:
         self._journal_holes(holes)
         if engine.queue.failure is None:
             # Only now, with the holes on disk, may the page forget what the previous process had promised.
-            engine.witness.begin(engine.journal.position, engine.now())
+            reserved = max((topic.reserve_asked for topic in engine.by_id.values()), default=0)
+            engine.witness.begin(engine.journal.position, engine.now(), reserved)
         now = engine.now()
         for topic in engine.by_id.values():
             expire(topic, now)
@@ -401,7 +402,7 @@ class Recovery:
             lost = topic.id in self._uncertain or (
                 cut and (topic.config.durability != "fsync" or synced > position)
             )
-            reserved = max(topic.reserved, topic.head + self._most_seqs(topic, destroyed))
+            reserved = max(topic.reserved, self._highest_given_out(topic, destroyed))
             if lost and reserved > topic.head:
                 holes.append((topic, topic.head + 1))
                 topic.add_hole(topic.head + 1, min(reserved, MAX_SEQ), ledger.LOST)
@@ -409,11 +410,17 @@ class Recovery:
             log.warning("journal was torn at %d; the tail was put aside", reader.cut[0])
         return holes
 
-    def _most_seqs(self, topic: Topic, journal_bytes: int) -> int:
-        """How many seqs of a topic so much journal can have handed out."""
+    def _highest_given_out(self, topic: Topic, destroyed: int) -> int:
+        """The highest seq of a topic that so many bytes of journal can have handed out."""
+        testimony = self._engine.witness.previous
+        # One frame may stand for many records: copies made by routers, records of class ephemeral.
+        by_frames = topic.head + -(-destroyed // HEADER_BYTES) * MAX_BULK_RECORDS
+        if testimony.same_boot and testimony.reserved:
+            return min(by_frames, testimony.reserved)
+        # That it has become a topic of that kind may be among what was destroyed; nothing would tell then.
         if topic.config.durability == "ephemeral" or topic.id in self._engine.derived:
-            return -(-journal_bytes // HEADER_BYTES) * MAX_BULK_RECORDS
-        return journal_bytes // _SMALLEST_RECORD_BYTES
+            return by_frames
+        return topic.head + destroyed // _SMALLEST_RECORD_BYTES
 
     def _journal_holes(self, holes: list[tuple[Topic, int]]) -> None:
         engine = self._engine

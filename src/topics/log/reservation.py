@@ -59,5 +59,6 @@ def extend_if_short(engine: Engine, topic: Topic) -> None:
 def _ask(engine: Engine, topic: Topic, from_seq: int) -> list[bytes]:
     topic.reserving = min(max(topic.reserving * 2, FIRST_STEP), LARGEST_STEP)
     topic.reserve_asked = from_seq + topic.reserving
+    engine.witness.reserved(topic.reserve_asked)
     payload = msgspec.msgpack.encode(topic.reserve_asked)
     return engine.journal.frame(Kind.RESERVE, payload, topic_id=topic.id, ts=engine.now())

@@ -1,10 +1,11 @@
 """What a killed process had promised, kept in one mapped page.
 
-    magic 8 | boot id 32 | acked u64 | synced u64 | clock u64 | clean u64
+    magic 8 | boot id 32 | acked u64 | synced u64 | clock u64 | clean u64 | reserved u64
 
 Updating it costs a memory store, no system call, yet the page outlives the process. At the next start it
-settles two questions the journal alone cannot answer: was anything acknowledged cut off (`acked` lies
-beyond the last intact frame), and how late had readers already been told it was (`clock`).
+settles three questions the journal alone cannot answer: was anything acknowledged cut off (`acked` lies
+beyond the last intact frame), how late had readers already been told it was (`clock`), and how high a seq
+can any topic have given out (`reserved`) when the frames that would tell are gone.
 After a reboot the page may be older than the journal: a different boot id says so, and recovery then
 relies on what had been synced.
 """
@@ -18,9 +19,9 @@ from topics.storage.filesystem import Filesystem
 
 FILE_NAME = "witness"
 _MAGIC = b"TOPICSW1"
-_LAYOUT = struct.Struct("<8s32sQQQQ")
+_LAYOUT = struct.Struct("<8s32sQQQQQ")
 # The page as 64-bit words; the first five are magic and boot id.
-_ACKED, _SYNCED, _CLOCK, _CLEAN = 5, 6, 7, 8
+_ACKED, _SYNCED, _CLOCK, _CLEAN, _RESERVED = 5, 6, 7, 8, 9
 
 
 def is_intact(page: bytes) -> bool:
@@ -31,14 +32,16 @@ def is_intact(page: bytes) -> bool:
 class Testimony:
     """The page as the previous process left it."""
 
-    __slots__ = ("acked", "clean", "clock_ms", "known", "same_boot", "synced")
+    __slots__ = ("acked", "clean", "clock_ms", "known", "reserved", "same_boot", "synced")
 
     def __init__(
-        self, acked: int, synced: int, clock_ms: int, clean: bool, same_boot: bool, known: bool
+        self, acked: int, synced: int, clock_ms: int, reserved: int, clean: bool, same_boot: bool, known: bool
     ) -> None:
         self.acked = acked
         self.synced = synced
         self.clock_ms = clock_ms
+        # No topic had a seq above it. 0: not known.
+        self.reserved = reserved
         self.clean = clean
         self.same_boot = same_boot
         # False where no process has ever come so far as to take a write.
@@ -53,21 +56,22 @@ class Witness:
         # Words, because a word is stored whole: a kill in between cannot leave half a number.
         self._words = memoryview(self._page.view).cast("Q")
         self._boot = fs.boot_id().ljust(32, b"\0")
-        magic, boot, acked, synced, clock, clean = _LAYOUT.unpack_from(self._page.view, 0)
+        magic, boot, acked, synced, clock, clean, reserved = _LAYOUT.unpack_from(self._page.view, 0)
         # A page that was cut short reads as zeros from there on; a whole one knows the time.
         known = magic == _MAGIC and clock > 0
         self.previous = Testimony(
             acked if known else 0,
             synced if known else 0,
             clock if known else 0,
+            reserved if known else 0,
             known and clean == 1,
             known and boot == self._boot,
             known,
         )
 
-    def begin(self, position: int, clock_ms: int) -> None:
+    def begin(self, position: int, clock_ms: int, reserved: int = 0) -> None:
         """Recovery is over: from here on this process answers for the page."""
-        _LAYOUT.pack_into(self._page.view, 0, _MAGIC, self._boot, position, position, clock_ms, 0)
+        _LAYOUT.pack_into(self._page.view, 0, _MAGIC, self._boot, position, position, clock_ms, 0, reserved)
         self._page.sync()
         self._fs.sync_dir(self._directory)
 
@@ -79,6 +83,11 @@ class Witness:
 
     def clock(self, now_ms: int) -> None:
         self._words[_CLOCK] = now_ms
+
+    def reserved(self, upto: int) -> None:
+        """Seqs up to here are about to be given out, of whatever topic."""
+        if upto > self._words[_RESERVED]:
+            self._words[_RESERVED] = upto
 
     def close(self, *, clean: bool) -> None:
         if clean:
