@@ -56,6 +56,7 @@ class ServerProcess:
     def __init__(self, directory: Path, **environment: str) -> None:
         self.directory = directory
         self.environment = environment
+        self.command = [sys.executable, "-m", "topics.cli.main", "serve"]
         self.process: subprocess.Popen[bytes] | None = None
         self.address = ""
 
@@ -70,9 +71,7 @@ class ServerProcess:
             **self.environment,
         }
         with (self.directory / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "topics.cli.main", "serve"], env=environment, stderr=log
-            )
+            self.process = subprocess.Popen(self.command, env=environment, stderr=log)
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             assert self.process.poll() is None, (self.directory / "server.log").read_text()
