@@ -8,6 +8,7 @@ import pytest
 
 from tests.golden.make import BOOT, GOLDEN, TS
 from topics.http.app import LOCK_NAME
+from topics.log.checkpoint import SHARED_RUNS
 from topics.log.payload import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
 from topics.log.state import RunState, SnapshotState, TopicState
 from topics.storage import journal, recovery, segment, snapshot, witness
@@ -147,6 +148,7 @@ def test_segment() -> None:
     flags = section("Flags: the one thing that changes in place")
     assert f"`0x{segment.DEAD:02X}` means" in flags
     assert f"have `0x{segment.LIVE:02X}`" in flags
+    assert f"or up to {SHARED_RUNS} of one topic" in text
 
 
 def test_segment_columns() -> None:

@@ -131,7 +131,8 @@ class DirectoryCheck:
         flags = segment.flags(entry)
         odd = int(((flags != DEAD) & (flags != LIVE)).sum())
         if odd:
-            yield self._problem(path, f"{where}: {odd} delete flags are damaged; those records count as live")
+            lost = "if one of them was set, a server announces these records as lost"
+            yield self._problem(path, f"{where}: {odd} delete flags are damaged; {lost}")
         self._runs[number, entry.topic_id, entry.base] = (entry, flags == DEAD, columns.sizes())
 
     # --- state ------------------------------------------------------------------------------------------
