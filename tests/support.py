@@ -53,10 +53,11 @@ class Answer:
 class ServerProcess:
     """`topics serve` on a port of its own choosing; restart it, or kill it, as often as you like."""
 
+    command: tuple[str, ...] = (sys.executable, "-m", "topics.cli.main", "serve")
+
     def __init__(self, directory: Path, **environment: str) -> None:
         self.directory = directory
         self.environment = environment
-        self.command = [sys.executable, "-m", "topics.cli.main", "serve"]
         self.process: subprocess.Popen[bytes] | None = None
         self.address = ""
 
