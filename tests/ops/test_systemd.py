@@ -109,7 +109,7 @@ def test_the_server_works_under_the_rules_of_the_unit(confined: ServerProcess | 
     assert "WARNING" not in log
 
 
-@pytest.mark.parametrize("forbidden", ["os.chroot('/')", f"open({str(ROOT / 'written')!r}, 'w')"])
+@pytest.mark.parametrize("forbidden", ["os.chroot('/')", "open('/written', 'w')"])
 def test_the_rules_hold(forbidden: str, confined: ServerProcess | None, tmp_path: Path) -> None:
     if confined is None:
         return
