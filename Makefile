@@ -1,7 +1,7 @@
 # Everything a fresh machine with Python 3.11+ needs:
-#   make run    start the server on 127.0.0.1:4000, data in ./topics-data (TOPICS_* variables change that),
-#               and on Spark the pipelines of examples/pipelines.toml, with their lake in ./topics-lake
-#   make test   all checks and tests
+#   make serve  start the server on 127.0.0.1:4000, data in ./topics-data (TOPICS_* variables change that)
+#   make run    the same, and on Spark the pipelines of examples/pipelines.toml, with their lake in ./topics-lake
+#   make test   all checks and tests, but the slow ones: make test PYTEST_ARGS='-m slow'
 #   make fuzz   200,000 malformed and made-up requests, then a minute of abandoned connections (half an hour)
 # Stamps in .venv record what is installed, so a second run starts at once.
 
@@ -13,8 +13,11 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # What the tests start besides Python, as command:package of Debian.
 DEBIAN := redis-server:redis-server java:openjdk-17-jre-headless chromium:chromium
 
-.PHONY: run test fuzz lint format typecheck bench simulate lock clean
+.PHONY: serve run test fuzz lint format typecheck bench simulate lock clean
 .DEFAULT_GOAL := test
+
+serve: $(VENV)/.base
+	$(BIN)/topics serve
 
 run: $(VENV)/.spark
 	$(BIN)/topics up --pipelines examples/pipelines.toml

@@ -53,6 +53,8 @@ class Answer:
 class ServerProcess:
     """`topics serve` on a port of its own choosing; restart it, or kill it, as often as you like."""
 
+    command: tuple[str, ...] = (sys.executable, "-m", "topics.cli.main", "serve")
+
     def __init__(self, directory: Path, **environment: str) -> None:
         self.directory = directory
         self.environment = environment
@@ -70,9 +72,7 @@ class ServerProcess:
             **self.environment,
         }
         with (self.directory / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "topics.cli.main", "serve"], env=environment, stderr=log
-            )
+            self.process = subprocess.Popen(self.command, env=environment, stderr=log)
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             assert self.process.poll() is None, (self.directory / "server.log").read_text()

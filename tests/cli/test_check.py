@@ -181,7 +181,7 @@ def test_a_flag(lab: Lab, value: bytes) -> None:
 
 def test_a_missing_segment(lab: Lab) -> None:
     path = lab.segment_files()[-1]
-    damaged(lab, path.unlink, "which is missing; if there is a second tier, name it with --cold-dir")
+    damaged(lab, path.unlink, "which is missing; if there is a cold directory, name it with --cold-dir")
 
 
 def test_a_renamed_segment(lab: Lab) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.examples import ROOT, Example, examples, run_bash
+from tests.docs.examples import ROOT, check_answer, examples, run_bash, table
 from tests.support import ServerProcess
 from topics.values.settings import Settings
 
@@ -61,29 +61,39 @@ def made(tmp_path: Path) -> Iterator[ServerProcess]:
 
 @pytest.mark.timeout(400)
 def test_tour(made: ServerProcess) -> None:
-    writing, through_pipelines, removing, losing = examples(ROOT / "README.md", "bash")
-
-    def run(example: Example) -> str:
-        # Sixty seconds are enough for somebody who has the machine alone.
-        output = run_bash(
-            example.code.replace("--wait 60", f"--wait {START_S}"), made, made.directory, START_S
-        )
-        assert '"error"' not in output
-        return output
-
-    assert '"sku":"FILTERS"' in run(writing)
-    output = run(through_pipelines)
-    assert output.endswith(through_pipelines.answer)
-    assert "lag 0" in output
-    assert output.count('"$seq"') == 1
+    *with_the_server, on_spark = examples(ROOT / "README.md", "bash")
+    assert len(with_the_server) == 3
+    for example in with_the_server:
+        assert example.answer_kind == "json"
+        check_answer(example, run_bash(example.code, made, made.directory))
+    # Sixty seconds are enough for somebody who has the machine alone.
+    code = on_spark.code.replace("--wait 60", f"--wait {START_S}")
+    output = run_bash(code, made, made.directory, 2 * START_S)
+    assert output.endswith(on_spark.answer)
+    assert output.count("lag 0") == 4
+    assert output.count('"$seq"') == 2
     assert '"data":{"sku":"FILTERS","qty":2}' in output
-    output = run(removing)
-    assert '"data":"late"' in output
-    assert '"deleted":1' in output
-    output = run(losing)
-    assert '"gap_from":1,"gap_to":2,"reason":"cap"' in output
     assert '"data":{"kind":"tombstone","topic":"recent","gap_from":1,"gap_to":2,"reason":"cap"}' in output
-    assert output.endswith(losing.answer)
+
+
+def test_the_server_alone_needs_no_spark() -> None:
+    planned = subprocess.run(
+        ["make", "--dry-run", "--always-make", "--no-print-directory", "serve", "VENV=none"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    *installing, last = planned.stdout.splitlines()
+    assert last == "none/bin/topics serve"
+    assert any("requirements/base.txt" in line for line in installing)
+    assert "spark" not in planned.stdout
+
+
+def test_every_folder_is_introduced() -> None:
+    folders = [row[0].strip("`") for row in table(ROOT / "README.md", "Folder")]
+    assert all((ROOT / folder).is_dir() for folder in folders)
+    packages = {str(path.parent.relative_to(ROOT)) for path in ROOT.glob("src/topics/*/__init__.py")}
+    assert packages <= set(folders)
 
 
 def test_every_setting_is_documented() -> None:

@@ -13,7 +13,13 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
+from topics.flow import router_frames as routers
+from topics.flow.cursors import Cursor
+from topics.flow.lease_table import Entry
+from topics.flow.stage_spool import part_path, write_part
+from topics.flow.stages import Committed, StageRange
 from topics.log.batch import batch_from_columns
 from topics.log.deletion import Selector
 from topics.log.engine import CreatePayload
@@ -44,7 +50,7 @@ class FixedBoot(Filesystem):
 
 
 def write_journal(fs: Filesystem, directory: str) -> None:
-    """Every kind of frame that is written today, over two files, with a sync between them."""
+    """Every kind of frame that is written today, over three files, with a sync between the first two."""
     journal = Journal(fs, directory, [], 0)
 
     def frame(kind: int, payload: bytes = b"", **fields: int) -> None:
@@ -73,9 +79,75 @@ def write_journal(fs: Filesystem, directory: str) -> None:
     frame(Kind.LINES, pack((3, 4)), topic_id=1)
     frame(Kind.CLOCK)
     frame(Kind.DROP, topic_id=2)
+    journal.rotate()
+    write_flow_frames(journal)
     journal.close()
     proof = fileheader.encode(PROOF_MAGIC, PROOF_VERSION, 64)
     write_file_atomically(fs, directory, PROOF, [proof])
+
+
+OPTIONS = routers.Options(filter_value="t", filter_is_prefix=True, exactly_once=True)
+DEFINITION = routers.Definition(1, "large", 1, 3, OPTIONS, 0)
+STAMP = routers.Stamp("large", "orders", 1)
+PIECES = [
+    routers.Piece(routers.HOLE_IN_FRONT, 1, 2, 1),
+    routers.Piece(routers.COPIES, 3, 2, 3),
+    routers.Piece(routers.HOLE_INSIDE, 5, 1, 5),
+    routers.Piece(routers.COPIES, 6, 2, 6, b"\0\0\0\0\3\0\0\0"),
+]
+STEP = routers.Step(1, [routers.Part(1, 9, 4, 3, TS, True, True, False, STAMP, PIECES)])
+# Two routers at once, and originals that the journal will not have any more.
+SPARED = routers.Spared((10).to_bytes(8, "little"), [b'"ten"'], [b'{"a":1}'], ["n1"], [None], b"\1")
+SPARED_STEP = routers.Step(
+    1,
+    [
+        routers.Part(1, 10, 1, 3, TS, True, False, True, None, [routers.Piece(routers.COPIES, 10, 1, 8)]),
+        routers.Part(2, 10, 0, 4, TS, False, True, True, None, []),
+    ],
+    SPARED,
+)
+# Leased, held back, returned.
+JOBS: list[Entry] = [(1, 77, "worker", TS + 30_000, 1), (2, 0, "", TS + 500, 2), (3, 0, "", 0, 3)]
+CURSOR = Cursor("lake", 4, 1, TS)
+COMMITTED = Committed("stream-1", 7, 2, 0xFEED, [StageRange("orders", 5, 6, 2)])
+# The name of a stage and of one of its parts, and its rows.
+PART = ("load-1", "0")
+PART_ROWS = {"topic": ["orders", None], "node": ["n1", None], "tag": [None, "t"], "data": ["1", '{"a":2}']}
+
+
+def write_flow_frames(journal: Journal) -> None:
+    """What routers, queues, consumers and stages write."""
+
+    def frame(kind: int, payload: bytes, **fields: int) -> list[bytes]:
+        return journal.frame(kind, payload, ts=TS, **fields)
+
+    journal.write(frame(Kind.ROUTER_PUT, pack(DEFINITION)))
+    journal.write(frame(Kind.ROUTE, pack(STEP), topic_id=3, first_seq=1, count=7))
+    journal.write(frame(Kind.ROUTE, pack(SPARED_STEP)))
+    journal.write(frame(Kind.ROUTER_DROP, pack(1)))
+    journal.write(frame(Kind.LEASE, pack(JOBS), topic_id=5))
+    journal.write(frame(Kind.DEAD_LETTER, pack(Selector(9, seqs=[2, 3])), topic_id=5, count=2))
+    journal.write(frame(Kind.CURSOR, pack(("lake", CURSOR)), topic_id=1))
+    journal.write(frame(Kind.CURSOR, pack(("lake", None)), topic_id=1))
+    batch = batch_from_columns([b"5", b"6"])
+    payload, flags = encode_append(batch, batch.render(5, TS))
+    append = frame(Kind.APPEND, payload, topic_id=1, first_seq=5, count=2, flags=flags)
+    journal.write(journal.frame_of(Kind.GROUP, [*append, *frame(Kind.STAGE, pack(COMMITTED))], ts=TS))
+
+
+def write_stage_part(fs: Filesystem, directory: str) -> None:
+    batch = pa.RecordBatch.from_pydict(PART_ROWS)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    write_part(
+        fs,
+        part_path(directory, *PART),
+        sink.getvalue().to_pybytes(),
+        max_bytes=1 << 20,
+        default_topic=None,
+        check_topic=lambda _: None,
+    )
 
 
 def plain_run() -> Columns:
@@ -140,14 +212,29 @@ def snapshot_state() -> SnapshotState:
     return SnapshotState(1000, 500, 3, 2, TS, [topic], {"example": {"cursor": 7}})
 
 
+def flow_state() -> SnapshotState:
+    """What the snapshot says of routers, queues, consumers and stages."""
+    router = routers.RouterState(DEFINITION, 4, 7, {11: 8})
+    extensions = {
+        "routers": routers.RoutersState(2, [router], {1: 900}),
+        "queues": [(5, 2, JOBS)],
+        "cursors": {1: [CURSOR]},
+        "stages": [COMMITTED],
+    }
+    return SnapshotState(1000, 500, 6, 2, TS, [], extensions)
+
+
 def write_all(root: Path) -> None:
     fs = FixedBoot()
-    journal, segments, snapshots = (str(root / name) for name in ("journal", "segments", "snapshots"))
-    for directory in (journal, segments, snapshots):
+    names = ("journal", "segments", "snapshots", "stages")
+    journal, segments, snapshots, stages = (str(root / name) for name in names)
+    for directory in (journal, segments, snapshots, stages):
         fs.make_dirs(directory)
     write_journal(fs, journal)
     write_segment(fs, segments)
     SnapshotStore(fs, snapshots).write(encode(snapshot_state()))
+    SnapshotStore(fs, snapshots).write(encode(flow_state()))
+    write_stage_part(fs, stages)
     witness = Witness(fs, str(root))
     witness.begin(100, TS, 7)
     witness.acked(300)

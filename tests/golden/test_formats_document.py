@@ -1,16 +1,30 @@
 """docs/formats.md says what the code does: its tables are parsed and used to read the golden files."""
 
+import hashlib
+import json
 import re
 from itertools import pairwise
 from pathlib import Path
+from typing import get_args
 
+import pyarrow as pa
 import pytest
 
-from tests.golden.make import BOOT, GOLDEN, TS
+from tests.golden.make import BOOT, GOLDEN, PART, TS, flow_state, routers
+from topics.cli.backup import LOCK as BACKUPS_LOCK
+from topics.cli.restoring import STAGING
+from topics.flow.cursors import Cursor, Cursors
+from topics.flow.lease_table import Entry
+from topics.flow.queues import Queues
+from topics.flow.stage_spool import SUFFIX
+from topics.flow.stages import IDLE_MS, REMEMBERED_BATCHES, Committed, StageRange, Stages
 from topics.http.app import LOCK_NAME
+from topics.log import ledger
+from topics.log.checking import _OURS
+from topics.log.checkpoint import SHARED_RUNS
 from topics.log.payload import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
 from topics.log.state import RunState, SnapshotState, TopicState
-from topics.storage import journal, recovery, segment, snapshot, witness
+from topics.storage import backups, journal, recovery, segment, snapshot, witness
 from topics.storage.checksum import checksum
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Kind, decode_header
@@ -115,12 +129,71 @@ def test_frame_header() -> None:
 
 
 def test_kinds() -> None:
-    described = {row[1]: int(row[0]) for row in tables("Kinds")[0]}
-    known = {kind.name: kind.value for kind in Kind}
-    assert described.items() <= known.items()
-    first, last = map(int, re.findall(r"Kinds (\d+) to (\d+) are set aside", TEXT)[0])
-    missing = {value for name, value in known.items() if name not in described}
-    assert missing == set(range(first, last + 1))
+    assert {row[1]: int(row[0]) for row in tables("Kinds")[0]} == {kind.name: kind.value for kind in Kind}
+
+
+ARRAYS = {
+    "definition": routers.Definition,
+    "options": routers.Options,
+    "step": routers.Step,
+    "part": routers.Part,
+    "stamp": routers.Stamp,
+    "piece": routers.Piece,
+    "spared": routers.Spared,
+    "cursor": Cursor,
+    "commit": Committed,
+    "range": StageRange,
+}
+
+
+def test_arrays_of_routers_queues_cursors_and_stages() -> None:
+    rows = tables("Routers, queues, cursors and stages")[0]
+    fields = {name: tuple(listed.replace("`", "").split(", ")) for name, listed in rows}
+    # A job is a plain tuple, and without a lease its time has another meaning.
+    assert len(fields.pop("job")) == len(get_args(Entry))
+    assert fields == {name: struct.__struct_fields__ for name, struct in ARRAYS.items()}
+    assert (routers.COPIES, routers.HOLE_IN_FRONT, routers.HOLE_INSIDE) == (0, 1, 2)
+    assert "the mark `_topics_router`" in section("Routers, queues, cursors and stages")
+
+
+def test_the_map_of_a_snapshot() -> None:
+    described = {row[0].strip("`") for row in tables("Snapshot")[0]}
+    assert described == flow_state().extensions.keys()
+    assert described == {Cursors.name, Queues.name, Stages.name, "routers"}
+    text = section("Snapshot")
+    assert ", ".join(f"{kind} {name}" for kind, name in enumerate(ledger.KIND_NAMES)) in text
+    assert f"the last {REMEMBERED_BATCHES} commits" in text
+    assert len(routers.RouterState.__struct_fields__) == 4
+    assert len(routers.RoutersState.__struct_fields__) == 3
+
+
+def test_the_part_of_a_stage() -> None:
+    """Read by the document alone."""
+    (path,) = (GOLDEN / "stages").iterdir()
+    stage, part = (hashlib.sha256(name.encode()).hexdigest()[:32] for name in PART)
+    assert path.name == f"{stage}-{part}.part"
+    content, digest = path.read_bytes()[:-8], path.read_bytes()[-8:]
+    assert int.from_bytes(digest, "little") == checksum(content)
+    reader = pa.ipc.open_stream(content)
+    rows = reader.read_all()
+    text = section("Part of a stage")
+    for name in rows.column_names:
+        assert f"`{name}`" in text
+    about = json.loads(reader.schema.metadata[b"topics"])
+    values = [[b"\xff" if v is None else v.encode() for v in row.values()] for row in rows.to_pylist()]
+    assert about["digest"] == sum(checksum(b"\xfe".join(row)) for row in values) % 2**64
+    assert (about["count"], about["topics"]) == (2, ["orders", None])
+    assert about.keys() == {"count", "bytes", "digest", "topics"}
+    assert IDLE_MS == 3_600_000
+
+
+def test_backups() -> None:
+    rows = {row[0].strip("`"): row[1] for row in tables("Backups")[0]}
+    listed = re.findall(r"`([a-z_]+)`", rows[f"<name>/{backups.MANIFEST}"])
+    assert tuple(listed) == backups.Manifest.__struct_fields__
+    assert f"`format` {backups.FORMAT}" in rows[f"<name>/{backups.MANIFEST}"]
+    assert {f"<name>/{backups.FLAGS}", BACKUPS_LOCK} <= rows.keys()
+    assert backups.Copied.__struct_fields__ == ("name", "size", "checksum")
 
 
 def test_append_flags() -> None:
@@ -147,6 +220,7 @@ def test_segment() -> None:
     flags = section("Flags: the one thing that changes in place")
     assert f"`0x{segment.DEAD:02X}` means" in flags
     assert f"have `0x{segment.LIVE:02X}`" in flags
+    assert f"or up to {SHARED_RUNS} of one topic" in text
 
 
 def test_segment_columns() -> None:
@@ -191,6 +265,9 @@ def test_names_and_sizes() -> None:
     assert f"journal/{recovery.PROOF}" in paths
     assert witness.FILE_NAME in paths
     assert LOCK_NAME in paths
+    assert f"stages/<stage>-<part>{SUFFIX}" in paths
+    assert f"{STAGING}/" in paths
+    assert {path.split("/")[0] for path in paths} == {*_OURS, STAGING}
     widths = re.findall(r"`<base>` has (\d+) digits, `<number>` (\d+)", TEXT)[0]
     stems = [journal.file_name(0), segment.file_name(0)]
     assert [int(width) for width in widths] == [len(stem.partition(".")[0]) for stem in stems]

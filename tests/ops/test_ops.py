@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
-from configparser import RawConfigParser
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.ops.promql import ON_COUNTERS, ON_GAUGES, Use, uses
 from tests.support import ServerProcess
-from topics.http.server import DRAIN_S
 
 OPS = Path(__file__).parents[2] / "ops"
 DASHBOARD = OPS / "grafana" / "topics.json"
 ALERTS = OPS / "prometheus" / "alerts.yml"
-UNIT = OPS / "systemd" / "topics.service"
 # Added by Prometheus itself.
 _TARGET_LABELS = {"job", "instance"}
 
@@ -158,46 +153,3 @@ def test_panels_have_places_of_their_own() -> None:
         assert not cells & taken, panel["title"]
         assert place["x"] + place["w"] <= 24
         taken |= cells
-
-
-# --- systemd --------------------------------------------------------------------------------------------
-
-
-class Unit(RawConfigParser):
-    def __init__(self) -> None:
-        super().__init__(strict=False, comment_prefixes=("#",))
-        self.read_string(UNIT.read_text())
-
-    def optionxform(self, optionstr: str) -> str:
-        return optionstr
-
-
-def test_the_unit_fits_the_server() -> None:
-    service = Unit()["Service"]
-    assert service["Type"] == "notify"
-    assert service["ExecStart"].endswith("/topics serve")
-    assert int(service["TimeoutStopSec"].removesuffix("s")) > DRAIN_S
-    assert service["TimeoutStartSec"] == "infinity"
-    # The server's exit code for a mistake in its settings.
-    assert service["RestartPreventExitStatus"] == "2"
-    assert f"/var/lib/{service['StateDirectory']}" in UNIT.read_text()
-    assert {"AF_INET", "AF_INET6", "AF_UNIX"} == set(service["RestrictAddressFamilies"].split())
-
-
-def test_the_unit_gives_away_what_it_does_not_need() -> None:
-    service = Unit()["Service"]
-    for name in ("NoNewPrivileges", "PrivateTmp", "PrivateDevices", "ProtectHome", "RestrictSUIDSGID"):
-        assert service[name] == "yes", name
-    assert service["ProtectSystem"] == "strict"
-    assert service["CapabilityBoundingSet"] == ""
-
-
-def test_systemd_understands_the_unit(tmp_path: Path) -> None:
-    analyze = shutil.which("systemd-analyze")
-    if analyze is None:
-        return  # the tests above have read it; there is no systemd to ask
-    unit = tmp_path / "topics.service"
-    # The program is not installed here.
-    unit.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", UNIT.read_text(), flags=re.M))
-    result = subprocess.run([analyze, "verify", unit], capture_output=True, text=True, timeout=30)
-    assert (result.returncode, result.stderr) == (0, "")

@@ -30,7 +30,7 @@ def add_where(parser: argparse.ArgumentParser) -> Any:
 
 
 def add_cold_dir(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cold-dir", help="second tier of the data directory (TOPICS_COLD_DIR)")
+    parser.add_argument("--cold-dir", help="the server's cold directory (TOPICS_COLD_DIR)")
 
 
 def offline_settings(data_dir: str, cold_dir: str | None = None) -> Settings:
@@ -55,7 +55,7 @@ def require_data_dir(path: str) -> None:
 
 
 def require_all_segments(settings: Settings) -> None:
-    """Without its second tier a directory would open as if everything in there had been lost."""
+    """Without its cold directory a data directory would open as if everything in there had been lost."""
     fs, dirs = Filesystem(), Directories(settings.data_dir)
     present = set()
     for directory in filter(None, (dirs.segments, settings.cold_dir)):
@@ -66,8 +66,8 @@ def require_all_segments(settings: Settings) -> None:
             for run in topic.runs:
                 if run.segment and run.segment not in present:
                     raise UserMistake(
-                        f"segment {run.segment} of topic {topic.name} is missing; if there is a second tier, "
-                        "name it with --cold-dir, otherwise see what topics check says"
+                        f"segment {run.segment} of topic {topic.name} is missing; if there is a "
+                        "cold directory, name it with --cold-dir, otherwise see what topics check says"
                     )
 
 

@@ -131,7 +131,8 @@ class DirectoryCheck:
         flags = segment.flags(entry)
         odd = int(((flags != DEAD) & (flags != LIVE)).sum())
         if odd:
-            yield self._problem(path, f"{where}: {odd} delete flags are damaged; those records count as live")
+            lost = "if one of them was set, a server announces these records as lost"
+            yield self._problem(path, f"{where}: {odd} delete flags are damaged; {lost}")
         self._runs[number, entry.topic_id, entry.base] = (entry, flags == DEAD, columns.sizes())
 
     # --- state ------------------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ class DirectoryCheck:
         if run.segment >= state.next_segment:
             yield self._problem(path, f"{where} are in segment {run.segment}, a number not given out yet")
         if run.segment not in self.paths:
-            hint = "" if self._cold_dir else "; if there is a second tier, name it with --cold-dir"
+            hint = "" if self._cold_dir else "; if there is a cold directory, name it with --cold-dir"
             yield self._problem(path, f"{where} are in segment {run.segment}, which is missing{hint}")
             return
         known = self._runs.get((run.segment, topic.id, run.base))

@@ -5,9 +5,10 @@
     footer   MessagePack list of runs: topic, first seq, count, ts range, where each column lies, checksums
     trailer  footer offset u64 | footer length u64 | footer checksum u64 | magic 8
 
-A file holds one run of a busy topic, or many small ones packed together, so files follow bytes, not topics.
-The only byte that ever changes is a record's delete flag: DEAD means deleted, every other value means live,
-so a torn flip can neither hide a live record nor bring back a dead one. Flags are outside the checksums.
+A file holds one full run of a topic, or a few of them if the topic is written in haste, or many small runs of
+many topics: files follow bytes, not topics. The only byte that ever changes is a record's delete flag: DEAD
+means deleted, every other value means live. A single byte cannot be torn, but it can rot, and no checksum
+covers the flags: who reads them compares how many are set with how many should be.
 """
 
 from __future__ import annotations
