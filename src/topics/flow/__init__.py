@@ -3,7 +3,7 @@
     engine.queue ─▶ commit (group write, group sync) ─▶ waiters woken
     engine       ─▶ upkeep (rotation, checkpoints, clock marks)
     topic.wake   ─▶ fanout ─▶ feed ─▶ watching (one step for all at the same place) ─▶ streams and sockets
-    topic.wake   ─▶ router_pass ─▶ routers ─▶ router_window ─▶ router_step ─▶ router_landing (copies)
+    topic.wake   ─▶ routers (copies into other topics)
 
 Code here runs on the event loop and owns timers and tasks; the rules of a topic stay in `log`.
 """

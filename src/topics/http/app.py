@@ -12,9 +12,9 @@ from contextlib import nullcontext
 from topics.flow.commit import CommitLoop
 from topics.flow.fanout import Fanout
 from topics.flow.queues import Queues
-from topics.flow.router_journal import RouterJournal
-from topics.flow.router_pass import RouterPass
-from topics.flow.routers import Routers
+from topics.flow.routers.background import RouterPass
+from topics.flow.routers.journal import RouterJournal
+from topics.flow.routers.registry import Routers
 from topics.flow.upkeep import Span, Upkeep
 from topics.http.admin_routes import AdminRoutes
 from topics.http.auth import KeyRing

@@ -6,7 +6,7 @@ from time import monotonic
 
 from topics.flow.commit import CommitLoop
 from topics.flow.cursors import Cursors
-from topics.flow.routers import Routers
+from topics.flow.routers.registry import Routers
 from topics.flow.upkeep import Upkeep
 from topics.http.metrics import Metrics
 from topics.http.metrics_flow import FlowFigures

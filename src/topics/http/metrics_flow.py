@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from heapq import nlargest
 
 from topics.flow.cursors import Cursors
-from topics.flow.routers import Routers
+from topics.flow.routers.registry import Routers
 from topics.http.metrics_family import Family, Sample, gauge, labels
 from topics.http.metrics_scrape import Scrape
 from topics.log.engine import Engine

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from topics.flow.router_defs import Options, Router, check_ends
-from topics.flow.routers import Routers
+from topics.flow.routers.definitions import Options, Router, check_ends
+from topics.flow.routers.registry import Routers
 from topics.http.auth import ADMIN, DELETE, READ, ApiKey
 from topics.http.exchange import Exchange
 from topics.http.routing import Body, Route

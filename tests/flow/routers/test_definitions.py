@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.flow.router_lab import RouterLab
-from topics.flow.router_defs import Options
+from tests.flow.routers.lab import RouterLab
+from topics.flow.routers.definitions import Options
 from topics.values.errors import ApiError
 
 

@@ -1,31 +1,16 @@
-"""Routers: whatever is committed to one topic is copied into another, off the write path.
-
-How copies survive without being journalled:
-
-    source append ─▶ Append frame                                  the records, once
-    a step        ─▶ Route frame                                   which source seqs became which seqs where
-    recovery      ─▶ Append frames + Route frames ─▶ same copies   same seqs, same timestamps
-    checkpoint    ─▶ copies are sealed like any other records      and need their source no longer
-
-Recovery makes copies again from the *frames* of the source, so it does not matter what the source has
-deleted, evicted or dropped since. A destination's run that is not sealed yet holds the journal back as far
-as the source frames it depends on. Where the journal does not have the source records for certain (they are
-sealed already, or of class ephemeral), the step carries those records itself.
-
-Copies and cursor move by one frame: a copy is never repeated, and never skipped.
-"""
+"""All routers of an engine: what changes them, which of them owe something, and one step after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
 
-from topics.flow import router_frames as frames
-from topics.flow.router_defs import Options, Router, RouterTable, check_ends, set_options
-from topics.flow.router_frames import Definition
-from topics.flow.router_slices import STEP_BYTES, STEP_ROWS_MIN, in_slices, step_rows
-from topics.flow.router_step import StepBuilder
-from topics.flow.router_window import read_window
+from topics.flow.routers import frames
+from topics.flow.routers.definitions import Options, Router, RouterTable, check_ends, set_options
+from topics.flow.routers.frames import Definition
+from topics.flow.routers.slices import STEP_BYTES, STEP_ROWS_MIN, in_slices, step_rows
+from topics.flow.routers.step import StepBuilder
+from topics.flow.routers.window import read_window
 from topics.log.commit import Op
 from topics.log.engine import CallbackOp, Engine, Fail
 from topics.log.topic import Topic, surviving_damage

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tests.log.harness import Lab, records
-from topics.flow.router_defs import Options, Router
-from topics.flow.router_journal import RouterJournal
-from topics.flow.routers import Routers
+from topics.flow.routers.definitions import Options, Router
+from topics.flow.routers.journal import RouterJournal
+from topics.flow.routers.registry import Routers
 from topics.log.engine import Engine
 from topics.log.reading import Page
 from topics.log.rendering import Shape

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from topics.flow.router_defs import Router
-from topics.flow.router_frames import COPIES, GONE, HOLE_INSIDE, Part
+from topics.flow.routers.definitions import Router
+from topics.flow.routers.frames import COPIES, GONE, HOLE_INSIDE, Part
 from topics.log import ledger
 from topics.log.batch import Batch
 from topics.log.commit import Op

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.router_lab import RouterLab
+from tests.flow.routers.lab import RouterLab
 from tests.log.harness import JournalFrame, cut, flip
 from topics.storage.frame import Kind
 

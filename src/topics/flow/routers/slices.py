@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topics.flow.router_defs import Router
+from topics.flow.routers.definitions import Router
 
 # One step moves at most so much: copies over all destinations, and bytes of source records.
 STEP_COPIES = 5_000

@@ -10,7 +10,7 @@ import asyncio
 from time import perf_counter
 
 from topics.flow.governor import Governor, Level
-from topics.flow.routers import Routers
+from topics.flow.routers.registry import Routers
 
 # Work per turn; what is left waits for the next one.
 TURN_S = 0.003

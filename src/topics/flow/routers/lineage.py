@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from topics.flow.router_copies import SourceRows, copies_of, join_rows, rows_at, spared_rows
-from topics.flow.router_frames import COPIES, Part, Piece, Step
+from topics.flow.routers.copies import SourceRows, copies_of, join_rows, rows_at, spared_rows
+from topics.flow.routers.frames import COPIES, Part, Piece, Step
 from topics.log.batch import Batch
 from topics.log.payload import decode_append
 from topics.log.run import HotColumns

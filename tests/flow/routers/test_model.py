@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.flow.router_lab import RouterLab
-from topics.flow.router_defs import Options
+from tests.flow.routers.lab import RouterLab
+from topics.flow.routers.definitions import Options
 from topics.values.config import TopicConfig
 from topics.values.settings import MAX_HOPS
 

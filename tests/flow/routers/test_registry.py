@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.flow.router_lab import RouterLab
+from tests.flow.routers.lab import RouterLab
 from tests.log.harness import gap
 from topics.log.batch import parse_append
 from topics.storage.frame import Kind

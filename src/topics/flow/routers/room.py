@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topics.flow.router_copies import SourceRows
+from topics.flow.routers.copies import SourceRows
 from topics.log.batch import Batch
 from topics.log.engine import Engine
 from topics.log.topic import Topic

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.flow import router_slices
-from topics.flow.router_slices import STEP_COPIES, STEP_ROWS_MIN, in_slices, step_rows
+from topics.flow.routers import slices as slices_module
+from topics.flow.routers.slices import STEP_COPIES, STEP_ROWS_MIN, in_slices, step_rows
 
 
 @given(routers=st.integers(1, 5000), records=st.integers(1, 3000))
@@ -33,7 +33,7 @@ def test_few_routers_take_more_records_at_a_time(routers: int, rows: int) -> Non
 
 
 def test_a_lone_record_is_one_step_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(router_slices, "STEP_COPIES", 10)
+    monkeypatch.setattr(slices_module, "STEP_COPIES", 10)
     everybody: list[Any] = [None] * 1000
     assert [len(some) for some in in_slices(everybody, 1)] == [1000]
     assert [len(some) for some in in_slices(everybody, 2)] == [500, 500]

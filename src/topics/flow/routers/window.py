@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topics.flow.router_copies import SourceRows, join_rows, rows_at
+from topics.flow.routers.copies import SourceRows, join_rows, rows_at
 from topics.log import ledger
 from topics.log.reading import survivors
 from topics.log.run import Run

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.flow.router_lab import RouterLab
-from topics.flow import router_pass
+from tests.flow.routers.lab import RouterLab
 from topics.flow.commit import CommitLoop
 from topics.flow.governor import LAG_MS, Governor, Level
-from topics.flow.router_pass import RouterPass
+from topics.flow.routers import background
+from topics.flow.routers.background import RouterPass
 from topics.log.batch import parse_append
 from topics.storage.frame import Kind
 
@@ -87,10 +87,10 @@ def test_records_behind_it_gather_while_the_pass_rests(setup: Setup) -> None:
     for number in range(5):
         setup.lab.write("a", number)
     [timer] = setup.loop.waiting
-    assert setup.loop.now < timer.at <= setup.loop.now + router_pass.MAX_REST_S
+    assert setup.loop.now < timer.at <= setup.loop.now + background.MAX_REST_S
     setup.loop.advance(0)
     assert setup.head() == 1
-    setup.loop.advance(router_pass.MAX_REST_S)
+    setup.loop.advance(background.MAX_REST_S)
     assert setup.head() == 6
 
 
@@ -103,13 +103,13 @@ def test_a_chain_is_followed_to_its_end_in_one_turn(setup: Setup) -> None:
 
 
 def test_a_backlog_is_worked_off_in_turns(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topics.flow.router_slices.STEP_COPIES", 1)
-    monkeypatch.setattr("topics.flow.router_slices.STEP_ROWS_MIN", 2)
-    monkeypatch.setattr(router_pass, "TURN_S", -1.0)
+    monkeypatch.setattr("topics.flow.routers.slices.STEP_COPIES", 1)
+    monkeypatch.setattr("topics.flow.routers.slices.STEP_ROWS_MIN", 2)
+    monkeypatch.setattr(background, "TURN_S", -1.0)
     setup.lab.write("a", *range(6))
     heads = []
     for _ in range(3):
-        setup.loop.advance(router_pass.MAX_REST_S)
+        setup.loop.advance(background.MAX_REST_S)
         heads.append(setup.head())
     assert heads == [2, 4, 6]
 
@@ -117,48 +117,48 @@ def test_a_backlog_is_worked_off_in_turns(setup: Setup, monkeypatch: pytest.Monk
 def test_many_destinations_are_served_in_turns_and_none_is_left_behind(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("topics.flow.router_slices.STEP_COPIES", 8)
-    monkeypatch.setattr("topics.flow.router_slices.STEP_ROWS_MIN", 4)
-    monkeypatch.setattr(router_pass, "TURN_S", -1.0)
+    monkeypatch.setattr("topics.flow.routers.slices.STEP_COPIES", 8)
+    monkeypatch.setattr("topics.flow.routers.slices.STEP_ROWS_MIN", 4)
+    monkeypatch.setattr(background, "TURN_S", -1.0)
     names = ["b", *(f"b{number}" for number in range(7))]
     for name in names[1:]:
         setup.lab.route(f"to-{name}", "a", name)
     setup.lab.write("a", *range(4))
     heads = []
     for number in range(4):
-        setup.loop.advance(router_pass.MAX_REST_S)
+        setup.loop.advance(background.MAX_REST_S)
         heads.append([setup.lab.topic(name).head for name in names])
         setup.lab.write("a", number)
     # Two at a time; those who were served wait for the others although there is something new for them.
     assert heads == [[4] * 2 * turn + [0] * (8 - 2 * turn) for turn in (1, 2, 3, 4)]
     for _ in range(4):
-        setup.loop.advance(router_pass.MAX_REST_S)
+        setup.loop.advance(background.MAX_REST_S)
     assert {setup.lab.topic(name).head for name in names} == {8}
 
 
 def test_a_lone_record_reaches_any_number_of_destinations_with_one_frame(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("topics.flow.router_slices.STEP_COPIES", 2)
-    monkeypatch.setattr(router_pass, "TURN_S", -1.0)
+    monkeypatch.setattr("topics.flow.routers.slices.STEP_COPIES", 2)
+    monkeypatch.setattr(background, "TURN_S", -1.0)
     for number in range(7):
         setup.lab.route(f"r{number}", "a", f"b{number}")
     setup.lab.write("a", 0)
     before = len(setup.lab.frames())
-    setup.loop.advance(router_pass.MAX_REST_S)
+    setup.loop.advance(background.MAX_REST_S)
     assert {setup.lab.topic(f"b{number}").head for number in range(7)} == {1}
     assert [frame.kind for frame in setup.lab.frames()[before:]] == [Kind.ROUTE]
 
 
 def test_sources_take_turns(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topics.flow.router_slices.STEP_COPIES", 1)
-    monkeypatch.setattr("topics.flow.router_slices.STEP_ROWS_MIN", 1)
-    monkeypatch.setattr(router_pass, "TURN_S", -1.0)
+    monkeypatch.setattr("topics.flow.routers.slices.STEP_COPIES", 1)
+    monkeypatch.setattr("topics.flow.routers.slices.STEP_ROWS_MIN", 1)
+    monkeypatch.setattr(background, "TURN_S", -1.0)
     setup.lab.route("s", "x", "y")
     setup.lab.write("a", 1, 2, 3)
     setup.lab.write("x", 1)
-    setup.loop.advance(router_pass.MAX_REST_S)
-    setup.loop.advance(router_pass.MAX_REST_S)
+    setup.loop.advance(background.MAX_REST_S)
+    setup.loop.advance(background.MAX_REST_S)
     assert (setup.head(), setup.lab.topic("y").head) == (1, 1)
 
 
@@ -169,23 +169,23 @@ def test_a_full_destination_is_tried_again(setup: Setup) -> None:
     loop.advance(0)
     assert setup.head() == 1
     assert loop.waiting
-    loop.advance(router_pass.MAX_REST_S)
+    loop.advance(background.MAX_REST_S)
     assert setup.head() == 1
     lab.delete("b", before=2)
-    loop.advance(router_pass.MAX_REST_S)
+    loop.advance(background.MAX_REST_S)
     assert setup.head() == 2
     assert not loop.waiting
 
 
 def test_others_do_not_wait_for_the_retry(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(router_pass, "REST_FACTOR", 0.0)  # a busy machine would take its time otherwise
+    monkeypatch.setattr(background, "REST_FACTOR", 0.0)  # a busy machine would take its time otherwise
     lab, loop = setup.lab, setup.loop
     lab.put("b", discard="reject", cap_records=1)
     lab.route("s", "x", "y")
     lab.write("a", 1, 2)
     loop.advance(0)
     retry = loop.waiting[0].at
-    loop.advance(router_pass.MAX_REST_S / 2)
+    loop.advance(background.MAX_REST_S / 2)
     lab.write("x", 1)
     assert loop.waiting[0].at < retry
     loop.advance(0)
@@ -197,7 +197,7 @@ def test_under_pressure_copies_wait(setup: Setup) -> None:
     setup.lab.write("a", 1)
     setup.loop.advance(0)
     assert setup.head() == 0
-    setup.loop.advance(router_pass.DEFER_S)
+    setup.loop.advance(background.DEFER_S)
     assert setup.head() == 1
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from topics.flow import router_frames as frames
-from topics.flow.router_defs import Router, set_options
-from topics.flow.router_frames import COPIES, GONE, Definition, Part, Piece, RouterState, Step
-from topics.flow.router_landing import Landing, stage_copies
-from topics.flow.router_lineage import Lineage
-from topics.flow.routers import Routers
+from topics.flow.routers import frames
+from topics.flow.routers.definitions import Router, set_options
+from topics.flow.routers.frames import COPIES, GONE, Definition, Part, Piece, RouterState, Step
+from topics.flow.routers.landing import Landing, stage_copies
+from topics.flow.routers.lineage import Lineage
+from topics.flow.routers.registry import Routers
 from topics.log import ledger
 from topics.log.engine import Engine
 from topics.log.loading import is_loaded, load_rows

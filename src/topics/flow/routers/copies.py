@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from topics.flow.router_frames import Spared, Stamp
+from topics.flow.routers.frames import Spared, Stamp
 from topics.log.batch import Batch, batch_from_columns
 from topics.storage.columns import I64, META_KEY, U8, Columns
 from topics.values.settings import MAX_META_KEYS

@@ -11,8 +11,8 @@ from bisect import bisect_right
 
 import msgspec
 
-from topics.flow.router_copies import STAMP_KEY
-from topics.flow.router_defs import Router
+from topics.flow.routers.copies import STAMP_KEY
+from topics.flow.routers.definitions import Router
 from topics.log.run import Run
 from topics.log.topic import Topic
 

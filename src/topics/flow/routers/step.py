@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from topics.flow.router_copies import copies_of
-from topics.flow.router_defs import Router
-from topics.flow.router_frames import COPIES, HOLE_IN_FRONT, HOLE_INSIDE, Part, Piece, Stamp, Step, encode
-from topics.flow.router_keys import find_foreign_keys, take_live_keys
-from topics.flow.router_landing import Landing, RouteOp, stage_copies
-from topics.flow.router_room import Room, batch_sizes, is_bounded, room_in, row_sizes
-from topics.flow.router_window import Window
+from topics.flow.routers.copies import copies_of
+from topics.flow.routers.definitions import Router
+from topics.flow.routers.frames import COPIES, HOLE_IN_FRONT, HOLE_INSIDE, Part, Piece, Stamp, Step, encode
+from topics.flow.routers.keys import find_foreign_keys, take_live_keys
+from topics.flow.routers.landing import Landing, RouteOp, stage_copies
+from topics.flow.routers.room import Room, batch_sizes, is_bounded, room_in, row_sizes
+from topics.flow.routers.window import Window
 from topics.log.batch import Batch
 from topics.log.engine import Engine
 from topics.log.reservation import cover, extend_if_short

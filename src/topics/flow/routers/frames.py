@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from topics.flow.router_defs import Options
+from topics.flow.routers.definitions import Options
 from topics.storage.columns import I64
 
 # GONE is never written: copies that recovery cannot bring back.
