@@ -20,10 +20,10 @@ from topics.http.admin_routes import AdminRoutes
 from topics.http.auth import KeyRing
 from topics.http.bulk_routes import BulkPlane
 from topics.http.exposure import refuse_exposure_without_keys
-from topics.http.figures import Figures
 from topics.http.gate import Gate
-from topics.http.metrics import Metrics
-from topics.http.openapi import OpenApi
+from topics.http.metrics.figures import Figures
+from topics.http.metrics.routes import Metrics
+from topics.http.openapi.routes import OpenApi
 from topics.http.probes import Probes
 from topics.http.queue_routes import QueueRoutes
 from topics.http.record_routes import RecordRoutes

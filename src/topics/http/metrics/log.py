@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 from topics.flow.commit import CommitLoop
 from topics.flow.upkeep import Upkeep
-from topics.http.metrics_family import Family, counter, gauge, labelled
-from topics.http.metrics_scrape import Scrape
+from topics.http.metrics.family import Family, counter, gauge, labelled
+from topics.http.metrics.scrape import Scrape
 from topics.log import ledger
 from topics.log.checkpoint import Checkpointer
 from topics.log.engine import Engine

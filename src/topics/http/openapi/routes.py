@@ -37,6 +37,6 @@ class OpenApi:
         exchange.reply(self._document)
 
     def _make(self) -> bytes:
-        from topics.http.openapi_document import build
+        from topics.http.openapi.document import build
 
         return msgspec.json.encode(build(self._routes))

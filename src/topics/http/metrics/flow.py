@@ -7,8 +7,8 @@ from heapq import nlargest
 
 from topics.flow.cursors import Cursors
 from topics.flow.routers.registry import Routers
-from topics.http.metrics_family import Family, Sample, gauge, labels
-from topics.http.metrics_scrape import Scrape
+from topics.http.metrics.family import Family, Sample, gauge, labels
+from topics.http.metrics.scrape import Scrape
 from topics.log.engine import Engine
 
 # There may be thousands of routers and cursors. Those furthest behind are named, the rest is in the maximum.

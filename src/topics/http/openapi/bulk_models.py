@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from topics.http.openapi_models import Answer, Count, Performance, Timed
+from topics.http.openapi.models import Answer, Count, Performance, Timed
 
 # Bulk plane
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from topics.http import openapi_models as models
-from topics.http.openapi_bulk import BULK
-from topics.http.openapi_describing import (
+from topics.http.openapi import models
+from topics.http.openapi.bulk_operations import BULK
+from topics.http.openapi.describing import (
     BAD_WRITE,
     EVENT_STREAM,
     KEY_HEADER,

@@ -10,8 +10,8 @@ import msgspec
 from topics.http.auth import READ
 from topics.http.exchange import Exchange
 from topics.http.gate import Gate
-from topics.http.metrics_family import Family, Sample, counter, gauge, labelled, labels
-from topics.http.metrics_scrape import Scrape
+from topics.http.metrics.family import Family, Sample, counter, gauge, labelled, labels
+from topics.http.metrics.scrape import Scrape
 from topics.http.routing import Route
 from topics.log.commit import Counters
 from topics.log.engine import Engine

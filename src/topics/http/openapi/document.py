@@ -1,7 +1,7 @@
 """The OpenAPI 3.1 document, put together from the routes the server really has.
 
 A route's flags say which keys it needs, what body it takes and how it can be refused; what it is for, and
-what its answers hold, is in `openapi_operations`.
+what its answers hold, is in `operations`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import msgspec
 
 import topics
 from topics.http.auth import ADMIN, DELETE, READ, WRITE
-from topics.http.openapi_describing import Operation, Query
-from topics.http.openapi_details import DETAILS, REFINED
-from topics.http.openapi_models import Error
-from topics.http.openapi_operations import OPERATIONS
-from topics.http.openapi_socket import messages
+from topics.http.openapi.describing import Operation, Query
+from topics.http.openapi.details import DETAILS, REFINED
+from topics.http.openapi.models import Error
+from topics.http.openapi.operations import OPERATIONS
+from topics.http.openapi.socket_messages import messages
 from topics.http.routing import Body, Route
 from topics.values.errors import STATUS_BY_CODE
 from topics.values.names import ROUTER_NAME, TOPIC_NAME

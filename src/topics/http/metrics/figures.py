@@ -8,11 +8,11 @@ from topics.flow.commit import CommitLoop
 from topics.flow.cursors import Cursors
 from topics.flow.routers.registry import Routers
 from topics.flow.upkeep import Upkeep
-from topics.http.metrics import Metrics
-from topics.http.metrics_flow import FlowFigures
-from topics.http.metrics_http import HttpFigures
-from topics.http.metrics_log import LogFigures
-from topics.http.metrics_process import ProcessFigures
+from topics.http.metrics.flow import FlowFigures
+from topics.http.metrics.http import HttpFigures
+from topics.http.metrics.log import LogFigures
+from topics.http.metrics.process import ProcessFigures
+from topics.http.metrics.routes import Metrics
 from topics.http.server import Server
 from topics.http.service import Service
 from topics.log.checkpoint import Checkpointer

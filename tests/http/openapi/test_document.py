@@ -18,10 +18,10 @@ import topics.http
 from tests.http.bulk import ARROW, stream
 from tests.http.conftest import Answer, Wire
 from tests.http.streaming import RunningApp
-from topics.http import openapi_models as models
-from topics.http import openapi_socket, socket_commands
-from topics.http.openapi_document import build
-from topics.http.openapi_operations import OPERATIONS
+from topics.http import socket_commands
+from topics.http.openapi import models, socket_messages
+from topics.http.openapi.document import build
+from topics.http.openapi.operations import OPERATIONS
 from topics.http.routing import Route
 from topics.log.batch import AppendBody, Line
 from topics.values.config import TopicConfig
@@ -106,7 +106,7 @@ def test_a_write_has_the_fields_that_are_decoded() -> None:
 
 
 def test_socket_commands_have_the_fields_that_are_decoded() -> None:
-    commands = openapi_socket.COMMANDS
+    commands = socket_messages.COMMANDS
     assert set(commands["subscribe"]) == set(socket_commands._Subscribe.__struct_encode_fields__)
     assert set(commands["unsubscribe"]) == set(socket_commands._Unsubscribe.__struct_encode_fields__)
     publish = set(socket_commands._Publish.__struct_encode_fields__)
@@ -115,7 +115,7 @@ def test_socket_commands_have_the_fields_that_are_decoded() -> None:
 
 def test_every_query_parameter_that_is_looked_at_is_described() -> None:
     looked_at: set[str] = set()
-    for path in Path(topics.http.__file__ or "").parent.glob("*.py"):
+    for path in Path(topics.http.__file__ or "").parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case ast.Call(
@@ -278,7 +278,7 @@ def test_scopes_are_told(document: Any) -> None:
 
 def test_it_is_made_only_when_somebody_asks() -> None:
     check = (
-        "import sys, topics.cli.serve, topics.http.app; sys.exit('topics.http.openapi_models' in sys.modules)"
+        "import sys, topics.cli.serve, topics.http.app; sys.exit('topics.http.openapi.models' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 

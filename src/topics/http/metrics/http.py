@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topics.http.metrics_family import Family, Sample, counter, gauge, histogram_samples, labelled
-from topics.http.metrics_scrape import Scrape
+from topics.http.metrics.family import Family, Sample, counter, gauge, histogram_samples, labelled
+from topics.http.metrics.scrape import Scrape
 from topics.http.server import Server
 from topics.http.service import Service
 from topics.values.histogram import Histogram

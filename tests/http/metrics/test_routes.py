@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.support import ServerProcess
-from topics.http.metrics_family import labels
+from topics.http.metrics.family import labels
 
 
 def series(text: str) -> dict[str, float]:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 
 import topics
-from topics.http.metrics_family import Family, counter, gauge, labels
-from topics.http.metrics_scrape import Scrape
+from topics.http.metrics.family import Family, counter, gauge, labels
+from topics.http.metrics.scrape import Scrape
 
 
 class ProcessFigures:

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import topics
 from tests.http.conftest import Answer, raw_request
 from tests.http.streaming import RunningApp
-from topics.http import metrics_flow
+from topics.http.metrics import flow
 from topics.log.engine import Engine
 from topics.values.clock import ManualClock
 
@@ -259,7 +259,7 @@ def test_consumers_that_are_behind(start: Start) -> None:
 
 
 def test_only_the_furthest_are_named(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_flow, "MAX_NAMED", 3)
+    monkeypatch.setattr(flow, "MAX_NAMED", 3)
     app = start()
     app.write("a", *range(10))
     for number in range(8):
@@ -316,7 +316,7 @@ def test_the_process(start: Start) -> None:
 
 def test_many_topics_do_not_hold_others_up(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look at all topics takes several turns; topics that come and go meanwhile do not hurt."""
-    monkeypatch.setattr("topics.http.metrics_scrape._SLICE", 2)
+    monkeypatch.setattr("topics.http.metrics.scrape._SLICE", 2)
     app = start()
     for number in range(7):
         app.write(f"t{number}", 1)

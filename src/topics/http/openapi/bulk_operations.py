@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from topics.http import openapi_bulk_models as models
 from topics.http.admin_routes import PurgeBody
 from topics.http.cursor_routes import CursorBody
-from topics.http.openapi_describing import (
+from topics.http.openapi import bulk_models as models
+from topics.http.openapi.describing import (
     ARROW_STREAM,
     BAD_ROWS,
     BAD_WRITE,
