@@ -22,10 +22,10 @@ from topics.http.openapi.describing import (
     switch,
     text,
 )
+from topics.http.paging import DEFAULT_PAGE, MAX_PAGE
 from topics.http.queue_routes import ClaimBody, ExtendBody, HeldBody, NackBody
 from topics.http.record_routes import DeleteBody, DiffBody
 from topics.http.router_routes import RouterBody
-from topics.http.topic_routes import DEFAULT_PAGE, MAX_PAGE
 from topics.http.watch_routes import WatchBody
 from topics.values.config import LEASE_MS_RANGE, ConfigBody
 from topics.values.settings import MAX_CLAIM, MAX_NODE_BYTES
