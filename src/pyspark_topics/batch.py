@@ -10,9 +10,10 @@ from pyspark.sql.datasource import DataSourceReader, Filter
 from pyspark.sql.types import StructType
 
 from pyspark_topics.direct import Files, Renewal, SegmentReader
+from pyspark_topics.errors import OptionError
 from pyspark_topics.loss import LossPolicy
 from pyspark_topics.offsets import Offsets, View
-from pyspark_topics.options import OptionError, ReadOptions
+from pyspark_topics.options import ReadOptions
 from pyspark_topics.partitions import SeqRange, TaskPartition, ranges_between, split
 from pyspark_topics.pushdown import Narrowing
 from pyspark_topics.reading import RangeReader, ScanFilter

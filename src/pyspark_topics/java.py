@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 
+from pyspark_topics.errors import NoJava
+
 OLDEST_JAVA = 17
 _VERSION = re.compile(r'version "(\d+)')
 _SHIM = """#!/bin/sh
@@ -29,10 +31,6 @@ for argument do
 done
 exec {java} "$@"
 """
-
-
-class NoJava(RuntimeError):
-    """Spark cannot run here."""
 
 
 def ensure_java(environment: MutableMapping[str, str] | None = None) -> str:

@@ -6,22 +6,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from pyspark_topics.errors import RecordsLost
 from pyspark_topics.schema import Shape
 
 # Reasons of ours beside the server's: the planned range belonged to a life of the topic that has ended.
 RECREATED = "recreated"
 TOPIC_DELETED = "topic_deleted"
-
-
-class RecordsLost(Exception):
-    """Raised with `loss = "fail"`."""
-
-    def __init__(self, topic: str, gap_from: int, gap_to: int, reason: str) -> None:
-        super().__init__(
-            f'topic "{topic}" lost seqs {gap_from} to {gap_to} ({reason}) before they were read; to go on, '
-            'run this again with option loss = "rows" (the range arrives as a row) or loss = "ignore", '
-            f'or start behind it with startingOffsets = {{"{topic}": {max(gap_to, 0)}}}'
-        )
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import TypeVar
 
+from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import Bound, parse_bound
 from topics.client import Client
 from topics.client.connection import PATIENCE_S
@@ -46,10 +47,6 @@ STREAM_ONLY = ("maxOffsetsPerTrigger", "consumer")
 
 LOSS = ("rows", "fail", "ignore")
 DIRECT = ("auto", "never")
-
-
-class OptionError(ValueError):
-    """One sentence about one option."""
 
 
 @dataclass(frozen=True, kw_only=True)

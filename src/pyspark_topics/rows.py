@@ -14,15 +14,12 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType, VariantType, VariantVal
 
-from pyspark_topics.options import OptionError, WriteOptions
+from pyspark_topics.errors import BadRow, OptionError
+from pyspark_topics.options import WriteOptions
 
 COLUMNS = ("data", "topic", "tag", "node", "meta")
 _JSON_COLUMNS = ("data", "meta")
 _NESTED = (StructType, MapType, ArrayType, VariantType)
-
-
-class BadRow(ValueError):
-    """A row that cannot become a record."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from pyspark_topics.options import OptionError, ReadOptions
+from pyspark_topics.errors import OptionError
+from pyspark_topics.options import ReadOptions
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _TYPES: dict[str, tuple[Any, pa.DataType]] = {

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import ORIGIN, Bound, Position, View
-from pyspark_topics.options import OptionError, ReadOptions
+from pyspark_topics.options import ReadOptions
 from topics.client import Client, Refused
 
 

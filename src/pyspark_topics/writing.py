@@ -19,7 +19,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pyspark_topics.options import OptionError, WriteOptions
+from pyspark_topics.errors import BatchTooLarge, NotRepeatable, OptionError
+from pyspark_topics.options import WriteOptions
 from pyspark_topics.rows import Rows
 from topics.client import Refused, TopicsError
 
@@ -27,14 +28,6 @@ from topics.client import Refused, TopicsError
 PART_BYTES = 8 * 1024 * 1024
 # Names under which Spark tells its tasks what they are part of. The first is the id in the checkpoint.
 QUERY_ID = "sql.streaming.queryId"
-
-
-class NotRepeatable(RuntimeError):
-    """Exactly once cannot be promised here, so nothing is written."""
-
-
-class BatchTooLarge(RuntimeError):
-    """More than the server appends at once; nothing was written."""
 
 
 @dataclass

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.cli.command import Outcome, refused, topics
-from tests.flow.router_lab import RouterLab
+from tests.flow.routers.lab import RouterLab
 from tests.log.harness import Lab, flip
 from tests.storage.support import columns
 from topics.log.state import SnapshotState, decode, encode

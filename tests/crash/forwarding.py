@@ -8,8 +8,8 @@ from tests.crash.effects import Added, Did, Match, Record
 from tests.crash.model import Event, RouterModel
 from tests.crash.world import World
 from tests.model.reference import matches
-from topics.flow.router_defs import Options
-from topics.flow.router_window import read_window
+from topics.flow.routers.definitions import Options
+from topics.flow.routers.window import read_window
 from topics.log.topic import Topic, surviving_damage
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from tests.crash.disk import SimulatedDisk
 from topics.flow.cursors import Cursors
 from topics.flow.queues import Queues
-from topics.flow.router_journal import RouterJournal
-from topics.flow.routers import Routers
+from topics.flow.routers.journal import RouterJournal
+from topics.flow.routers.registry import Routers
 from topics.flow.stages import Stages
 from topics.flow.tiers import Tiers
 from topics.log.checkpoint import Checkpointer

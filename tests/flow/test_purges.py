@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.flow.router_lab import RouterLab
+from tests.flow.routers.lab import RouterLab
 from tests.log.harness import Lab, QuickDisk, flip
 from topics.flow.commit import CommitLoop
 from topics.flow.pins import Pins

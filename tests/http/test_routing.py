@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.http.routing import Route, Router, path_of
+from topics.http.routing import Route, RouteTree, path_of
 from topics.values.names import is_router_name, is_topic_name
 
 
@@ -23,13 +23,13 @@ TEMPLATES = [
 
 
 @pytest.fixture(scope="module")
-def router():
-    return Router([Route(method=method, template=path, handler=ignore) for method, path in TEMPLATES])
+def tree():
+    return RouteTree([Route(method=method, template=path, handler=ignore) for method, path in TEMPLATES])
 
 
-def test_templates(router):
+def test_templates(tree):
     for method, template in TEMPLATES:
-        match = router.find(method.encode(), template.replace(":", "").encode())
+        match = tree.find(method.encode(), template.replace(":", "").encode())
         assert match.route.template == template
 
 
@@ -46,9 +46,9 @@ def test_templates(router):
         (b"%ff", "\ufffd"),
     ],
 )
-def test_names_are_decoded_after_splitting(router, path, name):
+def test_names_are_decoded_after_splitting(tree, path, name):
     for _ in range(2):
-        assert router.find(b"GET", b"/v0/topics/" + path).name == name
+        assert tree.find(b"GET", b"/v0/topics/" + path).name == name
 
 
 @pytest.mark.parametrize(
@@ -58,51 +58,51 @@ def test_names_are_decoded_after_splitting(router, path, name):
         b"/v0/topics/a/diff/", b"/v0/topics/a/b/c", b"/v0/topics//diff", b"host:80", b"/v0/topics/a/cursors",
     ],
 )  # fmt: skip
-def test_unknown_paths(router, path):
-    match = router.find(b"GET", path)
+def test_unknown_paths(tree, path):
+    match = tree.find(b"GET", path)
     assert match.route is None
     assert not match.allow
 
 
-def test_a_known_path_knows_its_methods(router):
-    match = router.find(b"DELETE", b"/v0/topics/a")
+def test_a_known_path_knows_its_methods(tree):
+    match = tree.find(b"DELETE", b"/v0/topics/a")
     assert match.route is None
     assert match.allow == b"GET, PUT"
     assert match.name == "a"
 
 
-def test_literals_may_be_encoded_and_targets_may_be_urls(router):
-    assert router.find(b"GET", b"/v0/t%6fpics").route.template == "/v0/topics"
-    assert router.find(b"GET", b"http://h:1/v0/topics?x=/y").route.template == "/v0/topics"
-    assert router.find(b"GET", b"http://h:1").route.template == "/"
+def test_literals_may_be_encoded_and_targets_may_be_urls(tree):
+    assert tree.find(b"GET", b"/v0/t%6fpics").route.template == "/v0/topics"
+    assert tree.find(b"GET", b"http://h:1/v0/topics?x=/y").route.template == "/v0/topics"
+    assert tree.find(b"GET", b"http://h:1").route.template == "/"
     assert path_of(b"/a#b?c") == b"/a"
 
 
-def test_which_names_fall_under_prefixes(router):
-    assert router.find(b"GET", b"/v0/topics/a").restricted
-    assert router.find(b"GET", b"/v0/routers/a").restricted
-    assert not router.find(b"GET", b"/v0/watch/a").restricted
-    further = router.find(b"PUT", b"/v0/topics/a/cursors/b")
+def test_which_names_fall_under_prefixes(tree):
+    assert tree.find(b"GET", b"/v0/topics/a").restricted
+    assert tree.find(b"GET", b"/v0/routers/a").restricted
+    assert not tree.find(b"GET", b"/v0/watch/a").restricted
+    further = tree.find(b"PUT", b"/v0/topics/a/cursors/b")
     assert (further.restricted, further.name, further.params) == (True, "a", ("b",))
 
 
 def test_two_routes_in_one_place_are_a_mistake():
     route = Route(method="GET", template="/a", handler=ignore)
     with pytest.raises(ValueError):
-        Router([route, route])
+        RouteTree([route, route])
 
 
-def test_memory_of_targets_is_bounded(router):
+def test_memory_of_targets_is_bounded(tree):
     for number in range(20_000):
-        router.find(b"GET", b"/v0/topics/%d" % number)
-    assert len(router._remembered) <= 8192
+        tree.find(b"GET", b"/v0/topics/%d" % number)
+    assert len(tree._remembered) <= 8192
 
 
 @given(st.binary())
 def test_any_bytes_resolve_to_something(data):
-    router = Router([Route(method="GET", template="/v0/topics/:topic", handler=ignore)])
-    assert router.find(b"GET", data).route is None
-    name = router.find(b"GET", b"/v0/topics/" + data).name
+    tree = RouteTree([Route(method="GET", template="/v0/topics/:topic", handler=ignore)])
+    assert tree.find(b"GET", data).route is None
+    name = tree.find(b"GET", b"/v0/topics/" + data).name
     # Whatever cannot be decoded must not turn into a name that could exist.
     if is_topic_name(name) or is_router_name(name):
         name.encode("ascii")

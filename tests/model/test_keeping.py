@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command import topics
-from tests.flow.router_lab import RouterLab
+from tests.flow.routers.lab import RouterLab
 from tests.flow.test_purges import found, purge
 from topics.log.rendering import Shape
 from topics.storage.filesystem import Filesystem

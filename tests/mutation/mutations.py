@@ -150,7 +150,7 @@ MUTATIONS = (
     Mutation(
         "forget-a-router-s-cursor",
         "Every record reaches a destination once, in order, also when the server is killed in between.",
-        "flow/router_step.py",
+        "flow/routers/step.py",
         "        at_once, synced = RouteOp(self._engine, sync=False), RouteOp(self._engine, sync=True)\n",
         "        at_once, synced = RouteOp(self._engine, sync=False), RouteOp(self._engine, sync=False)\n",
         _crash("forward"),

@@ -11,9 +11,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.types import StructType
 
+from pyspark_topics.errors import BatchTooLarge
 from pyspark_topics.options import parse_write
 from pyspark_topics.payload import parse_data
-from pyspark_topics.writing import BatchTooLarge, BatchWriter, Stager, StreamWriter
+from pyspark_topics.writing import BatchWriter, Stager, StreamWriter
 from tests.spark.conftest import Server
 from tests.spark.streams import Stream, failure, gaps, seqs
 from tests.spark.workers import Interruption, jvm, kill_python_workers

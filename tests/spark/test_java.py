@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_topics import java
-from pyspark_topics.java import NoJava, ensure_java
+from pyspark_topics.errors import NoJava
+from pyspark_topics.java import ensure_java
 
 JOB = """
 import os

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from pyspark_topics.options import OptionError, WriteOptions
-from pyspark_topics.rows import BadRow, Rows
+from pyspark_topics.errors import BadRow, OptionError
+from pyspark_topics.options import WriteOptions
+from pyspark_topics.rows import Rows
 
 # Spark parses the column lists of these tests.
 pytestmark = pytest.mark.usefixtures("spark")

@@ -5,7 +5,8 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pyspark_topics.options import OptionError, ReadOptions, parse_read
+from pyspark_topics.errors import OptionError
+from pyspark_topics.options import ReadOptions, parse_read
 from pyspark_topics.schema import Shape, spark_schema
 
 RECORD_COLUMNS = ["topic", "seq", "ts", "node", "tag", "data", "meta"]

@@ -10,7 +10,6 @@ is asked.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -26,12 +25,13 @@ import pyarrow.parquet as pq
 
 from pyspark_topics.batch import plan, read_ranges
 from pyspark_topics.direct import Files
+from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.loss import RECREATED, TOPIC_DELETED
 from pyspark_topics.offsets import ORIGIN, Position, View
 from pyspark_topics.options import ReadOptions, parse_read
 from pyspark_topics.partitions import SeqRange, TaskPartition
 from pyspark_topics.pipelines.account import LISTED, Account, Archived, Logged, account, by_kind
-from pyspark_topics.pipelines.context import Context, Outcome, PipelineFailed
+from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.seqsets import Range, SeqSet, runs_of
 from pyspark_topics.pipelines.sources import check_topics, source_options
@@ -62,11 +62,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
             check_topics(self.topics, self.pattern)
 
     def run(self, context: Context) -> Outcome:
-        lake = None
-        if self.table is not None:
-            if not Lake.exists(self.table):
-                raise PipelineFailed(f"there is no table at {os.path.abspath(self.table)}")
-            lake = Lake(self.table)
+        lake = None if self.table is None else Lake.existing(self.table)
         with context.server.client() as client:
             accounts = _Auditor(self, context, client, lake).run()
         ok = all(one.ok for one in accounts)

@@ -10,12 +10,9 @@ from typing import Any, ClassVar, Protocol
 
 from pyspark.sql import SparkSession
 
+from pyspark_topics.options import WriteOptions
 from pyspark_topics.pipelines.progress import Progress
 from topics.client import Client
-
-
-class PipelineFailed(Exception):
-    """It cannot go on; one sentence says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +31,10 @@ class Server:
 
     def client(self) -> Client:
         return Client(self.url, self.api_key)
+
+    def writing_to(self, topic: str | None) -> WriteOptions:
+        """As options of a stager; without a topic, rows name theirs."""
+        return WriteOptions(url=self.url, api_key=self.api_key, topic=topic)
 
     @property
     def options(self) -> dict[str, str]:

@@ -8,15 +8,15 @@ Every step can be repeated, so an erasure that was interrupted is simply run aga
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import msgspec
 
+from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import ORIGIN, Offsets, Position
-from pyspark_topics.pipelines.context import Context, Outcome, PipelineFailed
+from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.erase_lake import Erased, Tagged, erase_table
 from pyspark_topics.pipelines.erase_log import LogErasure
 from pyspark_topics.pipelines.lake import Lake
@@ -53,7 +53,7 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
 
     def run(self, context: Context) -> Outcome:
         started = datetime.now(UTC)
-        lakes = [_lake(path) for path in self.tables]
+        lakes = [Lake.existing(path) for path in self.tables]
         with context.server.client() as client:
             log = LogErasure(client, self.tag, context.stop)
             topics = log.choose(self.topics, self.pattern)
@@ -112,12 +112,6 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
             "keeps_arriving": log.keeps_arriving,
             "out_of_reach": [*log.tagless, *OUT_OF_REACH],
         }
-
-
-def _lake(path: str) -> Lake:
-    if not Lake.exists(path):
-        raise PipelineFailed(f"there is no table at {os.path.abspath(path)}")
-    return Lake(path)
 
 
 def _starts(client: Client, topics: list[str]) -> Offsets:

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Offsets
-from pyspark_topics.pipelines.context import PipelineFailed
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, sync_folder, write_files
 

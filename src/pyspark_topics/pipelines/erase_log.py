@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark_topics.pipelines.context import PipelineFailed
+from pyspark_topics.errors import PipelineFailed
 from topics.client import Client, Refused
 
 # Records in the middle of being copied by a router turn up behind the first pass.

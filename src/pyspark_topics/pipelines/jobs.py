@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyspark_topics.pipelines.context import PipelineFailed
+from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines.parquet import sync_folder
 
 

@@ -28,8 +28,8 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
+from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Offsets, Position
-from pyspark_topics.pipelines.context import PipelineFailed
 from pyspark_topics.pipelines.parquet import DataFile, sync_folder, write_files
 from pyspark_topics.schema import TIMESTAMP
 
@@ -89,8 +89,11 @@ class Lake:
         self._noted = self._gaps.transaction_version(_GAPS_UP_TO) or 0
 
     @classmethod
-    def exists(cls, path: str) -> bool:
-        return DeltaTable.is_deltatable(os.path.abspath(path))
+    def existing(cls, path: str) -> Lake:
+        """One that is there already: reading from a table must not make it."""
+        if not DeltaTable.is_deltatable(os.path.abspath(path)):
+            raise PipelineFailed(f"there is no table at {os.path.abspath(path)}")
+        return cls(path)
 
     # --- reading ----------------------------------------------------------------------------------------
 

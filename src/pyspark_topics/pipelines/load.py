@@ -22,9 +22,9 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_topics.options import WriteOptions
+from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines.arrow_map import map_in_arrow
-from pyspark_topics.pipelines.context import Context, Outcome, PipelineFailed
+from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.jobs import Job
 from pyspark_topics.pipelines.views import as_records
 from pyspark_topics.writing import Stager
@@ -169,8 +169,7 @@ class _Loader:
         spark.conf.set("spark.sql.files.minPartitionNum", "1")
         spark.conf.set("spark.sql.files.maxPartitionBytes", str(self._job.about["split_bytes"]))
         frame = self._settings.frame(spark, list(files))
-        server = self._context.server
-        options = WriteOptions(url=server.url, api_key=server.api_key, topic=self._settings.into)
+        options = self._context.server.writing_to(self._settings.into)
         stager = Stager(options, frame.schema, overwrite=False)
         work = partial(_stage, stager, self._job.about["commit_bytes"])
         return map_in_arrow(frame, work, _REPORT).rdd

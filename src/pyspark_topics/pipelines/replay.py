@@ -18,8 +18,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.options import WriteOptions, parse_timestamp
-from pyspark_topics.pipelines.context import Context, Outcome, PipelineFailed
+from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.jobs import Job, Pace
 from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.parquet import DataFile
@@ -65,10 +66,9 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("rate has to be 0 or more")
 
     def run(self, context: Context) -> Outcome:
-        if not Lake.exists(self.table):
-            raise PipelineFailed(f"there is no table at {os.path.abspath(self.table)}")
+        lake = Lake.existing(self.table)
         with context.server.client() as client:
-            replayer = _Replayer(self, context, client, Lake(self.table))
+            replayer = _Replayer(self, context, client, lake)
             records = replayer.run()
         job = replayer.job
         if job is None:
@@ -204,9 +204,7 @@ class _Replayer:
         )
 
     def _stage(self, steps: list[Step]) -> list[Staged]:
-        server = self._context.server
-        options = WriteOptions(url=server.url, api_key=server.api_key, topic=self._settings.into)
-        work = partial(stage_step, options)
+        work = partial(stage_step, self._context.server.writing_to(self._settings.into))
         spark = self._context.spark.sparkContext
         staged: list[Staged] = spark.parallelize(steps, len(steps)).map(work).collect()
         return staged

@@ -20,8 +20,9 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import ORIGIN, Offsets, Position, from_json
-from pyspark_topics.pipelines.context import Context, Outcome, PipelineFailed
+from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.sources import check_topics, source_options
 from pyspark_topics.pipelines.staging import Stage
 from pyspark_topics.pipelines.tombstones import Sieve, as_rows

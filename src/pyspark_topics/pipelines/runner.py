@@ -12,11 +12,9 @@ from typing import Protocol
 
 from pyspark.sql import SparkSession
 
-from pyspark_topics.java import NoJava
-from pyspark_topics.options import OptionError
-from pyspark_topics.pipelines.context import Context, Outcome, Pipeline, PipelineFailed, Server
+from pyspark_topics.errors import written_for_users
+from pyspark_topics.pipelines.context import Context, Outcome, Pipeline, Server
 from pyspark_topics.pipelines.progress import Progress, Snapshot
-from topics.client import TopicsError
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +23,6 @@ SHOW_EVERY_S = 0.5
 # has moved on.
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
-# What has a message for the user; anything else is a defect and shows its trace.
-_EXPECTED = (PipelineFailed, TopicsError, OptionError, NoJava)
 
 
 class View(Protocol):
@@ -110,22 +106,11 @@ class _Worker:
         if sentence is None and self._runner.spark_is_gone():
             sentence = "Spark has ended; spark.log in the folder of the pipelines' state may say why"
         if sentence is None:
+            # A defect: it shows its trace.
             log.error("%s failed", self.name, exc_info=error)
         why = sentence or explain(error)
         self.progress.say("failed", why)
         return Outcome(ok=False, facts={"error": why})
-
-
-def written_for_users(error: BaseException) -> str | None:
-    """What our own code said, also where Spark wrapped it; None for anything that nobody foresaw."""
-    if isinstance(error, _EXPECTED):
-        return str(error)
-    for line in reversed(str(error).splitlines()):
-        for kind in _WRAPPED:
-            _, found, sentence = line.partition(f"{kind}: ")
-            if found:
-                return sentence.strip()
-    return None
 
 
 def explain(error: BaseException) -> str:
@@ -139,12 +124,3 @@ def explain(error: BaseException) -> str:
 
 
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b")
-_WRAPPED = (
-    "PipelineFailed",
-    "OptionError",
-    "RecordsLost",
-    "BadRow",
-    "Refused",
-    "Unreachable",
-    "NotRepeatable",
-)

@@ -9,7 +9,6 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from pyspark_topics.options import WriteOptions
 from pyspark_topics.pipelines.arrow_map import map_in_arrow
 from pyspark_topics.pipelines.context import Server
 from pyspark_topics.writing import Staged, Stager, ipc
@@ -43,8 +42,7 @@ class Stage:
             self.records += report.records
 
     def _stager(self, frame: DataFrame) -> Stager:
-        options = WriteOptions(url=self.server.url, api_key=self.server.api_key, topic=self.topic)
-        stager = Stager(options, frame.schema, overwrite=False)
+        stager = Stager(self.server.writing_to(self.topic), frame.schema, overwrite=False)
         self.id = stager.stage = self.id or stager.stage
         return stager
 

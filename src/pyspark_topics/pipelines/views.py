@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType
 
+from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.payload import parse_data
-from pyspark_topics.pipelines.context import PipelineFailed
 
 # All records of all topics of the route.
 RECORDS = "records"

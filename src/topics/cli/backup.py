@@ -24,6 +24,7 @@ from topics.cli.work import (
     answering,
     client_for,
     counted,
+    moment,
     progress,
     show,
 )
@@ -99,7 +100,7 @@ def _backup(store: BackupStore, arguments: argparse.Namespace) -> int:
         outcome = _Taking(store, files, steps).run()
     text = (
         f"backup {outcome['name']}: {counted(outcome['topics'], 'topic')}, {amount(outcome['bytes'])}, "
-        f"of which {amount(outcome['copied_bytes'])} were new; complete up to {_when(outcome['to_ms'])}"
+        f"of which {amount(outcome['copied_bytes'])} were new; complete up to {moment(outcome['to_ms'])}"
     )
     for path in outcome["damaged"]:
         text += f"\ndamaged or missing where it came from: {path}"
@@ -221,7 +222,7 @@ def _list(store: BackupStore, *, as_json: bool) -> int:
         listed.append({"name": name, "complete": manifest is not None} | _described(manifest))
     lines = [
         f"{one['name']}  {counted(one['topics'], 'topic')}  {amount(one['bytes'])}  "
-        f"{_when(one['from_ms']) if one['from_ms'] else 'the beginning'} to {_when(one['to_ms'])}"
+        f"{moment(one['from_ms']) if one['from_ms'] else 'the beginning'} to {moment(one['to_ms'])}"
         if one["complete"]
         else f"{one['name']}  incomplete: it was interrupted, and --prune removes it"
         for one in listed
@@ -276,7 +277,3 @@ def _prune(store: BackupStore, keep: int, *, as_json: bool) -> int:
 def _require_any(store: BackupStore) -> None:
     if not store.names():
         raise UserMistake(f"there are no backups in {store.directory}")
-
-
-def _when(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -25,7 +25,6 @@ from topics.log.ledger import KIND_NAMES
 from topics.log.replay import Recovery, RecoveryFailed
 from topics.log.topic import Topic, surviving_damage
 from topics.storage.checking import column_findings
-from topics.storage.checksum import checksum
 from topics.storage.snapshot import file_name
 from topics.storage.untouched import NO_LOCK, UntouchedDisk
 from topics.values.clock import ManualClock, SystemClock
@@ -193,11 +192,13 @@ def _unsealed(topic: Topic) -> Iterator[Finding]:
 
 def _parts(disk: UntouchedDisk, data_dir: str) -> Iterator[Finding]:
     """Rows that were staged and are not committed yet."""
-    for path in sorted(Path(data_dir).glob("stages/*.part")):
+    from topics.flow.stage_spool import SUFFIX, is_intact
+
+    for path in sorted(Path(data_dir).glob(f"stages/*{SUFFIX}")):
         file = disk.open(str(path))
         content = file.read(file.size(), 0)
         file.close()
-        if content[-8:] != checksum(content[:-8]).to_bytes(8, "little"):
+        if not is_intact(content):
             yield Finding(
                 PROBLEM, f"stages/{path.name}", "is damaged; whoever staged it has to send it again"
             )

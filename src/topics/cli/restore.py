@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from topics.cli.restoring import Restored, Restoring, Wanted
-from topics.cli.work import UserMistake, add_json, answering, counted, progress, show
+from topics.cli.work import UserMistake, add_json, answering, counted, moment, progress, show
 from topics.storage.backups import MANIFEST, BackupDamaged, BackupStore, Manifest
 from topics.storage.filesystem import Filesystem
 
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     wanted = Wanted(
-        None if arguments.at is None else _moment(arguments.at),
+        None if arguments.at is None else _milliseconds(arguments.at),
         dict(_seq(text) for text in arguments.seq),
         arguments.same_history,
     )
@@ -94,20 +94,20 @@ def _chosen(store: BackupStore, name: str | None, at_ms: int | None) -> tuple[Ma
     if later:
         return later[0], False
     raise UserMistake(
-        f"the newest backup ends at {_when(candidates[-1].to_ms)}: leave --at away to restore that"
+        f"the newest backup ends at {moment(candidates[-1].to_ms)}: leave --at away to restore that"
     )
 
 
-def _moment(text: str) -> int:
+def _milliseconds(text: str) -> int:
     if text.isascii() and text.isdigit():
         return int(text)
     try:
-        moment = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except ValueError:
         raise UserMistake(f'"{text}" is not a time such as 2026-05-01T12:00:00Z') from None
-    if moment.tzinfo is None:
+    if parsed.tzinfo is None:
         raise UserMistake(f'"{text}" lacks a time zone: write Z for UTC')
-    return int(moment.timestamp() * 1000)
+    return int(parsed.timestamp() * 1000)
 
 
 def _seq(text: str) -> tuple[str, int]:
@@ -115,10 +115,6 @@ def _seq(text: str) -> tuple[str, int]:
     if not separator or not (number.isascii() and number.isdigit()):
         raise UserMistake(f'"{text}" is not TOPIC=N')
     return topic, int(number)
-
-
-def _when(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _report(arguments: argparse.Namespace, manifest: Manifest, restored: Restored) -> None:
@@ -133,12 +129,12 @@ def _report(arguments: argparse.Namespace, manifest: Manifest, restored: Restore
     }
     text = (
         f"restored {counted(restored.topics, 'topic')} with {counted(restored.records, 'record')} "
-        f"as of {_when(restored.as_of_ms)} from backup {manifest.name}"
+        f"as of {moment(restored.as_of_ms)} from backup {manifest.name}"
     )
     if not restored.is_exact:
         text += (
             f"\nno backup holds that very moment: what was deleted, evicted or configured between then and "
-            f"{_when(manifest.from_ms)} is as it was at the later time"
+            f"{moment(manifest.from_ms)} is as it was at the later time"
         )
     if restored.new_epochs:
         text += "\nall topics have new epochs: a consumer that remembers an old one starts over"

@@ -22,12 +22,13 @@ from topics.log.rewinding import head_at
 from topics.log.state import SnapshotState, decode
 from topics.log.topic import Topic
 from topics.storage import fileheader
+from topics.storage import journal as journal_files
 from topics.storage import segment as segment_files
+from topics.storage import snapshot as snapshot_files
 from topics.storage.backups import BackupStore, Manifest
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import Filesystem, write_file_atomically
 from topics.storage.frame import Kind
-from topics.storage.journal import file_name
 from topics.storage.recovery import PROOF, PROOF_MAGIC, PROOF_VERSION, Damage, JournalReader
 from topics.storage.segment import Segment
 from topics.storage.snapshot import SnapshotStore
@@ -140,7 +141,7 @@ class Restoring:
         for number, body in SnapshotStore(self._fs, self._dirs.snapshots).newest().items():
             state = decode(body)
             if state is None or state.clock_ms > at_ms:
-                os.unlink(os.path.join(self._dirs.snapshots, f"{number:016d}.snapshot"))
+                os.unlink(os.path.join(self._dirs.snapshots, snapshot_files.file_name(number)))
             elif usable is None or state.position > usable.position:
                 usable = state
         start = 0 if usable is None else usable.position
@@ -149,7 +150,7 @@ class Restoring:
             if isinstance(item, Damage) or item.kind == Kind.CLOCK or item.ts <= at_ms:
                 continue
             for file in reader.files():
-                path = os.path.join(self._dirs.journal, file_name(file.base))
+                path = os.path.join(self._dirs.journal, journal_files.file_name(file.base))
                 if file.base >= item.position:
                     os.unlink(path)
                 elif file.end > item.position:

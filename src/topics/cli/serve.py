@@ -10,10 +10,7 @@ from typing import Any
 
 from topics.cli.logs import set_up_logging
 from topics.cli.notify import Notifier
-from topics.log.replay import RecoveryFailed
-from topics.storage.fileheader import ForeignFile
-from topics.storage.filesystem import LockHeld
-from topics.values.errors import ConfigError
+from topics.cli.work import answering
 from topics.values.settings import Settings
 
 # Options that stand for a variable of the same meaning; the flag wins.
@@ -41,11 +38,7 @@ def mirrored(arguments: argparse.Namespace, environment: Mapping[str, str]) -> d
 def run(arguments: argparse.Namespace) -> int:
     settings = Settings.from_environment(mirrored(arguments, os.environ))
     set_up_logging(settings)
-    try:
-        return _serve(settings)
-    except (ConfigError, ForeignFile, LockHeld, RecoveryFailed, OSError) as error:
-        print(f"topics: {error}", file=sys.stderr)
-        return 2
+    return answering(lambda: _serve(settings))
 
 
 def _serve(settings: Settings) -> int:

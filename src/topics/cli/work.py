@@ -1,4 +1,4 @@
-"""What the verbs for operators share: mistakes as one line, results as text or JSON, progress bars."""
+"""What the verbs share: mistakes as one line, results as text or JSON, progress bars."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from topics.client import Client, TopicsError
@@ -100,6 +101,10 @@ def amount(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1024
     raise AssertionError
+
+
+def moment(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def counted(number: int, noun: str) -> str:

@@ -123,6 +123,9 @@ class CommitLoop:
                 log.warning("kernel sync refused (%s); using a thread from now on", error)
                 self._kernel.close()
                 self._kernel = None
+        self._sync_in_thread(ticket)
+
+    def _sync_in_thread(self, ticket: SyncTicket) -> None:
         future = self._loop.run_in_executor(None, ticket.run)
         future.add_done_callback(lambda done: self._finish(ticket, done.exception()))
 
@@ -133,8 +136,7 @@ class CommitLoop:
             self._kernel.close()
             self._kernel = None
             self._busy = True
-            future = self._loop.run_in_executor(None, ticket.run)
-            future.add_done_callback(lambda done: self._finish(ticket, done.exception()))
+            self._sync_in_thread(ticket)
             return
         self._queue.finish_sync(ticket, error)
         if self._queue.wants_sync or self._queue.wants_flush:

@@ -25,6 +25,9 @@ from topics.log.topic import Topic
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError, topic_not_found
 
+# Jobs by seq, each with the lease it must be under, if the caller said which.
+Guarded = Iterable[tuple[int, int | None]]
+
 
 class JobQueue:
     def __init__(self, engine: Engine, topic: Topic, next_lease_id: Callable[[], int]) -> None:
@@ -152,21 +155,17 @@ class JobQueue:
     def ack(
         self,
         node: str,
-        guarded: Iterable[tuple[int, int | None]],
+        guarded: Guarded,
         done: Callable[[int, list[int], Op | None], None],
         fail: Fail,
     ) -> None:
         """Delete jobs for good. `done` gets how many, which seqs were skipped, and the commit."""
         self.refresh()
-        leases: list[Lease] = []
-        skipped: list[int] = []
-        for seq, lease_id in guarded:
-            lease = self.table.held(seq, node, lease_id)
-            if lease is None:
-                skipped.append(seq)
-            else:
-                lease.closing = True
-                leases.append(lease)
+
+        def close(lease: Lease) -> None:
+            lease.closing = True
+
+        leases, skipped = self._each_held(node, guarded, close)
         if not leases:
             done(0, skipped, None)
             return
@@ -206,49 +205,55 @@ class JobQueue:
     def nack(
         self,
         node: str,
-        guarded: Iterable[tuple[int, int | None]],
+        guarded: Guarded,
         delay_ms: int,
         done: Callable[[int, list[int]], None],
         fail: Fail,
     ) -> None:
         now = self.refresh()
-        table = self.table
-        ended: list[Lease] = []
-        skipped: list[int] = []
-        for seq, lease_id in guarded:
-            lease = table.held(seq, node, lease_id)
-            if lease is None:
-                skipped.append(seq)
-                continue
-            ended.append(lease)
+
+        def end(lease: Lease) -> None:
             if delay_ms:
-                table.hold_back(seq, now + delay_ms)
+                self.table.hold_back(lease.seq, now + delay_ms)
             else:
-                table.give_back(seq)
+                self.table.give_back(lease.seq)
+
+        ended, skipped = self._each_held(node, guarded, end)
         self._journal(ended, lambda: done(len(ended), skipped), fail)
         self._changed()
 
     def extend(
         self,
         node: str,
-        guarded: Iterable[tuple[int, int | None]],
+        guarded: Guarded,
         lease_ms: int,
         done: Callable[[dict[int, int], list[int]], None],
         fail: Fail,
     ) -> None:
         """Set new deadlines; `done` gets them by seq."""
-        now = self.refresh()
-        extended: dict[int, Lease] = {}
+        deadline = self.refresh() + lease_ms
+        leases, skipped = self._each_held(node, guarded, lambda lease: self.table.extend(lease, deadline))
+        extended = {lease.seq: lease for lease in leases}
+        deadlines = dict.fromkeys(extended, deadline)
+        self._journal(list(extended.values()), lambda: done(deadlines, skipped), fail)
+
+    def _each_held(
+        self, node: str, guarded: Guarded, act: Callable[[Lease], None]
+    ) -> tuple[list[Lease], list[int]]:
+        """Act on the lease of each job that the node holds; returns these, and the seqs of the others.
+
+        One by one: what is named twice may not be held any more the second time.
+        """
+        held: list[Lease] = []
         skipped: list[int] = []
         for seq, lease_id in guarded:
             lease = self.table.held(seq, node, lease_id)
             if lease is None:
                 skipped.append(seq)
             else:
-                self.table.extend(lease, now + lease_ms)
-                extended[seq] = lease
-        deadlines = dict.fromkeys(extended, now + lease_ms)
-        self._journal(list(extended.values()), lambda: done(deadlines, skipped), fail)
+                act(lease)
+                held.append(lease)
+        return held, skipped
 
     def release(self, holder: Holder) -> None:
         """A connection has ended: what it still holds may be claimed at once."""

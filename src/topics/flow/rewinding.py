@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from topics.flow.cursors import Cursors
-from topics.flow.routers import Routers
+from topics.flow.routers.registry import Routers
 from topics.log import rewinding
 from topics.log.engine import Engine
 from topics.log.topic import Topic

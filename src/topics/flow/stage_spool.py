@@ -123,11 +123,15 @@ def read_part(fs: Filesystem, path: str) -> Part:
         whole = memoryview(file.read(file.size(), 0))
     finally:
         file.close()
-    content, trailer = whole[: -_CHECKSUM.size], whole[-_CHECKSUM.size :]
-    if trailer != _CHECKSUM.pack(checksum(content)):
+    if not is_intact(whole):
         raise ApiError("internal", "a part was damaged on disk; send it again")
-    reader = pa.ipc.open_stream(pa.py_buffer(content))
+    reader = pa.ipc.open_stream(pa.py_buffer(whole[: -_CHECKSUM.size]))
     return Part(_about.decode(reader.schema.metadata[_ABOUT_KEY]), list(reader))
+
+
+def is_intact(whole: bytes | memoryview) -> bool:
+    """Whether the content of a file is what was spooled."""
+    return whole[-_CHECKSUM.size :] == _CHECKSUM.pack(checksum(whole[: -_CHECKSUM.size]))
 
 
 def batches_by_topic(parts: list[Part], default_topic: str | None) -> dict[str | None, list[ColumnBatch]]:

@@ -11,5 +11,7 @@ same turn of the loop are written together (`lone_appends`).
 
 `server` binds, watches the signals and drains; `timeouts` closes clients that stall; `gate` keeps data
 requests out while recovering and draining; `edge` is what all connections share. Handlers know only
-their `Exchange`; nothing below this package knows that HTTP exists.
+their `Exchange`, and share `service` (the engine behind it), `fields` (what bodies hold) and `paging`; those
+for the bulk plane come together in `bulk_routes`, all of them in `app`. Two packages tell about the server
+itself: `metrics` and `openapi`. Nothing below this package knows that HTTP exists.
 """

@@ -12,8 +12,9 @@ from topics.flow.purges import Purge, Purges
 from topics.flow.upkeep import Upkeep
 from topics.http.auth import ADMIN
 from topics.http.exchange import Exchange
+from topics.http.fields import decode
 from topics.http.routing import Body, Route
-from topics.http.service import Service, answer, decode
+from topics.http.service import Service, answer
 from topics.values.errors import ApiError
 
 

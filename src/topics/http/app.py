@@ -12,18 +12,18 @@ from contextlib import nullcontext
 from topics.flow.commit import CommitLoop
 from topics.flow.fanout import Fanout
 from topics.flow.queues import Queues
-from topics.flow.router_journal import RouterJournal
-from topics.flow.router_pass import RouterPass
-from topics.flow.routers import Routers
+from topics.flow.routers.background import RouterPass
+from topics.flow.routers.journal import RouterJournal
+from topics.flow.routers.registry import Routers
 from topics.flow.upkeep import Span, Upkeep
 from topics.http.admin_routes import AdminRoutes
 from topics.http.auth import KeyRing
 from topics.http.bulk_routes import BulkPlane
 from topics.http.exposure import refuse_exposure_without_keys
-from topics.http.figures import Figures
 from topics.http.gate import Gate
-from topics.http.metrics import Metrics
-from topics.http.openapi import OpenApi
+from topics.http.metrics.figures import Figures
+from topics.http.metrics.routes import Metrics
+from topics.http.openapi.routes import OpenApi
 from topics.http.probes import Probes
 from topics.http.queue_routes import QueueRoutes
 from topics.http.record_routes import RecordRoutes

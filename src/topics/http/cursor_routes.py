@@ -9,8 +9,9 @@ import msgspec
 from topics.flow.cursors import Cursor, Cursors
 from topics.http.auth import READ, WRITE
 from topics.http.exchange import Exchange
+from topics.http.fields import decode, unsigned, unsigned_or_none
 from topics.http.routing import Body, Route
-from topics.http.service import Service, answer, decode, unsigned
+from topics.http.service import Service, answer
 from topics.log.topic import Topic
 from topics.values.errors import ApiError
 
@@ -38,19 +39,13 @@ class CursorRoutes:
             Route(method="DELETE", template=one, handler=self.drop, scopes=WRITE),
         ]
 
-    def _topic(self, exchange: Exchange) -> Topic:
-        topic = self._service.topic(exchange)
-        self._service.pull(topic)
-        self._service.engine.refresh(topic)
-        return topic
-
     def list(self, exchange: Exchange) -> None:
-        topic = self._topic(exchange)
+        topic = self._service.current_topic(exchange)
         cursors = [_entry(topic, cursor) for cursor in self._cursors.all(topic)]
         answer(exchange, {"topic": topic.name, "head_seq": topic.head, "cursors": cursors})
 
     def show(self, exchange: Exchange) -> None:
-        topic = self._topic(exchange)
+        topic = self._service.current_topic(exchange)
         consumer = exchange.params[0]
         cursor = self._cursors.find(topic, consumer)
         if cursor is None:
@@ -60,8 +55,8 @@ class CursorRoutes:
     def put(self, exchange: Exchange) -> None:
         body = decode(_cursor, exchange.body)
         seq = unsigned(body.seq, "seq")
-        epoch = None if body.epoch is None else unsigned(body.epoch, "epoch")
-        topic = self._topic(exchange)
+        epoch = unsigned_or_none(body.epoch, "epoch")
+        topic = self._service.current_topic(exchange)
 
         def done(cursor: Cursor, created: bool) -> None:
             entry = {"topic": topic.name, **_entry(topic, cursor), "created": created}
@@ -70,7 +65,7 @@ class CursorRoutes:
         self._cursors.put(topic, exchange.params[0], seq, epoch, done, exchange.fail)
 
     def drop(self, exchange: Exchange) -> None:
-        topic = self._topic(exchange)
+        topic = self._service.current_topic(exchange)
         consumer = exchange.params[0]
 
         def done(deleted: bool) -> None:

@@ -13,7 +13,7 @@ from topics.http.gate import Gate
 from topics.http.heads import Heads
 from topics.http.known_heads import KnownHeads
 from topics.http.request_watch import RequestWatch
-from topics.http.routing import Router
+from topics.http.routing import RouteTree
 from topics.values.settings import MIB, Settings
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Limits:
 @dataclass(slots=True, kw_only=True, eq=False)
 class Edge:
     settings: Settings
-    routes: Router
+    routes: RouteTree
     keyring: KeyRing
     gate: Gate
     loop: asyncio.AbstractEventLoop

@@ -12,12 +12,12 @@ from topics.flow.job_queue import JobQueue
 from topics.flow.queues import Queues
 from topics.http.auth import READ, WRITE
 from topics.http.exchange import Exchange
+from topics.http.fields import check_node, clamped, decode, lease_length
 from topics.http.routing import Body, Route
-from topics.http.service import Service, clamped, decode, elapsed_ms
+from topics.http.service import Service, answer, elapsed_ms
 from topics.log.commit import Op
-from topics.values.config import LEASE_MS_RANGE
 from topics.values.errors import ApiError, invalid
-from topics.values.settings import MAX_CLAIM, MAX_NODE_BYTES, U64_MAX
+from topics.values.settings import MAX_CLAIM, U64_MAX
 
 MAX_DELAY_MS = 86_400_000
 _TOKEN = re.compile(r"lease_[0-9a-fA-F]+\Z")
@@ -86,7 +86,7 @@ class QueueRoutes:
         self._service.pull(queue.topic)
         config = queue.topic.config
 
-        def answer(claim: Claim) -> None:
+        def done(claim: Claim) -> None:
             texts = [text for _, text in claim.jobs]
             exchange.reply(
                 b'{"topic":"%b","count":%d,"ready":%d,"claimed":[%b],"performance":{"server_total_ms":%.3f}}'
@@ -99,7 +99,7 @@ class QueueRoutes:
                 )
             )
 
-        claim = Claim(body.node, wanted, lease_ms or config.lease_ms, answer, exchange.fail)
+        claim = Claim(body.node, wanted, lease_ms or config.lease_ms, done, exchange.fail)
         if config.claim_jitter_ms:
             exchange.on_close(claim.leave)
         queue.claim(claim)
@@ -134,29 +134,15 @@ class QueueRoutes:
         queue = self._queue(exchange)
 
         def done(deadlines: dict[int, int], skipped: list[int]) -> None:
-            answer: dict[str, Any] = {
+            body: dict[str, Any] = {
                 "topic": queue.topic.name,
                 "extended": len(deadlines),
                 "skipped": skipped,
                 "deadlines": deadlines,
-                "performance": {"server_total_ms": round(elapsed_ms(exchange), 3)},
             }
-            exchange.reply(msgspec.json.encode(answer))
+            answer(exchange, body)
 
         queue.extend(body.node, guarded, lease_ms, done, exchange.fail)
-
-
-def check_node(node: str) -> str:
-    if not 1 <= len(node.encode("utf-8", "replace")) <= MAX_NODE_BYTES:
-        raise invalid(f"node must be 1 to {MAX_NODE_BYTES} bytes")
-    return node
-
-
-def lease_length(lease_ms: int) -> int:
-    if lease_ms < 0:
-        raise invalid("lease_ms must not be negative")
-    low, high = LEASE_MS_RANGE
-    return min(max(lease_ms, low), high)
 
 
 def check_held(body: HeldBody) -> list[tuple[int, int | None]]:

@@ -12,9 +12,10 @@ from msgspec import UNSET, UnsetType
 from topics.flow.deleting import Deletions
 from topics.http.auth import ADMIN, DELETE, READ, WRITE
 from topics.http.exchange import Exchange
+from topics.http.fields import clamped, decode, node_set, unsigned, unsigned_or_none
 from topics.http.lone_appends import SMALL_BODY_BYTES, LoneAppends
 from topics.http.routing import Body, Route
-from topics.http.service import Service, answer, check_dead_letter, clamped, decode, elapsed_ms, unsigned
+from topics.http.service import Service, answer, check_dead_letter, elapsed_ms
 from topics.log.appending import AppendOp
 from topics.log.batch import AppendRequest, check_append, decode_append, lone_record
 from topics.log.reading import Page
@@ -137,7 +138,7 @@ class RecordRoutes:
         body = decode(_delete, exchange.body)
         if body.before_seq is None and body.match is None:
             raise invalid("before_seq or match is required")
-        before = None if body.before_seq is None else unsigned(body.before_seq, "before_seq")
+        before = unsigned_or_none(body.before_seq, "before_seq")
         match = None if body.match is None else parse_match(body.match)
         topic = self._service.topic(exchange)
         self._service.pull(topic)
@@ -217,12 +218,6 @@ class Read:
             shape=self.shape,
             epoch=self.epoch,
         )
-
-
-def node_set(node: str | list[str] | None) -> frozenset[str] | None:
-    if node is None:
-        return None
-    return frozenset((node,)) if isinstance(node, str) else frozenset(node)
 
 
 def render_page(exchange: Exchange, topic: Topic, page: Page) -> bytes:

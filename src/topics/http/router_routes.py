@@ -6,13 +6,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from topics.flow.router_defs import Options, Router, check_ends
-from topics.flow.routers import Routers
+from topics.flow.routers.definitions import Options, Router, check_ends
+from topics.flow.routers.registry import Routers
 from topics.http.auth import ADMIN, DELETE, READ, ApiKey
 from topics.http.exchange import Exchange
+from topics.http.fields import decode
+from topics.http.paging import page, start_of_page
 from topics.http.routing import Body, Route
-from topics.http.service import answer, decode, forbidden_name
-from topics.http.topic_routes import decode_cursor, encode_cursor, page_size
+from topics.http.service import answer, check_name
 from topics.log.tags import parse_match
 from topics.values.errors import ApiError
 from topics.values.names import require_router_name
@@ -62,8 +63,7 @@ class RouterRoutes:
         require_router_name(exchange.name)
         check_ends(body.source, body.dest)
         for topic in (body.source, body.dest):
-            if exchange.key is not None and not exchange.key.allows(topic):
-                raise forbidden_name(topic)
+            check_name(exchange.key, topic)
         _require_visible(exchange.key, self._routers.find(exchange.name))
 
         def done(router: Router, created: bool) -> None:
@@ -96,24 +96,20 @@ class RouterRoutes:
 
     def list(self, exchange: Exchange) -> None:
         source, dest = exchange.query("source"), exchange.query("dest")
-        size = page_size(exchange)
-        entries: list[dict[str, Any]] = []
-        more = False
         prefix = exchange.query("prefix") or ""
-        for router in self._routers.table.names_after(decode_cursor(exchange), prefix):
-            if (source and router.source.name != source) or (dest and router.dest.name != dest):
-                continue
-            if not _is_allowed(exchange.key, router):
-                continue
-            if len(entries) == size:
-                more = True
-                break
+        routers = (
+            router
+            for router in self._routers.table.names_after(start_of_page(exchange), prefix)
+            if (not source or router.source.name == source)
+            and (not dest or router.dest.name == dest)
+            and _is_allowed(exchange.key, router)
+        )
+
+        def entry(router: Router) -> dict[str, Any]:
             self._routers.pull(router.dest)
-            entries.append(_entry(router))
-        body: dict[str, Any] = {"routers": entries}
-        if more:
-            body["next_cursor"] = encode_cursor(entries[-1]["router"])
-        answer(exchange, body)
+            return _entry(router)
+
+        answer(exchange, page(exchange, "routers", routers, entry))
 
     def drop(self, exchange: Exchange) -> None:
         _require_visible(exchange.key, self._routers.find(exchange.name))

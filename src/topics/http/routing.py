@@ -98,7 +98,9 @@ class _Node:
 _UNKNOWN = Match(None, "", (), False, b"")
 
 
-class Router:
+class RouteTree:
+    """All routes, segment by segment of their paths."""
+
     def __init__(self, routes: Iterable[Route]) -> None:
         self._root = _Node()
         # Clients ask for the same few targets again and again.

@@ -9,11 +9,11 @@ import msgspec
 
 from topics.http.auth import READ
 from topics.http.exchange import Exchange
+from topics.http.fields import decode, node_set, unsigned, unsigned_or_none
 from topics.http.heads import ARROW
 from topics.http.late_imports import load
-from topics.http.record_routes import node_set
 from topics.http.routing import Body, Route
-from topics.http.service import Service, decode, unsigned
+from topics.http.service import Service
 from topics.log.tags import parse_match
 from topics.values.errors import ApiError, invalid
 
@@ -90,19 +90,15 @@ def _request(body: ScanBody) -> ScanRequest:
         columns = tuple(name for name in COLUMN_NAMES if name in body.columns)
     return ScanRequest(
         from_seq=unsigned(body.from_seq, "from_seq"),
-        to_seq=_unsigned_or_none(body.to_seq, "to_seq"),
+        to_seq=unsigned_or_none(body.to_seq, "to_seq"),
         columns=columns,
         nodes=node_set(body.node),
         match=None if body.tag is None else parse_match(body.tag),
-        since_ts=_unsigned_or_none(body.since_ts, "since_ts"),
-        until_ts=_unsigned_or_none(body.until_ts, "until_ts"),
-        max_records=_unsigned_or_none(body.max_records, "max_records") or None,
-        epoch=_unsigned_or_none(body.epoch, "epoch"),
+        since_ts=unsigned_or_none(body.since_ts, "since_ts"),
+        until_ts=unsigned_or_none(body.until_ts, "until_ts"),
+        max_records=unsigned_or_none(body.max_records, "max_records") or None,
+        epoch=unsigned_or_none(body.epoch, "epoch"),
     )
-
-
-def _unsigned_or_none(value: int | None, name: str) -> int | None:
-    return None if value is None else unsigned(value, name)
 
 
 def _about(scan: Scan) -> dict[str, Any]:

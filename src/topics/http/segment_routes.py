@@ -13,7 +13,7 @@ from topics.http.routing import Route
 from topics.http.service import Service, answer
 from topics.log import ledger
 from topics.log.audit import missing_ranges
-from topics.log.topic import Topic, surviving_damage
+from topics.log.topic import surviving_damage
 from topics.values.errors import ApiError
 
 
@@ -34,14 +34,8 @@ class SegmentRoutes:
             Route(method="GET", template="/v0/topics/:topic/ledger", handler=self.ledger, scopes=READ),
         ]
 
-    def _topic(self, exchange: Exchange) -> Topic:
-        topic = self._service.topic(exchange)
-        self._service.pull(topic)
-        self._engine.refresh(topic)
-        return topic
-
     def take(self, exchange: Exchange) -> None:
-        topic = self._topic(exchange)
+        topic = self._service.current_topic(exchange)
         topic.last_read_ts = self._engine.now()
         snapshot = self._pins.take(topic)
         body = {
@@ -72,7 +66,7 @@ class SegmentRoutes:
         answer(exchange, {"snapshot": exchange.params[0], "released": released})
 
     def ledger(self, exchange: Exchange) -> None:
-        topic = self._topic(exchange)
+        topic = self._service.current_topic(exchange)
         ranges = surviving_damage(topic, lambda: missing_ranges(topic))
         body = {
             "topic": topic.name,

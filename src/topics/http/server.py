@@ -20,7 +20,7 @@ from topics.http.exposure import listen_address, refuse_exposure_without_keys
 from topics.http.gate import Gate
 from topics.http.protocol import Connection
 from topics.http.request_watch import RequestWatch
-from topics.http.routing import Route, Router
+from topics.http.routing import Route, RouteTree
 from topics.http.timeouts import Timeouts
 from topics.values.errors import ConfigError
 from topics.values.settings import Settings
@@ -53,7 +53,7 @@ class Server:
         self._settings = settings
         self._keyring = keyring
         self.routes = tuple(routes)
-        self._router = Router(self.routes)
+        self._tree = RouteTree(self.routes)
         self.watch = RequestWatch(settings)
         self._gate = gate
         self._limits = limits or Limits()
@@ -71,7 +71,7 @@ class Server:
         loop = asyncio.get_running_loop()
         self.edge = Edge(
             settings=self._settings,
-            routes=self._router,
+            routes=self._tree,
             keyring=self._keyring,
             gate=self._gate,
             loop=loop,

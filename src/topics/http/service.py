@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 
@@ -17,12 +17,9 @@ from topics.log.commit import MAX_WAITING_OPS
 from topics.log.engine import Engine
 from topics.log.topic import Topic
 from topics.values.config import TopicConfig
-from topics.values.errors import ApiError, invalid
+from topics.values.errors import ApiError
 from topics.values.priority import FRESH, effective_priority
-from topics.values.settings import U64_MAX, Settings
-from topics.values.utf8 import require_utf8
-
-Body = TypeVar("Body")
+from topics.values.settings import Settings
 
 
 class Parked(Protocol):
@@ -74,6 +71,16 @@ class Service:
     def topic(self, exchange: Exchange) -> Topic:
         return self.engine.require(exchange.name)
 
+    def current_topic(self, exchange: Exchange) -> Topic:
+        """The topic as it stands now: with what routers owe it, and without what is too old."""
+        topic = self.topic(exchange)
+        self.bring_up_to_date(topic)
+        return topic
+
+    def bring_up_to_date(self, topic: Topic) -> None:
+        self.pull(topic)
+        self.engine.refresh(topic)
+
 
 def _resume(exchange: Exchange, work: Callable[[Exchange], None]) -> None:
     if exchange.closed:
@@ -102,36 +109,13 @@ def answer(exchange: Exchange, body: dict[str, Any], status: int = 200, **perfor
     exchange.reply(msgspec.json.encode(body), status)
 
 
-def decode(decoder: msgspec.json.Decoder[Body], body: bytes) -> Body:
-    """Strict decoding of a request body; every way of being wrong is one kind of answer."""
-    require_utf8(body)
-    try:
-        return decoder.decode(body)
-    except msgspec.ValidationError as error:
-        raise invalid(str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise invalid(f"body is not valid JSON: {error}") from None
-
-
-def unsigned(value: int, name: str) -> int:
-    if not 0 <= value <= U64_MAX:
-        raise invalid(f"{name} must be an unsigned 64-bit integer")
-    return value
-
-
-def clamped(value: int, default: int, maximum: int, name: str) -> int:
-    """0 means the default, anything above the maximum means the maximum, however large."""
-    if value < 0:
-        raise invalid(f"{name} must not be negative")
-    return min(value, maximum) if value else default
-
-
 def check_dead_letter(key: ApiKey | None, config: TopicConfig) -> None:
     """Records move to the dead-letter topic by themselves: a key must not send them where it may not go."""
-    name = config.dead_letter
-    if name is not None and key is not None and not key.allows(name):
-        raise forbidden_name(name)
+    if config.dead_letter is not None:
+        check_name(key, config.dead_letter)
 
 
-def forbidden_name(name: str) -> ApiError:
-    return ApiError("forbidden", f'this key may not use the name "{name}"', {"topic": name})
+def check_name(key: ApiKey | None, name: str) -> None:
+    """For names in bodies and queries; those in paths are checked before there is a body."""
+    if key is not None and not key.allows(name):
+        raise ApiError("forbidden", f'this key may not use the name "{name}"', {"topic": name})

@@ -13,9 +13,10 @@ from topics.flow.fanout import Fanout
 from topics.flow.watching import Options, Subscription
 from topics.http.auth import ADMIN, READ, WRITE
 from topics.http.exchange import Exchange
-from topics.http.record_routes import append_result, node_set
+from topics.http.fields import clamped, decode, node_set
+from topics.http.record_routes import append_result
 from topics.http.routing import Route
-from topics.http.service import Service, check_dead_letter, clamped, decode
+from topics.http.service import Service, check_dead_letter
 from topics.http.stream_slots import StreamSlots
 from topics.http.watch_request import Parts, Start, check_names, open_topics
 from topics.http.websocket import Socket, accept_token, upgraded

@@ -8,8 +8,9 @@ from topics.flow.stages import CommitRequest, Stages
 from topics.http.auth import WRITE, ApiKey
 from topics.http.bulk_append_routes import require_arrow
 from topics.http.exchange import Exchange
+from topics.http.fields import decode, unsigned
 from topics.http.routing import Body, Route
-from topics.http.service import Service, answer, decode, forbidden_name, unsigned
+from topics.http.service import Service, answer, check_name
 from topics.values.errors import invalid
 from topics.values.names import require_topic_name
 
@@ -98,8 +99,7 @@ class _Names:
 
     def __call__(self, name: str) -> None:
         require_topic_name(name)
-        if self._key is not None and not self._key.allows(name):
-            raise forbidden_name(name)
+        check_name(self._key, name)
 
 
 def _short(name: str) -> str:

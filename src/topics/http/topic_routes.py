@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import re
 from typing import Any
 
 from topics.http.auth import ADMIN, DELETE, READ
 from topics.http.exchange import Exchange
+from topics.http.paging import page, start_of_page
 from topics.http.routing import Body, Route
 from topics.http.service import Service, answer, check_dead_letter
 from topics.log.topic import Topic
 from topics.values.config import DEFAULT_CONFIG, config_to_json, parse_config
-from topics.values.errors import invalid
 from topics.values.priority import effective_priority
-
-DEFAULT_PAGE, MAX_PAGE = 100, 1000
-_NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
 class TopicRoutes:
@@ -53,11 +47,8 @@ class TopicRoutes:
         self._engine.put_topic(name, config, applied, exchange.fail)
 
     def show(self, exchange: Exchange) -> None:
-        topic = self._service.topic(exchange)
-        self._service.pull(topic)
-        engine = self._engine
-        engine.refresh(topic)
-        now = engine.now()
+        topic = self._service.current_topic(exchange)
+        now = self._engine.now()
         if exchange.query_flag("touch", True):
             topic.last_read_ts = now
         body: dict[str, Any] = {
@@ -80,27 +71,19 @@ class TopicRoutes:
 
     def list(self, exchange: Exchange) -> None:
         prefix = exchange.query("prefix") or ""
-        size = page_size(exchange)
         touch = exchange.query_flag("touch", False)
         key, engine = exchange.key, self._engine
         now = engine.now()
-        entries: list[dict[str, Any]] = []
-        more = False
-        for name in engine.names_after(decode_cursor(exchange), prefix):
-            if key is not None and not key.allows(name):
-                continue
-            if len(entries) == size:
-                more = True
-                break
-            topic = engine.by_name[name]
+        names = engine.names_after(start_of_page(exchange), prefix)
+        topics = (engine.by_name[name] for name in names if key is None or key.allows(name))
+
+        def entry(topic: Topic) -> dict[str, Any]:
             engine.refresh(topic)
             if touch:
                 topic.last_read_ts = now
-            entries.append(_entry(topic, now))
-        body: dict[str, Any] = {"topics": entries}
-        if more:
-            body["next_cursor"] = encode_cursor(entries[-1]["topic"])
-        answer(exchange, body)
+            return _entry(topic, now)
+
+        answer(exchange, page(exchange, "topics", topics, entry))
 
     def drop(self, exchange: Exchange) -> None:
         name = exchange.name
@@ -126,30 +109,3 @@ def _entry(topic: Topic, now: int) -> dict[str, Any]:
         "durable": topic.config.durable,
         "effective_priority": effective_priority(topic.config, topic.last_read_ts, now),
     }
-
-
-def page_size(exchange: Exchange) -> int:
-    text = exchange.query("page_size") or ""
-    # int() alone would take underscores, spaces and other scripts' digits for numbers too.
-    if not _NUMBER.fullmatch(text):
-        return DEFAULT_PAGE
-    return min(max(int(text[:20]), 1), MAX_PAGE)
-
-
-def encode_cursor(name: str) -> str:
-    return base64.urlsafe_b64encode(b"after:" + name.encode()).decode().rstrip("=")
-
-
-def decode_cursor(exchange: Exchange) -> str:
-    """The name after which the page starts; empty for the first page."""
-    text = exchange.query("cursor")
-    if not text:
-        return ""
-    try:
-        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        marker, _, name = raw.decode().partition(":")
-    except (binascii.Error, ValueError):
-        raise invalid("cursor is not one this server gave out") from None
-    if marker != "after" or not name:
-        raise invalid("cursor is not one this server gave out")
-    return name

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from topics.http.auth import ApiKey
-from topics.http.service import Service, forbidden_name, unsigned
+from topics.http.fields import unsigned
+from topics.http.service import Service, check_name
 from topics.log.rendering import Shape
 from topics.log.topic import Topic
 from topics.values.errors import invalid, topic_not_found
@@ -54,8 +55,7 @@ def open_topics(
     for name, start in starts.items():
         topic = service.engine.find(name)
         if topic is not None:
-            service.pull(topic)
-            service.engine.refresh(topic)
+            service.bring_up_to_date(topic)
             openings[name] = Opening(topic, topic.head if start.tail else start.from_seq)
         elif not lenient:
             raise topic_not_found(name)
@@ -65,5 +65,4 @@ def open_topics(
 def check_names(key: ApiKey | None, names: dict[str, Start] | list[str]) -> None:
     """One name outside the key's prefixes refuses everything."""
     for name in names:
-        if key is not None and not key.allows(name):
-            raise forbidden_name(name)
+        check_name(key, name)

@@ -15,10 +15,10 @@ from topics.http import sse
 from topics.http.admission import not_acceptable, unauthorized
 from topics.http.auth import READ
 from topics.http.exchange import Exchange
+from topics.http.fields import clamped, decode, node_set
 from topics.http.outlet import PATIENCE_S, WatchOutlet
-from topics.http.record_routes import node_set
 from topics.http.routing import Body, Route
-from topics.http.service import Service, answer, clamped, decode
+from topics.http.service import Service, answer
 from topics.http.stream import Stream
 from topics.http.stream_slots import StreamSlots
 from topics.http.watch_request import Parts, Start, open_topics

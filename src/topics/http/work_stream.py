@@ -12,8 +12,8 @@ from topics.flow.queues import Queues
 from topics.http import sse
 from topics.http.auth import READ, WRITE
 from topics.http.exchange import Exchange
+from topics.http.fields import check_node, lease_length
 from topics.http.outlet import PATIENCE_S, Outlet
-from topics.http.queue_routes import check_node, lease_length
 from topics.http.routing import Route
 from topics.http.service import Service
 from topics.http.stream import Stream

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines import Archive, Audit, Erase
-from pyspark_topics.pipelines.context import PipelineFailed
 from pyspark_topics.pipelines.lake import RECORDS, Lake
 from pyspark_topics.pipelines.parquet import write_files
 from tests.spark.conftest import Server

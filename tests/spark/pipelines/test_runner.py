@@ -12,11 +12,12 @@ from typing import ClassVar
 import pytest
 from rich.console import Console
 
+from pyspark_topics.errors import PipelineFailed, written_for_users
 from pyspark_topics.pipelines import runner as runner_module
 from pyspark_topics.pipelines.board import Board
-from pyspark_topics.pipelines.context import Context, Outcome, PipelineFailed, Server
+from pyspark_topics.pipelines.context import Context, Outcome, Server
 from pyspark_topics.pipelines.progress import Lines, Progress, Snapshot
-from pyspark_topics.pipelines.runner import Runner, explain, written_for_users
+from pyspark_topics.pipelines.runner import Runner, explain
 
 
 class Fake:
@@ -108,15 +109,6 @@ def test_being_told_to_end_is_no_failure(tmp_path: Path) -> None:
     assert all(outcome.ok for outcome in outcomes.values())
     assert isinstance(runner.view, Silent)
     assert [one.state for one in runner.view.last] == ["stopped", "stopped"]
-
-
-def test_a_failure_inside_spark_is_explained_in_our_words() -> None:
-    error = Exception(
-        "[STREAM_FAILED] Query terminated\n  File worker.py\n"
-        'pyspark_topics.loss.RecordsLost: topic "a" lost seqs 1 to 2 (cap)\n\n at org.apache.spark'
-    )
-    assert written_for_users(error) == 'topic "a" lost seqs 1 to 2 (cap)'
-    assert written_for_users(PipelineFailed("no space")) == "no space"
 
 
 def test_a_failure_nobody_foresaw_is_one_line_and_a_trace() -> None:

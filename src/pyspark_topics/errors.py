@@ -1,0 +1,72 @@
+"""What goes wrong in ways that were foreseen: a sentence for the person who has to act, and no trace.
+
+All of them are in one place, because most are raised in a worker of Spark, and of those nothing but text
+arrives here: they are known again by their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topics.client import TopicsError
+
+
+class ForUsers(Exception):
+    """Its message says what is wrong, and what to do about it."""
+
+
+class OptionError(ForUsers, ValueError):
+    """One sentence about one option."""
+
+
+class NoJava(ForUsers, RuntimeError):
+    """Spark cannot run here."""
+
+
+class RecordsLost(ForUsers):
+    """Raised with `loss = "fail"`."""
+
+    def __init__(self, topic: str, gap_from: int, gap_to: int, reason: str) -> None:
+        super().__init__(
+            f'topic "{topic}" lost seqs {gap_from} to {gap_to} ({reason}) before they were read; to go on, '
+            'run this again with option loss = "rows" (the range arrives as a row) or loss = "ignore", '
+            f'or start behind it with startingOffsets = {{"{topic}": {max(gap_to, 0)}}}'
+        )
+
+
+class BadRow(ForUsers, ValueError):
+    """A row that cannot become a record."""
+
+
+class NotRepeatable(ForUsers, RuntimeError):
+    """Exactly once cannot be promised here, so nothing is written."""
+
+
+class BatchTooLarge(ForUsers, RuntimeError):
+    """More than the server appends at once; nothing was written."""
+
+
+class PipelineFailed(ForUsers):
+    """It cannot go on; one sentence says why and what to do."""
+
+
+_FORESEEN = (ForUsers, TopicsError)
+
+
+def written_for_users(error: BaseException) -> str | None:
+    """What our own code said, also where Spark wrapped it; None for anything that nobody foresaw."""
+    if isinstance(error, _FORESEEN):
+        return str(error)
+    names = [kind.__name__ for base in _FORESEEN for kind in _kinds_of(base)]
+    for line in reversed(str(error).splitlines()):
+        for name in names:
+            _, found, sentence = line.partition(f"{name}: ")
+            if found:
+                return sentence.strip()
+    return None
+
+
+def _kinds_of(base: type[Exception]) -> Iterator[type[Exception]]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _kinds_of(kind)

@@ -1,0 +1,172 @@
+"""Routers across restarts: their frames read back, and their share of the snapshot."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from topics.flow.routers import frames
+from topics.flow.routers.definitions import Router, set_options
+from topics.flow.routers.frames import COPIES, GONE, Definition, Part, Piece, RouterState, Step
+from topics.flow.routers.landing import Landing, stage_copies
+from topics.flow.routers.lineage import Lineage
+from topics.flow.routers.registry import Routers
+from topics.log import ledger
+from topics.log.engine import Engine
+from topics.log.loading import is_loaded, load_rows
+from topics.log.retention import expire
+from topics.log.topic import Topic
+from topics.storage.frame import Frame, Kind
+
+log = logging.getLogger("topics.recovery")
+
+
+class RouterJournal:
+    """The engine's extension for routers."""
+
+    name = "routers"
+    kinds: tuple[int, ...] = (int(Kind.ROUTER_PUT), int(Kind.ROUTER_DROP), int(Kind.ROUTE))
+
+    def __init__(self, engine: Engine, routers: Routers) -> None:
+        self._engine = engine
+        self._routers = routers
+        self._lineage = Lineage()
+        engine.append_witnesses.append(self._lineage.note_append)
+
+    # --- snapshot ---------------------------------------------------------------------------------------
+
+    def dump(self) -> frames.RoutersState:
+        routers = self._routers
+        oldest = self._engine.journal.files[0].base
+        routers.referred = {source: end for source, end in routers.referred.items() if end > oldest}
+        states = [_state(router) for router in routers.table.by_id.values() if router.committed]
+        return frames.RoutersState(routers.next_id, states, routers.referred)
+
+    def load(self, state: Any) -> None:
+        saved = frames.state_from_plain(state)
+        self._routers.next_id = saved.next_id
+        self._routers.referred = saved.referred
+        for source_id in saved.referred:
+            self._lineage.follow(source_id)
+        for each in saved.routers:
+            router = self._restore(each.definition)
+            if router is not None:
+                router.forwarded = each.forwarded
+                router.keys_scanned, router.keys_seen = each.keys_scanned, each.keys_seen
+
+    def topic_dropped(self, topic: Topic) -> None:
+        for router in self._routers.table.touching(topic):
+            self._routers.remove(router)
+
+    def recovered(self) -> None:
+        """Everything was read: let go of the old journal, and go on forwarding."""
+        self._lineage.forget_all()
+        self._routers.note_all_owing()
+
+    # --- below the snapshot -----------------------------------------------------------------------------
+
+    def reload(self, frame: Frame) -> None:
+        """Copies in runs that were not sealed by then; everything else is in the snapshot."""
+        if frame.kind == Kind.ROUTER_PUT:
+            self._lineage.follow(frames.decode_definition(frame.payload).source)
+        elif frame.kind == Kind.ROUTE:
+            step = frames.decode_step(frame.payload)
+            for part in step.parts:
+                dest = self._engine.by_id.get(part.dest)
+                if dest is not None and part.kept:
+                    for piece in part.pieces:
+                        self._load_again(step, part, piece, dest, frame.position)
+            self._lineage.note_step(step, frame.position)
+
+    def _load_again(self, step: Step, part: Part, piece: Piece, dest: Topic, position: int) -> None:
+        wanted = piece.kind == COPIES and piece.last_dest >= dest.floor and piece.first_dest <= dest.head
+        if not wanted or is_loaded(dest, piece.first_dest):
+            return
+        made = self._lineage.render(step, part, piece, position)
+        if made is not None:
+            load_rows(
+                self._engine, dest, piece.first_dest, made.batch, made.rows, part.ts, made.hops, made.position
+            )
+
+    # --- above the snapshot -----------------------------------------------------------------------------
+
+    def replay(self, frame: Frame) -> None:
+        if frame.kind == Kind.ROUTER_PUT:
+            self._replay_definition(frames.decode_definition(frame.payload))
+        elif frame.kind == Kind.ROUTER_DROP:
+            router = self._routers.table.by_id.get(frames.decode_router_id(frame.payload))
+            if router is not None:
+                self._routers.remove(router)
+        else:
+            step = frames.decode_step(frame.payload)
+            self._routers.referred[step.source] = frame.end
+            for part in step.parts:
+                self._replay_part(step, part, frame.position)
+            self._lineage.note_step(step, frame.position)
+
+    def _replay_definition(self, definition: Definition) -> None:
+        table = self._routers.table
+        self._routers.next_id = max(self._routers.next_id, definition.router + 1)
+        router = table.by_id.get(definition.router)
+        if router is not None:
+            set_options(router, definition.options)
+            return
+        namesake = table.named(definition.name)
+        if namesake is not None:
+            self._routers.remove(namesake)  # the frame that ended it is damaged
+        self._restore(definition)
+
+    def _restore(self, definition: Definition) -> Router | None:
+        self._lineage.follow(definition.source)
+        by_id = self._engine.by_id
+        source, dest = by_id.get(definition.source), by_id.get(definition.dest)
+        if source is None or dest is None:
+            return None
+        router = Router(
+            definition.router, definition.name, source, dest, definition.options, definition.cursor
+        )
+        router.committed = True
+        self._routers.add(router)
+        return router
+
+    def _replay_part(self, step: Step, part: Part, position: int) -> None:
+        router = self._routers.table.by_id.get(part.router)
+        if router is not None:
+            router.sent = part.cursor
+        dest = self._engine.by_id.get(part.dest)
+        if dest is None:
+            return
+        landing = Landing(router, dest, part, [])
+        if part.pieces:
+            expire(dest, part.ts)
+            first = part.pieces[0].first_dest
+            if first > dest.head + 1:
+                dest.add_hole(dest.head + 1, first - 1, ledger.LOST)
+                self._engine.totals.damage += 1
+            landing.sizes = [self._stage_again(step, part, piece, dest, position) for piece in part.pieces]
+            self._engine.touched.add(dest)
+        landing.apply(self._engine)
+
+    def _stage_again(self, step: Step, part: Part, piece: Piece, dest: Topic, position: int) -> int:
+        """Stage what had been staged the first time; returns what it counts for."""
+        if piece.kind != COPIES:
+            dest.assigned = piece.last_dest
+            return 0
+        made = self._lineage.render(step, part, piece, position) if part.kept else None
+        if made is None:
+            if part.kept:
+                log.error("%d copies in %s cannot be made again and are lost", piece.count, dest.name)
+                self._engine.totals.damage += 1
+            piece.kind = GONE
+            dest.assigned = piece.last_dest
+            dest.last_ts = part.ts
+            return 0
+        stage_copies(self._engine, dest, part, made.batch, made.rows, made.hops, made.position)
+        return made.batch.size
+
+
+def _state(router: Router) -> RouterState:
+    definition = Definition(
+        router.id, router.name, router.source.id, router.dest.id, router.options, router.cursor
+    )
+    return RouterState(definition, router.forwarded, router.keys_scanned, router.keys_seen)

@@ -1,0 +1,294 @@
+"""All routers of an engine: what changes them, which of them owe something, and one step after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from topics.flow.routers import frames
+from topics.flow.routers.definitions import Options, Router, RouterTable, check_ends, set_options
+from topics.flow.routers.frames import Definition
+from topics.flow.routers.slices import STEP_BYTES, STEP_ROWS_MIN, in_slices, step_rows
+from topics.flow.routers.step import StepBuilder
+from topics.flow.routers.window import read_window
+from topics.log.commit import Op
+from topics.log.engine import CallbackOp, Engine, Fail
+from topics.log.topic import Topic, surviving_damage
+from topics.storage.frame import Kind
+from topics.values.config import DEFAULT_CONFIG
+from topics.values.errors import ApiError, limit_reached, topic_not_found
+from topics.values.names import require_router_name
+
+# A reader who has to wait for more than this gets what is there by then; the rest follows in the background.
+PULL_STEPS = 32
+
+
+class Routers:
+    """All routers of an engine: their definitions, and the forwarding itself."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.table = RouterTable()
+        self.next_id = 1
+        # Topics whose records steps in the journal refer to, and where the last such step ended.
+        self.referred: dict[int, int] = {}
+        self._listeners: dict[int, Callable[[], None]] = {}
+        # Sources with records that some router may not have seen yet.
+        self.owing: dict[int, Topic] = {}
+        # Sources whose routers wait for room.
+        self.stuck: dict[int, Topic] = {}
+        # Called when a source begins to owe something.
+        self.wake: Callable[[], None] = lambda: None
+
+    # --- definitions ------------------------------------------------------------------------------------
+
+    def put(
+        self,
+        name: str,
+        source_name: str,
+        dest_name: str,
+        options: Options,
+        done: Callable[[Router, bool], None],
+        fail: Fail,
+        *,
+        create_dest: bool = True,
+    ) -> None:
+        """Create or change; `done` is told whether it was created. Raises before anything changed."""
+        require_router_name(name)
+        check_ends(source_name, dest_name)
+        engine, table = self._engine, self.table
+        source, dest = engine.by_name.get(source_name), engine.by_name.get(dest_name)
+        if dest is None and not create_dest:
+            raise topic_not_found(dest_name)
+        existing = self._staying(name)
+        table.refuse_second_source(name, source, dest)
+        if existing is not None:
+            table.refuse_new_ends(existing, source, dest)
+        else:
+            limit = engine.settings.max_routers
+            if limit and len(table) >= limit:
+                raise limit_reached("max_routers", limit)
+        if not options.allow_cycle:
+            table.refuse_cycle(name, source, dest)
+        if existing is not None:
+            self._change(existing, options, done, fail)
+        else:
+            # Two topics and the router: nothing may be refused once the first of them exists.
+            engine.queue.require_room(3)
+            source, dest = self._make_ends(source_name, dest_name)
+            self._create(name, source, dest, options, done, fail)
+
+    def _staying(self, name: str) -> Router | None:
+        """The router of this name, unless it is about to go with one of its topics."""
+        router = self.table.named(name)
+        return router if router is not None and self._is_open(router) else None
+
+    def _is_open(self, router: Router) -> bool:
+        by_name = self._engine.by_name
+        source, dest = router.source, router.dest
+        is_listed = router.id in self.table.by_id and not router.leaving
+        return is_listed and by_name.get(source.name) is source and by_name.get(dest.name) is dest
+
+    def _make_ends(self, source_name: str, dest_name: str) -> tuple[Topic, Topic]:
+        """Both or none: a refused router leaves no topic behind."""
+        engine = self._engine
+        missing = [name for name in (source_name, dest_name) if name not in engine.by_name]
+        limit = engine.settings.max_topics
+        if limit and missing and len(engine.by_name) + len(missing) > limit:
+            raise limit_reached("max_topics", limit)
+        for name in missing:
+            engine.create_topic(name, DEFAULT_CONFIG, lambda: None, lambda _: None)
+        return engine.by_name[source_name], engine.by_name[dest_name]
+
+    def _create(
+        self,
+        name: str,
+        source: Topic,
+        dest: Topic,
+        options: Options,
+        done: Callable[[Router, bool], None],
+        fail: Fail,
+    ) -> None:
+        # What has a seq by now came before this router, committed or not.
+        router = Router(self.next_id, name, source, dest, options, source.assigned)
+        self.next_id += 1
+        self.add(router)
+
+        def apply(op: Op) -> None:
+            router.committed = True
+            done(router, True)
+
+        def undo(error: ApiError) -> None:
+            self.remove(router)
+            fail(error)
+
+        self._submit_definition(router, options, apply, undo)
+
+    def _change(
+        self, router: Router, options: Options, done: Callable[[Router, bool], None], fail: Fail
+    ) -> None:
+        if options != router.options:
+            # What was written under the old definition is forwarded under it.
+            self.pull(router.dest)
+
+        def apply(op: Op) -> None:
+            set_options(router, options)
+            done(router, False)
+
+        self._submit_definition(router, options, apply, fail)
+
+    def _submit_definition(
+        self, router: Router, options: Options, apply: Callable[[Op], None], fail: Fail
+    ) -> None:
+        engine = self._engine
+        ends = router.source.id, router.dest.id
+        definition = Definition(router.id, router.name, *ends, options, router.sent)
+        frame = engine.journal.frame(int(Kind.ROUTER_PUT), frames.encode(definition), ts=engine.now())
+        op = CallbackOp(frame, router.source, apply, fail, sync=True)
+        op.others = (router.dest,)
+        engine.queue.submit(op)
+
+    def drop(self, name: str, done: Callable[[bool], None], fail: Fail) -> None:
+        """Copies that were made stay; what was written before this call is still forwarded."""
+        router = self.find(name)
+        if router is None:
+            done(False)
+            return
+        self.pull(router.dest)
+        engine = self._engine
+        frame = engine.journal.frame(int(Kind.ROUTER_DROP), frames.encode(router.id), ts=engine.now())
+
+        def apply(op: Op) -> None:
+            was_there = router.id in self.table.by_id
+            self.remove(router)
+            done(was_there)
+
+        def undo(error: ApiError) -> None:
+            router.leaving = False
+            fail(error)
+
+        op = CallbackOp(frame, router.source, apply, undo, sync=True)
+        op.others = (router.dest,)
+        engine.queue.submit(op)
+        router.leaving = True
+
+    def find(self, name: str) -> Router | None:
+        """A committed router, or None."""
+        router = self.table.named(name)
+        return router if router is not None and router.committed and not router.leaving else None
+
+    def touching(self, topic_name: str) -> list[str]:
+        """Names of the routers that would go with this topic."""
+        topic = self._engine.find(topic_name)
+        if topic is None:
+            return []
+        return sorted(router.name for router in self.table.touching(topic) if router.committed)
+
+    def add(self, router: Router) -> None:
+        self.table.add(router)
+        self._engine.derived.add(router.dest.id)
+        source = router.source
+        if source.id not in self._listeners:
+            self._listeners[source.id] = listener = lambda: self._note_owing(source)
+            source.listeners.append(listener)
+
+    def remove(self, router: Router) -> None:
+        self.table.remove(router)
+        source = router.source
+        if not self.table.from_source(source) and source.id in self._listeners:
+            source.listeners.remove(self._listeners.pop(source.id))
+            self.owing.pop(source.id, None)
+            self.stuck.pop(source.id, None)
+
+    # --- forwarding -------------------------------------------------------------------------------------
+
+    def _note_owing(self, source: Topic) -> None:
+        if source.id not in self.owing and not source.dropped:
+            self.owing[source.id] = source
+            self.wake()
+
+    def note_all_owing(self) -> None:
+        """After recovery: whoever is behind goes on where it stood."""
+        for router in self.table.by_id.values():
+            if router.is_behind:
+                self._note_owing(router.source)
+
+    def pull(self, topic: Topic) -> None:
+        """Bring a destination up to date with its direct sources before somebody looks at it."""
+        behind = [router for router in self.table.into(topic) if router.is_behind]
+        queue = self._engine.queue
+        # Called back in the middle of a commit, it would overtake what is still to take effect: the
+        # background pass follows at once.
+        if not behind or queue.applying or queue.failure is not None:
+            return
+        # Just these: other destinations of the same source can wait for the background.
+        source = behind[0].source
+        for _ in range(PULL_STEPS):
+            if not self._step_all(source, behind):
+                break
+        queue.flush()
+        if any(router.cursor < router.sent for router in behind):
+            queue.sync_inline()
+
+    def pull_from(self, source: Topic) -> None:
+        """Forward what a topic owes before it goes."""
+        for dest in {r.dest.id: r.dest for r in self.table.from_source(source)}.values():
+            self.pull(dest)
+
+    def forward(self, is_over: Callable[[], bool]) -> bool:
+        """Work through what is owed until time is over; True when there is more to do at once.
+
+        Copies of one hop are what the next hop owes, so a chain is followed to its end.
+        """
+        queue = self._engine.queue
+        self.owing.update(self.stuck)
+        self.stuck = {}
+        while self.owing and queue.failure is None:
+            source = self.owing.pop(next(iter(self.owing)))
+            if self.step(source, is_over):
+                self.owing[source.id] = source  # behind the others, who get their turn first
+                queue.flush()
+            elif any(router.sent < source.head for router in self.table.from_source(source)):
+                self.stuck[source.id] = source
+            if is_over():
+                break
+        if queue.failure is not None:
+            # Writes are off until restart, and these are writes.
+            self.owing, self.stuck = {}, {}
+        return bool(self.owing)
+
+    def step(self, source: Topic, is_over: Callable[[], bool] | None = None) -> bool:
+        """Move the routers of one source by a step each, as many as time allows; False when none could."""
+        return self._step_all(source, self.table.from_source(source), is_over)
+
+    def _step_all(
+        self, source: Topic, routers: list[Router], is_over: Callable[[], bool] | None = None
+    ) -> bool:
+        # With nothing waiting, a step is not refused by a full queue once its copies have their seqs.
+        self._engine.queue.flush()
+        self._engine.refresh(source)
+        by_position: dict[int, list[Router]] = {}
+        for router in routers:
+            if router.sent < source.head and router.committed and self._is_open(router):
+                by_position.setdefault(router.sent, []).append(router)
+        moved = False
+        # Whoever is furthest behind comes first: should time be over, the others have waited less.
+        positions = sorted(by_position)
+        for position, ahead in pairwise([*positions, source.head]):
+            # Only as far as the next ones stand, if they are to go on together from there.
+            upto = source.head if is_over is None else ahead
+            for some in in_slices(by_position[position], upto - position):
+                moved = self._step_from(source, position, upto, some) or moved
+                if moved and is_over is not None and is_over():
+                    return True
+        return moved
+
+    def _step_from(self, source: Topic, position: int, upto: int, routers: list[Router]) -> bool:
+        max_rows = step_rows(len(routers))
+        if all(router.is_blocked for router in routers):
+            max_rows = STEP_ROWS_MIN  # just to see whether there is room now
+        window = surviving_damage(source, lambda: read_window(source, position, max_rows, STEP_BYTES, upto))
+        moved = StepBuilder(self._engine, source, window).submit(routers)
+        if moved:
+            self.referred[source.id] = self._engine.journal.position
+        return moved

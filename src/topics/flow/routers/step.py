@@ -1,0 +1,295 @@
+"""One step of forwarding: decide what each router does with the next stretch of its source, and commit that.
+
+window of the source ─▶ per router: filter, hops, keys, room ─▶ copies staged in the destinations
+                     ─▶ one frame for all of them ─▶ committed: copies visible, cursors moved
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from topics.flow.routers.copies import copies_of
+from topics.flow.routers.definitions import Router
+from topics.flow.routers.frames import COPIES, HOLE_IN_FRONT, HOLE_INSIDE, Part, Piece, Stamp, Step, encode
+from topics.flow.routers.keys import find_foreign_keys, take_live_keys
+from topics.flow.routers.landing import Landing, RouteOp, stage_copies
+from topics.flow.routers.room import Room, batch_sizes, is_bounded, room_in, row_sizes
+from topics.flow.routers.window import Window
+from topics.log.batch import Batch
+from topics.log.engine import Engine
+from topics.log.reservation import cover, extend_if_short
+from topics.log.retention import expire
+from topics.log.topic import Topic, surviving_damage
+from topics.storage.columns import I64
+from topics.storage.frame import Kind
+from topics.values.settings import MAX_HOPS
+
+# Destinations that extend their reservation ahead of need in one step; others do when they run out.
+MAX_RESERVATIONS = 1000
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Consecutive destination seqs to be: copies of window rows, or (without any picked) lost seqs."""
+
+    picked: I64 | None
+    first_source: int
+    count: int
+    offsets: bytes = b""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What one router will do: stretches in source order, and where it stops."""
+
+    cursor: int
+    seqs_needed: int = 0
+    forwarded: int = 0
+    stretches: list[_Stretch] = field(default_factory=list)
+
+    def add(self, stretch: _Stretch) -> None:
+        self.stretches.append(stretch)
+        self.seqs_needed += stretch.count
+        self.forwarded += stretch.count
+
+
+class StepBuilder:
+    """Builds the step of all routers of one source that stand at the same position."""
+
+    def __init__(self, engine: Engine, source: Topic, window: Window) -> None:
+        self._engine = engine
+        self._source = source
+        self._window = window
+        self._now = engine.now()
+        # No frame that copies of this window can be made from lies below it.
+        self._position = engine.journal.position
+        if window.in_journal:
+            self._position = min(self._position, window.position)
+        self._all = np.arange(len(window.rows), dtype=np.int64)
+        self._known_sizes: I64 | None = None
+        self._copied = np.zeros(len(window.rows), bool)
+        # Destinations that want the same records in the same shape share one batch and only render it anew.
+        self._shared: dict[tuple[bool, bool], tuple[Batch, bytes]] = {}
+        self._plain: _Draft | None = None
+        # Destinations that were always fed together get the very same rows: the last ones, and what they are.
+        self._rows = b""
+        self._rows_of: tuple[Batch | None, int, int] = (None, 0, 0)
+        self._passable = self._all
+        if window.rows.hops is not None:
+            self._passable = np.flatnonzero(window.rows.hops < MAX_HOPS)
+
+    def submit(self, routers: list[Router]) -> bool:
+        """False when no router could move."""
+        at_once, synced = RouteOp(self._engine, sync=False), RouteOp(self._engine, sync=True)
+        for router in routers:
+            draft = self._draft(router)
+            router.is_blocked = draft.cursor < self._window.last
+            if draft.cursor == router.sent:
+                continue
+            dest = router.dest
+            waits = (
+                dest.config.durability == "fsync"
+                or dest.pending_sync > 0
+                or dest.assigned + draft.seqs_needed > dest.reserved
+            )
+            self._stage(router, draft, synced if waits else at_once)
+        for op in (at_once, synced):
+            if op.landings:
+                self._commit(op)
+        return bool(at_once.landings or synced.landings)
+
+    # --- deciding ---------------------------------------------------------------------------------------
+
+    def _draft(self, router: Router) -> _Draft:
+        window, dest, options = self._window, router.dest, router.options
+        expire(dest, self._now)
+        bounded = bool(window.lost) or is_bounded(self._engine, dest)
+        if not bounded and router.match is None and not options.exactly_once:
+            # Most of them: the same for all.
+            if self._plain is None:
+                self._plain = self._everything(self._passable)
+            return self._plain
+        picked = self._passable
+        if router.match is not None:
+            picked = self._matching(router, picked)
+        suppressed: list[int] = []
+        if options.exactly_once:
+            picked, suppressed = self._without_known(router, picked)
+        draft = self._fit(router, picked, self._room(router)) if bounded else self._everything(picked)
+        draft.forwarded += sum(seq <= draft.cursor for seq in suppressed)
+        return draft
+
+    def _everything(self, picked: I64) -> _Draft:
+        draft = _Draft(self._window.last)
+        if len(picked):
+            draft.add(self._copies(picked))
+        return draft
+
+    def _copies(self, picked: I64) -> _Stretch:
+        seqs = self._window.rows.seqs[picked]
+        first, count = int(seqs[0]), len(picked)
+        is_dense = int(seqs[-1]) - first + 1 == count
+        return _Stretch(picked, first, count, b"" if is_dense else (seqs - first).astype(np.uint32).tobytes())
+
+    def _matching(self, router: Router, picked: I64) -> I64:
+        tags = self._window.rows.tags
+        match = router.match
+        assert match is not None
+        if tags is None:
+            return picked[:0]
+        return np.array([i for i in picked.tolist() if match.matches(tags[i])], np.int64)
+
+    def _without_known(self, router: Router, picked: I64) -> tuple[I64, list[int]]:
+        surviving_damage(router.dest, lambda: find_foreign_keys(router))
+        if not router.keys_seen:
+            return picked, []
+        known = take_live_keys(router, self._window.last)
+        seqs = self._window.rows.seqs[picked]
+        is_known = np.isin(seqs, list(known))
+        return picked[~is_known], seqs[is_known].tolist()
+
+    def _fit(self, router: Router, picked: I64, room: Room) -> _Draft:
+        """In source order: copies as far as there is room, and holes where they belong among them."""
+        draft = _Draft(self._window.last)
+        seqs = self._window.rows.seqs[picked]
+        at = 0
+        for first, last in [*self._window.lost, (self._window.last + 1, self._window.last)]:
+            until = int(np.searchsorted(seqs, first))
+            fitting = room.take(self._copy_sizes(router, picked[at:until]))
+            if fitting:
+                draft.add(self._copies(picked[at : at + fitting]))
+            if at + fitting < until:
+                draft.cursor = int(seqs[at + fitting]) - 1
+                router.wants_bytes = int(self._copy_sizes(router, picked[at + fitting : at + fitting + 1])[0])
+                return draft
+            at = until
+            if first <= last:
+                if room.is_full(router.wants_bytes):
+                    draft.cursor = first - 1
+                    return draft
+                draft.add(_Stretch(None, first, last - first + 1))
+        router.wants_bytes = 1
+        return draft
+
+    @property
+    def _sizes(self) -> I64:
+        if self._known_sizes is None:
+            self._known_sizes = row_sizes(self._window.rows)
+        return self._known_sizes
+
+    def _copy_sizes(self, router: Router, picked: I64) -> I64:
+        if not router.options.exactly_once or not len(picked):
+            return self._sizes[picked]
+        batch, _ = self._batch(router, picked)
+        return batch_sizes(batch)
+
+    def _room(self, router: Router) -> Room:
+        engine = self._engine
+        limit = engine.settings.max_total_bytes
+        if limit and engine.totals.bytes + engine.totals.pending_bytes + int(self._sizes.sum()) > limit:
+            engine.expire_all(self._now)
+        return room_in(engine, router.dest)
+
+    # --- staging ----------------------------------------------------------------------------------------
+
+    def _batch(self, router: Router, picked: I64) -> tuple[Batch, bytes]:
+        options, rows = router.options, self._window.rows
+        stamp = self._stamp(router)
+        shape = (options.preserve_node, options.preserve_tag)
+        whole = len(picked) == len(rows)
+        if whole and stamp is None and shape in self._shared:
+            return self._shared[shape]
+        made = copies_of(
+            rows if whole else rows.take(picked),
+            with_node=options.preserve_node,
+            with_tag=options.preserve_tag,
+            stamp=stamp,
+        )
+        if whole and stamp is None:
+            self._shared[shape] = made
+        return made
+
+    def _stamp(self, router: Router) -> Stamp | None:
+        if not router.options.exactly_once:
+            return None
+        return Stamp(router.name, self._source.name, self._source.id)
+
+    def _stage(self, router: Router, draft: _Draft, op: RouteOp) -> None:
+        engine, dest, options = self._engine, router.dest, router.options
+        ts = max(self._now, dest.last_ts)
+        part = Part(
+            router.id,
+            draft.cursor,
+            draft.forwarded,
+            dest.id,
+            ts,
+            dest.config.durability != "ephemeral",
+            options.preserve_node,
+            options.preserve_tag,
+            self._stamp(router),
+            [],
+        )
+        landing = Landing(router, dest, part, [])
+        last_seq = dest.assigned + draft.seqs_needed
+        if last_seq > dest.reserved:
+            landing.reserve_to = cover(engine, dest, last_seq, op)
+        for stretch in draft.stretches:
+            if stretch.picked is None:
+                self._stage_hole(landing, stretch)
+            else:
+                self._stage_copies(router, landing, stretch, stretch.picked)
+        op.landings.append(landing)
+        router.sent = draft.cursor
+        router.keys_scanned = dest.assigned
+        engine.touched.add(dest)
+
+    @staticmethod
+    def _stage_hole(landing: Landing, stretch: _Stretch) -> None:
+        dest = landing.dest
+        # Said in the frame: by the time it is replayed, other records may lie below it or none at all.
+        kind = HOLE_INSIDE if dest.live_count + dest.pending_count else HOLE_IN_FRONT
+        landing.part.pieces.append(Piece(kind, stretch.first_source, stretch.count, dest.assigned + 1))
+        landing.sizes.append(0)
+        dest.assigned += stretch.count
+
+    def _stage_copies(self, router: Router, landing: Landing, stretch: _Stretch, picked: I64) -> None:
+        dest, part = landing.dest, landing.part
+        part.pieces.append(
+            Piece(COPIES, stretch.first_source, stretch.count, dest.assigned + 1, stretch.offsets)
+        )
+        batch, hops = self._batch(router, picked)
+        landing.sizes.append(batch.size)
+        if part.kept:
+            self._copied[picked] = True
+        rows = self._render(batch, dest.assigned + 1, part.ts)
+        stage_copies(self._engine, dest, part, batch, rows, hops, self._position)
+
+    def _render(self, batch: Batch, first_seq: int, ts: int) -> bytes:
+        wanted = batch, first_seq, ts
+        if self._rows_of != wanted:
+            self._rows_of, self._rows = wanted, batch.render(first_seq, ts)
+            batch.ends = batch.row_ends(self._rows)
+        return self._rows
+
+    # --- committing -------------------------------------------------------------------------------------
+
+    def _commit(self, op: RouteOp) -> None:
+        engine, window = self._engine, self._window
+        parts = [landing.part for landing in op.landings]
+        step = Step(self._source.id, parts)
+        if not window.in_journal and self._copied.any():
+            step.spared = window.rows.take(np.flatnonzero(self._copied)).spare()
+        header = {"ts": self._now}
+        pieces = parts[0].pieces
+        if len(parts) == 1 and pieces:
+            # Should the payload rot, the header still tells which seqs went with it.
+            count = pieces[-1].last_dest - pieces[0].first_dest + 1
+            header |= {"topic_id": parts[0].dest, "first_seq": pieces[0].first_dest, "count": count}
+        op.buffers += engine.journal.frame(int(Kind.ROUTE), encode(step), **header)
+        op.others = tuple(landing.dest for landing in op.landings)
+        engine.queue.submit(op)
+        for dest in op.others:
+            if len(engine.queue.waiting) < MAX_RESERVATIONS:
+                extend_if_short(engine, dest)

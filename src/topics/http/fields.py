@@ -1,0 +1,62 @@
+"""What requests hold: decoded strictly, and each field checked in the same way wherever it appears."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from topics.values.config import LEASE_MS_RANGE
+from topics.values.errors import invalid
+from topics.values.settings import MAX_NODE_BYTES, U64_MAX
+from topics.values.utf8 import require_utf8
+
+Body = TypeVar("Body")
+
+
+def decode(decoder: msgspec.json.Decoder[Body], body: bytes) -> Body:
+    """Strict decoding of a request body; every way of being wrong is one kind of answer."""
+    require_utf8(body)
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise invalid(str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise invalid(f"body is not valid JSON: {error}") from None
+
+
+def unsigned(value: int, name: str) -> int:
+    if not 0 <= value <= U64_MAX:
+        raise invalid(f"{name} must be an unsigned 64-bit integer")
+    return value
+
+
+def unsigned_or_none(value: int | None, name: str) -> int | None:
+    return None if value is None else unsigned(value, name)
+
+
+def clamped(value: int, default: int, maximum: int, name: str) -> int:
+    """0 means the default, anything above the maximum means the maximum, however large."""
+    if value < 0:
+        raise invalid(f"{name} must not be negative")
+    return min(value, maximum) if value else default
+
+
+def lease_length(lease_ms: int) -> int:
+    if lease_ms < 0:
+        raise invalid("lease_ms must not be negative")
+    low, high = LEASE_MS_RANGE
+    return min(max(lease_ms, low), high)
+
+
+def check_node(node: str) -> None:
+    """The name under which a worker holds its jobs."""
+    if not 1 <= len(node.encode("utf-8", "replace")) <= MAX_NODE_BYTES:
+        raise invalid(f"node must be 1 to {MAX_NODE_BYTES} bytes")
+
+
+def node_set(node: str | list[str] | None) -> frozenset[str] | None:
+    """Whose records are wanted; None for everybody's."""
+    if node is None:
+        return None
+    return frozenset((node,)) if isinstance(node, str) else frozenset(node)

@@ -1,0 +1,254 @@
+"""When the background forwards: at once, then with rests; again and again while a destination is full."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.flow.routers.lab import RouterLab
+from topics.flow.commit import CommitLoop
+from topics.flow.governor import LAG_MS, Governor, Level
+from topics.flow.routers import background
+from topics.flow.routers.background import RouterPass
+from topics.log.batch import parse_append
+from topics.storage.frame import Kind
+
+
+class Timer:
+    def __init__(self, at: float, action: Callable[[], None]) -> None:
+        self.at = at
+        self.action: Callable[[], None] | None = action
+
+    def cancel(self) -> None:
+        self.action = None
+
+
+class HandLoop:
+    """An event loop's clock and timers, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.timers: list[Timer] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, at: float, action: Callable[[], None]) -> Timer:
+        self.timers.append(Timer(at, action))
+        return self.timers[-1]
+
+    @property
+    def waiting(self) -> list[Timer]:
+        self.timers = [timer for timer in self.timers if timer.action is not None]
+        return self.timers
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        for timer in [timer for timer in self.waiting if timer.at <= self.now]:
+            action, timer.action = timer.action, None
+            if action is not None:
+                action()
+
+
+class Setup:
+    def __init__(self, directory: Path) -> None:
+        self.lab = RouterLab(directory)
+        self.lab.pulls = False
+        self.loop = HandLoop()
+        self.governor = Governor()
+        self.passing = RouterPass(self.lab.routers, self.loop, self.governor)  # type: ignore[arg-type]
+        self.lab.route("r", "a", "b")
+
+    def head(self) -> int:
+        return self.lab.topic("b").head
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    return Setup(tmp_path)
+
+
+def test_a_lone_record_is_copied_in_the_next_turn(setup: Setup) -> None:
+    assert not setup.loop.waiting
+    setup.lab.write("a", 1)
+    assert setup.head() == 0
+    setup.loop.advance(0)
+    assert setup.head() == 1
+    assert not setup.loop.waiting
+
+
+def test_records_behind_it_gather_while_the_pass_rests(setup: Setup) -> None:
+    setup.lab.write("a", 1)
+    setup.loop.advance(0)
+    for number in range(5):
+        setup.lab.write("a", number)
+    [timer] = setup.loop.waiting
+    assert setup.loop.now < timer.at <= setup.loop.now + background.MAX_REST_S
+    setup.loop.advance(0)
+    assert setup.head() == 1
+    setup.loop.advance(background.MAX_REST_S)
+    assert setup.head() == 6
+
+
+def test_a_chain_is_followed_to_its_end_in_one_turn(setup: Setup) -> None:
+    setup.lab.route("s", "b", "c")
+    setup.lab.route("t", "c", "d")
+    setup.lab.write("a", 1)
+    setup.loop.advance(0)
+    assert setup.lab.topic("d").head == 1
+
+
+def test_a_backlog_is_worked_off_in_turns(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topics.flow.routers.slices.STEP_COPIES", 1)
+    monkeypatch.setattr("topics.flow.routers.slices.STEP_ROWS_MIN", 2)
+    monkeypatch.setattr(background, "TURN_S", -1.0)
+    setup.lab.write("a", *range(6))
+    heads = []
+    for _ in range(3):
+        setup.loop.advance(background.MAX_REST_S)
+        heads.append(setup.head())
+    assert heads == [2, 4, 6]
+
+
+def test_many_destinations_are_served_in_turns_and_none_is_left_behind(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("topics.flow.routers.slices.STEP_COPIES", 8)
+    monkeypatch.setattr("topics.flow.routers.slices.STEP_ROWS_MIN", 4)
+    monkeypatch.setattr(background, "TURN_S", -1.0)
+    names = ["b", *(f"b{number}" for number in range(7))]
+    for name in names[1:]:
+        setup.lab.route(f"to-{name}", "a", name)
+    setup.lab.write("a", *range(4))
+    heads = []
+    for number in range(4):
+        setup.loop.advance(background.MAX_REST_S)
+        heads.append([setup.lab.topic(name).head for name in names])
+        setup.lab.write("a", number)
+    # Two at a time; those who were served wait for the others although there is something new for them.
+    assert heads == [[4] * 2 * turn + [0] * (8 - 2 * turn) for turn in (1, 2, 3, 4)]
+    for _ in range(4):
+        setup.loop.advance(background.MAX_REST_S)
+    assert {setup.lab.topic(name).head for name in names} == {8}
+
+
+def test_a_lone_record_reaches_any_number_of_destinations_with_one_frame(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("topics.flow.routers.slices.STEP_COPIES", 2)
+    monkeypatch.setattr(background, "TURN_S", -1.0)
+    for number in range(7):
+        setup.lab.route(f"r{number}", "a", f"b{number}")
+    setup.lab.write("a", 0)
+    before = len(setup.lab.frames())
+    setup.loop.advance(background.MAX_REST_S)
+    assert {setup.lab.topic(f"b{number}").head for number in range(7)} == {1}
+    assert [frame.kind for frame in setup.lab.frames()[before:]] == [Kind.ROUTE]
+
+
+def test_sources_take_turns(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topics.flow.routers.slices.STEP_COPIES", 1)
+    monkeypatch.setattr("topics.flow.routers.slices.STEP_ROWS_MIN", 1)
+    monkeypatch.setattr(background, "TURN_S", -1.0)
+    setup.lab.route("s", "x", "y")
+    setup.lab.write("a", 1, 2, 3)
+    setup.lab.write("x", 1)
+    setup.loop.advance(background.MAX_REST_S)
+    setup.loop.advance(background.MAX_REST_S)
+    assert (setup.head(), setup.lab.topic("y").head) == (1, 1)
+
+
+def test_a_full_destination_is_tried_again(setup: Setup) -> None:
+    lab, loop = setup.lab, setup.loop
+    lab.put("b", discard="reject", cap_records=1)
+    lab.write("a", 1, 2)
+    loop.advance(0)
+    assert setup.head() == 1
+    assert loop.waiting
+    loop.advance(background.MAX_REST_S)
+    assert setup.head() == 1
+    lab.delete("b", before=2)
+    loop.advance(background.MAX_REST_S)
+    assert setup.head() == 2
+    assert not loop.waiting
+
+
+def test_others_do_not_wait_for_the_retry(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "REST_FACTOR", 0.0)  # a busy machine would take its time otherwise
+    lab, loop = setup.lab, setup.loop
+    lab.put("b", discard="reject", cap_records=1)
+    lab.route("s", "x", "y")
+    lab.write("a", 1, 2)
+    loop.advance(0)
+    retry = loop.waiting[0].at
+    loop.advance(background.MAX_REST_S / 2)
+    lab.write("x", 1)
+    assert loop.waiting[0].at < retry
+    loop.advance(0)
+    assert lab.topic("y").head == 1
+
+
+def test_under_pressure_copies_wait(setup: Setup) -> None:
+    setup.governor.lag_ms = LAG_MS[Level.DEFER]
+    setup.lab.write("a", 1)
+    setup.loop.advance(0)
+    assert setup.head() == 0
+    setup.loop.advance(background.DEFER_S)
+    assert setup.head() == 1
+
+
+def test_after_the_end_nothing_moves(setup: Setup) -> None:
+    setup.lab.write("a", 1)
+    setup.passing.stop()
+    assert not setup.loop.waiting
+    setup.lab.write("a", 2)
+    setup.loop.advance(1)
+    assert setup.head() == 0
+
+
+def test_a_restarted_server_goes_on_by_itself(setup: Setup) -> None:
+    setup.lab.write("a", 1)
+    setup.lab.kill()
+    engine_before = setup.lab.engine
+    setup.lab.open()
+    assert setup.lab.engine is not engine_before
+    RouterPass(setup.lab.routers, setup.loop, setup.governor)  # type: ignore[arg-type]
+    setup.lab.routers.owing.clear()
+    setup.lab.routers.note_all_owing()
+    setup.loop.advance(0)
+    assert setup.head() == 1
+
+
+def test_a_checkpoint_never_misses_what_a_reader_wrote_while_it_waited(tmp_path: Path) -> None:
+    """Copies into a synced destination are frames that wait for a sync, and may come behind the barrier."""
+    lab = RouterLab(tmp_path)
+    lab.put("a", durability="fsync")
+    lab.put("b", durability="fsync")
+    lab.route("r", "a", "b")
+    queue = lab.engine.queue
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        commit = CommitLoop(lab.engine, loop)
+
+        def forward() -> None:
+            assert lab.routers.step(lab.topic("a"))
+            queue.flush()
+
+        def written(_: Any) -> None:
+            loop.call_soon(forward)
+
+        lab.engine.append("a", parse_append(b'{"records":[{"data":1}]}'), written, pytest.fail)
+        queue.flush()
+        await commit.pause()
+        assert not queue.wants_sync
+        assert lab.topic("b").head == 1
+        commit.resume()
+        commit.close()
+
+    asyncio.run(scenario())
+    lab.kill()

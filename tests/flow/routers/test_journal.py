@@ -1,0 +1,446 @@
+"""Routers across restarts: the same copies, whatever has become of their source, and none of them twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.flow.routers.lab import RouterLab
+from tests.log.harness import JournalFrame, cut, flip
+from topics.storage.frame import Kind
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> RouterLab:
+    return RouterLab(tmp_path)
+
+
+def survives(lab: RouterLab) -> None:
+    """Kill and stop, with checkpoints in between: what readers and routers see stays the same."""
+    state = lab.everything()
+    for step in (
+        lambda: lab.restart(),
+        lambda: lab.restart(clean=True),
+        lambda: (lab.checkpoint(), lab.restart()),
+        lambda: (lab.checkpoint(), lab.checkpoint(), lab.restart()),
+        lambda: (lab.checkpoint(everything=True), lab.restart(clean=True)),
+        lambda: lab.restart(),
+    ):
+        step()
+        assert lab.everything() == state
+
+
+Loss = Callable[[RouterLab], object]
+LOSSES: dict[str, Loss] = {
+    "nothing": lambda lab: None,
+    "deleted": lambda lab: lab.delete("a", before=1000),
+    "deleted by tag": lambda lab: lab.delete("a", match="x"),
+    "evicted": lambda lab: lab.put("a", cap_records=1),
+    "expired": lambda lab: (lab.put("a", ttl_ms=100), lab.clock.advance(1000)),
+    "dropped": lambda lab: lab.drop("a"),
+    "router deleted": lambda lab: lab.unroute("r"),
+    "router changed": lambda lab: lab.route("r", "a", "b", preserve_tag=False, match="y", exactly_once=True),
+    "a new instance": lambda lab: (lab.unroute("r"), lab.drop("a"), lab.write("a", 1)),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
+@pytest.mark.parametrize("checkpoints", [0, 1, 3])
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_copies_outlive_their_originals(
+    lab: RouterLab, loss: Loss, checkpoints: int, exactly_once: bool
+) -> None:
+    lab.route("r", "a", "b", exactly_once=exactly_once)
+    for number in range(7):
+        lab.write("a", {"data": number, "tag": "x", "node": "n", "meta": {"m": number}})
+        lab.clock.advance(1)
+        if number != 4:
+            lab.records("b")
+    lab.records("b")
+    loss(lab)
+    for _ in range(checkpoints):
+        lab.checkpoint()
+    assert [record["data"] for record in lab.records("b")] == list(range(7))
+    survives(lab)
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
+def test_sealed_originals_may_go_as_well(lab: RouterLab, loss: Loss) -> None:
+    """A router that was held back copies what is sealed already, and the files go afterwards."""
+    lab.put("b", discard="reject", cap_records=1)
+    lab.route("r", "a", "b")
+    lab.write_each("a", 9, tag="x")
+    lab.records("b")
+    lab.checkpoint(everything=True)
+    lab.put("b")
+    assert lab.data("b") == list(range(9))
+    loss(lab)
+    lab.checkpoint()
+    lab.checkpoint()
+    assert lab.data("b") == list(range(9))
+    survives(lab)
+
+
+def test_the_journal_is_held_only_as_long_as_it_is_needed(lab: RouterLab) -> None:
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    lab.records("b")
+    first = lab.journal_files()[0]
+    lab.engine.journal.rotate()
+    lab.write("a", 2)
+    lab.checkpoint(everything=True)
+    lab.checkpoint(everything=True)
+    assert first not in lab.journal_files()
+    survives(lab)
+
+
+def test_an_unsealed_copy_holds_the_frames_of_a_sealed_source(tmp_path: Path) -> None:
+    """Four records seal the source; the destination has one of them and is far from full."""
+    lab = RouterLab(tmp_path)
+    lab.route("r", "a", "b", match="wanted")
+    lab.write("a", {"data": "copied", "tag": "wanted"})
+    lab.records("b")
+    lab.engine.journal.rotate()
+    lab.write_each("a", 8)
+    lab.records("b")
+    for _ in range(3):
+        lab.checkpoint()
+    [source, *_] = lab.topic("a").runs
+    [copy] = lab.topic("b").runs
+    assert source.sealed is not None
+    assert copy.sealed is None
+    lab.delete("a", before=1000)
+    lab.checkpoint()
+    lab.checkpoint()
+    survives(lab)
+    assert lab.data("b") == ["copied"]
+
+
+def seal_and_forget(lab: RouterLab, *sources: str) -> None:
+    """Fill the sources' runs so that they are sealed, empty them, and let go of every file that can go."""
+    lab.engine.journal.rotate()
+    for source in sources:
+        lab.write_each(source, 8)
+    lab.background()
+    for _ in range(3):
+        lab.checkpoint()
+    for source in sources:
+        lab.delete(source, before=1000)
+    lab.checkpoint()
+    lab.checkpoint()
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_run_begun_by_a_direct_write_holds_older_frames_too(lab: RouterLab, restarts: int) -> None:
+    lab.route("r", "a", "b", match="wanted")
+    lab.write("a", {"data": "copied late", "tag": "wanted"})
+    lab.engine.journal.rotate()
+    lab.write("b", "direct")
+    assert lab.data("b") == ["direct", "copied late"]
+    lab.checkpoint()
+    for _ in range(restarts):
+        lab.restart()
+    seal_and_forget(lab, "a")
+    assert lab.topic("b").runs[0].sealed is None
+    survives(lab)
+    assert lab.data("b") == ["direct", "copied late"]
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_copy_of_a_copy_holds_the_first_original(lab: RouterLab, restarts: int) -> None:
+    lab.route("ab", "a", "b")
+    lab.route("bc", "b", "c", match="wanted")
+    lab.write("a", {"data": "copied twice", "tag": "wanted"})
+    assert lab.data("b") == ["copied twice"]
+    lab.engine.journal.rotate()
+    assert lab.data("c") == ["copied twice"]
+    lab.checkpoint()
+    for _ in range(restarts):
+        lab.restart()
+    seal_and_forget(lab, "a", "b")
+    assert lab.topic("c").runs[0].sealed is None
+    survives(lab)
+    assert lab.data("c") == ["copied twice"]
+
+
+def test_deletes_at_the_destination_hold(lab: RouterLab) -> None:
+    lab.route("r", "a", "b")
+    lab.write_each("a", 6, tag="x")
+    lab.write("a", {"data": "y", "tag": "y"})
+    lab.records("b")
+    lab.delete("b", before=3)
+    lab.delete("b", match="y")
+    assert lab.data("b") == [2, 3, 4, 5]
+    assert len(lab.data("a")) == 7
+    survives(lab)
+    assert lab.data("b") == [2, 3, 4, 5]
+
+
+def test_chains_come_back_whole(lab: RouterLab) -> None:
+    lab.route("ab", "a", "b", match="x*")
+    lab.route("bc", "b", "c", preserve_tag=False)
+    lab.route("cd", "c", "d", exactly_once=True)
+    for number in range(6):
+        lab.write("a", {"data": number, "tag": "xy" if number % 2 else "z"}, {"data": -number, "tag": "x"})
+        lab.background()
+    for gone in ("a", "b", "c"):
+        lab.delete(gone, before=3)
+        survives(lab)
+        lab.drop(gone)
+    survives(lab)
+    assert lab.data("d") == [0, 1, -1, -2, 3, -3, -4, 5, -5]
+
+
+def test_holes_come_back_where_they_were(lab: RouterLab) -> None:
+    lab.put("a", cap_records=2)
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    lab.records("b")
+    lab.write_each("a", 5)
+    lab.records("b")
+    assert lab.gaps("b") == [(2, 4, "source_trim")]
+    survives(lab)
+    lab.delete("b", before=6)
+    survives(lab)
+    lab.write("a", "next")
+    assert lab.records("b")[-1]["$seq"] == 7
+
+
+def test_a_front_hole_comes_back(lab: RouterLab) -> None:
+    lab.put("a", ttl_ms=100)
+    lab.route("r", "a", "b")
+    lab.write_each("a", 3)
+    lab.clock.advance(1000)
+    assert lab.gaps("b") == [(1, 3, "source_trim")]
+    survives(lab)
+
+
+def test_progress_without_copies_is_kept(lab: RouterLab) -> None:
+    lab.route("r", "a", "b", match="never")
+    lab.write_each("a", 3)
+    lab.background()
+    lab.restart()
+    assert lab.router("r").cursor == 3
+
+
+def test_forwarding_goes_on_where_it_stood(lab: RouterLab) -> None:
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    lab.records("b")
+    lab.write("a", 2)
+    lab.restart()
+    assert lab.routers.owing
+    lab.background()
+    assert lab.data("b") == [1, 2]
+    assert lab.router("r").forwarded == 2
+    lab.write("a", 3)
+    assert lab.data("b") == [1, 2, 3]
+
+
+def test_no_backfill_after_a_restart(lab: RouterLab) -> None:
+    lab.write_each("a", 5)
+    lab.route("r", "a", "b")
+    lab.restart()
+    lab.write("a", "new")
+    assert lab.data("b") == ["new"]
+
+
+def test_definitions_come_back(lab: RouterLab) -> None:
+    lab.route("r", "a", "b", match="x*", preserve_node=False, allow_cycle=True, exactly_once=True)
+    lab.route("s", "a", "c")
+    lab.unroute("s")
+    survives(lab)
+    assert lab.router("r").options.filter_value == "x"
+    assert lab.route("t", "a", "d")
+    assert lab.router("t").id > lab.router("r").id
+
+
+# --- classes ------------------------------------------------------------------------------------------
+
+
+def test_copies_in_an_ephemeral_destination_are_not_kept(lab: RouterLab) -> None:
+    lab.put("b", durability="ephemeral")
+    lab.route("r", "a", "b")
+    lab.write("a", 1, 2)
+    assert lab.data("b") == [1, 2]
+    lab.restart()
+    assert lab.data("b") == []
+    assert lab.gaps("b") == [(1, 2, "cap")]
+    lab.write("a", 3)
+    assert [(r["$seq"], r["data"]) for r in lab.records("b")] == [(3, 3)]
+    assert lab.data("a") == [1, 2, 3]
+
+
+@pytest.mark.parametrize("checkpoints", [0, 1, 3])
+def test_copies_of_ephemeral_records_are_kept(lab: RouterLab, checkpoints: int) -> None:
+    lab.put("a", durability="ephemeral")
+    lab.route("ab", "a", "b")
+    lab.route("bc", "b", "c")
+    lab.write("a", {"data": 1, "tag": "t", "node": "n", "meta": {"m": 1}}, 2)
+    lab.background()
+    before = lab.records("c")
+    for _ in range(checkpoints):
+        lab.checkpoint()
+    lab.restart()
+    assert lab.data("a") == []
+    assert lab.data("b") == [1, 2]
+    assert lab.records("c") == before
+
+
+def test_unforwarded_ephemeral_records_become_a_hole(lab: RouterLab) -> None:
+    lab.put("a", durability="ephemeral")
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    lab.records("b")
+    lab.write("a", 2, 3)
+    lab.restart()
+    lab.write("a", 4)
+    assert lab.data("b") == [1, 4]
+    assert lab.gaps("b") == [(2, 3, "source_trim")]
+
+
+def test_a_change_of_class_between_copies(lab: RouterLab) -> None:
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    lab.records("b")
+    lab.put("b", durability="fsync")
+    lab.write("a", 2)
+    lab.records("b")
+    lab.put("b", durability="memory")
+    lab.write("a", 3)
+    survives(lab)
+    assert lab.data("b") == [1, 2, 3]
+
+
+# --- damage -------------------------------------------------------------------------------------------
+
+
+def test_a_torn_step_is_taken_again(lab: RouterLab) -> None:
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    lab.records("b")
+    lab.write("a", 2)
+    lab.records("b")
+    lab.kill()
+    frame = lab.frames()[-1]
+    assert frame.kind == Kind.ROUTE
+    cut(frame.path, frame.end - 3)
+    lab.open()
+    assert lab.data("a") == lab.data("b") == [1, 2]
+
+
+def test_rot_in_a_step_is_announced(lab: RouterLab) -> None:
+    lab.route("r", "a", "b")
+    lab.write("a", 1, 2)
+    lab.records("b")
+    lab.write("a", 3)
+    lab.records("b")
+    lab.kill()
+    first, _ = (frame for frame in lab.frames() if frame.kind == Kind.ROUTE)
+    flip(first.path, first.payload_at + 2)
+    lab.open()
+    assert lab.gaps("b") == [(1, 2, "cap")]
+    assert [(r["$seq"], r["data"]) for r in lab.records("b")] == [(3, 3)]
+
+
+def test_rot_in_the_last_step_of_several_destinations_never_leads_to_a_seq_given_out_twice(
+    lab: RouterLab,
+) -> None:
+    lab.route("r", "a", "b")
+    lab.route("s", "a", "c")
+    lab.write("a", 1, 2)
+    lab.background()
+    lab.write("x", "proof that the step was synced")
+    lab.kill()
+    step = next(frame for frame in lab.frames() if frame.kind == Kind.ROUTE)
+    flip(step.path, step.payload_at + 2)
+    lab.open()
+    for dest in ("b", "c"):
+        assert lab.data(dest) == [1, 2]
+        assert lab.records(dest)[0]["$seq"] > 2
+        assert lab.gaps(dest)[0][:1] == (1,)
+
+
+def test_rot_in_the_source_takes_only_what_cannot_be_had(lab: RouterLab) -> None:
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    lab.write("a", 2)
+    lab.records("b")
+    lab.write("a", 3)
+    lab.records("b")
+    lab.kill()
+    first = next(frame for frame in lab.frames() if frame.kind == Kind.APPEND)
+    flip(first.path, first.payload_at + 10)
+    lab.open()
+    assert lab.data("a") == [2, 3]
+    assert lab.topic("b").head == 3
+    assert lab.gaps("b")[0][2] == "cap"
+    assert lab.data("b")[-1] == 3
+
+
+def test_a_damaged_snapshot_falls_back_to_the_one_before(lab: RouterLab) -> None:
+    lab.route("r", "a", "b")
+    for number in range(3):
+        lab.write("a", number, -number)
+        lab.records("b")
+        lab.checkpoint()
+    lab.delete("a", before=4)
+    lab.checkpoint()
+    state = lab.everything()
+    lab.kill()
+    flip(lab.snapshot_files()[-1], 100)
+    lab.open()
+    assert lab.everything() == state
+
+
+def test_recovering_twice_is_recovering_once(lab: RouterLab) -> None:
+    lab.put("a", cap_records=3)
+    lab.route("ab", "a", "b")
+    lab.route("bc", "b", "c", exactly_once=True)
+    lab.write_each("a", 3)
+    lab.background()
+    lab.write_each("a", 6)
+    lab.background()
+    state = lab.everything()
+    for _ in range(3):
+        lab.restart()
+    assert lab.everything() == state
+
+
+def test_a_destination_whose_creation_is_damaged_keeps_its_copies(lab: RouterLab) -> None:
+    """No record was ever appended to it: only steps tell that it was there."""
+    lab.route("r", "a", "b")
+    lab.write("a", 1, 2)
+    lab.background()
+    copies, epoch = lab.data("b"), lab.topic("b").id
+    lab.kill()
+    victim = next(f for f in lab.frames() if f.kind == Kind.CREATE and b"\xa1b" in read_payload(f))
+    flip(victim.path, victim.payload_at + 2)
+    lab.open()
+    assert lab.data(f"recovered-{epoch}") == copies == [1, 2]
+
+
+def read_payload(frame: JournalFrame) -> bytes:
+    return frame.path.read_bytes()[frame.payload_at : frame.end]
+
+
+@pytest.mark.parametrize("kind", [Kind.ROUTER_PUT, Kind.ROUTE, Kind.ROUTER_DROP])
+def test_seqs_of_copies_stay_used_up_when_the_end_of_the_journal_is_cut_off(
+    lab: RouterLab, kind: Kind
+) -> None:
+    """Copies are small in the journal: with the router's own frames gone, nothing there tells how many."""
+    lab.put("b", durability="fsync")
+    lab.route("r", "a", "b")
+    lab.write("a", *range(3000))
+    assert lab.topic("b").head == 0
+    assert len(lab.data("b")) == 3000
+    lab.unroute("r")
+    lab.kill()
+    frame = next(frame for frame in lab.frames() if frame.kind == kind)
+    cut(frame.path, frame.offset)
+    lab.open()
+    head = lab.topic("b").head
+    assert 3000 <= head < 10_000, "nothing is given out twice, and only what was reserved is skipped"
+    assert lab.write("b", "next").first_seq == head + 1

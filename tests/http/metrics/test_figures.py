@@ -1,0 +1,337 @@
+"""The figures beyond the basics: each follows what it is about, and none grows without bound."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import topics
+from tests.http.conftest import Answer, raw_request
+from tests.http.streaming import RunningApp
+from topics.http.metrics import flow
+from topics.log.engine import Engine
+from topics.values.clock import ManualClock
+
+Start = Callable[..., RunningApp]
+
+
+def text(app: RunningApp, **headers: str) -> str:
+    return app.call("GET", "/v0/metrics", **headers).body.decode()
+
+
+def scrape(app: RunningApp, **headers: str) -> dict[str, float]:
+    lines = [line for line in text(app, **headers).splitlines() if not line.startswith("#")]
+    return {series: float(value) for series, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def send(app: RunningApp, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+    answer = app.call(method, path, body, **headers)
+    assert answer.status < 300, answer.body
+    return answer
+
+
+def test_prometheus_can_read_it(start: Start) -> None:
+    app = start()
+    app.write("a", 1)
+    send(app, "PUT", "/v0/topics/jobs", {"type": "queue"})
+    send(app, "PUT", "/v0/routers/r", {"source": "a", "dest": "b"})
+    send(app, "PUT", "/v0/topics/a/cursors/c", {"seq": 0})
+    app.call("GET", "/nowhere")
+    body = text(app)
+    families = list(text_string_to_metric_families(body))
+    assert (
+        len(families) == len(re.findall(r"^# TYPE ", body, re.M)) == len(re.findall(r"^# HELP ", body, re.M))
+    )
+    seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+    for family in families:
+        assert family.documentation.endswith(".")
+        assert family.type in ("counter", "gauge", "histogram")
+        assert family.samples, f"{family.name} has no series"
+        for sample in family.samples:
+            series = (sample.name, tuple(sorted(sample.labels.items())))
+            assert series not in seen
+            seen.add(series)
+            assert sample.value >= 0
+
+
+def test_json_has_the_same_numbers(start: Start) -> None:
+    app = start(clock=ManualClock(1_000_000))
+    app.write("a", 1)
+    as_json = app.call("GET", "/v0/metrics", Accept="application/json").json["series"]
+    as_text = scrape(app)
+    steady = [name for name in as_json if name.startswith("topics_") and "http" not in name]
+    steady = [name for name in steady if "loop" not in name and "disk" not in name]
+    assert len(steady) > 25
+    for name in steady:
+        assert as_json[name] == as_text[name], name
+    assert set(as_json) <= set(as_text)
+
+
+# --- the HTTP edge --------------------------------------------------------------------------------------
+
+
+def test_durations_by_route_method_and_status(start: Start) -> None:
+    app = start()
+    app.write("a", 1)
+    app.write("b", 1)
+    app.call("POST", "/v0/topics/a", {"records": 1})
+    app.call("POST", "/v0/topics/none/diff", {})
+    found = scrape(app)
+    name = "topics_http_request_duration_seconds"
+    assert found[f'{name}_count{{method="POST",route="/v0/topics/:topic",status="2xx"}}'] == 2
+    assert found[f'{name}_count{{method="POST",route="/v0/topics/:topic",status="4xx"}}'] == 1
+    assert found[f'{name}_count{{method="POST",route="/v0/topics/:topic/diff",status="4xx"}}'] == 1
+    assert found[f'{name}_sum{{method="POST",route="/v0/topics/:topic",status="2xx"}}'] > 0
+    bucket = f'{name}_bucket{{method="POST",route="/v0/topics/:topic",status="2xx",le="+Inf"}}'
+    assert found[bucket] == 2
+    assert not any('status="5xx"' in series for series in found)
+    assert found['topics_http_errors_total{code="invalid_request"}'] == 1
+    assert found['topics_http_errors_total{code="topic_not_found"}'] == 1
+    # The one that is asking.
+    assert found["topics_http_requests_in_flight"] == found["topics_http_connections"] == 1
+    assert found["topics_http_connections_accepted_total"] == 5
+
+
+def test_writes_that_are_committed_together_are_all_counted(start: Start) -> None:
+    app = start()
+    app.write("a", 1)
+    wires = [app.wire() for _ in range(5)]
+    for wire in wires:
+        wire.send(raw_request("POST", "/v0/topics/a", b'{"records":[{"data":2}]}'))
+    assert [wire.read().status for wire in wires] == [200] * 5
+    found = scrape(app)
+    name = "topics_http_request_duration_seconds_count"
+    assert found[f'{name}{{method="POST",route="/v0/topics/:topic",status="2xx"}}'] == 6
+
+
+def test_names_of_topics_do_not_multiply_the_series(start: Start) -> None:
+    app = start()
+    for number in range(20):
+        app.write(f"t{number}", 1)
+    series = [series for series in scrape(app) if series.startswith("topics_http_request_duration_seconds_c")]
+    assert len(series) == 1
+
+
+def test_load_and_lag(start: Start) -> None:
+    app = start()
+    governor = app.app.service.governor
+    before = scrape(app)["topics_event_loop_lag_seconds_sum"]
+    app.inside(lambda: [governor.observe(3_000.0) for _ in range(20)])
+    pacer = app.app.service.pacer
+    app.inside(lambda: pacer._hold(1, lambda: None, patient=True))
+    found = scrape(app)
+    assert found["topics_http_held_writes"] == pacer.held == 1
+    assert found["topics_load_level"] == 4
+    assert found["topics_event_loop_lag_seconds_sum"] >= before + 60
+
+
+# --- what leaves the log --------------------------------------------------------------------------------
+
+
+def test_evictions_by_cause_and_the_tombstones_that_tell_of_them(start: Start) -> None:
+    clock = ManualClock(1_000_000)
+    app = start(clock=clock)
+    send(app, "PUT", "/v0/topics/capped", {"cap_records": 2})
+    send(app, "PUT", "/v0/topics/aging", {"ttl_ms": 1000})
+    app.write("capped", 111, 222, 333, 444, 555)
+    app.write("aging", 1, 2)
+    found = scrape(app)
+    assert found['topics_evicted_records_total{cause="cap"}'] == 3
+    assert found['topics_evicted_bytes_total{cause="cap"}'] == 9
+    assert found['topics_evicted_records_total{cause="ttl"}'] == 0
+    assert sum(v for s, v in found.items() if s.startswith("topics_tombstones_served")) == 0
+    clock.advance(5_000)
+    found = scrape(app)
+    assert found['topics_evicted_records_total{cause="ttl"}'] == 2
+    assert found['topics_evicted_bytes_total{cause="ttl"}'] == 2
+
+    for topic, cursor in (("capped", 0), ("capped", 1), ("capped", 4), ("aging", 0), ("capped", 99)):
+        send(app, "POST", f"/v0/topics/{topic}/diff", {"from_seq": cursor})
+    reader = app.stream({"capped": {"from_seq": 0}, "aging": {"from_seq": 2}})
+    reader.until("tombstone")
+    send(app, "POST", "/v0/topics/capped/scan", {})
+    found = scrape(app)
+    assert found['topics_tombstones_served_total{reason="cap"}'] == 2 + 1 + 1
+    assert found['topics_tombstones_served_total{reason="ttl"}'] == 1
+    assert found['topics_tombstones_served_total{reason="recreated"}'] == 1
+    assert found["topics_deleted_records_total"] == 0
+
+
+def test_records_read_by_the_way_they_took(start: Start) -> None:
+    app = start()
+    app.write("a", 1, 2, 3)
+    send(app, "POST", "/v0/topics/a/diff", {"from_seq": 1})
+    for _ in range(2):
+        app.stream({"a": {"from_seq": 0}}).until("caught-up")
+    send(app, "POST", "/v0/topics/a/scan", {"from_seq": 2})
+    found = scrape(app)
+    assert found['topics_records_read_total{via="diff"}'] == 2
+    assert found['topics_records_read_total{via="stream"}'] == 6
+    assert found['topics_records_read_total{via="scan"}'] == 1
+
+
+def test_deletes_and_acknowledged_jobs(start: Start) -> None:
+    app = start()
+    app.write("a", {"data": 1, "tag": "x"}, 22, 333)
+    send(app, "POST", "/v0/topics/a/delete", {"match": "x"})
+    send(app, "POST", "/v0/topics/a/delete", {"before_seq": 3})
+    found = scrape(app)
+    assert (found["topics_deleted_records_total"], found["topics_deleted_bytes_total"]) == (2, 3)
+    send(app, "PUT", "/v0/topics/jobs", {"type": "queue"})
+    app.write("jobs", 1)
+    claim = send(app, "POST", "/v0/topics/jobs/claim", {"node": "w"}).json
+    assert scrape(app)["topics_queue_ready"] == 0
+    assert len(claim["claimed"]) == 1
+    send(app, "POST", "/v0/topics/jobs/ack", {"node": "w", "seqs": [1]})
+    assert scrape(app)["topics_deleted_records_total"] == 3
+
+
+def test_what_recovery_repeats_is_not_counted_again(start: Start, tmp_path: Path) -> None:
+    app = start()
+    send(app, "PUT", "/v0/topics/capped", {"cap_records": 1})
+    app.write("capped", 1, 2, 3)
+    send(app, "POST", "/v0/topics/capped/delete", {"before_seq": 4})
+    # As a crash would leave it: what happened is in the journal, and no checkpoint knows of it.
+    shutil.copytree(tmp_path / "data-0", tmp_path / "crashed")
+    again = RunningApp(tmp_path / "crashed")
+    found = scrape(again)
+    again.stop()
+    assert found['topics_topic_head_seq{topic="capped"}'] == 3
+    assert found['topics_evicted_records_total{cause="cap"}'] == found["topics_deleted_records_total"] == 0
+
+
+# --- sealing --------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_sealed_yet(start: Start) -> None:
+    app = start()
+    app.write("a", *range(25))
+    found = scrape(app)
+    assert found["topics_unsealed_bytes"] > 25
+    assert found["topics_wal_retained_bytes"] > 25
+    assert found["topics_seal_runs_total"] == 0
+
+
+def test_sealing_and_reading_what_is_sealed(start: Start, wait_until: Callable[..., None]) -> None:
+    app = start(segment_max_events=10, hot_bytes=1)
+    for _ in range(3):
+        app.write("a", *range(10))
+    wait_until(lambda: scrape(app)["topics_seal_runs_total"] == 3)
+    found = scrape(app)
+    assert found["topics_unsealed_bytes"] == 0
+    assert found["topics_seal_bytes_total"] > 30
+    assert found['topics_segments{tier="hot"}'] >= 1
+    assert found['topics_segments{tier="cold"}'] == 0
+    assert found["topics_hot_bytes"] == 0
+    before = found["topics_segment_cache_misses_total"], found["topics_segment_cache_hits_total"]
+    for _ in range(2):
+        assert len(send(app, "POST", "/v0/topics/a/diff", {}).json["records"]) == 30
+    wait_until(lambda: scrape(app)["topics_seal_passes_total"] >= 1)
+    found = scrape(app)
+    assert found["topics_segment_cache_misses_total"] > before[0]
+    assert found["topics_segment_cache_hits_total"] > before[1]
+
+
+# --- who is behind --------------------------------------------------------------------------------------
+
+
+def put_cursor(app: RunningApp, topic: str, consumer: str, seq: int) -> None:
+    send(app, "PUT", f"/v0/topics/{topic}/cursors/{consumer}", {"seq": seq})
+
+
+def test_consumers_that_are_behind(start: Start) -> None:
+    app = start()
+    app.write("a", *range(10))
+    put_cursor(app, "a", "near", 9)
+    put_cursor(app, "a", "far", 2)
+    found = scrape(app)
+    assert found['topics_consumer_lag{topic="a",consumer="near"}'] == 1
+    assert found['topics_consumer_lag{topic="a",consumer="far"}'] == 8
+    assert (found["topics_consumers"], found["topics_consumer_lag_max"]) == (2, 8)
+    send(app, "DELETE", "/v0/topics/a")
+    assert scrape(app)["topics_consumers"] == 0
+
+
+def test_only_the_furthest_are_named(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "MAX_NAMED", 3)
+    app = start()
+    app.write("a", *range(10))
+    for number in range(8):
+        put_cursor(app, "a", f"c{number}", number)
+    named = {s: v for s, v in scrape(app).items() if s.startswith("topics_consumer_lag{")}
+    assert sorted(named.values()) == [8, 9, 10]
+    assert scrape(app)["topics_consumers"] == 8
+
+
+def test_names_are_shown_only_to_those_who_may_know_them(start: Start) -> None:
+    app = start(api_keys="all,some:read:mine-")
+    every, some = {"Authorization": "Bearer all"}, {"Authorization": "Bearer some"}
+    for topic in ("mine-a", "theirs-a"):
+        send(app, "POST", f"/v0/topics/{topic}", {"records": [{"data": 1}]}, **every)
+        send(app, "PUT", f"/v0/topics/{topic}/cursors/c", {"seq": 0}, **every)
+        send(app, "PUT", f"/v0/routers/{topic}", {"source": topic, "dest": topic + "-copy"}, **every)
+    assert 'topics_consumer_lag{topic="theirs-a",consumer="c"}' in scrape(app, **every)
+    assert "theirs" in text(app, **every)
+    shown = text(app, **some)
+    assert 'topics_consumer_lag{topic="mine-a",consumer="c"}' in shown
+    assert 'topics_router_lag{router="mine-a"}' in shown
+    assert "theirs" not in shown
+    as_json = app.call("GET", "/v0/metrics", Accept="application/json", **some).body.decode()
+    assert "mine-a" in as_json
+    assert "theirs" not in as_json
+    assert scrape(app, **some)["topics_consumers"] == 2
+
+
+def test_routers_that_are_behind_or_blocked(start: Start) -> None:
+    app = start()
+    send(app, "PUT", "/v0/topics/full", {"cap_records": 1, "discard": "reject"})
+    send(app, "PUT", "/v0/routers/r", {"source": "a", "dest": "full"})
+    app.write("a", 1, 2, 3)
+    app.call("POST", "/v0/topics/full/diff", {})
+    found = scrape(app)
+    assert found["topics_routers_blocked"] == 1
+    assert found['topics_router_lag{router="r"}'] == found["topics_router_lag_max"] == 2
+
+
+# --- the process ----------------------------------------------------------------------------------------
+
+
+def test_the_process(start: Start) -> None:
+    app = start()
+    found = scrape(app)
+    assert found["process_resident_memory_bytes"] > 10_000_000
+    assert 3 < found["process_open_fds"] < found["process_max_fds"]
+    assert found["process_cpu_seconds_total"] > 0
+    assert found["topics_disk_size_bytes"] > found["topics_disk_free_bytes"] > 0
+    assert found["topics_recovery_seconds"] > 0
+    (about,) = [series for series in found if series.startswith("topics_build_info")]
+    assert f'version="{topics.__version__}"' in about
+
+
+def test_many_topics_do_not_hold_others_up(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at all topics takes several turns; topics that come and go meanwhile do not hurt."""
+    monkeypatch.setattr("topics.http.metrics.scrape._SLICE", 2)
+    app = start()
+    for number in range(7):
+        app.write(f"t{number}", 1)
+    original = Engine.find
+    dropped: list[str] = []
+
+    def find(engine: Engine, name: str) -> Any:
+        if name == "t1" and not dropped:
+            dropped.append(name)
+            engine.drop_topic("t5", False, lambda _: None, lambda _: None)
+        return original(engine, name)
+
+    monkeypatch.setattr(Engine, "find", find)
+    found = scrape(app)
+    assert dropped
+    assert found["topics_topics"] == 6
+    assert 'topics_topic_head_seq{topic="t5"}' not in found
+    assert 'topics_topic_head_seq{topic="t6"}' in found

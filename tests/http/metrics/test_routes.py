@@ -1,0 +1,89 @@
+"""Metrics: the same numbers as text and as JSON, for a real server with real topics."""
+
+from __future__ import annotations
+
+import re
+
+from tests.support import ServerProcess
+from topics.http.metrics.family import labels
+
+
+def series(text: str) -> dict[str, float]:
+    found = {}
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            name, value = line.rsplit(" ", 1)
+            found[name] = float(value)
+    return found
+
+
+def scrape(server: ServerProcess) -> dict[str, float]:
+    answer = server.request("GET", "/v0/metrics")
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return series(answer.text)
+
+
+def test_every_class_is_always_shown(server: ServerProcess) -> None:
+    found = scrape(server)
+    for name in ("ephemeral", "memory", "disk", "fsync"):
+        assert f'topics_topics_by_class{{class="{name}"}}' in found
+
+
+def test_live_figures_follow_writes_and_deletes(server: ServerProcess) -> None:
+    before = scrape(server)
+    server.post("/v0/topics/metered", {"records": [{"data": 12}, {"data": 345}]})
+    after = scrape(server)
+    assert after["topics_topics"] == before["topics_topics"] + 1
+    assert after["topics_records_live"] == before["topics_records_live"] + 2
+    assert after["topics_bytes_live"] == before["topics_bytes_live"] + 5
+    assert after['topics_topic_head_seq{topic="metered"}'] == 2
+    assert after["topics_wal_frames_total"] == before["topics_wal_frames_total"] + 2
+    server.post("/v0/topics/metered/delete", {"before_seq": 2})
+    gone = scrape(server)
+    assert gone['topics_topic_records_live{topic="metered"}'] == 1
+    assert gone['topics_topic_earliest_seq{topic="metered"}'] == 2
+
+
+def test_sync_histogram_counts_every_sync(server: ServerProcess) -> None:
+    server.put("/v0/topics/synced", {"durable": True})
+    server.post("/v0/topics/synced", {"records": [{"data": 1}]})
+    found = scrape(server)
+    assert found["topics_wal_fsync_latency_us_count"] == found["topics_wal_fsyncs_total"] > 0
+    buckets = [found[f'topics_wal_fsync_latency_us_bucket{{le="{le}"}}'] for le in (50, 1000, 100000, "+Inf")]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == found["topics_wal_fsyncs_total"]
+
+
+def test_json_has_the_same_figures(server: ServerProcess) -> None:
+    body = server.request("GET", "/v0/metrics", headers={"Accept": "application/json"}).json
+    text = scrape(server)
+    assert body["topics"] == text["topics_topics"]
+    assert body["records_live"] == text["topics_records_live"]
+    assert body["ready"] is True
+    assert body["replay_progress"] == 1.0
+    assert set(body["wal"]) == {
+        "fsyncs",
+        "frames",
+        "batches",
+        "bytes_written",
+        "rotations",
+        "queue_depth",
+        "queue_depth_peak",
+        "submit_full_total",
+        "read_only",
+        "fsync_count",
+        "fsync_micros_total",
+    }
+
+
+def test_every_series_is_declared(server: ServerProcess) -> None:
+    text = server.request("GET", "/v0/metrics").text
+    declared = set(re.findall(r"^# TYPE (\S+)", text, re.M))
+    for name in series(text):
+        family = re.sub(r"(_bucket|_sum|_count)?(\{.*)?$", "", name)
+        assert family in declared or name.split("{")[0] in declared
+
+
+def test_label_values_are_escaped() -> None:
+    assert labels(topic='a\\b"c\nd') == r'{topic="a\\b\"c\nd"}'
