@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from topics.flow import router_frames as routers
 from topics.flow.cursors import Cursor
 from topics.flow.lease_table import Entry
+from topics.flow.routers import frames as routers
 from topics.flow.stage_spool import part_path, write_part
 from topics.flow.stages import Committed, StageRange
 from topics.log.batch import batch_from_columns
