@@ -23,7 +23,6 @@ def stage_copies(
 ) -> None:
     """Put copies behind the destination's head. `position`: no frame they can be made from lies below it."""
     run = dest.open_run(engine.run_max_events, engine.run_max_bytes, position, ephemeral=not part.kept)
-    run.start_position = min(run.start_position, position)
     dest.stage(run, batch, rows, part.ts, hops)
     run.framed += batch.count
 

@@ -86,7 +86,6 @@ class CommitQueue:
         self.failure: ApiError | None = None
         # Operations are taking effect right now: whoever is called back must not flush, only submit.
         self.applying = False
-        self.on_latched: Callable[[], None] = lambda: None
         # Set by whoever drives the queue: called when there is something to flush or to sync.
         self.wake: Callable[[], None] = lambda: None
         # Those who gather writes until the last moment, and submit them when called.
@@ -291,4 +290,3 @@ class CommitQueue:
             topic.unstage()
         for op in failed:
             op.fail(self.failure)
-        self.on_latched()

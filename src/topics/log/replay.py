@@ -82,7 +82,7 @@ class Recovery:
         self._replay(reader)
         position = max(reader.end, self._snapshot.position)
         holes = self._close_reservations(testimony.synced, position, reader)
-        engine.clock_floor_ms = max(engine.clock_floor_ms, self._clock_floor(reader))
+        engine.clock_floor_ms = max(engine.clock_floor_ms, self._clock_floor())
         # After a restart of the machine, everything that was read came from the disk.
         doubtful_from = testimony.synced if testimony.same_boot else position
         journal = Journal(
@@ -314,7 +314,7 @@ class Recovery:
         engine = self._engine
         kind = frame.kind
         if kind == Kind.APPEND:
-            self.append_rows(topic, frame)
+            self._append_rows(topic, frame)
         elif kind == Kind.ADVANCE:
             expire(topic, frame.ts)
             self._prove_head(topic.id, frame.last_seq)
@@ -333,7 +333,7 @@ class Recovery:
             self._dropped.add(topic.id)
             engine.apply_drop(topic)
 
-    def append_rows(self, topic: Topic, frame: Frame) -> None:
+    def _append_rows(self, topic: Topic, frame: Frame) -> None:
         self._uncertain.discard(topic.id)
         if frame.last_seq <= topic.head:
             return
@@ -406,7 +406,7 @@ class Recovery:
                 holes.append((topic, topic.head + 1))
                 topic.add_hole(topic.head + 1, min(reserved, MAX_SEQ), ledger.LOST)
         if reader.cut is not None:
-            log.warning("journal was torn at %d; the tail was put aside", reader.cut[0])
+            log.warning("journal was torn at %d; the tail was put aside", reader.cut)
         return holes
 
     def _most_seqs(self, topic: Topic, journal_bytes: int) -> int:
@@ -430,6 +430,6 @@ class Recovery:
             )
         engine.queue.sync_journal()
 
-    def _clock_floor(self, reader: JournalReader) -> int:
+    def _clock_floor(self) -> int:
         testimony = self._engine.witness.previous
         return testimony.clock_ms if testimony.same_boot else 0

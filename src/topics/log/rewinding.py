@@ -76,7 +76,6 @@ def _cut_runs(engine: Engine, topic: Topic, head: int) -> None:
         topic.store.release(run)
         if beginning is not None and beginning.live_count:
             topic.insert_run(beginning)
-            topic.store.unsealed.add(topic, beginning)
             topic.store.unsealed.grew(beginning, len(beginning.hot.rows if beginning.hot else b""))
 
 
