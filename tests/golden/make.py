@@ -24,7 +24,7 @@ from topics.storage.columns import Columns
 from topics.storage.filesystem import Filesystem, write_file_atomically
 from topics.storage.frame import Kind
 from topics.storage.journal import Journal
-from topics.storage.recovery import PROOF, PROOF_MAGIC, PROOF_VERSION
+from topics.storage.journal_reader import PROOF, PROOF_MAGIC, PROOF_VERSION
 from topics.storage.segment import SegmentWriter
 from topics.storage.snapshot import SnapshotStore
 from topics.storage.witness import Witness

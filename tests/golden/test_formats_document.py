@@ -10,7 +10,7 @@ from tests.golden.make import BOOT, GOLDEN, TS
 from topics.http.app import LOCK_NAME
 from topics.log.payload import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
 from topics.log.state import RunState, SnapshotState, TopicState
-from topics.storage import journal, recovery, segment, snapshot, witness
+from topics.storage import journal, journal_reader, segment, snapshot, witness
 from topics.storage.checksum import checksum
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Kind, decode_header
@@ -19,7 +19,7 @@ TEXT = (Path(__file__).parent.parent.parent / "docs" / "formats.md").read_text()
 JOURNAL = (GOLDEN / "journal" / journal.file_name(0)).read_bytes()
 SEGMENT = (GOLDEN / "segments" / segment.file_name(1)).read_bytes()
 SNAPSHOT = (GOLDEN / "snapshots" / snapshot.file_name(1)).read_bytes()
-PROOF = (GOLDEN / "journal" / recovery.PROOF).read_bytes()
+PROOF = (GOLDEN / "journal" / journal_reader.PROOF).read_bytes()
 WITNESS = (GOLDEN / "witness").read_bytes()
 SIZES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i64": 8}
 
@@ -72,7 +72,7 @@ FILES = {
     "journal": (JOURNAL, journal.MAGIC, journal.VERSION, 0),
     "segment": (SEGMENT, segment.MAGIC, segment.VERSION, 1),
     "snapshot": (SNAPSHOT, snapshot.MAGIC, snapshot.VERSION, len(SNAPSHOT) - FILE_HEADER_BYTES),
-    "proven": (PROOF, recovery.PROOF_MAGIC, recovery.PROOF_VERSION, 64),
+    "proven": (PROOF, journal_reader.PROOF_MAGIC, journal_reader.PROOF_VERSION, 64),
 }
 
 
@@ -152,7 +152,7 @@ def test_segment() -> None:
 def test_segment_columns() -> None:
     """The golden file's second run has every column."""
     described = {row[0].strip("`") for row in tables("Footer")[0]}
-    opened = segment.Segment(recovery.Filesystem(), str(GOLDEN / "segments" / segment.file_name(1)))
+    opened = segment.Segment(journal_reader.Filesystem(), str(GOLDEN / "segments" / segment.file_name(1)))
     assert described == opened.entry(2, 40).columns.keys()
     opened.close()
 
@@ -180,8 +180,8 @@ def test_names_and_sizes() -> None:
     assert f"journal/<base>{journal.SUFFIX}" in paths
     assert f"segments/<number>{segment.SUFFIX}" in paths
     assert f"snapshots/<number>{snapshot.SUFFIX}" in paths
-    assert f"journal/{recovery.QUARANTINE}/*.tail" in paths
-    assert f"journal/{recovery.PROOF}" in paths
+    assert f"journal/{journal_reader.QUARANTINE}/*.tail" in paths
+    assert f"journal/{journal_reader.PROOF}" in paths
     assert witness.FILE_NAME in paths
     assert LOCK_NAME in paths
     widths = re.findall(r"`<base>` has (\d+) digits, `<number>` (\d+)", TEXT)[0]

@@ -16,7 +16,7 @@ from topics.log.payload import decode_append
 from topics.log.state import decode
 from topics.storage.filesystem import Filesystem
 from topics.storage.frame import Frame, Kind
-from topics.storage.recovery import JournalReader
+from topics.storage.journal_reader import JournalReader
 from topics.storage.segment import DEAD, LIVE, Segment
 from topics.storage.snapshot import SnapshotStore
 from topics.storage.witness import Witness

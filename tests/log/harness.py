@@ -23,7 +23,7 @@ from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import File, Filesystem
 from topics.storage.frame import HEADER_BYTES
 from topics.storage.journal import decode_file_header
-from topics.storage.recovery import read_frame
+from topics.storage.journal_reader import read_frame
 from topics.values.clock import ManualClock
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError

@@ -13,7 +13,7 @@ from tests.log.harness import Lab, flip, records
 from topics.log import joining, replay
 from topics.log.joining import Joined, join_small
 from topics.storage.frame import Frame, Kind
-from topics.storage.recovery import Damage
+from topics.storage.journal_reader import Damage
 
 
 def frame(

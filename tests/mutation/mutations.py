@@ -64,18 +64,18 @@ MUTATIONS = (
     Mutation(
         "believe-any-payload",
         "A frame whose bytes changed is damage, never a record.",
-        "storage/recovery.py",
+        "storage/journal_reader.py",
         "    if len(payload) != header.payload_length or checksum(payload) != header.payload_checksum:\n",
         "    if len(payload) != header.payload_length:\n",
-        ("tests/log/test_restart_loss.py", "tests/storage/test_recovery.py"),
+        ("tests/log/test_restart_loss.py", "tests/storage/test_journal_reader.py"),
     ),
     Mutation(
         "take-all-damage-for-a-torn-tail",
         "Damage inside the log is an announced hole; what lies behind it is kept.",
-        "storage/recovery.py",
+        "storage/journal_reader.py",
         "        return position < self._proven\n",
         "        return False\n",
-        ("tests/log/test_restart_loss.py", "tests/storage/test_recovery.py"),
+        ("tests/log/test_restart_loss.py", "tests/storage/test_journal_reader.py"),
     ),
     Mutation(
         "evict-in-silence",

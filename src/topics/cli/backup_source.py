@@ -18,7 +18,7 @@ from topics.storage import segment as segment_files
 from topics.storage import snapshot as snapshot_files
 from topics.storage.frame import Kind
 from topics.storage.journal import file_name as journal_file_name
-from topics.storage.recovery import Damage, JournalReader
+from topics.storage.journal_reader import Damage, JournalReader
 from topics.storage.snapshot import SnapshotStore
 from topics.storage.untouched import UntouchedDisk
 from topics.storage.witness import Witness

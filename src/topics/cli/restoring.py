@@ -28,7 +28,7 @@ from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import Filesystem, write_file_atomically
 from topics.storage.frame import Kind
 from topics.storage.journal import file_name
-from topics.storage.recovery import PROOF, PROOF_MAGIC, PROOF_VERSION, Damage, JournalReader
+from topics.storage.journal_reader import PROOF, PROOF_MAGIC, PROOF_VERSION, Damage, JournalReader
 from topics.storage.segment import Segment
 from topics.storage.snapshot import SnapshotStore
 

@@ -17,7 +17,7 @@ from topics.storage.checking import run_findings
 from topics.storage.filesystem import TEMPORARY, Filesystem, numbered_files
 from topics.storage.journal import SUFFIX as JOURNAL_SUFFIX
 from topics.storage.journal import file_name as journal_name
-from topics.storage.recovery import PROOF, QUARANTINE
+from topics.storage.journal_reader import PROOF, QUARANTINE
 from topics.storage.segment import DEAD, LIVE, RunEntry, Segment, SegmentDamaged
 
 _OURS = ("journal", "segments", "snapshots", "stages", "witness", ".topics.lock")

@@ -12,7 +12,7 @@ from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import Filesystem, numbered_files
 from topics.storage.frame import Kind
 from topics.storage.journal import decode_file_header, file_name
-from topics.storage.recovery import Damage, JournalReader
+from topics.storage.journal_reader import Damage, JournalReader
 from topics.storage.witness import Testimony, Witness
 
 PROBLEM, NOTE = "problem", "note"

@@ -21,7 +21,7 @@ from topics.log.topic import Topic
 from topics.storage.blanking import Mask, blanked, is_blank
 from topics.storage.columns import U8
 from topics.storage.filesystem import TEMPORARY, Filesystem
-from topics.storage.recovery import QUARANTINE
+from topics.storage.journal_reader import QUARANTINE
 from topics.storage.segment import DEAD, SUFFIX, RunEntry, Segment, SegmentDamaged, SegmentWriter
 
 # A server may have a hundred thousand topics; looking at so many takes about a millisecond.

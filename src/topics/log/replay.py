@@ -27,7 +27,7 @@ from topics.log.topic import Topic
 from topics.storage import segment as segment_files
 from topics.storage.frame import HEADER_BYTES, Frame, Kind
 from topics.storage.journal import Journal
-from topics.storage.recovery import Damage, JournalReader
+from topics.storage.journal_reader import Damage, JournalReader
 from topics.values.config import DEFAULT_CONFIG, TopicConfig
 from topics.values.settings import MAX_BULK_RECORDS, MAX_SEQ
 

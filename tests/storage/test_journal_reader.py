@@ -16,11 +16,11 @@ from tests.storage.support import (
     seqs,
     sync,
 )
-from topics.storage import fileheader, recovery
+from topics.storage import fileheader, journal_reader
 from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
 from topics.storage.frame import HEADER_BYTES, Frame, Kind, encode_header
 from topics.storage.journal import MAGIC, Journal, file_name
-from topics.storage.recovery import PROOF, QUARANTINE, Damage, JournalReader
+from topics.storage.journal_reader import PROOF, QUARANTINE, Damage, JournalReader
 
 FRAME = HEADER_BYTES + len(b"payload")
 
@@ -322,14 +322,14 @@ def test_many_damaged_frames_take_one_look_ahead(tmp_path: Path, monkeypatch: py
         data[in_file((seq - 1) * FRAME) + 30] ^= 1
     path.write_bytes(data)
     reads = 0
-    read_frame = recovery.read_frame
+    read_frame = journal_reader.read_frame
 
     def counting(*args):
         nonlocal reads
         reads += 1
         return read_frame(*args)
 
-    monkeypatch.setattr(recovery, "read_frame", counting)
+    monkeypatch.setattr(journal_reader, "read_frame", counting)
     _, items = scan(tmp_path)
     assert seqs(items).count("damage") == 200
     assert reads < 3 * 401
@@ -354,7 +354,7 @@ def test_proof_outlives_the_cut_that_takes_it_along(tmp_path: Path) -> None:
 
 def forged(synced: int) -> bytes:
     payload = b"never written by us"
-    digest = recovery.checksum(payload)
+    digest = journal_reader.checksum(payload)
     return encode_header(Kind.DROP, 0, 1, 1, 666, 1, synced, digest, len(payload)) + payload
 
 
