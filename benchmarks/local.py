@@ -13,7 +13,7 @@ from benchmarks.payloads import Shape
 from topics.log.batch import parse_append
 from topics.log.checkpoint import Checkpointer
 from topics.log.engine import Engine
-from topics.log.replay import Recovery
+from topics.log.recovery import Recovery
 from topics.log.tags import TagMatch
 from topics.log.topic import Topic
 from topics.storage.filesystem import Filesystem

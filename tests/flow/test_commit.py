@@ -12,7 +12,7 @@ import pytest
 from topics.flow.commit import CommitLoop
 from topics.log.batch import parse_append
 from topics.log.engine import Engine
-from topics.log.replay import Recovery
+from topics.log.recovery import Recovery
 from topics.storage.filesystem import Filesystem
 from topics.values.clock import ManualClock
 from topics.values.config import TopicConfig

@@ -10,7 +10,7 @@ from tests.log.harness import Lab
 from topics.flow import cursors as cursors_module
 from topics.flow.cursors import Cursor, Cursors
 from topics.log.engine import Engine
-from topics.log.replay import Recovery
+from topics.log.recovery import Recovery
 from topics.values.errors import ApiError
 from topics.values.settings import Settings
 

@@ -15,8 +15,8 @@ from topics.log.batch import parse_append
 from topics.log.checkpoint import Checkpointer
 from topics.log.engine import Engine
 from topics.log.reading import Page
+from topics.log.recovery import Recovery
 from topics.log.rendering import STORED, Shape
-from topics.log.replay import Recovery
 from topics.log.tags import TagMatch, parse_match
 from topics.log.topic import Topic
 from topics.storage.fileheader import FILE_HEADER_BYTES

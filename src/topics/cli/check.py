@@ -22,7 +22,7 @@ from topics.log.audit import missing_ranges
 from topics.log.checking import DirectoryCheck
 from topics.log.journal_check import NOTE, PROBLEM, Finding
 from topics.log.ledger import KIND_NAMES
-from topics.log.replay import Recovery, RecoveryFailed
+from topics.log.recovery import Recovery, RecoveryFailed
 from topics.log.topic import Topic, surviving_damage
 from topics.storage.checking import column_findings
 from topics.storage.checksum import checksum

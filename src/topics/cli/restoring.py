@@ -17,7 +17,7 @@ from topics.cli.work import Steps, UserMistake
 from topics.flow.rewinding import begin_new_epochs, truncate
 from topics.http.app import LOCK_NAME, Application
 from topics.log.engine import Directories, Engine
-from topics.log.replay import Recovery
+from topics.log.recovery import Recovery
 from topics.log.rewinding import head_at
 from topics.log.state import SnapshotState, decode
 from topics.log.topic import Topic

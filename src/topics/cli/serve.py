@@ -10,7 +10,7 @@ from typing import Any
 
 from topics.cli.logs import set_up_logging
 from topics.cli.notify import Notifier
-from topics.log.replay import RecoveryFailed
+from topics.log.recovery import RecoveryFailed
 from topics.storage.fileheader import ForeignFile
 from topics.storage.filesystem import LockHeld
 from topics.values.errors import ConfigError

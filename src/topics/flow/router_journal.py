@@ -13,7 +13,7 @@ from topics.flow.router_lineage import Lineage
 from topics.flow.routers import Routers
 from topics.log import ledger
 from topics.log.engine import Engine
-from topics.log.loading import is_loaded, load_rows
+from topics.log.reloading import is_loaded, load_rows
 from topics.log.retention import expire
 from topics.log.topic import Topic
 from topics.storage.frame import Frame, Kind

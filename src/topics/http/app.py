@@ -38,7 +38,7 @@ from topics.http.tracing import start_tracing
 from topics.http.watch_routes import WatchRoutes
 from topics.http.work_stream import WorkRoutes
 from topics.log.engine import Engine
-from topics.log.replay import Recovery
+from topics.log.recovery import Recovery
 from topics.storage.filesystem import Filesystem
 from topics.values.clock import Clock, SystemClock
 from topics.values.settings import Settings
