@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.golden.make import BOOT, GOLDEN, TS
-from topics.http.app import LOCK_NAME
 from topics.log.payload import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
 from topics.log.state import RunState, SnapshotState, TopicState
 from topics.storage import journal, journal_reader, segment, snapshot, witness
 from topics.storage.checksum import checksum
+from topics.storage.directories import Directories
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Kind, decode_header
 
@@ -183,7 +183,7 @@ def test_names_and_sizes() -> None:
     assert f"journal/{journal_reader.QUARANTINE}/*.tail" in paths
     assert f"journal/{journal_reader.PROOF}" in paths
     assert witness.FILE_NAME in paths
-    assert LOCK_NAME in paths
+    assert Directories("").lock in paths
     widths = re.findall(r"`<base>` has (\d+) digits, `<number>` (\d+)", TEXT)[0]
     stems = [journal.file_name(0), segment.file_name(0)]
     assert [int(width) for width in widths] == [len(stem.partition(".")[0]) for stem in stems]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,7 +16,7 @@ from typing import Any
 
 from topics.cli.offline import add_cold_dir, offline_settings, require_data_dir
 from topics.cli.work import add_json, answering, counted, progress, show
-from topics.http.app import LOCK_NAME, Application
+from topics.http.app import Application
 from topics.log.audit import missing_ranges
 from topics.log.checking import DirectoryCheck
 from topics.log.journal_check import NOTE, PROBLEM, Finding
@@ -26,6 +25,7 @@ from topics.log.recovery import Recovery, RecoveryFailed
 from topics.log.topic import Topic, surviving_damage
 from topics.storage.checking import column_findings
 from topics.storage.checksum import checksum
+from topics.storage.directories import Directories
 from topics.storage.snapshot import file_name
 from topics.storage.untouched import NO_LOCK, UntouchedDisk
 from topics.values.clock import ManualClock, SystemClock
@@ -52,7 +52,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with progress(as_json=arguments.json) as steps, _quiet():
         steps.begin("reading", _size(settings))
         disk = UntouchedDisk()
-        lock = disk.lock(os.path.join(settings.data_dir, LOCK_NAME))
+        lock = disk.lock(Directories(settings.data_dir).lock)
         check = DirectoryCheck(disk, settings.data_dir, settings.cold_dir, steps.advance)
         opening = _Opening(settings)
         findings = [*check.findings(), *_parts(disk, settings.data_dir)]
@@ -193,7 +193,7 @@ def _unsealed(topic: Topic) -> Iterator[Finding]:
 
 def _parts(disk: UntouchedDisk, data_dir: str) -> Iterator[Finding]:
     """Rows that were staged and are not committed yet."""
-    for path in sorted(Path(data_dir).glob("stages/*.part")):
+    for path in sorted(Path(Directories(data_dir).stages).glob("*.part")):
         file = disk.open(str(path))
         content = file.read(file.size(), 0)
         file.close()

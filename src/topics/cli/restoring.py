@@ -15,8 +15,8 @@ import numpy as np
 from topics.cli.offline import offline_settings
 from topics.cli.work import Steps, UserMistake
 from topics.flow.rewinding import begin_new_epochs, truncate
-from topics.http.app import LOCK_NAME, Application
-from topics.log.engine import Directories, Engine
+from topics.http.app import Application
+from topics.log.engine import Engine
 from topics.log.recovery import Recovery
 from topics.log.rewinding import head_at
 from topics.log.state import SnapshotState, decode
@@ -24,6 +24,7 @@ from topics.log.topic import Topic
 from topics.storage import fileheader
 from topics.storage import segment as segment_files
 from topics.storage.backups import BackupStore, Manifest
+from topics.storage.directories import Directories
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import Filesystem, write_file_atomically
 from topics.storage.frame import Kind
@@ -184,10 +185,16 @@ class Restoring:
 
     def _publish(self) -> None:
         """Journal first, snapshots last: in between, a server refuses to start instead of starting empty."""
-        for name in ("journal", "segments", "witness", "snapshots"):
-            self._fs.rename(os.path.join(self._staging, name), os.path.join(self._data_dir, name))
+        staged, final = self._dirs, Directories(self._data_dir)
+        for source, target in (
+            (staged.journal, final.journal),
+            (staged.segments, final.segments),
+            (staged.witness, final.witness),
+            (staged.snapshots, final.snapshots),
+        ):
+            self._fs.rename(source, target)
             self._fs.sync_dir(self._data_dir)
-        os.unlink(os.path.join(self._staging, LOCK_NAME))
+        os.unlink(staged.lock)
         os.rmdir(self._staging)
         self._fs.sync_dir(self._data_dir)
 

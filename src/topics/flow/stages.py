@@ -77,7 +77,7 @@ class Stages:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._directory = os.path.join(engine.dirs.root, "stages")
+        self._directory = engine.dirs.stages
         # The newest batches of each identity, ascending by number.
         self._identities: dict[str, dict[int, Committed]] = {}
         self._committing: dict[str, asyncio.Future[None]] = {}

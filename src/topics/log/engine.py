@@ -6,7 +6,6 @@ committed; callers pass callbacks, because that is later than the call.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -29,6 +28,7 @@ from topics.log.tags import TagMatch
 from topics.log.topic import Topic, surviving_damage
 from topics.log.totals import Totals
 from topics.log.unsealed import Unsealed
+from topics.storage.directories import Directories
 from topics.storage.filesystem import Filesystem
 from topics.storage.frame import Frame, Kind
 from topics.storage.journal import ROTATE_BYTES, Journal
@@ -68,14 +68,6 @@ class CreatePayload(msgspec.Struct, array_like=True, gc=False):
     config: TopicConfig
     seq_base: int
     reserved: int
-
-
-class Directories:
-    def __init__(self, root: str) -> None:
-        self.root = root
-        self.journal = os.path.join(root, "journal")
-        self.segments = os.path.join(root, "segments")
-        self.snapshots = os.path.join(root, "snapshots")
 
 
 class Engine:

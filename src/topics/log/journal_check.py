@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from topics.log.engine import Directories
 from topics.storage import witness as witness_file
+from topics.storage.directories import Directories
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import Filesystem, numbered_files
 from topics.storage.frame import Kind
