@@ -16,7 +16,7 @@ import numpy as np
 
 from topics.log.batch import batch_from_columns
 from topics.log.deletion import Selector
-from topics.log.engine import CreatePayload
+from topics.log.lifecycle import CreatePayload
 from topics.log.payload import encode_append
 from topics.log.state import RunState, SnapshotState, TopicState, encode
 from topics.storage import fileheader

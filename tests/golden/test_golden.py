@@ -11,7 +11,7 @@ import pytest
 
 from tests.golden.make import BOOT, CONFIG, GOLDEN, TS, FixedBoot, full_run, snapshot_state, write_all
 from topics.log.deletion import Selector
-from topics.log.engine import CreatePayload
+from topics.log.lifecycle import CreatePayload
 from topics.log.payload import decode_append
 from topics.log.state import decode
 from topics.storage.filesystem import Filesystem

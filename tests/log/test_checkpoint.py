@@ -11,6 +11,7 @@ from tests.log.harness import Lab
 from topics.log import checkpoint
 from topics.log.batch import parse_append
 from topics.log.checkpoint import Checkpointer, SegmentPlan
+from topics.log.lifecycle import put_topic
 from topics.log.state import TopicState
 from topics.log.topic import Topic
 from topics.storage.segment import DEAD
@@ -131,7 +132,7 @@ def test_capturing_stops_in_between_and_goes_on(tmp_path: Path, monkeypatch: pyt
 
 def test_a_topic_on_its_way_to_disk_is_captured_once_it_is_there(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
-    lab.engine.put_topic("t", TopicConfig(), lambda _: None, lambda error: None)
+    put_topic(lab.engine, "t", TopicConfig(), lambda _: None, lambda error: None)
     assert not lab.checkpointer.capture_step()  # nothing to do, and nothing forgotten
     lab.engine.queue.sync_now()
     lab.checkpoint()

@@ -11,8 +11,8 @@ from topics.flow.router_defs import Router
 from topics.flow.router_frames import COPIES, GONE, HOLE_INSIDE, Part
 from topics.log import ledger
 from topics.log.batch import Batch
-from topics.log.commit import Op
 from topics.log.engine import Engine
+from topics.log.ops import Op
 from topics.log.retention import enforce_caps, expire
 from topics.log.topic import Topic
 from topics.values.errors import ApiError

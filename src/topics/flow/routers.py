@@ -26,8 +26,9 @@ from topics.flow.router_frames import Definition
 from topics.flow.router_slices import STEP_BYTES, STEP_ROWS_MIN, in_slices, step_rows
 from topics.flow.router_step import StepBuilder
 from topics.flow.router_window import read_window
-from topics.log.commit import Op
-from topics.log.engine import CallbackOp, Engine, Fail
+from topics.log.engine import Engine
+from topics.log.lifecycle import create_topic
+from topics.log.ops import CallbackOp, Fail, Op
 from topics.log.topic import Topic, surviving_damage
 from topics.storage.frame import Kind
 from topics.values.config import DEFAULT_CONFIG
@@ -112,7 +113,7 @@ class Routers:
         if limit and missing and len(engine.by_name) + len(missing) > limit:
             raise limit_reached("max_topics", limit)
         for name in missing:
-            engine.create_topic(name, DEFAULT_CONFIG, lambda: None, lambda _: None)
+            create_topic(engine, name, DEFAULT_CONFIG, lambda: None, lambda _: None)
         return engine.by_name[source_name], engine.by_name[dest_name]
 
     def _create(

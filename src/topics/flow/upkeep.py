@@ -67,7 +67,7 @@ class Upkeep:
         engine.rotate_if_full()
         self._settle_objects()
         now = time.monotonic()
-        engine.extend_clock_mark()
+        engine.clock_mark.extend(engine.now())
         if (now >= self._not_before or self._commit.brake.is_on) and self._checkpointer.is_due():
             with self._span("checkpoint"):
                 await self._alone()

@@ -14,7 +14,7 @@ from topics.http.auth import READ, WRITE
 from topics.http.exchange import Exchange
 from topics.http.routing import Body, Route
 from topics.http.service import Service, clamped, decode, elapsed_ms
-from topics.log.commit import Op
+from topics.log.ops import Op
 from topics.values.config import LEASE_MS_RANGE
 from topics.values.errors import ApiError, invalid
 from topics.values.settings import MAX_CLAIM, MAX_NODE_BYTES, U64_MAX

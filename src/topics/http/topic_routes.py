@@ -11,6 +11,7 @@ from topics.http.auth import ADMIN, DELETE, READ
 from topics.http.exchange import Exchange
 from topics.http.routing import Body, Route
 from topics.http.service import Service, answer, check_dead_letter
+from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.topic import Topic
 from topics.values.config import DEFAULT_CONFIG, config_to_json, parse_config
 from topics.values.errors import invalid
@@ -43,7 +44,7 @@ class TopicRoutes:
             body = {"topic": name, "created": created, "config": config_to_json(config)}
             answer(exchange, body, 201 if created else 200)
 
-        self._engine.put_topic(name, config, done, exchange.fail)
+        put_topic(self._engine, name, config, done, exchange.fail)
 
     def show(self, exchange: Exchange) -> None:
         topic = self._service.topic(exchange)
@@ -106,7 +107,7 @@ class TopicRoutes:
             body = {"topic": name, "deleted": deleted, "routers_removed": removed if deleted else []}
             answer(exchange, body)
 
-        self._engine.drop_topic(name, exchange.query_flag("if_empty", False), done, exchange.fail)
+        drop_topic(self._engine, name, exchange.query_flag("if_empty", False), done, exchange.fail)
 
 
 def _entry(topic: Topic, now: int) -> dict[str, Any]:

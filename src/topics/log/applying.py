@@ -9,8 +9,10 @@ import msgspec
 from topics.log import ledger
 from topics.log.deletion import Selector
 from topics.log.doubts import Doubts
-from topics.log.engine import CreatePayload, Engine, Extension
+from topics.log.engine import Engine
+from topics.log.extension import Extension
 from topics.log.joining import Joined
+from topics.log.lifecycle import CreatePayload, add_recovered, apply_config, apply_drop
 from topics.log.payload import decode_append
 from topics.log.retention import enforce_caps, expire, keep_lines
 from topics.log.topic import Topic
@@ -47,8 +49,8 @@ class Applying:
             payload = _create.decode(frame.payload)
             if payload.name in engine.by_name:
                 # The frame that dropped the instance before this one is damaged.
-                engine.apply_drop(engine.by_name[payload.name])
-            topic = engine.add_recovered(frame.topic_id, payload.name, payload.config, payload.seq_base)
+                apply_drop(engine, engine.by_name[payload.name])
+            topic = add_recovered(engine, frame.topic_id, payload.name, payload.config, payload.seq_base)
             topic.reserved = topic.reserve_asked = payload.reserved
         elif kind == Kind.HEADS:
             for topic_id, head in _heads.decode(frame.payload):
@@ -108,7 +110,7 @@ class Applying:
         elif kind == Kind.DELETE:
             engine.apply_delete(topic, _selector.decode(frame.payload), frame.ts)
         elif kind == Kind.CONFIG:
-            engine.apply_config(topic, _config.decode(frame.payload), frame.ts)
+            apply_config(topic, _config.decode(frame.payload), frame.ts)
         elif kind == Kind.RESERVE:
             topic.reserved = topic.reserve_asked = max(topic.reserved, _number.decode(frame.payload))
         elif kind == Kind.HOLE:
@@ -117,7 +119,7 @@ class Applying:
             keep_lines(topic, *_lines.decode(frame.payload))
         elif kind == Kind.DROP:
             self._dropped.add(topic.id)
-            engine.apply_drop(topic)
+            apply_drop(engine, topic)
 
     def _append_rows(self, topic: Topic, frame: Frame) -> None:
         self._doubts.clear(topic.id)

@@ -6,6 +6,7 @@ import logging
 
 from topics.log import ledger
 from topics.log.engine import Engine
+from topics.log.lifecycle import add_recovered
 from topics.log.topic import Topic
 from topics.storage.frame import HEADER_BYTES, Kind
 from topics.storage.journal_reader import Damage
@@ -69,8 +70,8 @@ class Doubts:
         """A topic whose creation is damaged: what was written to it is kept, under a name that says so."""
         engine = self._engine
         log.error("the name of topic %d is lost; its records are in recovered-%d", topic_id, topic_id)
-        return engine.add_recovered(
-            topic_id, f"recovered-{topic_id}", DEFAULT_CONFIG, engine.settings.seq_base
+        return add_recovered(
+            engine, topic_id, f"recovered-{topic_id}", DEFAULT_CONFIG, engine.settings.seq_base
         )
 
     def close_reservations(self, position: int) -> None:

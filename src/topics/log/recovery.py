@@ -17,6 +17,7 @@ from topics.log.checkpoint import Checkpointer, Predecessor
 from topics.log.doubts import Doubts
 from topics.log.engine import Engine
 from topics.log.joining import Joined, join_small
+from topics.log.lifecycle import add_recovered
 from topics.log.reloading import Reloading
 from topics.log.retention import expire
 from topics.log.state import SnapshotState, decode, restore_topic
@@ -95,7 +96,7 @@ class Recovery:
         engine.clock_floor_ms = engine.clock_mark.reached_ms = snapshot.clock_ms
         engine.store.find_cold()
         for state in snapshot.topics:
-            topic = engine.add_recovered(state.id, state.name, state.config, state.seq_base)
+            topic = add_recovered(engine, state.id, state.name, state.config, state.seq_base)
             restore_topic(topic, state)
         for extension in engine.extensions:
             if extension.name in snapshot.extensions:

@@ -9,7 +9,8 @@ import numpy as np
 
 from topics.log import ledger
 from topics.log.batch import Batch
-from topics.log.engine import Engine, Extension
+from topics.log.engine import Engine
+from topics.log.extension import Extension
 from topics.log.joining import Joined
 from topics.log.payload import decode_append
 from topics.log.run import Run
