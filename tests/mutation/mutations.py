@@ -89,17 +89,17 @@ MUTATIONS = (
         "expire-in-silence",
         "A TTL that takes records from readers says so.",
         "log/retention.py",
-        "        topic.ttl_hi = max(topic.ttl_hi, last)\n        topic.absorb_holes()\n\n\ndef _last_older",
-        "        topic.absorb_holes()\n\n\ndef _last_older",
+        "        topic.ttl_hi = max(topic.ttl_hi, last)\n        absorb_holes(topic)\n\n\ndef _last_older",
+        "        absorb_holes(topic)\n\n\ndef _last_older",
         ("tests/log/test_worked_states.py", "tests/model/test_engine_against_model.py::test_walk"),
     ),
     Mutation(
         "announce-a-deletion",
         "What somebody deleted is gone without a tombstone.",
         "log/deletion.py",
-        "        return topic.drop_front(limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0\n",
+        "        return drop_front(topic, limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0\n",
         "        topic.cap_hi = max(topic.cap_hi, limit - 1)\n"
-        "        return topic.drop_front(limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0\n",
+        "        return drop_front(topic, limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0\n",
         ("tests/log/test_worked_states.py", "tests/model/test_engine_against_model.py::test_walk"),
     ),
     Mutation(

@@ -22,7 +22,8 @@ from topics.log.checking import DirectoryCheck
 from topics.log.journal_check import NOTE, PROBLEM, Finding
 from topics.log.ledger import KIND_NAMES
 from topics.log.recovery import Recovery, RecoveryFailed
-from topics.log.topic import Topic, surviving_damage
+from topics.log.removing import surviving_damage
+from topics.log.topic import Topic
 from topics.storage.checking import column_findings
 from topics.storage.checksum import checksum
 from topics.storage.directories import Directories

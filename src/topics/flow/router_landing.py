@@ -12,6 +12,7 @@ from topics.flow.router_frames import COPIES, GONE, HOLE_INSIDE, Part
 from topics.log import ledger
 from topics.log.batch import Batch
 from topics.log.engine import Engine
+from topics.log.holes import add_hole
 from topics.log.ops import Op
 from topics.log.retention import enforce_caps, expire
 from topics.log.topic import Topic
@@ -52,10 +53,10 @@ class Landing:
             if piece.kind == COPIES:
                 dest.publish(piece.count, size, part.ts)
             elif piece.kind == GONE:
-                dest.add_hole(piece.first_dest, piece.last_dest, ledger.LOST)
+                add_hole(dest, piece.first_dest, piece.last_dest, ledger.LOST)
             else:
                 inside = piece.kind == HOLE_INSIDE
-                dest.add_hole(piece.first_dest, piece.last_dest, ledger.TRIM, interior=inside)
+                add_hole(dest, piece.first_dest, piece.last_dest, ledger.TRIM, interior=inside)
         cap_hi = dest.cap_hi
         enforce_caps(dest)
         if dest.mixed and dest.cap_hi != cap_hi and engine.recovered:

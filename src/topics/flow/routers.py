@@ -29,7 +29,8 @@ from topics.flow.router_window import read_window
 from topics.log.engine import Engine
 from topics.log.lifecycle import create_topic
 from topics.log.ops import CallbackOp, Fail, Op
-from topics.log.topic import Topic, surviving_damage
+from topics.log.removing import surviving_damage
+from topics.log.topic import Topic
 from topics.storage.frame import Kind
 from topics.values.config import DEFAULT_CONFIG
 from topics.values.errors import ApiError, limit_reached, topic_not_found

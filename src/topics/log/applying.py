@@ -11,6 +11,7 @@ from topics.log.deletion import Selector
 from topics.log.doubts import Doubts
 from topics.log.engine import Engine
 from topics.log.extension import Extension
+from topics.log.holes import add_hole
 from topics.log.joining import Joined
 from topics.log.lifecycle import CreatePayload, add_recovered, apply_config, apply_drop
 from topics.log.payload import decode_append
@@ -126,7 +127,7 @@ class Applying:
         if frame.last_seq <= topic.head:
             return
         if frame.first_seq > topic.head + 1:
-            topic.add_hole(topic.head + 1, frame.first_seq - 1, ledger.LOST)
+            add_hole(topic, topic.head + 1, frame.first_seq - 1, ledger.LOST)
             self._engine.totals.damage += 1
         batch, rows, hops = decode_append(frame.payload, frame.count, frame.flags)
         expire(topic, frame.ts)

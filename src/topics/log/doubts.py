@@ -6,6 +6,7 @@ import logging
 
 from topics.log import ledger
 from topics.log.engine import Engine
+from topics.log.holes import add_hole
 from topics.log.lifecycle import add_recovered
 from topics.log.topic import Topic
 from topics.storage.frame import HEADER_BYTES, Kind
@@ -60,7 +61,7 @@ class Doubts:
         topic = self._engine.by_id.get(topic_id)
         self._uncertain.discard(topic_id)
         if topic is not None and head > topic.head:
-            topic.add_hole(topic.head + 1, head, ledger.LOST)
+            add_hole(topic, topic.head + 1, head, ledger.LOST)
 
     def clear(self, topic_id: int) -> None:
         """Later records of the topic can be read: by their seqs, they tell what is missing before them."""
@@ -95,7 +96,7 @@ class Doubts:
             reserved = max(topic.reserved, topic.head + self._most_seqs(topic, destroyed))
             if lost and reserved > topic.head:
                 self._closed.append((topic, topic.head + 1))
-                topic.add_hole(topic.head + 1, min(reserved, MAX_SEQ), ledger.LOST)
+                add_hole(topic, topic.head + 1, min(reserved, MAX_SEQ), ledger.LOST)
 
     def _most_seqs(self, topic: Topic, journal_bytes: int) -> int:
         """How many seqs of a topic so much journal can have handed out."""

@@ -21,12 +21,13 @@ from topics.log.extension import Extension
 from topics.log.lifecycle import create_topic
 from topics.log.ops import CallbackOp, Fail, Op
 from topics.log.reading import Page, read_page
+from topics.log.removing import surviving_damage
 from topics.log.rendering import STORED, Shape
 from topics.log.retention import expire
 from topics.log.segments import SegmentStore
 from topics.log.survey import Survey
 from topics.log.tags import TagMatch
-from topics.log.topic import Topic, surviving_damage
+from topics.log.topic import Topic
 from topics.log.totals import Totals
 from topics.log.unsealed import Unsealed
 from topics.storage.directories import Directories
@@ -274,8 +275,7 @@ class Engine:
             expire(topic, now)
             return deletion.apply(topic, selector, survey)
 
-        deleted: int = surviving_damage(topic, act)
-        return deleted
+        return surviving_damage(topic, act)
 
     def read(
         self,
@@ -294,13 +294,12 @@ class Engine:
             self.refresh(topic)
         if not topic.config.dedupe_node:
             nodes = None
-        page: Page = surviving_damage(
+        return surviving_damage(
             topic,
             lambda: read_page(
                 topic, from_seq, limit, max_bytes, nodes=nodes, shape=shape, epoch=epoch, upto=upto
             ),
         )
-        return page
 
     # --- housekeeping -----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from topics.log.engine import Engine
+from topics.log.removing import lose_runs
 from topics.log.run import Run
 from topics.log.topic import Topic
 from topics.storage.blanking import Mask, blanked, is_blank
@@ -154,7 +155,7 @@ class SegmentPurge:
                 store.forget_hot(run)
         for held in file.damaged:
             if _is_in(held.run, file):
-                held.topic.lose_runs([held.run])
+                lose_runs(held.topic, [held.run])
 
     def old_files(self) -> list[int]:
         """Files that were written anew and are still there under their old number."""

@@ -11,8 +11,10 @@ from topics.log import ledger
 from topics.log.batch import Batch
 from topics.log.engine import Engine
 from topics.log.extension import Extension
+from topics.log.holes import note_hole
 from topics.log.joining import Joined
 from topics.log.payload import decode_append
+from topics.log.removing import settle_floor
 from topics.log.run import Run
 from topics.log.state import SnapshotState
 from topics.log.topic import Topic
@@ -59,7 +61,7 @@ class Reloading:
             count = sum(run.live_count for run in topic.runs)
             size = sum(run.live_bytes for run in topic.runs)
             topic.add_live(count, size)
-            topic.settle_floor(topic.floor)
+            settle_floor(topic, topic.floor)
 
     def _mark_unsealed(self, topic: Topic) -> None:
         dead = np.frombuffer(self._unsealed_dead.get(topic.id, b""), np.int64)
@@ -87,7 +89,7 @@ class Reloading:
         live_runs = {run.base: run.live_count for run in topic.runs}
         for first, last in [*spans, (topic.head + 1, topic.head)]:
             if first > expected:
-                topic.note_hole(expected, first - 1, ledger.LOST, interior=anything_below)
+                note_hole(topic, expected, first - 1, ledger.LOST, interior=anything_below)
                 self._engine.totals.damage += 1
             if live_runs.get(first):
                 anything_below = True
