@@ -13,7 +13,8 @@ from benchmarks.payloads import Shape
 from topics.log.batch import parse_append
 from topics.log.checkpoint import Checkpointer
 from topics.log.engine import Engine
-from topics.log.replay import Recovery
+from topics.log.lifecycle import put_topic
+from topics.log.recovery import Recovery
 from topics.log.tags import TagMatch
 from topics.log.topic import Topic
 from topics.storage.filesystem import Filesystem
@@ -42,7 +43,7 @@ class LocalEngine:
         gc.freeze()
 
     def create(self, name: str) -> Topic:
-        self.engine.put_topic(name, TopicConfig(), _ignore, _raise)
+        put_topic(self.engine, name, TopicConfig(), _ignore, _raise)
         self.engine.queue.sync_now()
         return self.engine.require(name)
 

@@ -17,7 +17,7 @@ from benchmarks.figures import Figure, at_least, at_most, per_cpu_second
 from benchmarks.payloads import COMPACT
 from benchmarks.session import Session
 from topics.storage.fileheader import FILE_HEADER_BYTES
-from topics.storage.recovery import read_frame
+from topics.storage.journal_reader import read_frame
 
 AREA = "routers"
 _MANY = 100

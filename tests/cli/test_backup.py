@@ -12,8 +12,8 @@ import pytest
 from tests.cli.command import Outcome, refused, topics
 from tests.http.streaming import RunningApp
 from tests.log.harness import T0, Lab, flip
+from topics.log.recovery import RecoveryFailed
 from topics.log.rendering import Shape
-from topics.log.replay import RecoveryFailed
 from topics.storage.backups import BackupStore
 from topics.storage.filesystem import Filesystem
 from topics.storage.segment import Segment

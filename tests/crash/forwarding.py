@@ -10,7 +10,8 @@ from tests.crash.world import World
 from tests.model.reference import matches
 from topics.flow.routers.definitions import Options
 from topics.flow.routers.window import read_window
-from topics.log.topic import Topic, surviving_damage
+from topics.log.removing import surviving_damage
+from topics.log.topic import Topic
 
 
 def route(world: World, name: str, source: str, dest: str, match: Match | None = None) -> None:

@@ -14,7 +14,7 @@ from topics.flow.stages import Stages
 from topics.flow.tiers import Tiers
 from topics.log.checkpoint import Checkpointer
 from topics.log.engine import Engine
-from topics.log.replay import Recovery
+from topics.log.recovery import Recovery
 from topics.values.clock import ManualClock
 from topics.values.settings import Settings
 

@@ -12,6 +12,7 @@ from tests.crash.model import observe
 from topics.flow.claiming import Claim
 from topics.log.batch import parse_append
 from topics.log.engine import Engine
+from topics.log.lifecycle import put_topic
 from topics.values.clock import ManualClock
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
@@ -26,7 +27,7 @@ def refused(error: ApiError) -> None:
 
 
 def put(engine: Engine, name: str, **config: object) -> None:
-    engine.put_topic(name, TopicConfig(**config), lambda _: None, refused)  # type: ignore[arg-type]
+    put_topic(engine, name, TopicConfig(**config), lambda _: None, refused)  # type: ignore[arg-type]
     engine.queue.sync_now()
 
 

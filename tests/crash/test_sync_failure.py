@@ -10,6 +10,7 @@ from tests.crash.faults import Fault, FaultPlan
 from tests.crash.operations import CLASSES, furnished
 from tests.crash.verify import Found, check_running, crash, judge
 from tests.crash.world import World
+from topics.log.lifecycle import put_topic
 from topics.values.errors import ApiError
 
 
@@ -45,7 +46,7 @@ def test_writes_are_off_and_say_so(world: World) -> None:
     for name in CLASSES:
         assert not world.append(name, [world.draft()])
     with pytest.raises(ApiError, match="writes are off until restart") as failure:
-        world.engine.put_topic("new", world.topic("disk").config, lambda _: None, failures.append)
+        put_topic(world.engine, "new", world.topic("disk").config, lambda _: None, failures.append)
     assert failure.value.code == "internal"
 
 

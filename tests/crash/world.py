@@ -14,7 +14,8 @@ from tests.crash.model import Event, Model
 from tests.model.twins import tag_match
 from topics.flow.claiming import Claim
 from topics.log.batch import parse_append
-from topics.log.commit import Op
+from topics.log.lifecycle import drop_topic, put_topic
+from topics.log.ops import Op
 from topics.log.topic import Topic
 from topics.storage.journal import SyncTicket
 from topics.values.clock import ManualClock
@@ -110,7 +111,7 @@ class World:
                 Did(lambda: model.topics.__setitem__(made.id, made), lambda: model.topics.pop(made.id))
             )
         self.submit(
-            event, lambda: engine.put_topic(name, wanted, lambda _: self.ack_synced(event), self.failed)
+            event, lambda: put_topic(engine, name, wanted, lambda _: self.ack_synced(event), self.failed)
         )
 
     def ack_synced(self, event: Event) -> None:
@@ -134,7 +135,7 @@ class World:
         event = model.event(Did(forget, bring_back))
         self.submit(
             event,
-            lambda: self.engine.drop_topic(name, False, lambda _: self.ack_synced(event), self.failed),
+            lambda: drop_topic(self.engine, name, False, lambda _: self.ack_synced(event), self.failed),
         )
 
     # --- records ----------------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from topics.flow.claiming import Claim
 from topics.flow.job_queue import JobQueue
 from topics.flow.lease_table import Holder
 from topics.flow.queues import Queues
-from topics.log.engine import Engine, Fail
-from topics.log.replay import Recovery
+from topics.log.engine import Engine
+from topics.log.ops import Fail
+from topics.log.recovery import Recovery
 from topics.values.errors import ApiError
 from topics.values.settings import Settings
 

@@ -12,7 +12,8 @@ import pytest
 from topics.flow.commit import CommitLoop
 from topics.log.batch import parse_append
 from topics.log.engine import Engine
-from topics.log.replay import Recovery
+from topics.log.lifecycle import put_topic
+from topics.log.recovery import Recovery
 from topics.storage.filesystem import Filesystem
 from topics.values.clock import ManualClock
 from topics.values.config import TopicConfig
@@ -53,7 +54,7 @@ def append(engine: Engine, name: str, body: bytes = ONE) -> asyncio.Future[Any]:
 
 async def put(engine: Engine, name: str, config: TopicConfig) -> None:
     future = asyncio.get_running_loop().create_future()
-    engine.put_topic(name, config, future.set_result, future.set_exception)
+    put_topic(engine, name, config, future.set_result, future.set_exception)
     await future
 
 

@@ -10,7 +10,8 @@ from tests.log.harness import Lab
 from topics.flow import cursors as cursors_module
 from topics.flow.cursors import Cursor, Cursors
 from topics.log.engine import Engine
-from topics.log.replay import Recovery
+from topics.log.lifecycle import drop_topic
+from topics.log.recovery import Recovery
 from topics.values.errors import ApiError
 from topics.values.settings import Settings
 
@@ -104,7 +105,7 @@ def test_cursors_go_with_their_topic(lab: CursorLab) -> None:
 
 def test_a_cursor_on_its_way_when_the_topic_goes_leaves_nothing_behind(lab: CursorLab) -> None:
     topic = lab.topic("a")
-    lab.engine.drop_topic("a", False, lambda deleted: None, lambda error: None)
+    drop_topic(lab.engine, "a", False, lambda deleted: None, lambda error: None)
     lab.cursors.put(topic, "c", 1, None, lambda cursor, created: None, lambda error: None)
     lab.engine.queue.sync_now()
     assert lab.cursors.dump() == {}

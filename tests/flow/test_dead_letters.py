@@ -15,6 +15,7 @@ from topics.flow import claiming, dead_letters
 from topics.flow.claiming import Claim
 from topics.flow.jobs import Letter, read_letters
 from topics.log.batch import parse_append
+from topics.log.lifecycle import put_topic
 from topics.log.rendering import Shape
 from topics.log.topic import Topic
 from topics.storage.frame import Kind
@@ -282,7 +283,7 @@ def test_a_move_does_not_overtake_what_the_queue_is_waiting_for(lab: QueueLab) -
     let_expire(lab)
     config = TopicConfig(type="queue", max_deliveries=1, dead_letter="dead")
     answers: list[str] = []
-    lab.engine.put_topic("q", config, lambda _: answers.append("config"), unexpected)
+    put_topic(lab.engine, "q", config, lambda _: answers.append("config"), unexpected)
     lab.queue().serve([Claim("w", 1, LEASE_MS, lambda _: answers.append("claim"), unexpected)])
     lab.engine.queue.flush()
     assert answers == []

@@ -13,6 +13,7 @@ from tests.log.harness import Lab
 from topics.flow import deleting
 from topics.flow.commit import CommitLoop
 from topics.flow.deleting import Deletions
+from topics.log.lifecycle import drop_topic
 from topics.log.tags import parse_match
 from topics.values.errors import ApiError
 
@@ -64,7 +65,7 @@ def test_a_topic_that_goes_meanwhile_is_not_found(tmp_path: Path) -> None:
     async def scenario(deletions: Deletions) -> None:
         answer = deleted(deletions, lab, "k1")
         dropped = asyncio.get_running_loop().create_future()
-        lab.engine.drop_topic("t", False, dropped.set_result, dropped.set_exception)
+        drop_topic(lab.engine, "t", False, dropped.set_result, dropped.set_exception)
         assert await dropped
         with pytest.raises(ApiError) as refusal:
             await answer

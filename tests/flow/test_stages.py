@@ -16,7 +16,7 @@ from topics.flow import stages as stages_module
 from topics.flow.commit import CommitLoop
 from topics.flow.stages import IDLE_MS, CommitRequest, Committed, Stages
 from topics.log.engine import Engine
-from topics.log.replay import Recovery
+from topics.log.recovery import Recovery
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError
 from topics.values.settings import Settings

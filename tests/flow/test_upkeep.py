@@ -92,7 +92,7 @@ def test_stopping_waits_for_the_pass_that_is_under_way_and_for_no_other(tmp_path
         passes.append("begun")
         time.sleep(0.1)
         write_snapshot(body)
-        lab.checkpointer.is_behind = True  # there would be more to do
+        lab.checkpointer.sealer.is_behind = True  # there would be more to do
         passes.append("ended")
 
     async def scenario() -> None:

@@ -22,7 +22,7 @@ from topics.flow.stage_spool import part_path, write_part
 from topics.flow.stages import Committed, StageRange
 from topics.log.batch import batch_from_columns
 from topics.log.deletion import Selector
-from topics.log.engine import CreatePayload
+from topics.log.lifecycle import CreatePayload
 from topics.log.payload import encode_append
 from topics.log.state import RunState, SnapshotState, TopicState, encode
 from topics.storage import fileheader
@@ -30,7 +30,7 @@ from topics.storage.columns import Columns
 from topics.storage.filesystem import Filesystem, write_file_atomically
 from topics.storage.frame import Kind
 from topics.storage.journal import Journal
-from topics.storage.recovery import PROOF, PROOF_MAGIC, PROOF_VERSION
+from topics.storage.journal_reader import PROOF, PROOF_MAGIC, PROOF_VERSION
 from topics.storage.segment import SegmentWriter
 from topics.storage.snapshot import SnapshotStore
 from topics.storage.witness import Witness

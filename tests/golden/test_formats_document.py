@@ -18,14 +18,13 @@ from topics.flow.lease_table import Entry
 from topics.flow.queues import Queues
 from topics.flow.stage_spool import SUFFIX
 from topics.flow.stages import IDLE_MS, REMEMBERED_BATCHES, Committed, StageRange, Stages
-from topics.http.app import LOCK_NAME
 from topics.log import ledger
-from topics.log.checking import _OURS
-from topics.log.checkpoint import SHARED_RUNS
 from topics.log.payload import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
+from topics.log.sealing import SHARED_RUNS
 from topics.log.state import RunState, SnapshotState, TopicState
-from topics.storage import backups, journal, recovery, segment, snapshot, witness
+from topics.storage import backups, journal, journal_reader, segment, snapshot, witness
 from topics.storage.checksum import checksum
+from topics.storage.directories import Directories
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Kind, decode_header
 
@@ -33,7 +32,7 @@ TEXT = (Path(__file__).parent.parent.parent / "docs" / "formats.md").read_text()
 JOURNAL = (GOLDEN / "journal" / journal.file_name(0)).read_bytes()
 SEGMENT = (GOLDEN / "segments" / segment.file_name(1)).read_bytes()
 SNAPSHOT = (GOLDEN / "snapshots" / snapshot.file_name(1)).read_bytes()
-PROOF = (GOLDEN / "journal" / recovery.PROOF).read_bytes()
+PROOF = (GOLDEN / "journal" / journal_reader.PROOF).read_bytes()
 WITNESS = (GOLDEN / "witness").read_bytes()
 SIZES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i64": 8}
 
@@ -86,7 +85,7 @@ FILES = {
     "journal": (JOURNAL, journal.MAGIC, journal.VERSION, 0),
     "segment": (SEGMENT, segment.MAGIC, segment.VERSION, 1),
     "snapshot": (SNAPSHOT, snapshot.MAGIC, snapshot.VERSION, len(SNAPSHOT) - FILE_HEADER_BYTES),
-    "proven": (PROOF, recovery.PROOF_MAGIC, recovery.PROOF_VERSION, 64),
+    "proven": (PROOF, journal_reader.PROOF_MAGIC, journal_reader.PROOF_VERSION, 64),
 }
 
 
@@ -226,7 +225,7 @@ def test_segment() -> None:
 def test_segment_columns() -> None:
     """The golden file's second run has every column."""
     described = {row[0].strip("`") for row in tables("Footer")[0]}
-    opened = segment.Segment(recovery.Filesystem(), str(GOLDEN / "segments" / segment.file_name(1)))
+    opened = segment.Segment(journal_reader.Filesystem(), str(GOLDEN / "segments" / segment.file_name(1)))
     assert described == opened.entry(2, 40).columns.keys()
     opened.close()
 
@@ -261,13 +260,13 @@ def test_names_and_sizes() -> None:
     assert f"journal/<base>{journal.SUFFIX}" in paths
     assert f"segments/<number>{segment.SUFFIX}" in paths
     assert f"snapshots/<number>{snapshot.SUFFIX}" in paths
-    assert f"journal/{recovery.QUARANTINE}/*.tail" in paths
-    assert f"journal/{recovery.PROOF}" in paths
+    assert f"journal/{journal_reader.QUARANTINE}/*.tail" in paths
+    assert f"journal/{journal_reader.PROOF}" in paths
     assert witness.FILE_NAME in paths
-    assert LOCK_NAME in paths
+    assert Directories("").lock in paths
     assert f"stages/<stage>-<part>{SUFFIX}" in paths
     assert f"{STAGING}/" in paths
-    assert {path.split("/")[0] for path in paths} == {*_OURS, STAGING}
+    assert {path.split("/")[0] for path in paths} == {*Directories("").entries, STAGING}
     widths = re.findall(r"`<base>` has (\d+) digits, `<number>` (\d+)", TEXT)[0]
     stems = [journal.file_name(0), segment.file_name(0)]
     assert [int(width) for width in widths] == [len(stem.partition(".")[0]) for stem in stems]

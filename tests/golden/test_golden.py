@@ -32,12 +32,12 @@ from tests.golden.make import (
 from topics.flow import cursors, queues, stages
 from topics.flow.stage_spool import SUFFIX, part_path, read_part
 from topics.log.deletion import Selector
-from topics.log.engine import CreatePayload
+from topics.log.lifecycle import CreatePayload
 from topics.log.payload import decode_append
 from topics.log.state import decode
 from topics.storage.filesystem import Filesystem
 from topics.storage.frame import Frame, Kind
-from topics.storage.recovery import JournalReader
+from topics.storage.journal_reader import JournalReader
 from topics.storage.segment import DEAD, LIVE, Segment
 from topics.storage.snapshot import SnapshotStore
 from topics.storage.witness import Witness

@@ -10,6 +10,7 @@ from topics.http.record_routes import RecordRoutes
 from topics.http.routing import Body, Route
 from topics.http.service import Service
 from topics.log.batch import decode_append, lone_record
+from topics.log.lifecycle import drop_topic
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError
 
@@ -161,7 +162,7 @@ def test_a_topic_that_goes_meanwhile_is_made_again(lab, routes):
     first, second = Caller("t", plain("a")), Caller("t", plain("b"))
     routes.append(first)
     routes.append(second)
-    lab.engine.drop_topic("t", False, lambda dropped: None, lambda error: None)
+    drop_topic(lab.engine, "t", False, lambda dropped: None, lambda error: None)
     lab.engine.queue.sync_now()
     assert (first.status, first.answer["created"]) == (201, True)
     assert (second.status, second.answer["created"]) == (200, False)

@@ -14,7 +14,8 @@ from tests.http.conftest import Wire, eventually, raw_request
 from tests.http.streaming import EventReader, SocketClient
 from tests.support import ServerProcess
 from topics.http.app import Application
-from topics.log.replay import Recovery
+from topics.log.applying import Applying
+from topics.log.recovery import Recovery
 from topics.storage.filesystem import Filesystem
 from topics.values.settings import Settings
 
@@ -83,15 +84,15 @@ def _open_connections(server: ServerProcess) -> int:
     return int(text.partition("\ntopics_http_connections ")[2].partition("\n")[0])
 
 
-def test_a_clean_stop_leaves_nothing_to_replay(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_clean_stop_leaves_nothing_to_replay(
+    server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.post("/v0/topics/t", {"records": [{"data": n} for n in range(5000)]})
     server.stop()
     app = Application(Settings(data_dir=str(tmp_path / "data"), port=0))
-    seen: list[float] = []
-    recovery = Recovery(app.engine, seen.append)
     replayed: list[object] = []
-    recovery._apply = replayed.append  # type: ignore[method-assign]
-    recovery.run()
+    monkeypatch.setattr(Applying, "take", lambda _, frame: replayed.append(frame))
+    Recovery(app.engine).run()
     assert app.engine.require("t").head == 5000
     assert replayed == []
     app.engine.close(clean=True)

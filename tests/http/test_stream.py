@@ -18,9 +18,6 @@ def running(serve, opened):
         opened.append(body)
 
     def upgrade(exchange):
-        if not exchange.wants_websocket():
-            exchange.reply(b"no")
-            return
         raw = exchange.upgrade()
         raw.write(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
         opened.append(raw)
@@ -165,7 +162,3 @@ def test_an_upgraded_connection_is_bare(running, opened, raw, wait_until):
     running.loop.call_soon_threadsafe(upgraded.close)
     assert wire.at_end()
     assert upgraded.closed
-
-
-def test_no_upgrade_asked_for(running, raw):
-    assert running.request("GET", "/ws", headers=AUTH).body == b"no"

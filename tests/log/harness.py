@@ -14,16 +14,17 @@ from topics.log.appending import AppendOp
 from topics.log.batch import parse_append
 from topics.log.checkpoint import Checkpointer
 from topics.log.engine import Engine
+from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.reading import Page
+from topics.log.recovery import Recovery
 from topics.log.rendering import STORED, Shape
-from topics.log.replay import Recovery
 from topics.log.tags import TagMatch, parse_match
 from topics.log.topic import Topic
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import File, Filesystem
 from topics.storage.frame import HEADER_BYTES
 from topics.storage.journal import decode_file_header
-from topics.storage.recovery import read_frame
+from topics.storage.journal_reader import read_frame
 from topics.values.clock import ManualClock
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
@@ -120,7 +121,7 @@ class Lab:
 
     def put(self, name: str, **config: Any) -> bool:
         created: bool = self.commit(
-            lambda done, fail: self.engine.put_topic(name, TopicConfig(**config), done, fail)
+            lambda done, fail: put_topic(self.engine, name, TopicConfig(**config), done, fail)
         )
         return created
 
@@ -145,7 +146,7 @@ class Lab:
         return deleted
 
     def drop(self, name: str, *, if_empty: bool = False) -> bool:
-        deleted: bool = self.commit(lambda done, fail: self.engine.drop_topic(name, if_empty, done, fail))
+        deleted: bool = self.commit(lambda done, fail: drop_topic(self.engine, name, if_empty, done, fail))
         return deleted
 
     def diff(

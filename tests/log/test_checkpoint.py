@@ -1,4 +1,4 @@
-"""Sealing in passes: what a pass leaves over, and what becomes of a file that could not be written."""
+"""Snapshots: what is looked at for them, and when a delete flag may be flipped."""
 
 from __future__ import annotations
 
@@ -9,83 +9,11 @@ import pytest
 
 from tests.log.harness import Lab
 from topics.log import checkpoint
-from topics.log.batch import parse_append
-from topics.log.checkpoint import Checkpointer, SegmentPlan
+from topics.log.lifecycle import put_topic
 from topics.log.state import TopicState
 from topics.log.topic import Topic
 from topics.storage.segment import DEAD
 from topics.values.config import TopicConfig
-
-QUIET = (lambda _: None, lambda error: None)
-
-
-def fill(lab: Lab, runs: int) -> None:
-    for at in range(runs):
-        lab.write("t", *range(4 * at, 4 * at + 4))
-
-
-def sealed(lab: Lab) -> int:
-    return sum(run.sealed is not None for run in lab.engine.require("t").runs)
-
-
-def seqs(lab: Lab) -> int:
-    return lab.engine.read(lab.engine.require("t"), 0, 1000, 1 << 20).count
-
-
-def test_a_backlog_is_sealed_in_several_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "PASS_BYTES", 1)
-    lab = Lab(tmp_path)
-    fill(lab, 3)
-    lab.checkpoint()
-    assert (sealed(lab), lab.checkpointer.is_behind) == (1, True)
-    lab.checkpoint()
-    lab.checkpoint()
-    assert (sealed(lab), lab.checkpointer.is_behind) == (3, False)
-    assert seqs(lab) == 12
-    lab.restart()
-    assert seqs(lab) == 12
-    lab.kill()
-
-
-@pytest.mark.parametrize(
-    ("runs", "small_bytes", "files"),
-    [(8, 0, 8), (9, 0, 1), (17, 0, 2), (17, 1 << 20, 17), (65, 1 << 20, 5)],
-)
-def test_runs_share_files_only_when_there_are_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: int, small_bytes: int, files: int
-) -> None:
-    monkeypatch.setattr(checkpoint, "SEPARATE_SMALL_BYTES", small_bytes)
-    lab = Lab(tmp_path)
-    fill(lab, runs)
-    lab.checkpoint()
-    assert len(list((tmp_path / "segments").glob("*.segment"))) == files
-    assert seqs(lab) == 4 * runs
-    lab.restart()
-    assert seqs(lab) == 4 * runs
-    lab.kill()
-
-
-def test_runs_of_a_file_that_was_not_written_are_planned_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab = Lab(tmp_path)
-    fill(lab, 2)
-    plan = lab.checkpointer.plan()
-    assert [len(file.sealings) for file in plan] == [1, 1]
-    assert lab.checkpointer.plan() == []  # frozen: nobody plans them twice
-    lab.checkpointer.abandon(plan)
-
-    def refuse(self: Checkpointer, file: SegmentPlan) -> None:
-        raise OSError(28, "no space left on device")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(Checkpointer, "write_segment", refuse)
-        with pytest.raises(OSError, match="no space"):
-            lab.checkpoint()
-    lab.checkpoint()
-    assert sealed(lab) == 2
-    assert seqs(lab) == 8
-    lab.kill()
 
 
 def test_a_checkpoint_looks_only_at_topics_that_changed(
@@ -131,42 +59,12 @@ def test_capturing_stops_in_between_and_goes_on(tmp_path: Path, monkeypatch: pyt
 
 def test_a_topic_on_its_way_to_disk_is_captured_once_it_is_there(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
-    lab.engine.put_topic("t", TopicConfig(), lambda _: None, lambda error: None)
+    put_topic(lab.engine, "t", TopicConfig(), lambda _: None, lambda error: None)
     assert not lab.checkpointer.capture_step()  # nothing to do, and nothing forgotten
     lab.engine.queue.sync_now()
     lab.checkpoint()
     lab.restart()
     assert lab.engine.find("t") is not None
-    lab.kill()
-
-
-def test_a_full_run_that_is_not_committed_yet_is_sealed_later(tmp_path: Path) -> None:
-    lab = Lab(tmp_path)
-    lab.write("t", *range(4))
-    lab.engine.append("t", parse_append(b'{"records":[{"data":1},{"data":2},{"data":3},{"data":4}]}'), *QUIET)
-    assert [len(file.sealings) for file in lab.checkpointer.plan()] == [1]
-    lab.engine.queue.sync_now()
-    assert [len(file.sealings) for file in lab.checkpointer.plan()] == [1]
-    lab.kill()
-
-
-def test_many_runs_are_planned_and_adopted_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "STEP_RUNS", 2)
-    lab = Lab(tmp_path)
-    for number in range(7):
-        lab.write(f"t{number}", number)
-    plan: list[SegmentPlan] = []
-    assert len(list(lab.checkpointer.plan_in_steps(plan, everything=True))) == 3
-    assert [len(file.sealings) for file in plan] == [7]
-    lab.checkpointer.write_segment(plan[0])
-    steps = lab.checkpointer.adopt_in_steps(plan[0])
-    next(steps)
-    lab.delete("t6", before=2)  # emptied while the others were adopted
-    for _ in steps:
-        pass
-    lab.checkpoint()
-    lab.restart()
-    assert [lab.seqs(f"t{number}") for number in range(7)] == [[1]] * 6 + [[]]
     lab.kill()
 
 

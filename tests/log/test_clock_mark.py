@@ -106,21 +106,21 @@ def test_a_snapshot_begins_a_new_mark(lab: Lab) -> None:
 
 def test_marks_are_renewed_ahead_of_need_while_records_go(lab: Lab) -> None:
     engine = lab.engine
-    engine.extend_clock_mark()
+    engine.clock_mark.extend(engine.now())
     engine.queue.sync_now()
     assert marks(lab) == 0, "nothing has gone yet"
     lab.clock.advance(TTL_MS + 1)
     lab.diff("t")
     assert marks(lab) == 1
-    engine.extend_clock_mark()
+    engine.clock_mark.extend(engine.now())
     engine.queue.sync_now()
     assert marks(lab) == 1, "it lasts for a while"
     lab.clock.advance(AHEAD_MS - 500)
-    engine.extend_clock_mark()
+    engine.clock_mark.extend(engine.now())
     engine.queue.sync_now()
     assert marks(lab) == 2
     lab.clock.advance(10 * AHEAD_MS)
-    engine.extend_clock_mark()
+    engine.clock_mark.extend(engine.now())
     engine.queue.sync_now()
     assert marks(lab) == 2, "nothing has gone for long"
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.log.harness import Lab, QuickDisk, UnsyncedFile
 from topics.log.batch import parse_append
+from topics.log.lifecycle import drop_topic
 from topics.storage.filesystem import File
 from topics.values.errors import ApiError
 
@@ -60,7 +61,7 @@ def submit_all(lab: Lab, answers: list[Any], failures: list[ApiError]) -> None:
         lambda: engine.append("t", parse_append(body, b"k"), answers.append, failures.append),
         lambda: engine.delete_records(topic, 2, None, answers.append, failures.append),
         lambda: engine.append("new", parse_append(body), answers.append, failures.append),
-        lambda: engine.drop_topic("t", False, answers.append, failures.append),
+        lambda: drop_topic(engine, "t", False, answers.append, failures.append),
     ]
     for call in calls:
         call()

@@ -11,7 +11,8 @@ import pytest
 from tests.log.harness import Lab
 from topics.log import commit
 from topics.log.batch import parse_append
-from topics.log.engine import CallbackOp
+from topics.log.lifecycle import drop_topic, put_topic
+from topics.log.ops import CallbackOp
 from topics.values.config import DEFAULT_CONFIG
 from topics.values.errors import ApiError
 
@@ -48,7 +49,7 @@ def refused(call: Callable[[Callable[[Any], None], Callable[[ApiError], None]], 
 
 def test_a_refused_creation_leaves_the_name_free(lab: Lab) -> None:
     fill_queue(lab, 0)
-    refused(lambda done, fail: lab.engine.put_topic("new", DEFAULT_CONFIG, done, fail))
+    refused(lambda done, fail: put_topic(lab.engine, "new", DEFAULT_CONFIG, done, fail))
     body = parse_append(b'{"records":[{"data":1}]}')
     refused(lambda done, fail: lab.engine.append("new", body, done, fail))
     lab.engine.queue.sync_now()
@@ -61,7 +62,7 @@ def test_a_refused_creation_leaves_the_name_free(lab: Lab) -> None:
 
 def test_a_refused_drop_leaves_the_topic(lab: Lab) -> None:
     fill_queue(lab, 0)
-    refused(lambda done, fail: lab.engine.drop_topic("t", False, done, fail))
+    refused(lambda done, fail: drop_topic(lab.engine, "t", False, done, fail))
     lab.engine.queue.sync_now()
     assert lab.topic("t").head == 2
     assert lab.drop("t") is True

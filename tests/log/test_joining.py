@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.log.harness import Lab, flip, records
-from topics.log import joining, replay
+from topics.log import joining, recovery
 from topics.log.joining import Joined, join_small
 from topics.storage.frame import Frame, Kind
-from topics.storage.recovery import Damage
+from topics.storage.journal_reader import Damage
 
 
 def frame(
@@ -102,7 +102,7 @@ def test_recovery_finds_the_same_either_way(
     lab.restart()
     assert told(lab) == before
     with monkeypatch.context() as patched:
-        patched.setattr(replay, "join_small", one_by_one)
+        patched.setattr(recovery, "join_small", one_by_one)
         lab.restart()
         assert told(lab) == before
     lab.write("plain", 1)

@@ -11,6 +11,7 @@ import pytest
 from tests.flow.queue_lab import unexpected
 from tests.log.harness import JournalFrame, Lab, cut, flip, gap
 from topics.log.batch import parse_append
+from topics.log.lifecycle import put_topic
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import File
 from topics.storage.frame import Kind
@@ -396,7 +397,7 @@ def test_a_write_behind_a_change_to_ephemeral_was_not_ephemeral(lab: Lab) -> Non
     """It was submitted while the change waited for the disk; in the journal it comes behind it."""
     lab.put("t", durability="disk")
     engine, config = lab.engine, TopicConfig(durability="ephemeral")
-    engine.put_topic("t", config, lambda _: None, unexpected)
+    put_topic(engine, "t", config, lambda _: None, unexpected)
     engine.append("t", parse_append(b'{"records":[{"data":1}]}'), lambda _: None, unexpected)
     engine.queue.sync_now()
     for _ in range(3):

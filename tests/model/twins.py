@@ -13,6 +13,7 @@ import pytest
 from tests.log.harness import Lab, account, records
 from tests.model.reference import LOST, Answer, Draft, ReferenceTopic, Refused
 from topics.log.batch import parse_append
+from topics.log.lifecycle import put_topic
 from topics.log.reading import Page
 from topics.log.rendering import Shape
 from topics.log.tags import TagMatch
@@ -65,7 +66,7 @@ class Twins:
         return op.first_seq, op.last_seq, op.head_seq, op.created
 
     def put(self, name: str, config: TopicConfig) -> None:
-        created = self.lab.commit(lambda done, fail: self.lab.engine.put_topic(name, config, done, fail))
+        created = self.lab.commit(lambda done, fail: put_topic(self.lab.engine, name, config, done, fail))
         assert created is (name not in self.model)
         if created:
             self.model[name] = ReferenceTopic(config, self.lab.topic(name).id)

@@ -12,7 +12,7 @@ from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import File, Filesystem
 from topics.storage.frame import Frame, Kind
 from topics.storage.journal import Journal
-from topics.storage.recovery import Damage, JournalReader
+from topics.storage.journal_reader import Damage, JournalReader
 
 FS = Filesystem()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.storage.support import FS
 from topics.storage.frame import Frame, Kind
 from topics.storage.journal import Journal
-from topics.storage.recovery import Damage, JournalReader
+from topics.storage.journal_reader import Damage, JournalReader
 
 
 def write_group(directory: Path) -> tuple[Journal, int]:

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from topics.cli.offline import require_all_segments, require_data_dir
 from topics.cli.work import UserMistake
 from topics.client import Client, TopicsError
-from topics.http.app import LOCK_NAME
-from topics.log.engine import Directories
 from topics.log.state import SnapshotState, decode
 from topics.storage import segment as segment_files
 from topics.storage import snapshot as snapshot_files
+from topics.storage.directories import Directories
 from topics.storage.frame import Kind
 from topics.storage.journal import file_name as journal_file_name
-from topics.storage.recovery import Damage, JournalReader
+from topics.storage.journal_reader import Damage, JournalReader
 from topics.storage.snapshot import SnapshotStore
 from topics.storage.untouched import UntouchedDisk
 from topics.storage.witness import Witness
@@ -101,7 +100,7 @@ def stopped_server(settings: Settings) -> Iterator[Source]:
     require_data_dir(settings.data_dir)
     require_all_segments(settings)
     fs = UntouchedDisk()
-    lock = fs.lock(os.path.join(settings.data_dir, LOCK_NAME))
+    lock = fs.lock(Directories(settings.data_dir).lock)
     try:
         yield _describe(fs, settings)
     finally:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,14 +16,16 @@ from typing import Any
 
 from topics.cli.offline import add_cold_dir, offline_settings, require_data_dir
 from topics.cli.work import add_json, answering, counted, progress, show
-from topics.http.app import LOCK_NAME, Application
+from topics.http.app import Application
 from topics.log.audit import missing_ranges
 from topics.log.checking import DirectoryCheck
 from topics.log.journal_check import NOTE, PROBLEM, Finding
 from topics.log.ledger import KIND_NAMES
-from topics.log.replay import Recovery, RecoveryFailed
-from topics.log.topic import Topic, surviving_damage
+from topics.log.recovery import Recovery, RecoveryFailed
+from topics.log.removing import surviving_damage
+from topics.log.topic import Topic
 from topics.storage.checking import column_findings
+from topics.storage.directories import Directories
 from topics.storage.snapshot import file_name
 from topics.storage.untouched import NO_LOCK, UntouchedDisk
 from topics.values.clock import ManualClock, SystemClock
@@ -51,7 +52,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with progress(as_json=arguments.json) as steps, _quiet():
         steps.begin("reading", _size(settings))
         disk = UntouchedDisk()
-        lock = disk.lock(os.path.join(settings.data_dir, LOCK_NAME))
+        lock = disk.lock(Directories(settings.data_dir).lock)
         check = DirectoryCheck(disk, settings.data_dir, settings.cold_dir, steps.advance)
         opening = _Opening(settings)
         findings = [*check.findings(), *_parts(disk, settings.data_dir)]
@@ -194,7 +195,7 @@ def _parts(disk: UntouchedDisk, data_dir: str) -> Iterator[Finding]:
     """Rows that were staged and are not committed yet."""
     from topics.flow.stage_spool import SUFFIX, is_intact
 
-    for path in sorted(Path(data_dir).glob(f"stages/*{SUFFIX}")):
+    for path in sorted(Path(Directories(data_dir).stages).glob(f"*{SUFFIX}")):
         file = disk.open(str(path))
         content = file.read(file.size(), 0)
         file.close()

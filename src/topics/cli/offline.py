@@ -12,9 +12,9 @@ from typing import Any
 
 from topics.cli.work import DEFAULT_URL, UserMistake
 from topics.http.app import Application
-from topics.log.engine import Directories
 from topics.log.state import decode
 from topics.storage import segment as segment_files
+from topics.storage.directories import Directories
 from topics.storage.filesystem import Filesystem, numbered_files
 from topics.storage.snapshot import SnapshotStore
 from topics.values.settings import Settings
@@ -50,7 +50,7 @@ def offline_settings(data_dir: str, cold_dir: str | None = None) -> Settings:
 def require_data_dir(path: str) -> None:
     if not Path(path).is_dir():
         raise UserMistake(f"there is no directory {path}")
-    if not (Path(path) / "journal").is_dir():
+    if not Path(Directories(path).journal).is_dir():
         raise UserMistake(f"{path} is not a data directory: it has no journal")
 
 

@@ -15,9 +15,9 @@ import numpy as np
 from topics.cli.offline import offline_settings
 from topics.cli.work import Steps, UserMistake
 from topics.flow.rewinding import begin_new_epochs, truncate
-from topics.http.app import LOCK_NAME, Application
-from topics.log.engine import Directories, Engine
-from topics.log.replay import Recovery
+from topics.http.app import Application
+from topics.log.engine import Engine
+from topics.log.recovery import Recovery
 from topics.log.rewinding import head_at
 from topics.log.state import SnapshotState, decode
 from topics.log.topic import Topic
@@ -26,10 +26,11 @@ from topics.storage import journal as journal_files
 from topics.storage import segment as segment_files
 from topics.storage import snapshot as snapshot_files
 from topics.storage.backups import BackupStore, Manifest
+from topics.storage.directories import Directories
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import Filesystem, write_file_atomically
 from topics.storage.frame import Kind
-from topics.storage.recovery import PROOF, PROOF_MAGIC, PROOF_VERSION, Damage, JournalReader
+from topics.storage.journal_reader import PROOF, PROOF_MAGIC, PROOF_VERSION, Damage, JournalReader
 from topics.storage.segment import Segment
 from topics.storage.snapshot import SnapshotStore
 
@@ -185,10 +186,16 @@ class Restoring:
 
     def _publish(self) -> None:
         """Journal first, snapshots last: in between, a server refuses to start instead of starting empty."""
-        for name in ("journal", "segments", "witness", "snapshots"):
-            self._fs.rename(os.path.join(self._staging, name), os.path.join(self._data_dir, name))
+        staged, final = self._dirs, Directories(self._data_dir)
+        for source, target in (
+            (staged.journal, final.journal),
+            (staged.segments, final.segments),
+            (staged.witness, final.witness),
+            (staged.snapshots, final.snapshots),
+        ):
+            self._fs.rename(source, target)
             self._fs.sync_dir(self._data_dir)
-        os.unlink(os.path.join(self._staging, LOCK_NAME))
+        os.unlink(staged.lock)
         os.rmdir(self._staging)
         self._fs.sync_dir(self._data_dir)
 

@@ -48,8 +48,8 @@ class Client:
         """State of one topic, without counting as a reader of it."""
         return self._ask("GET", _topic_path(name) + "?touch=false")
 
-    def topic_names(self, prefix: str = "") -> Iterator[str]:
-        query = {"prefix": prefix, "page_size": str(LIST_PAGE)}
+    def topic_names(self) -> Iterator[str]:
+        query = {"page_size": str(LIST_PAGE)}
         while True:
             page = self._ask("GET", "/v0/topics?" + urlencode(query))
             yield from (entry["topic"] for entry in page["topics"])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from topics.flow.dead_letters import MAX_MOVES
 from topics.flow.jobs import Job, live_from, read_jobs
 from topics.flow.lease_table import Holder, Lease, LeaseTable
-from topics.log.engine import Fail
+from topics.log.ops import Fail
 from topics.values.settings import MAX_READ_BYTES
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from topics.log.commit import Op
-from topics.log.engine import CallbackOp, Engine, Fail
+from topics.log.engine import Engine
+from topics.log.ops import CallbackOp, Fail, Op
 from topics.log.topic import Topic
 from topics.storage.frame import Frame, Kind
 from topics.values.errors import invalid, limit_reached

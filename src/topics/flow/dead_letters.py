@@ -15,6 +15,7 @@ from topics.flow.jobs import Letter, read_letters
 from topics.log.appending import AppendOp, append_batch
 from topics.log.batch import Batch, batch_from_columns
 from topics.log.deletion import Selector
+from topics.log.lifecycle import create_topic
 from topics.log.topic import Topic
 from topics.storage.frame import Kind
 from topics.values.config import DEFAULT_CONFIG
@@ -111,7 +112,7 @@ class _Move:
         assert name is not None
         target = engine.by_name.get(name)
         if target is None:
-            target = engine.create_topic(name, DEFAULT_CONFIG, lambda: None, lambda _: None)
+            target = create_topic(engine, name, DEFAULT_CONFIG, lambda: None, lambda _: None)
         return target
 
     def _moved(self, op: AppendOp) -> None:

@@ -18,9 +18,9 @@ from topics.flow.claiming import MAX_CLAIM_BYTES, Claim, deal, pick
 from topics.flow.dead_letters import move_overdue
 from topics.flow.jobs import gone_among, live_from
 from topics.flow.lease_table import Entry, Holder, Lease, LeaseTable
-from topics.log.commit import Op
 from topics.log.deletion import Selector
-from topics.log.engine import CallbackOp, Engine, Fail
+from topics.log.engine import Engine
+from topics.log.ops import CallbackOp, Fail, Op
 from topics.log.topic import Topic
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError, topic_not_found

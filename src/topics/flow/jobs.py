@@ -12,8 +12,9 @@ from typing import NamedTuple
 import msgspec
 
 from topics.flow.lease_table import Lease
+from topics.log.removing import surviving_damage
 from topics.log.run import HotColumns, Run
-from topics.log.topic import Topic, surviving_damage
+from topics.log.topic import Topic
 from topics.storage.columns import DATA_KEY, META_KEY, U32, Columns
 
 _encode = msgspec.json.encode
@@ -54,8 +55,7 @@ class Letter(NamedTuple):
 def live_from(topic: Topic, start: int, limit: int, stop_before: int | None = None) -> list[int]:
     """The first live seqs from `start` on, ascending; only visible ones."""
     end = topic.head + 1 if stop_before is None else min(stop_before, topic.head + 1)
-    found: list[int] = surviving_damage(topic, lambda: _live_from(topic, start, limit, end))
-    return found
+    return surviving_damage(topic, lambda: _live_from(topic, start, limit, end))
 
 
 def _live_from(topic: Topic, start: int, limit: int, end: int) -> list[int]:
@@ -85,7 +85,7 @@ def _find_unmarked(run: Run, dead: bytearray, first: int, stop: int, limit: int,
 
 def gone_among(topic: Topic, seqs: set[int]) -> set[int]:
     """Those of the seqs that are not live any more."""
-    live: list[int] = surviving_damage(topic, lambda: _live_among(topic, sorted(seqs)))
+    live = surviving_damage(topic, lambda: _live_among(topic, sorted(seqs)))
     return seqs.difference(live)
 
 
@@ -117,8 +117,7 @@ def _by_run(topic: Topic, seqs: Sequence[int]) -> Iterator[tuple[Run, Sequence[i
 
 def read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[Job]:
     """The jobs with these seqs, as many as fit; always one. What turns out to be lost is left out."""
-    jobs: list[Job] = surviving_damage(topic, lambda: _read_jobs(topic, seqs, max_bytes))
-    return jobs
+    return surviving_damage(topic, lambda: _read_jobs(topic, seqs, max_bytes))
 
 
 def _read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[Job]:
@@ -135,8 +134,7 @@ def _read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[Job]:
 
 
 def read_letters(topic: Topic, seqs: Sequence[int]) -> dict[int, Letter]:
-    letters: dict[int, Letter] = surviving_damage(topic, lambda: _read_letters(topic, seqs))
-    return letters
+    return surviving_damage(topic, lambda: _read_letters(topic, seqs))
 
 
 def _read_letters(topic: Topic, seqs: Sequence[int]) -> dict[int, Letter]:

@@ -17,6 +17,7 @@ import msgspec
 from topics.log.appending import AppendOp, admit_total
 from topics.log.engine import Engine
 from topics.log.grouping import admit_group, append_group
+from topics.log.lifecycle import create_topic
 from topics.log.topic import Topic
 from topics.storage.frame import Frame, Kind
 from topics.values.config import DEFAULT_CONFIG
@@ -77,7 +78,7 @@ class Stages:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._directory = os.path.join(engine.dirs.root, "stages")
+        self._directory = engine.dirs.stages
         # The newest batches of each identity, ascending by number.
         self._identities: dict[str, dict[int, Committed]] = {}
         self._committing: dict[str, asyncio.Future[None]] = {}
@@ -194,7 +195,7 @@ class Stages:
         admit_total(engine, sum(b.size for batches in wanted.values() for b in batches), engine.now())
         # Created last: a commit that is refused leaves no topics behind.
         created = [
-            (engine.create_topic(name, DEFAULT_CONFIG, lambda: None, lambda error: None), batches)
+            (create_topic(engine, name, DEFAULT_CONFIG, lambda: None, lambda error: None), batches)
             for name, batches in wanted.items()
             if name not in topics
         ]

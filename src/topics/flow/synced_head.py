@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from topics.log.engine import CallbackOp, Engine
+from topics.log.engine import Engine
+from topics.log.ops import CallbackOp
 from topics.log.topic import Topic
 from topics.values.errors import ApiError
 

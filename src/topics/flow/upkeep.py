@@ -11,8 +11,9 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 
 from topics.flow.commit import CommitLoop
 from topics.flow.tiers import Tiers
-from topics.log.checkpoint import Checkpointer, SegmentPlan
+from topics.log.checkpoint import Checkpointer
 from topics.log.engine import Engine
+from topics.log.sealing import SegmentPlan
 
 log = logging.getLogger("topics.upkeep")
 
@@ -67,11 +68,11 @@ class Upkeep:
         engine.rotate_if_full()
         self._settle_objects()
         now = time.monotonic()
-        engine.extend_clock_mark()
+        engine.clock_mark.extend(engine.now())
         if (now >= self._not_before or self._commit.brake.is_on) and self._checkpointer.is_due():
             with self._span("checkpoint"):
                 await self._alone()
-                while self._checkpointer.is_behind and engine.queue.failure is None:
+                while self._checkpointer.sealer.is_behind and engine.queue.failure is None:
                     await self._alone()
             took_s = time.monotonic() - now
             self.checkpoint_seconds += took_s
@@ -83,7 +84,7 @@ class Upkeep:
         Walking those of a hundred thousand topics takes it half a second. What is set aside here is freed
         all the same when nobody refers to it any more; only cycles would not be, so this is done seldom.
         """
-        population = len(self._engine.by_id) + self._checkpointer.sealed_runs
+        population = len(self._engine.by_id) + self._checkpointer.sealer.sealed_runs
         if population > self._settled * SETTLE_GROWTH + SETTLE_OBJECTS:
             self._settled = population
             gc.collect(1)
@@ -100,18 +101,18 @@ class Upkeep:
         Runs that depend on the journal below `upto` are sealed too, as many as one pass takes.
         """
         loop = asyncio.get_running_loop()
-        checkpointer = self._checkpointer
+        checkpointer, sealer = self._checkpointer, self._checkpointer.sealer
         self._engine.rotate_if_full()
         if upto:
             await self._settle(upto)
         plan: list[SegmentPlan] = []
         try:
-            await _with_breaks(checkpointer.plan_in_steps(plan, upto=upto))
+            await _with_breaks(sealer.plan_in_steps(plan, upto=upto))
             for file in plan:
-                await loop.run_in_executor(None, checkpointer.write_segment, file)
-                await _with_breaks(checkpointer.adopt_in_steps(file))
+                await loop.run_in_executor(None, sealer.write, file)
+                await _with_breaks(sealer.adopt_in_steps(file))
         finally:
-            checkpointer.abandon(plan)
+            sealer.abandon(plan)
         for _ in range(MAX_CAPTURE_STEPS):
             if not checkpointer.capture_step():
                 break

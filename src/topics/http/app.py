@@ -38,14 +38,14 @@ from topics.http.tracing import start_tracing
 from topics.http.watch_routes import WatchRoutes
 from topics.http.work_stream import WorkRoutes
 from topics.log.engine import Engine
-from topics.log.replay import Recovery
+from topics.log.recovery import Recovery
+from topics.storage.directories import Directories
 from topics.storage.filesystem import Filesystem
 from topics.values.clock import Clock, SystemClock
 from topics.values.settings import Settings
 
 log = logging.getLogger("topics")
 
-LOCK_NAME = ".topics.lock"
 # A clean stop seals what is left only when replaying it would be slow.
 SEAL_ON_STOP_BYTES = 64 * 1024 * 1024
 
@@ -62,7 +62,7 @@ class Application:
         self._keyring = KeyRing.parse(settings.api_keys)
         refuse_exposure_without_keys(settings, self._keyring)
         self._fs.make_dirs(settings.data_dir)
-        self._lock = self._fs.lock(os.path.join(settings.data_dir, LOCK_NAME))
+        self._lock = self._fs.lock(Directories(settings.data_dir).lock)
         self._progress = 0.0
         self.gate = Gate(lambda: self._progress)
         self.engine = Engine(settings, self._fs, self._clock)

@@ -140,9 +140,6 @@ class Exchange:
         accept = self.headers.get(b"accept", b"").strip().lower()
         return not accept or b"text/event-stream" in accept or b"*/*" in accept
 
-    def wants_websocket(self) -> bool:
-        return self.headers.get(b"upgrade", b"").strip().lower() == b"websocket"
-
     # Answering
 
     def reply(

@@ -15,7 +15,7 @@ from topics.http.exchange import Exchange
 from topics.http.fields import check_node, clamped, decode, lease_length
 from topics.http.routing import Body, Route
 from topics.http.service import Service, answer, elapsed_ms
-from topics.log.commit import Op
+from topics.log.ops import Op
 from topics.values.errors import ApiError, invalid
 from topics.values.settings import MAX_CLAIM, U64_MAX
 

@@ -13,7 +13,7 @@ from topics.http.routing import Route
 from topics.http.service import Service, answer
 from topics.log import ledger
 from topics.log.audit import missing_ranges
-from topics.log.topic import surviving_damage
+from topics.log.removing import surviving_damage
 from topics.values.errors import ApiError
 
 

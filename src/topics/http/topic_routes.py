@@ -9,6 +9,7 @@ from topics.http.exchange import Exchange
 from topics.http.paging import page, start_of_page
 from topics.http.routing import Body, Route
 from topics.http.service import Service, answer, check_dead_letter
+from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.topic import Topic
 from topics.values.config import DEFAULT_CONFIG, config_to_json, parse_config
 from topics.values.priority import effective_priority
@@ -44,7 +45,7 @@ class TopicRoutes:
             else:
                 done(created)
 
-        self._engine.put_topic(name, config, applied, exchange.fail)
+        put_topic(self._engine, name, config, applied, exchange.fail)
 
     def show(self, exchange: Exchange) -> None:
         topic = self._service.current_topic(exchange)
@@ -96,7 +97,7 @@ class TopicRoutes:
             body = {"topic": name, "deleted": deleted, "routers_removed": removed if deleted else []}
             answer(exchange, body)
 
-        self._engine.drop_topic(name, exchange.query_flag("if_empty", False), done, exchange.fail)
+        drop_topic(self._engine, name, exchange.query_flag("if_empty", False), done, exchange.fail)
 
 
 def _entry(topic: Topic, now: int) -> dict[str, Any]:

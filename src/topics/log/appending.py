@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from topics.log.batch import Batch
-from topics.log.commit import Op
 from topics.log.idempotency import IdempotencyMemory, Remembered
+from topics.log.ops import Op
 from topics.log.payload import encode_append
 from topics.log.reservation import cover, extend_if_short
 from topics.log.retention import enforce_caps, expire

@@ -7,20 +7,18 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from topics.log.engine import Directories
 from topics.log.journal_check import NOTE, PROBLEM, Finding, JournalCheck
 from topics.log.state import RunState, SnapshotState, TopicState, decode
 from topics.log.state_check import topic_findings
 from topics.storage import segment as segment_files
 from topics.storage import snapshot as snapshot_files
 from topics.storage.checking import run_findings
+from topics.storage.directories import Directories
 from topics.storage.filesystem import TEMPORARY, Filesystem, numbered_files
 from topics.storage.journal import SUFFIX as JOURNAL_SUFFIX
 from topics.storage.journal import file_name as journal_name
-from topics.storage.recovery import PROOF, QUARANTINE
+from topics.storage.journal_reader import PROOF, QUARANTINE
 from topics.storage.segment import DEAD, LIVE, RunEntry, Segment, SegmentDamaged
-
-_OURS = ("journal", "segments", "snapshots", "stages", "witness", ".topics.lock")
 
 
 class DirectoryCheck:
@@ -189,8 +187,9 @@ class DirectoryCheck:
             if number not in used:
                 yield self._note(path, "is not needed by any snapshot; a server removes it")
         for name in self._fs.list(self._dirs.root):
-            if name not in _OURS:
-                yield self._note(os.path.join(self._dirs.root, name), "is nothing of ours")
+            path = os.path.join(self._dirs.root, name)
+            if path not in self._dirs.entries:
+                yield self._note(path, "is nothing of ours")
         known = {
             self._dirs.snapshots: (snapshot_files.SUFFIX,),
             self._dirs.segments: (segment_files.SUFFIX,),

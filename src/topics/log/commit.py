@@ -13,33 +13,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from topics.log.topic import Topic
+from topics.log.ops import Op
 from topics.storage.journal import Journal, SyncTicket
 from topics.storage.witness import Witness
 from topics.values.errors import ApiError
 
 # More operations than this in one turn of the loop mean that the disk cannot keep up.
 MAX_WAITING_OPS = 100_000
-
-
-class Op:
-    """Something to be journalled. `apply` runs once it is committed, `fail` if it never will be."""
-
-    __slots__ = ("buffers", "fsync_ms", "others", "sync", "topic", "wal_ms")
-
-    def __init__(self, buffers: list[bytes], topic: Topic | None, *, sync: bool) -> None:
-        self.buffers = buffers
-        self.topic = topic
-        self.others: tuple[Topic, ...] = ()
-        self.sync = sync
-        self.wal_ms = 0.0
-        self.fsync_ms = 0.0
-
-    def apply(self) -> None:
-        raise NotImplementedError
-
-    def fail(self, error: ApiError) -> None:
-        raise NotImplementedError
 
 
 class Counters:
@@ -86,7 +66,6 @@ class CommitQueue:
         self.failure: ApiError | None = None
         # Operations are taking effect right now: whoever is called back must not flush, only submit.
         self.applying = False
-        self.on_latched: Callable[[], None] = lambda: None
         # Set by whoever drives the queue: called when there is something to flush or to sync.
         self.wake: Callable[[], None] = lambda: None
         # Those who gather writes until the last moment, and submit them when called.
@@ -291,4 +270,3 @@ class CommitQueue:
             topic.unstage()
         for op in failed:
             op.fail(self.failure)
-        self.on_latched()

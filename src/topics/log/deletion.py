@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from topics.log import ledger
+from topics.log.removing import drop_front, mark_dead, settle_floor, strike
 from topics.log.run import Run
 from topics.log.survey import Found, Question, Survey, concerns, look_up
 from topics.log.tags import TagMatch
@@ -42,9 +43,9 @@ def apply(topic: Topic, selector: Selector, survey: Survey | None = None) -> int
     else:
         topic.delete_below = max(topic.delete_below, limit)
         topic.note_change()
-        return topic.drop_front(limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0
+        return drop_front(topic, limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0
     if deleted:
-        topic.settle_floor(topic.floor)
+        settle_floor(topic, topic.floor)
     return deleted
 
 
@@ -61,7 +62,7 @@ def _delete_seqs(topic: Topic, seqs: I64, *, answered: Container[Run] = ()) -> i
         inside = seqs[at:stop]
         inside = inside[inside >= run.base] - run.base
         if len(inside) and run.live_count and run not in answered:
-            deleted += topic.mark_dead(run, inside)
+            deleted += mark_dead(topic, run, inside)
             _release_if_empty(topic, run)
         at = max(stop, at + 1)
     return deleted
@@ -78,7 +79,7 @@ def _delete_tagged(topic: Topic, match: TagMatch, limit: int, survey: Survey | N
     topic.tags.forget(match, limit)
     deleted = _delete_seqs(topic, np.sort(seqs[seqs < limit], kind="stable"), answered=answers)
     for run, found in answers.items():
-        if topic.strike(run, found.indexes, found.size):
+        if strike(topic, run, found.indexes, found.size):
             deleted += len(found.indexes)
             _release_if_empty(topic, run)
     return deleted

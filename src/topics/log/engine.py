@@ -1,4 +1,4 @@
-"""The engine: every topic, the journal under them, and the operations the API is made of.
+"""The engine: every topic, the journal under them, and the operations on records that the API is made of.
 
 One thread owns it. An operation is checked, journalled through the commit queue, and takes effect when it is
 committed; callers pass callbacks, because that is later than the call.
@@ -6,76 +6,41 @@ committed; callers pass callbacks, because that is later than the call.
 
 from __future__ import annotations
 
-import os
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
 
 import msgspec
 
 from topics.log import deletion
 from topics.log.appending import AppendOp, append_batch
 from topics.log.batch import AppendRequest, Batch
-from topics.log.clock_mark import AHEAD_MS, ClockMark
-from topics.log.commit import CommitQueue, Counters, Op
+from topics.log.clock_mark import ClockMark
+from topics.log.commit import CommitQueue, Counters
 from topics.log.deletion import Selector
+from topics.log.extension import Extension
+from topics.log.lifecycle import create_topic
+from topics.log.ops import CallbackOp, Fail, Op
 from topics.log.reading import Page, read_page
+from topics.log.removing import surviving_damage
 from topics.log.rendering import STORED, Shape
-from topics.log.reservation import FIRST_STEP
-from topics.log.retention import enforce_caps, expire
+from topics.log.retention import expire
 from topics.log.segments import SegmentStore
 from topics.log.survey import Survey
 from topics.log.tags import TagMatch
-from topics.log.topic import Topic, surviving_damage
+from topics.log.topic import Topic
 from topics.log.totals import Totals
 from topics.log.unsealed import Unsealed
+from topics.storage.directories import Directories
 from topics.storage.filesystem import Filesystem
 from topics.storage.frame import Frame, Kind
 from topics.storage.journal import ROTATE_BYTES, Journal
 from topics.storage.snapshot import SnapshotStore
 from topics.storage.witness import Witness
 from topics.values.clock import Clock
-from topics.values.config import DEFAULT_CONFIG, TopicConfig, check_config
-from topics.values.errors import ApiError, limit_reached, topic_not_found
+from topics.values.config import DEFAULT_CONFIG, check_config
+from topics.values.errors import ApiError, topic_not_found
 from topics.values.names import is_topic_name, require_topic_name
 from topics.values.settings import Settings
-
-Fail = Callable[[ApiError], None]
-
-
-class Extension(Protocol):
-    """Something layered on the log that journals facts of its own (routers, queues, cursors, stages)."""
-
-    name: str
-    kinds: tuple[int, ...]
-
-    def replay(self, frame: Frame) -> None:
-        """Apply a committed frame again."""
-
-    def reload(self, frame: Frame) -> None:
-        """Bring back record data of a frame whose effects the snapshot already holds."""
-
-    def dump(self) -> Any:
-        """State for the snapshot, as plain MessagePack values."""
-
-    def load(self, state: Any) -> None: ...
-
-    def topic_dropped(self, topic: Topic) -> None: ...
-
-
-class CreatePayload(msgspec.Struct, array_like=True, gc=False):
-    name: str
-    config: TopicConfig
-    seq_base: int
-    reserved: int
-
-
-class Directories:
-    def __init__(self, root: str) -> None:
-        self.root = root
-        self.journal = os.path.join(root, "journal")
-        self.segments = os.path.join(root, "segments")
-        self.snapshots = os.path.join(root, "snapshots")
 
 
 class Engine:
@@ -121,7 +86,7 @@ class Engine:
         self.journal = journal
         self.queue = CommitQueue(journal, self.witness, self.counters)
         self.totals.start_counting()
-        self.clock_mark.renew = self._mark_clock
+        self.clock_mark.start(journal, self.queue)
         self.recovered = True
 
     @property
@@ -150,25 +115,6 @@ class Engine:
             self.clock_floor_ms = now
             self.witness.clock(now)
         return self.clock_floor_ms
-
-    def _clock_frame(self, until_ms: int) -> list[bytes]:
-        return self.journal.frame(Kind.CLOCK, b"", ts=until_ms)
-
-    def _mark_clock(self, now: int) -> None:
-        if self.queue.failure is None and self.queue.note_synced(self._clock_frame(now + AHEAD_MS)):
-            self.clock_mark.reached_ms = now + AHEAD_MS
-
-    def extend_clock_mark(self) -> None:
-        """Ahead of need, so that nobody whose records go by age has to wait for the disk."""
-        mark, now = self.clock_mark, self.now()
-        if not mark.is_running_out(now):
-            return
-
-        def apply(_: Op) -> None:
-            mark.reached_ms = max(mark.reached_ms, now + AHEAD_MS)
-
-        frame = self._clock_frame(now + AHEAD_MS)
-        self.queue.submit(CallbackOp(frame, None, apply, _nothing_failed, sync=True))
 
     def expire_all(self, now: int) -> None:
         for topic in self.by_name.values():
@@ -201,42 +147,7 @@ class Engine:
         if topic.config.ttl_ms:
             expire(topic, self.now())
 
-    # --- topics -----------------------------------------------------------------------------------------
-
-    def put_topic(self, name: str, config: TopicConfig, done: Callable[[bool], None], fail: Fail) -> None:
-        """Create or replace; `done` is told whether it was created."""
-        require_topic_name(name)
-        check_config(config, name)
-        topic = self.by_name.get(name)
-        if topic is None:
-            self.create_topic(name, config, lambda: done(True), fail)
-            return
-        if topic.config.type != config.type:
-            raise ApiError(
-                "topic_exists_incompatible",
-                f'topic "{name}" is a {topic.config.type} and cannot become a {config.type}',
-                {"topic": name, "existing_type": topic.config.type, "requested_type": config.type},
-            )
-        self.refresh(topic)
-        now = self.now()
-        frame = self.journal.frame(Kind.CONFIG, msgspec.msgpack.encode(config), topic_id=topic.id, ts=now)
-        target, lines = topic, (topic.cap_hi, topic.ttl_hi)
-
-        def apply(op: Op) -> None:
-            self.apply_config(target, config, now)
-            self.note_moved_lines(target, *lines)
-            done(False)
-            target.wake()
-
-        self.queue.submit(CallbackOp(frame, topic, apply, fail, sync=True))
-
-    def apply_config(self, topic: Topic, config: TopicConfig, now: int) -> None:
-        # What the old TTL has taken stays gone, whether or not somebody looked in time.
-        expire(topic, now)
-        topic.config = config
-        topic.note_change()
-        expire(topic, now)
-        enforce_caps(topic)
+    # --- loss lines -------------------------------------------------------------------------------------
 
     def note_lines(self, topic: Topic) -> None:
         """Journal the loss lines themselves, for once: replay would not find them again."""
@@ -251,110 +162,6 @@ class Engine:
         """
         if topic.ttl_hi != ttl_hi or (topic.mixed and topic.cap_hi != cap_hi):
             self.note_lines(topic)
-
-    def create_topic(self, name: str, config: TopicConfig, done: Callable[[], None], fail: Fail) -> Topic:
-        """The name is taken at once; the topic is shown when its creation is on disk."""
-        self.check_topic_room()
-        # Asked first: a refusal must not leave the name taken.
-        self.queue.require_room(1)
-        topic = self._new_topic(self.next_topic_id, name, config, self.settings.seq_base)
-        self.next_topic_id += 1
-        topic.reserved = topic.reserve_asked = topic.seq_base - 1 + FIRST_STEP
-        topic.reserving = FIRST_STEP
-        self.witness.reserved(topic.reserved)
-        payload = CreatePayload(name, config, topic.seq_base, topic.reserved)
-        frame = self.journal.frame(
-            Kind.CREATE, msgspec.msgpack.encode(payload), topic_id=topic.id, ts=self.now()
-        )
-
-        def apply(op: Op) -> None:
-            self.show_topic(topic)
-            done()
-
-        def undo(error: ApiError) -> None:
-            if self.by_name.get(name) is topic:
-                del self.by_name[name]
-            self.by_id.pop(topic.id, None)
-            fail(error)
-
-        self.queue.submit(CallbackOp(frame, topic, apply, undo, sync=True))
-        return topic
-
-    def check_topic_room(self) -> None:
-        limit = self.settings.max_topics
-        if limit and len(self.by_name) >= limit:
-            raise limit_reached("max_topics", limit)
-
-    def _new_topic(self, topic_id: int, name: str, config: TopicConfig, seq_base: int) -> Topic:
-        topic = Topic(topic_id, name, config, seq_base, self.store, self.totals, self.clock_mark)
-        self.by_name[name] = topic
-        self.by_id[topic_id] = topic
-        return topic
-
-    def add_recovered(self, topic_id: int, name: str, config: TopicConfig, seq_base: int) -> Topic:
-        topic = self._new_topic(topic_id, name, config, seq_base)
-        topic.reserving = FIRST_STEP
-        self.show_topic(topic)
-        return topic
-
-    def show_topic(self, topic: Topic) -> None:
-        if not topic.committed:
-            topic.committed = True
-            insort(self.sorted_names, topic.name)
-            for tell in self.on_shown:
-                tell(topic)
-
-    def drop_topic(self, name: str, if_empty: bool, done: Callable[[bool], None], fail: Fail) -> None:
-        topic = self.find(name)
-        if topic is None:
-            done(False)
-            return
-        target = topic
-        self.refresh(target)
-        if if_empty and target.live_count + target.pending_count:
-            raise ApiError(
-                "topic_not_empty",
-                f'topic "{name}" still holds records',
-                {"topic": name, "count": target.live_count + target.pending_count},
-            )
-        self.queue.require_room(1)
-        frame = self.journal.frame(Kind.DROP, b"", topic_id=target.id, ts=self.now())
-        # The name is free at once, so that a write behind this one starts a new instance.
-        self._hide(target)
-
-        def apply(op: Op) -> None:
-            self.apply_drop(target)
-            done(True)
-
-        def undo(error: ApiError) -> None:
-            self.by_name[name] = target
-            insort(self.sorted_names, name)
-            fail(error)
-
-        self.queue.submit(CallbackOp(frame, target, apply, undo, sync=True))
-
-    def _hide(self, topic: Topic) -> None:
-        if self.by_name.get(topic.name) is topic:
-            del self.by_name[topic.name]
-            if topic.committed:
-                self.sorted_names.remove(topic.name)
-
-    def apply_drop(self, topic: Topic) -> None:
-        if topic.dropped:
-            return
-        topic.dropped = True
-        self._hide(topic)
-        self.by_id.pop(topic.id, None)
-        self.touched.discard(topic)
-        topic.add_live(-topic.live_count, -topic.live_bytes)
-        self.totals.pending_bytes -= topic.pending_bytes
-        topic.pending_count = topic.pending_bytes = 0
-        for run in topic.runs:
-            self.store.release(run)
-        topic.runs, topic.bases = [], []
-        for extension in self.extensions:
-            extension.topic_dropped(topic)
-        topic.wake()
 
     # --- records ----------------------------------------------------------------------------------------
 
@@ -411,7 +218,7 @@ class Engine:
         check_config(config, name)
         if request.config is not None and not may_configure:
             raise ApiError("forbidden", "creating a topic with a config needs the admin scope")
-        return self.create_topic(name, config, done, _nothing_failed)
+        return create_topic(self, name, config, done, _nothing_failed)
 
     def delete_records(
         self,
@@ -468,8 +275,7 @@ class Engine:
             expire(topic, now)
             return deletion.apply(topic, selector, survey)
 
-        deleted: int = surviving_damage(topic, act)
-        return deleted
+        return surviving_damage(topic, act)
 
     def read(
         self,
@@ -488,13 +294,12 @@ class Engine:
             self.refresh(topic)
         if not topic.config.dedupe_node:
             nodes = None
-        page: Page = surviving_damage(
+        return surviving_damage(
             topic,
             lambda: read_page(
                 topic, from_seq, limit, max_bytes, nodes=nodes, shape=shape, epoch=epoch, upto=upto
             ),
         )
-        return page
 
     # --- housekeeping -----------------------------------------------------------------------------------
 
@@ -526,31 +331,6 @@ class Engine:
             self.journal.close()
         self.store.close()
         self.witness.close(clean=clean)
-
-
-class CallbackOp(Op):
-    """An operation whose effect is a function; everything but appends uses it."""
-
-    __slots__ = ("_apply", "_fail")
-
-    def __init__(
-        self,
-        buffers: list[bytes],
-        topic: Topic | None,
-        apply: Callable[[Op], None],
-        fail: Fail,
-        *,
-        sync: bool,
-    ) -> None:
-        super().__init__(buffers, topic, sync=sync)
-        self._apply = apply
-        self._fail = fail
-
-    def apply(self) -> None:
-        self._apply(self)
-
-    def fail(self, error: ApiError) -> None:
-        self._fail(error)
 
 
 def _nothing_failed(_: ApiError) -> None:

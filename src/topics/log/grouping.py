@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from topics.log.appending import AppendOp, admit, admit_total, append_batch
 from topics.log.batch import Batch
-from topics.log.commit import Op
+from topics.log.ops import Op
 from topics.log.topic import Topic
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from topics.log.payload import StoredBatch, plain_parts
 from topics.storage.frame import Frame, Kind
-from topics.storage.recovery import Damage
+from topics.storage.journal_reader import Damage
 
 # Frames of more records are large enough by themselves.
 SMALL_RECORDS = 16

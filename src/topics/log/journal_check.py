@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from topics.log.engine import Directories
 from topics.storage import witness as witness_file
+from topics.storage.directories import Directories
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import Filesystem, numbered_files
 from topics.storage.frame import Kind
 from topics.storage.journal import decode_file_header, file_name
-from topics.storage.recovery import Damage, JournalReader
+from topics.storage.journal_reader import Damage, JournalReader
 from topics.storage.witness import Testimony, Witness
 
 PROBLEM, NOTE = "problem", "note"
@@ -98,10 +98,10 @@ class JournalCheck:
                 yield self._at(PROBLEM, item.position, text)
         if reader.cut is not None:
             text = (
-                f"ends in {end - reader.cut[0]} bytes that were being written when the process ended, "
+                f"ends in {end - reader.cut} bytes that were being written when the process ended, "
                 "and were never promised; the next start puts them aside"
             )
-            yield self._at(NOTE, reader.cut[0], text)
+            yield self._at(NOTE, reader.cut, text)
         if witness.same_boot and witness.acked > reader.end:
             text = f"ends at position {reader.end}, but had been acknowledged up to {witness.acked}"
             yield self._at(PROBLEM, reader.end, text)

@@ -64,10 +64,8 @@ class StoredBatch(Batch):
         self.count = count
 
 
-def decode_append(
-    payload: memoryview, count: int, flags: int, skip: int = 0
-) -> tuple[StoredBatch, bytes, bytes | None]:
-    """The batch, its rows and its hops; `skip` leaves out that many records at the front."""
+def decode_append(payload: memoryview, count: int, flags: int) -> tuple[StoredBatch, bytes, bytes | None]:
+    """The batch, its rows and its hops."""
     rows_length, tags_length = _LENGTHS.unpack_from(payload, 0)
     at = _LENGTHS.size
     rows = bytes(payload[at : at + rows_length])
@@ -87,14 +85,7 @@ def decode_append(
         at += tags_length
     if flags & HAS_NODES:
         nodes = _unpack_names.decode(payload[at:])
-    if skip:
-        rows = rows.split(b"\n", skip)[skip]
-        data_lens = data_lens[skip:]
-        meta_lens = meta_lens and meta_lens[skip:]
-        hops = hops and hops[skip:]
-        tags = tags and tags[skip:]
-        nodes = nodes and nodes[skip:]
-    return StoredBatch(count - skip, data_lens, meta_lens, nodes, tags), rows, hops
+    return StoredBatch(count, data_lens, meta_lens, nodes, tags), rows, hops
 
 
 def plain_parts(payload: memoryview, count: int) -> tuple[memoryview, memoryview]:

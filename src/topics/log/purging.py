@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from topics.log.engine import Engine
+from topics.log.removing import lose_runs
 from topics.log.run import Run
 from topics.log.topic import Topic
 from topics.storage.blanking import Mask, blanked, is_blank
 from topics.storage.columns import U8
 from topics.storage.filesystem import TEMPORARY, Filesystem
-from topics.storage.recovery import QUARANTINE
+from topics.storage.journal_reader import QUARANTINE
 from topics.storage.segment import DEAD, SUFFIX, RunEntry, Segment, SegmentDamaged, SegmentWriter
 
 # A server may have a hundred thousand topics; looking at so many takes about a millisecond.
@@ -154,7 +155,7 @@ class SegmentPurge:
                 store.forget_hot(run)
         for held in file.damaged:
             if _is_in(held.run, file):
-                held.topic.lose_runs([held.run])
+                lose_runs(held.topic, [held.run])
 
     def old_files(self) -> list[int]:
         """Files that were written anew and are still there under their old number."""

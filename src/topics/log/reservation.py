@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from topics.log.commit import Op
+from topics.log.ops import Op
 from topics.log.topic import Topic
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError

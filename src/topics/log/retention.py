@@ -7,8 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from topics.log import ledger
+from topics.log.holes import absorb_holes
+from topics.log.removing import drop_front, surviving_damage
 from topics.log.run import Run
-from topics.log.topic import Topic, surviving_damage
+from topics.log.topic import Topic
 
 
 def expire(topic: Topic, now_ms: int) -> None:
@@ -20,11 +22,11 @@ def expire(topic: Topic, now_ms: int) -> None:
     if topic.floor_ts >= oldest_allowed:
         return
     topic.clock_mark.cover(now_ms)
-    upto: int = surviving_damage(topic, lambda: _last_older(topic, oldest_allowed))
-    removed, last = topic.drop_front(upto, ledger.TTL)
+    upto = surviving_damage(topic, lambda: _last_older(topic, oldest_allowed))
+    removed, last = drop_front(topic, upto, ledger.TTL)
     if removed:
         topic.ttl_hi = max(topic.ttl_hi, last)
-        topic.absorb_holes()
+        absorb_holes(topic)
 
 
 def _last_older(topic: Topic, oldest_allowed: int) -> int:
@@ -47,11 +49,11 @@ def keep_lines(topic: Topic, cap_hi: int, ttl_hi: int) -> None:
     """Lines that had been shown: whatever is still found below them goes the way it had gone before."""
     for line, kind in sorted(((cap_hi, ledger.CAP), (ttl_hi, ledger.TTL))):
         if line >= topic.floor:
-            topic.drop_front(line, kind)
+            drop_front(topic, line, kind)
     topic.cap_hi = max(topic.cap_hi, cap_hi)
     topic.ttl_hi = max(topic.ttl_hi, ttl_hi)
     topic.note_change()
-    topic.absorb_holes()
+    absorb_holes(topic)
 
 
 def enforce_caps(topic: Topic) -> None:
@@ -64,11 +66,11 @@ def enforce_caps(topic: Topic) -> None:
 
 
 def _evict(topic: Topic, find: Callable[[], int]) -> None:
-    upto: int = surviving_damage(topic, find)
-    removed, last = topic.drop_front(upto, ledger.CAP)
+    upto = surviving_damage(topic, find)
+    removed, last = drop_front(topic, upto, ledger.CAP)
     if removed:
         topic.cap_hi = max(topic.cap_hi, last)
-        topic.absorb_holes()
+        absorb_holes(topic)
 
 
 def _nth_live(topic: Topic, n: int) -> int:

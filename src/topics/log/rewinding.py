@@ -14,9 +14,11 @@ from contextlib import suppress
 import numpy as np
 
 from topics.log.engine import Engine
+from topics.log.holes import Hole
 from topics.log.ledger import Ledger
+from topics.log.removing import settle_floor, surviving_damage
 from topics.log.run import HotColumns, Names, Run
-from topics.log.topic import Hole, Topic, surviving_damage
+from topics.log.topic import Topic
 from topics.storage.columns import U32, Columns
 from topics.storage.segment import SegmentDamaged, renumber
 
@@ -25,8 +27,7 @@ def head_at(topic: Topic, at_ms: int) -> int:
     """The last seq that had been given out by then, as far as the records that are left can tell."""
     if not topic.runs:
         return topic.head
-    found: int = surviving_damage(topic, lambda: _head_at(topic, at_ms))
-    return found
+    return surviving_damage(topic, lambda: _head_at(topic, at_ms))
 
 
 def _head_at(topic: Topic, at_ms: int) -> int:
@@ -62,7 +63,7 @@ def truncate(engine: Engine, topic: Topic, head: int) -> None:
     count, size = sum(run.live_count for run in topic.runs), sum(run.live_bytes for run in topic.runs)
     topic.add_live(count - topic.live_count, size - topic.live_bytes)
     topic.floor = min(topic.floor, head + 1)
-    topic.settle_floor(topic.floor)
+    settle_floor(topic, topic.floor)
     engine.store.changed.add(topic.id)
 
 
@@ -76,7 +77,6 @@ def _cut_runs(engine: Engine, topic: Topic, head: int) -> None:
         topic.store.release(run)
         if beginning is not None and beginning.live_count:
             topic.insert_run(beginning)
-            topic.store.unsealed.add(topic, beginning)
             topic.store.unsealed.grew(beginning, len(beginning.hot.rows if beginning.hot else b""))
 
 

@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from topics.log.engine import Engine
 from topics.log.reading import locate, survivors
+from topics.log.removing import surviving_damage
 from topics.log.run import Run
 from topics.log.tags import TagMatch
-from topics.log.topic import Topic, surviving_damage
+from topics.log.topic import Topic
 from topics.storage.arrow_columns import record_batch, schema
 from topics.storage.columns import I64, Columns
 from topics.values.errors import topic_not_found
@@ -93,8 +94,7 @@ class Scan:
         if self.topic.dropped:
             raise topic_not_found(self.topic.name)
         self._engine.refresh(self.topic)
-        piece: Piece | None = surviving_damage(self.topic, self._step)
-        return piece
+        return surviving_damage(self.topic, self._step)
 
     def _step(self) -> Piece | None:
         position, gap, stop_before = locate(self.topic, self.position, self._epoch)

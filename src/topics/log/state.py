@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from topics.log.holes import Hole
 from topics.log.run import Run
-from topics.log.topic import Hole, Topic
+from topics.log.topic import Topic
 from topics.values.config import TopicConfig
 
 

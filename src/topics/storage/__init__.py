@@ -4,7 +4,7 @@
                  │                                          │
                  └────────── snapshot: where to start ──────┘
                                     │
-                       recovery: frames back, in order, damage announced
+                    journal reader: frames back, in order, damage announced
 
 All disk access goes through `filesystem.Filesystem`, so that a test can put a simulated disk under it.
 File names are numbers; a topic's name never becomes a path.

@@ -71,10 +71,6 @@ class SnapshotStore:
             self._damaged.add(number)
         return body
 
-    @property
-    def any_on_disk(self) -> bool:
-        return bool(self._numbers)
-
     def write(self, body: bytes) -> None:
         number = self._numbers[-1] + 1 if self._numbers else 1
         write_file_atomically(self._fs, self._directory, file_name(number), encode(body))

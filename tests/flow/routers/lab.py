@@ -10,8 +10,8 @@ from topics.flow.routers.journal import RouterJournal
 from topics.flow.routers.registry import Routers
 from topics.log.engine import Engine
 from topics.log.reading import Page
+from topics.log.recovery import Recovery
 from topics.log.rendering import Shape
-from topics.log.replay import Recovery
 from topics.log.tags import parse_match
 from topics.values.settings import Settings
 

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.flow.routers.lab import RouterLab
 from topics.flow.routers.definitions import Options
+from topics.log.lifecycle import put_topic
 from topics.values.config import TopicConfig
 from topics.values.settings import MAX_HOPS
 
@@ -141,7 +142,7 @@ class RoutersAgainstLists(RuleBasedStateMachine):
 
     @rule(name=TOPICS, config=CONFIGS)
     def configure(self, name: str, config: TopicConfig) -> None:
-        self.lab.commit(lambda done, fail: self.lab.engine.put_topic(name, config, done, fail))
+        self.lab.commit(lambda done, fail: put_topic(self.lab.engine, name, config, done, fail))
         shelf = self.shelf(name)
         shelf.config = config
         shelf.expire(self.now())

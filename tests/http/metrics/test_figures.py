@@ -16,6 +16,7 @@ from tests.http.conftest import Answer, raw_request
 from tests.http.streaming import RunningApp
 from topics.http.metrics import flow
 from topics.log.engine import Engine
+from topics.log.lifecycle import drop_topic
 from topics.values.clock import ManualClock
 
 Start = Callable[..., RunningApp]
@@ -326,7 +327,7 @@ def test_many_topics_do_not_hold_others_up(start: Start, monkeypatch: pytest.Mon
     def find(engine: Engine, name: str) -> Any:
         if name == "t1" and not dropped:
             dropped.append(name)
-            engine.drop_topic("t5", False, lambda _: None, lambda _: None)
+            drop_topic(engine, "t5", False, lambda _: None, lambda _: None)
         return original(engine, name)
 
     monkeypatch.setattr(Engine, "find", find)

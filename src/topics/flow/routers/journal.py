@@ -13,7 +13,8 @@ from topics.flow.routers.lineage import Lineage
 from topics.flow.routers.registry import Routers
 from topics.log import ledger
 from topics.log.engine import Engine
-from topics.log.loading import is_loaded, load_rows
+from topics.log.holes import add_hole
+from topics.log.reloading import is_loaded, load_rows
 from topics.log.retention import expire
 from topics.log.topic import Topic
 from topics.storage.frame import Frame, Kind
@@ -141,7 +142,7 @@ class RouterJournal:
             expire(dest, part.ts)
             first = part.pieces[0].first_dest
             if first > dest.head + 1:
-                dest.add_hole(dest.head + 1, first - 1, ledger.LOST)
+                add_hole(dest, dest.head + 1, first - 1, ledger.LOST)
                 self._engine.totals.damage += 1
             landing.sizes = [self._stage_again(step, part, piece, dest, position) for piece in part.pieces]
             self._engine.touched.add(dest)

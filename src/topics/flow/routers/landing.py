@@ -11,8 +11,9 @@ from topics.flow.routers.definitions import Router
 from topics.flow.routers.frames import COPIES, GONE, HOLE_INSIDE, Part
 from topics.log import ledger
 from topics.log.batch import Batch
-from topics.log.commit import Op
 from topics.log.engine import Engine
+from topics.log.holes import add_hole
+from topics.log.ops import Op
 from topics.log.retention import enforce_caps, expire
 from topics.log.topic import Topic
 from topics.values.errors import ApiError
@@ -23,7 +24,6 @@ def stage_copies(
 ) -> None:
     """Put copies behind the destination's head. `position`: no frame they can be made from lies below it."""
     run = dest.open_run(engine.run_max_events, engine.run_max_bytes, position, ephemeral=not part.kept)
-    run.start_position = min(run.start_position, position)
     dest.stage(run, batch, rows, part.ts, hops)
     run.framed += batch.count
 
@@ -53,10 +53,10 @@ class Landing:
             if piece.kind == COPIES:
                 dest.publish(piece.count, size, part.ts)
             elif piece.kind == GONE:
-                dest.add_hole(piece.first_dest, piece.last_dest, ledger.LOST)
+                add_hole(dest, piece.first_dest, piece.last_dest, ledger.LOST)
             else:
                 inside = piece.kind == HOLE_INSIDE
-                dest.add_hole(piece.first_dest, piece.last_dest, ledger.TRIM, interior=inside)
+                add_hole(dest, piece.first_dest, piece.last_dest, ledger.TRIM, interior=inside)
         cap_hi = dest.cap_hi
         enforce_caps(dest)
         if dest.mixed and dest.cap_hi != cap_hi and engine.recovered:

@@ -11,9 +11,11 @@ from topics.flow.routers.frames import Definition
 from topics.flow.routers.slices import STEP_BYTES, STEP_ROWS_MIN, in_slices, step_rows
 from topics.flow.routers.step import StepBuilder
 from topics.flow.routers.window import read_window
-from topics.log.commit import Op
-from topics.log.engine import CallbackOp, Engine, Fail
-from topics.log.topic import Topic, surviving_damage
+from topics.log.engine import Engine
+from topics.log.lifecycle import create_topic
+from topics.log.ops import CallbackOp, Fail, Op
+from topics.log.removing import surviving_damage
+from topics.log.topic import Topic
 from topics.storage.frame import Kind
 from topics.values.config import DEFAULT_CONFIG
 from topics.values.errors import ApiError, limit_reached, topic_not_found
@@ -97,7 +99,7 @@ class Routers:
         if limit and missing and len(engine.by_name) + len(missing) > limit:
             raise limit_reached("max_topics", limit)
         for name in missing:
-            engine.create_topic(name, DEFAULT_CONFIG, lambda: None, lambda _: None)
+            create_topic(engine, name, DEFAULT_CONFIG, lambda: None, lambda _: None)
         return engine.by_name[source_name], engine.by_name[dest_name]
 
     def _create(

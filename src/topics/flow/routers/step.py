@@ -19,9 +19,10 @@ from topics.flow.routers.room import Room, batch_sizes, is_bounded, room_in, row
 from topics.flow.routers.window import Window
 from topics.log.batch import Batch
 from topics.log.engine import Engine
+from topics.log.removing import surviving_damage
 from topics.log.reservation import cover, extend_if_short
 from topics.log.retention import expire
-from topics.log.topic import Topic, surviving_damage
+from topics.log.topic import Topic
 from topics.storage.columns import I64
 from topics.storage.frame import Kind
 from topics.values.settings import MAX_HOPS

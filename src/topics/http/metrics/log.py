@@ -54,10 +54,11 @@ class LogFigures:
 
     def _seals(self) -> Iterator[Family]:
         done, store = self.checkpointer, self._engine.store
+        sealer = None if done is None else done.sealer
         for name, text, value in (
             ("seal_passes", "Checkpoints completed.", done.passes if done else 0),
-            ("seal_runs", "Runs of records sealed into segments.", done.sealed_runs if done else 0),
-            ("seal_bytes", "Bytes of records sealed.", done.sealed_bytes if done else 0),
+            ("seal_runs", "Runs of records sealed into segments.", sealer.sealed_runs if sealer else 0),
+            ("seal_bytes", "Bytes of records sealed.", sealer.sealed_bytes if sealer else 0),
             ("seal_seconds", "Time spent on checkpoints.", self._seconds()),
             ("segment_cache_hits", "Sealed runs found ready to read.", store.cache_hits),
             ("segment_cache_misses", "Sealed runs read from their file.", store.cache_misses),
@@ -68,7 +69,7 @@ class LogFigures:
         yield gauge("topics_unsealed_bytes", "Rows that only memory and the journal hold.", unsealed)
         braked = int(self.commit is not None and self.commit.brake.is_on)
         yield gauge("topics_wal_braked", "1 while writers wait for sealing to keep up.", braked)
-        hot_bytes = done.hot_bytes if done else 0
+        hot_bytes = sealer.hot_bytes if sealer else 0
         yield gauge("topics_hot_bytes", "Memory of sealed runs that are readable at once.", hot_bytes)
 
     def _seconds(self) -> float:

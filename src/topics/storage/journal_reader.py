@@ -92,7 +92,8 @@ class JournalReader:
         self._proven = max(proven, self._kept_proof())
         self._sources = self._open_sources()
         self.end = self._sources[-1].end if self._sources else start
-        self.cut: tuple[int, int] | None = None
+        # Where a torn tail began.
+        self.cut: int | None = None
         self.damaged_bytes = 0
 
     def _open_sources(self) -> list[_Source]:
@@ -186,8 +187,7 @@ class JournalReader:
 
     def _cut(self, index: int, at: int) -> None:
         source = self._sources[index]
-        self.cut = (source.base + at, self.end)
-        self.end = source.base + at
+        self.cut = self.end = source.base + at
         self._keep_proof()
         for later in self._sources[index + 1 :]:
             self._put_aside(later, 0)
