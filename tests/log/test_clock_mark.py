@@ -73,6 +73,22 @@ def test_a_mark_is_synced_before_anything_goes_by_it(lab: Lab) -> None:
     assert calls == [], "the mark reaches further than that"
 
 
+def test_the_line_does_not_fall_because_the_last_that_aged_are_lost_as_well(lab: Lab) -> None:
+    lab.clock.advance(TTL_MS + 1)
+    lab.diff("t")  # from here on a mark covers the time
+    lab.write("t", 4)
+    synced = lab.engine.journal.position
+    lab.write("t", 5)
+    lab.clock.advance(TTL_MS + 1)
+    assert gap(lab.diff("t", 3)) == (4, 5, "ttl")
+    line = lab.topic("t").loss_line
+    lose_power(lab, synced)
+    for _ in range(2):
+        assert lab.topic("t").loss_line >= line
+        assert lab.topic("t").loss_line == lab.topic("t").floor == lab.topic("t").head + 1
+        lab.restart()
+
+
 def test_the_clock_goes_on_from_the_mark_after_a_power_loss(lab: Lab) -> None:
     lab.clock.advance(TTL_MS + 1)
     lab.diff("t")
