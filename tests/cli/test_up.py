@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command import refused
-from tests.support import ServerProcess
+from tests.support import ServerProcess, eventually
 
 PATIENCE_S = 60.0
 
@@ -42,10 +41,7 @@ class Up(ServerProcess):
             )
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.02)
+        eventually(condition, PATIENCE_S, lambda: self.log, every_s=0.02)
 
     def wait_until_ready(self, times: int = 1) -> None:
         self.wait_for(lambda: self.log.count("listening on") >= times)

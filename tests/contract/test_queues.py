@@ -14,7 +14,7 @@ import pytest
 
 from tests.contract.conftest import Boot, NewTopic
 from tests.contract.server import Answer, Server, TopicHandle, in_parallel
-from tests.http.streaming import eventually
+from tests.support import eventually
 
 SHORT_MS = 100
 

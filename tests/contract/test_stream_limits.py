@@ -11,7 +11,8 @@ import pytest
 from tests.contract.conftest import Boot
 from tests.contract.server import Answer, Server, TopicHandle, in_parallel
 from tests.contract.streams import Streams, ask_session, refusal, session
-from tests.http.streaming import EventReader, eventually
+from tests.http.streaming import EventReader
+from tests.support import eventually
 
 UPGRADE = {
     "Connection": "Upgrade",

@@ -14,7 +14,8 @@ import pytest
 from tests.contract.conftest import Boot, NewTopic
 from tests.contract.server import Answer, Server, TopicHandle
 from tests.contract.streams import Streams, ask_session, refusal, session, told
-from tests.http.streaming import EventReader, Frame, eventually
+from tests.http.streaming import EventReader, Frame
+from tests.support import eventually
 
 
 def event_id(cursors: dict[str, int]) -> str:

@@ -11,7 +11,8 @@ import pytest
 from tests.contract.conftest import NewTopic
 from tests.contract.server import Server, TopicHandle
 from tests.contract.streams import Streams, refusal
-from tests.http.streaming import EventReader, eventually
+from tests.http.streaming import EventReader
+from tests.support import eventually
 
 
 @pytest.fixture

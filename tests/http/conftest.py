@@ -8,14 +8,15 @@ import json
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvloop
 
+from tests.support import eventually
 from topics.http.auth import KeyRing
 from topics.http.edge import Limits
 from topics.http.gate import Gate
@@ -173,13 +174,6 @@ class Running:
         assert not self.thread.is_alive()
 
 
-def eventually(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never became true"
-        time.sleep(0.005)
-
-
 Serve = Callable[..., Running]
 
 
@@ -229,7 +223,7 @@ def serve(loop_errors: list[str]) -> Iterator[Serve]:
 
 @pytest.fixture
 def wait_until() -> Callable[..., None]:
-    return eventually
+    return partial(eventually, within_s=5.0)
 
 
 @pytest.fixture

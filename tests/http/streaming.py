@@ -9,7 +9,6 @@ import json
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -326,10 +325,3 @@ class SocketClient:
 
     def close(self) -> None:
         self.socket.close()
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never became true"
-        time.sleep(0.005)

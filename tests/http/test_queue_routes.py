@@ -11,8 +11,7 @@ import pytest
 
 from tests.http.conftest import Wire, raw_request
 from tests.http.queue_app import LEASE_MS, QueueApp
-from tests.http.streaming import eventually
-from tests.support import ServerProcess
+from tests.support import ServerProcess, eventually
 from topics.values.clock import ManualClock
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.http.streaming import EventReader, RunningApp, eventually
+from tests.http.streaming import EventReader, RunningApp
+from tests.support import eventually
 from topics.flow.watch_sessions import encode_cursors
 from topics.values.clock import ManualClock
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.http.streaming import EventReader, RunningApp, eventually
+from tests.http.streaming import EventReader, RunningApp
+from tests.support import eventually
 from topics.flow.watch_sessions import encode_cursors
 from topics.http import outlet
 from topics.values.clock import ManualClock

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from wsproto.events import BytesMessage, CloseConnection, Message, Ping, Pong
 
-from tests.http.streaming import RunningApp, SocketClient, eventually
+from tests.http.streaming import RunningApp, SocketClient
+from tests.support import eventually
 from topics.http.websocket import accept_token, text_frame
 from topics.values.errors import ApiError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pyspark_topics.pipelines.context import Server as Address
 from pyspark_topics.pipelines.progress import Snapshot
 from pyspark_topics.pipelines.runner import Runner
 from tests.spark.conftest import Server
+from tests.support import eventually
 
 
 class Notes:
@@ -76,12 +78,4 @@ def pipelines(spark: SparkSession, server: Server, tmp_path: Path) -> Pipelines:
 
 @pytest.fixture
 def until() -> Callable[[Callable[[], bool]], None]:
-    def wait(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-        import time
-
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "it did not happen"
-            time.sleep(0.05)
-
-    return wait
+    return partial(eventually, within_s=60.0, every_s=0.05)

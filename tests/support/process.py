@@ -9,24 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# Py4J listens for callbacks with `select`, which knows no descriptor above 1,023; by the time Spark starts,
-# in-process engines of other tests may hold more than that. So a few low ones are set aside.
-_LOW_DESCRIPTORS = [os.open(os.devnull, os.O_RDONLY) for _ in range(4)]
-
-
-@contextmanager
-def low_descriptors() -> Iterator[None]:
-    """What is opened inside gets low numbers."""
-    for descriptor in _LOW_DESCRIPTORS:
-        os.close(descriptor)
-    _LOW_DESCRIPTORS.clear()
-    yield
+from tests.support.waiting import eventually
 
 
 def free_port() -> int:
@@ -73,15 +59,17 @@ class ServerProcess:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "topics.cli.main", "serve"], env=environment, stderr=log
             )
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            assert self.process.poll() is None, (self.directory / "server.log").read_text()
-            if port_file.exists():
-                self.address = port_file.read_text().strip()
-                if self.request("GET", "/v0/ready").status == 200:
-                    return self
-            time.sleep(0.02)
-        raise AssertionError("the server did not become ready")
+        eventually(self._is_ready, 30, "the server did not become ready", every_s=0.02)
+        return self
+
+    def _is_ready(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, (self.directory / "server.log").read_text()
+        port_file = self.directory / "port"
+        if not port_file.exists():
+            return False
+        self.address = port_file.read_text().strip()
+        return self.request("GET", "/v0/ready").status == 200
 
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
