@@ -11,7 +11,8 @@ import pytest
 
 from tests.cli.command import Outcome, refused, topics
 from tests.http.streaming import RunningApp
-from tests.log.harness import T0, Lab, flip
+from tests.log.harness import T0, Lab
+from tests.support.damage import flip
 from topics.log.rendering import Shape
 from topics.log.replay import RecoveryFailed
 from topics.storage.backups import BackupStore

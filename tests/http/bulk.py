@@ -10,21 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from tests.support import Answer, ServerProcess
+from tests.support.arrow import arrow_stream
 
 ARROW = "application/vnd.apache.arrow.stream"
-
-
-def stream(*batches: dict[str, list[Any]]) -> bytes:
-    """An Arrow stream of text columns."""
-    records = [
-        pa.RecordBatch.from_pydict({name: pa.array(values, pa.string()) for name, values in batch.items()})
-        for batch in batches
-    ]
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, records[0].schema) as writer:
-        for record in records:
-            writer.write_batch(record)
-    return sink.getvalue().to_pybytes()
 
 
 def send(
@@ -41,7 +29,7 @@ def send(
 
 
 def append(server: ServerProcess, topic: str, *batches: dict[str, list[Any]], query: str = "") -> Answer:
-    return send(server, "POST", f"/v0/topics/{topic}/append{query}", stream(*batches))
+    return send(server, "POST", f"/v0/topics/{topic}/append{query}", arrow_stream(*batches))
 
 
 @dataclass

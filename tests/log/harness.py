@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -273,14 +272,3 @@ def account(topic: Topic) -> list[tuple[int, int, str]]:
         else:
             merged.append((first, last, name))
     return merged
-
-
-def flip(path: Path, offset: int) -> None:
-    """Damage one byte."""
-    data = bytearray(path.read_bytes())
-    data[offset] ^= 0xFF
-    path.write_bytes(data)
-
-
-def cut(path: Path, size: int) -> None:
-    os.truncate(path, size)

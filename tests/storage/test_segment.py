@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.storage.support import FS, FullDisk, NotedDisk, columns, flip_byte
+from tests.storage.support import FS, FullDisk, NotedDisk, columns
+from tests.support.damage import flip
 from topics.storage import fileheader
 from topics.storage.checksum import checksum
 from topics.storage.columns import Columns
@@ -238,7 +239,7 @@ def test_a_torn_flag_means_live(tmp_path: Path) -> None:
     segment = opened(path)
     entry = segment.entries[0]
     segment.close()
-    flip_byte(path, entry.flags_at)
+    flip(path, entry.flags_at)
     segment = opened(path)
     segment.verify(entry)
     assert (segment.flags(entry) == DEAD).tolist() == [False, True]

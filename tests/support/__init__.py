@@ -1,6 +1,8 @@
 """What tests of several folders share.
 
 waiting      until something is true in another thread or process
+damage       bytes flipped and files cut short
+arrow        records as an Arrow stream
 process      `topics serve` as a process of its own
 descriptors  a few low ones, kept for Spark
 """
