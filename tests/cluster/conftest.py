@@ -13,7 +13,8 @@ import pytest
 
 from tests.cluster.driver import ANSWER
 from tests.cluster.spark_cluster import SparkCluster
-from tests.spark.conftest import Server, start_server, topic
+from tests.spark.conftest import start_server, topic
+from tests.spark.server import Server
 
 __all__ = ["start_server", "topic"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cluster.conftest import Driver
 from tests.cluster.spark_cluster import SparkCluster
-from tests.spark.conftest import Server
+from tests.spark.server import Server
 from tests.spark.wiretap import Wiretap
 from tests.spark.workers import descendants
 from tests.support import eventually

@@ -7,8 +7,8 @@ import time
 from functools import partial
 
 from tests.contract.conftest import Boot
-from tests.contract.server import Answer, Server, TopicHandle, in_parallel
-from tests.support import eventually
+from tests.contract.server import Server, TopicHandle, in_parallel
+from tests.support import Answer, eventually
 
 
 def throttled(answer: Answer, limit: str, maximum: int) -> None:
@@ -148,7 +148,7 @@ def test_requests_in_flight_are_counted_per_key_and_before_everything_but_the_ke
         first.close()
         eventually(lambda: client.send("GET", "/v0/topics").status == 200, 5)
         client.send("POST", "/v0/topics/quiet", {"records": [{"data": 1}]})
-        assert second.answer().ok()["next_from_seq"] == 1
+        assert second.read().ok()["next_from_seq"] == 1
     client.close()
     limited.close()
 

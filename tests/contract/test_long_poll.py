@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.contract.conftest import Boot, NewTopic
-from tests.contract.server import Answer, Server, TopicHandle, checked_page
-from tests.support import eventually
+from tests.contract.server import Server, TopicHandle, checked_page
+from tests.support import Answer, eventually
 
 LONG_MS = 20_000
 

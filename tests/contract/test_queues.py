@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.contract.conftest import Boot, NewTopic
-from tests.contract.server import Answer, Server, TopicHandle, in_parallel
-from tests.support import eventually
+from tests.contract.server import Server, TopicHandle, in_parallel
+from tests.support import Answer, eventually
 
 SHORT_MS = 100
 

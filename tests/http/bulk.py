@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -18,14 +17,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 def send(
     server: ServerProcess, method: str, path: str, body: bytes, content_type: str = ARROW, **headers: str
 ) -> Answer:
-    host, _, port = server.address.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=40)
-    try:
-        connection.request(method, path, body, {"Content-Type": content_type, **headers})
-        answer = connection.getresponse()
-        return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
-    finally:
-        connection.close()
+    return server.request(method, path, body, {"Content-Type": content_type, **headers})
 
 
 def append(server: ServerProcess, topic: str, *batches: dict[str, list[Any]], query: str = "") -> Answer:

@@ -16,8 +16,8 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 import topics.http
 from tests.http.bulk import ARROW
-from tests.http.conftest import Answer, Wire
 from tests.http.streaming import RunningApp
+from tests.support import Answer, Wire
 from tests.support.arrow import arrow_stream
 from topics.http import openapi_models as models
 from topics.http import openapi_socket, socket_commands

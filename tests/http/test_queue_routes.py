@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.http.conftest import Wire, raw_request
 from tests.http.queue_app import LEASE_MS, QueueApp
-from tests.support import ServerProcess, eventually
+from tests.support import ServerProcess, Wire, eventually, raw_request
 from topics.values.clock import ManualClock
 
 

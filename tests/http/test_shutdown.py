@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.http.conftest import Wire, raw_request
 from tests.http.streaming import EventReader, SocketClient
-from tests.support import ServerProcess, eventually
+from tests.support import ServerProcess, Wire, eventually, raw_request
 from topics.http.app import Application
 from topics.log.replay import Recovery
 from topics.storage.filesystem import Filesystem
@@ -27,13 +26,8 @@ def server(tmp_path: Path):
         server.kill()
 
 
-def address_of(server: ServerProcess) -> tuple[str, int]:
-    host, _, port = server.address.rpartition(":")
-    return host, int(port)
-
-
 def test_everything_that_is_open_ends_properly_and_in_time(server: ServerProcess) -> None:
-    address = address_of(server)
+    address = server.host_and_port
     server.put("/v0/topics/jobs", {"type": "queue", "lease_ms": 600000})
     server.post("/v0/topics/jobs", {"records": [{"data": n} for n in range(6)]})
     claimed = server.post("/v0/topics/jobs/claim", {"node": "w", "max": 2})

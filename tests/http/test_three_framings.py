@@ -237,4 +237,4 @@ def test_the_same_position_tells_the_same(
         getattr(story, what)(how)
     for position in (0.0, *positions):
         story.compare_from(round(position * story.head))
-    app.stop_clients()
+    app.hang_up()

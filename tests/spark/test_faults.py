@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from pyspark_topics.options import parse_write
 from pyspark_topics.payload import parse_data
 from pyspark_topics.writing import BatchTooLarge, BatchWriter, Stager, StreamWriter
-from tests.spark.conftest import Server
+from tests.spark.server import Server
 from tests.spark.streams import Stream, failure, gaps, seqs
 from tests.spark.workers import Interruption, jvm, kill_python_workers
 from tests.support import free_port

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_topics.stream import publish_end
-from tests.spark.conftest import Server
+from tests.spark.server import Server
 from tests.spark.streams import Stream, failure, gaps, seqs
 
 

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from tests.spark.conftest import Server
+from tests.spark.server import Server
 from tests.support import eventually
 
 Write = Callable[..., None]

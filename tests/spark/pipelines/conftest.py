@@ -16,7 +16,7 @@ from pyspark_topics.pipelines.context import Outcome, Pipeline
 from pyspark_topics.pipelines.context import Server as Address
 from pyspark_topics.pipelines.progress import Snapshot
 from pyspark_topics.pipelines.runner import Runner
-from tests.spark.conftest import Server
+from tests.spark.server import Server
 from tests.support import eventually
 
 
