@@ -16,11 +16,8 @@ from tests.support.damage import cut, flip
 from topics.flow import stages as stages_module
 from topics.flow.commit import CommitLoop
 from topics.flow.stages import IDLE_MS, CommitRequest, Committed, Stages
-from topics.log.engine import Engine
-from topics.log.replay import Recovery
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError
-from topics.values.settings import Settings
 
 
 def anything_goes(name: str) -> None:
@@ -30,11 +27,9 @@ def anything_goes(name: str) -> None:
 class StageLab(Lab):
     stages: Stages
 
-    def open(self) -> None:
-        self.engine = Engine(Settings(data_dir=str(self.directory), **self.settings), self.disk, self.clock)
+    def layer(self) -> None:
         self.stages = Stages(self.engine)
         self.engine.extensions.append(self.stages)
-        self.checkpointer = Recovery(self.engine).run()
 
     def run(self, work: Callable[[], Any]) -> Any:
         """On a loop that commits what is submitted."""

@@ -89,7 +89,15 @@ class Lab:
     def open(self) -> None:
         settings = Settings(data_dir=str(self.directory), **self.settings)
         self.engine = Engine(settings, self.disk, self.clock)
+        self.layer()
         self.checkpointer = Recovery(self.engine).run()
+        self.recovered()
+
+    def layer(self) -> None:
+        """What stands on the engine, and has to be there before it reads its journal."""
+
+    def recovered(self) -> None:
+        """The journal has been read."""
 
     def kill(self) -> None:
         self.engine.close(clean=False)
