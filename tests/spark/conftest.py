@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.java_gateway import ensure_callback_server_started
@@ -10,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_topics.session import spark_session
 from tests.spark.server import Server
+from tests.spark.streams import Stream
 from tests.support import low_descriptors
 
 
@@ -59,3 +61,12 @@ def read(spark: SparkSession, server: Server) -> Callable[..., DataFrame]:
         return frame.options(**texts).load()
 
     return load
+
+
+@pytest.fixture
+def stream(spark: SparkSession, server: Server, tmp_path: Path) -> Iterator[Stream]:
+    """A streaming query with a checkpoint of its own; it ends with the test."""
+    stream = Stream(spark, server.url, tmp_path)
+    yield stream
+    if stream.query is not None:
+        stream.query.stop()

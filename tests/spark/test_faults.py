@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -192,14 +192,6 @@ def test_malformed_records_are_kept_and_counted(
 
 
 # --- checkpoints ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def stream(spark: SparkSession, server: Server, tmp_path: Path) -> Iterator[Stream]:
-    stream = Stream(spark, server.url, tmp_path)
-    yield stream
-    if stream.query is not None:
-        stream.query.stop()
 
 
 def spoil(file: Path, text: str) -> None:
