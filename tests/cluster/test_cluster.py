@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import Driver
+from tests.cluster.driver_process import Driver
 from tests.cluster.spark_cluster import SparkCluster
 from tests.spark.server import Server
 from tests.spark.wiretap import Wiretap

@@ -10,7 +10,7 @@ import pytest
 
 from pyspark_topics.pipelines import Archive, Replay, replay
 from pyspark_topics.pipelines.jobs import Job, Pace
-from tests.spark.pipelines.conftest import Pipelines
+from tests.spark.pipelines.running import Pipelines
 from tests.spark.server import Server
 
 # The first query of a session takes long where others use the machine, too.
