@@ -48,9 +48,8 @@ class Topics:
     def __init__(self, directory: Path, **environment: str) -> None:
         directory.mkdir()
         self.server = ServerProcess(directory, **environment).start()
-        self.port = int(self.server.address.rpartition(":")[2])
-        assert self.server.process is not None
-        self.pid = self.server.process.pid
+        self.port = self.server.host_and_port[1]
+        self.pid = self.server.pid
 
     def create(self, names: Sequence[str], durability: str) -> None:
         for name in names:

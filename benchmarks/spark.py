@@ -79,7 +79,7 @@ class _Bench:
 
     @property
     def _url(self) -> str:
-        return f"http://{self._server.server.address}"
+        return self._server.server.url
 
     def _fresh(self, what: str) -> str:
         self._names += 1
@@ -132,8 +132,7 @@ class _Bench:
         server = self._server.server
         server.stop()
         server.start()
-        assert server.process is not None
-        self._server.pid = server.process.pid
+        self._server.pid = server.pid
         sealed = server.get(f"/v0/topics/{_TOPIC}/segments")["tail_from_seq"]
         self._session.say(f"  {sealed / self._count:.0%} of the records are in sealed files")
 

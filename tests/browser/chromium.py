@@ -9,13 +9,14 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, Message, Ping, Request, TextMessage
+
+from tests.support import eventually
 
 COMMAND = shutil.which("chromium") or shutil.which("chromium-browser")
 PATIENCE_S = 60.0
@@ -50,17 +51,16 @@ class Browser:
             raise
 
     def _page_address(self, port_file: Path) -> str:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
+        def pages() -> list[Any]:
             assert self._process.poll() is None, "the browser ended by itself"
-            assert time.monotonic() < deadline, "the browser did not come up"
             lines = port_file.read_text().splitlines() if port_file.exists() else []
-            if lines:
-                with urllib.request.urlopen(f"http://127.0.0.1:{lines[0]}/json/list", timeout=10) as answer:
-                    pages = [target for target in json.load(answer) if target["type"] == "page"]
-                if pages:
-                    return str(pages[0]["webSocketDebuggerUrl"])
-            time.sleep(0.02)
+            if not lines:
+                return []
+            with urllib.request.urlopen(f"http://127.0.0.1:{lines[0]}/json/list", timeout=10) as answer:
+                return [target for target in json.load(answer) if target["type"] == "page"]
+
+        found = eventually(pages, PATIENCE_S, "the browser did not come up", every_s=0.02)
+        return str(found[0]["webSocketDebuggerUrl"])
 
     def open(self, url: str) -> None:
         """Load a page; scripts then run in its origin."""

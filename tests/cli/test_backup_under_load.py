@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from tests.cli.command import topics
-from tests.http.conftest import Wire
 from tests.log.harness import Lab
-from tests.support import ServerProcess
+from tests.support import ServerProcess, Wire
 from topics.cli import backup_source
 
 BATCH = 100
@@ -115,9 +114,8 @@ def test_every_acknowledged_record_is_in_it(
     server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backup_source, "RENEW_S", 0.01)
-    host, _, port = server.address.rpartition(":")
     classes = ["fsync", "disk", "memory", "fsync"]
-    writers = [Writer(f"{name}{i}", name, (host, int(port))) for i, name in enumerate(classes)]
+    writers = [Writer(f"{name}{i}", name, server.host_and_port) for i, name in enumerate(classes)]
     stop = threading.Event()
     threads = [threading.Thread(target=writer.run, args=(stop,)) for writer in writers]
     for thread in threads:
@@ -127,7 +125,7 @@ def test_every_acknowledged_record_is_in_it(
         for _ in range(2):
             stop.wait(1.0)
             promised = [writer.promised() for writer in writers]
-            outcome = topics("backup", tmp_path / "backups", "--url", f"http://{server.address}", "--json")
+            outcome = topics("backup", tmp_path / "backups", "--url", server.url, "--json")
             assert outcome.code == 0, outcome.errors
             taken.append((outcome.json["name"], promised))
     finally:

@@ -15,8 +15,9 @@ import pytest
 
 from tests.cli.command import Outcome, refused, topics
 from tests.flow.routers.lab import RouterLab
-from tests.log.harness import Lab, flip
+from tests.log.harness import Lab
 from tests.storage.support import columns
+from tests.support.damage import flip
 from topics.log.state import SnapshotState, decode, encode
 from topics.storage import snapshot
 from topics.storage.filesystem import Filesystem

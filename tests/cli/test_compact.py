@@ -30,7 +30,7 @@ def test_a_running_server(tmp_path: Path) -> None:
         fill(server)
         fill(server, "other")
         server.post("/v0/topics/t/delete", {"match": "them"})
-        url = f"http://{server.address}"
+        url = server.url
         outcome = topics("compact", "--purge", "--url", url, "--topic", "t", "--json")
         assert outcome.code == 0, outcome.errors
         assert (outcome.json["state"], outcome.json["records"]) == ("done", 20)
@@ -89,7 +89,7 @@ def test_without_a_key_for_everything(tmp_path: Path) -> None:
     keys = "all,writer:write,part:admin:team-"
     server = ServerProcess(tmp_path, TOPICS_API_KEYS=keys).start()
     try:
-        url = f"http://{server.address}"
+        url = server.url
         for key in ("writer", "part"):
             assert "403" in refused("compact", "--purge", "--url", url, TOPICS_API_KEY=key)
         assert "401" in refused("compact", "--purge", "--url", url)

@@ -10,7 +10,7 @@ from tests.support import ServerProcess
 
 
 def test_lag_of_consumers(server: ServerProcess) -> None:
-    url = f"http://{server.address}"
+    url = server.url
     server.post("/v0/topics/lagging", {"records": [{"data": n} for n in range(5)]})
     assert "no consumer has published a cursor" in topics("cursors", "lagging", "--url", url).output
     server.put("/v0/topics/lagging/cursors/billing", {"seq": 2})
@@ -26,7 +26,7 @@ def test_lag_of_consumers(server: ServerProcess) -> None:
 
 
 def test_waiting_until_nothing_waits(server: ServerProcess) -> None:
-    url = f"http://{server.address}"
+    url = server.url
     late = topics("cursors", "awaited", "billing", "--wait", "0.3", TOPICS_URL=url)
     assert (late.code, late.output.splitlines()[-1]) == (1, "no consumer has published a cursor")
 
@@ -42,7 +42,7 @@ def test_waiting_until_nothing_waits(server: ServerProcess) -> None:
 
 
 def test_mistakes(server: ServerProcess) -> None:
-    url = f"http://{server.address}"
+    url = server.url
     assert refused("cursors", "nowhere", "--url", url) == 'there is no topic "nowhere"'
     server.post("/v0/topics/known", {"records": [{"data": 1}]})
     assert refused("cursors", "known", "nobody", "--url", url) == 'topic "known" has no consumer "nobody"'

@@ -26,10 +26,9 @@ def test_ready_after_recovery_and_stopping_before_the_end(tmp_path: Path, listen
     listener.bind(address)
     server = ServerProcess(tmp_path, NOTIFY_SOCKET=address).start()
     assert listener.recv(4096) == b"READY=1\nSTATUS=serving"
-    assert server.process is not None
-    server.process.send_signal(signal.SIGTERM)
+    server.signal(signal.SIGTERM)
     assert listener.recv(4096) == b"STOPPING=1\nSTATUS=draining"
-    assert server.process.wait(20) == 0
+    assert server.exit_code() == 0
 
 
 def test_names_in_the_abstract_namespace(listener: socket.socket) -> None:

@@ -4,62 +4,41 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command import refused
-from tests.support import ServerProcess
+from tests.support import ServerProcess, eventually
 
 PATIENCE_S = 60.0
 
 
 class Up(ServerProcess):
-    """`topics up` instead of `topics serve`; what it says is in `log`."""
+    """`topics up` instead of `topics serve`."""
+
+    patience_s = PATIENCE_S
 
     def __init__(self, directory: Path, *arguments: str) -> None:
         super().__init__(directory)
         self.arguments = arguments
 
     @property
-    def log(self) -> str:
-        return (self.directory / "up.log").read_text()
-
-    def launch(self) -> None:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("TOPICS_")}
-        environment |= {"TOPICS_PORT": "0", "TOPICS_PORT_FILE": str(self.directory / "port")}
-        environment |= {"TOPICS_DATA_DIR": str(self.directory / "data")}
-        with (self.directory / "up.log").open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "topics.cli.main", "up", *self.arguments],
-                cwd=self.directory,
-                env=environment,
-                stderr=log,
-            )
+    def command(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (sys.executable, "-m", "topics.cli.main", "up", *self.arguments)
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.02)
+        eventually(condition, PATIENCE_S, self.log, every_s=0.02)
 
     def wait_until_ready(self, times: int = 1) -> None:
-        self.wait_for(lambda: self.log.count("listening on") >= times)
-        self.address = (self.directory / "port").read_text().strip()
+        self.wait_for(lambda: self.log().count("listening on") >= times)
+        self.address = self.port_file.read_text().strip()
 
     def children(self) -> list[int]:
-        assert self.process is not None
-        listed = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        listed = Path(f"/proc/{self.pid}/task").glob("*/children")
         return [int(pid) for path in listed for pid in path.read_text().split()]
-
-    def end(self) -> int:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(PATIENCE_S)
 
 
 def is_alive(pid: int) -> bool:
@@ -73,9 +52,7 @@ def is_alive(pid: int) -> bool:
 def up(tmp_path: Path) -> Iterator[Up]:
     running = Up(tmp_path)
     yield running
-    if running.process is not None and running.process.poll() is None:
-        running.process.kill()
-        running.process.wait()
+    running.kill()
 
 
 def test_a_server_that_dies_is_started_again_where_it_was(up: Up) -> None:
@@ -88,9 +65,9 @@ def test_a_server_that_dies_is_started_again_where_it_was(up: Up) -> None:
     up.wait_until_ready(times=2)
     assert up.address == address
     assert up.post("/v0/topics/t/diff", {})["records"][0]["data"] == 1
-    assert "server | ended with signal 9, starting it again in 1 s" in up.log
+    assert "server | ended with signal 9, starting it again in 1 s" in up.log()
     children = up.children()
-    assert up.end() == 0
+    assert up.end(signal.SIGTERM) == 0
     assert not any(map(is_alive, children))
 
 
@@ -99,9 +76,9 @@ def test_without_pipelines_nothing_of_spark_is_started(up: Up) -> None:
     up.arguments = ("--pipelines", str(up.directory / "none.toml"))
     up.launch()
     up.wait_until_ready()
-    up.wait_for(lambda: "ready on http" in up.log)
+    up.wait_for(lambda: "ready on http" in up.log())
     assert len(up.children()) == 1
-    assert up.end() == 0
+    assert up.end(signal.SIGTERM) == 0
 
 
 def test_its_children_do_not_outlive_it(up: Up) -> None:
@@ -119,10 +96,9 @@ def test_a_mistake_ends_everything(up: Up) -> None:
     (up.directory / "bad.toml").write_text('[pipeline.it]\nkind = "archiv"\n')
     up.arguments = ("--pipelines", str(up.directory / "bad.toml"))
     up.launch()
-    assert up.process is not None
-    assert up.process.wait(PATIENCE_S) == 2
-    assert 'pipeline it is of kind "archiv"; the kinds are: ' in up.log
-    assert "Traceback" not in up.log
+    assert up.exit_code() == 2
+    assert 'pipeline it is of kind "archiv"; the kinds are: ' in up.log()
+    assert "Traceback" not in up.log()
 
 
 def test_pipelines_that_are_done_leave_the_server_alone(up: Up) -> None:
@@ -138,18 +114,17 @@ def test_pipelines_that_are_done_leave_the_server_alone(up: Up) -> None:
     up.arguments = ("--pipelines", str(up.directory / "job.py"))
     up.launch()
     up.wait_until_ready()
-    up.wait_for(lambda: "all done" in up.log and len(up.children()) == 1)
+    up.wait_for(lambda: "all done" in up.log() and len(up.children()) == 1)
     assert up.get("/v0/ready")["status"]
-    assert up.end() == 0
-    assert "it (job) done" in up.log
+    assert up.end(signal.SIGTERM) == 0
+    assert "it (job) done" in up.log()
 
 
 def test_a_server_that_cannot_start_ends_everything(up: Up, tmp_path: Path) -> None:
     (tmp_path / "data").write_text("not a folder")
     up.launch()
-    assert up.process is not None
-    assert up.process.wait(PATIENCE_S) == 2
-    assert "Traceback" not in up.log
+    assert up.exit_code() == 2
+    assert "Traceback" not in up.log()
 
 
 def test_mistakes_are_seen_before_anything_starts(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ import os
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pyspark
 
 from pyspark_topics.java import ensure_java
+from tests.support import eventually
 
 START_S = 60
 WORKERS = 2
@@ -56,14 +56,14 @@ class SparkCluster:
         return log
 
     def _wait(self, log: Path, pattern: str) -> str:
-        deadline = time.monotonic() + START_S
-        while True:
+        def said() -> re.Match[str] | None:
             found = re.search(pattern, log.read_text(errors="replace"))
-            if found:
-                return found[1]
-            assert self._processes[-1].poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
+            assert found or self._processes[-1].poll() is None, log.read_text()
+            return found
+
+        found = eventually(said, START_S, log.read_text, every_s=0.05)
+        assert found is not None
+        return found[1]
 
     @property
     def workers(self) -> list[int]:

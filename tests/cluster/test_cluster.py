@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import Driver
+from tests.cluster.driver_process import Driver
 from tests.cluster.spark_cluster import SparkCluster
-from tests.spark.conftest import Server
+from tests.spark.server import Server
 from tests.spark.wiretap import Wiretap
 from tests.spark.workers import descendants
+from tests.support import eventually
 
 # The first test of all has to wait for four JVMs.
 pytestmark = pytest.mark.timeout(300)
@@ -83,10 +83,7 @@ def test_an_executor_killed_in_the_middle_of_a_write(
 ) -> None:
     pause = tmp_path / "pause"
     driver.begin("write", url=out_of_sight.url, topic=topic, count=20_000, pause=str(pause))
-    deadline = time.monotonic() + 60
-    while not pause.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    eventually(pause.exists, 60)
     busy = executors(cluster)
     assert busy
     for pid in busy:

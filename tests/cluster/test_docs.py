@@ -14,7 +14,7 @@ import pytest
 
 from tests.cluster.spark_cluster import SPARK_HOME, SparkCluster
 from tests.docs.examples import ROOT, examples
-from tests.spark.conftest import Server
+from tests.spark.server import Server
 
 DOCUMENT = ROOT / "docs" / "cluster.md"
 pytestmark = pytest.mark.timeout(300)

@@ -5,19 +5,16 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import signal
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-COMMAND = [str(Path(sys.executable).with_name("topics")), "serve"]
-PATIENCE_S = 30.0
+from tests.support import Answer, ServerProcess, Wire
+
+PATIENCE_S = ServerProcess.patience_s
 
 
 def in_parallel(*calls: Callable[[], None]) -> None:
@@ -25,44 +22,6 @@ def in_parallel(*calls: Callable[[], None]) -> None:
     with ThreadPoolExecutor(len(calls)) as pool:
         for future in [pool.submit(call) for call in calls]:
             future.result()
-
-
-class Answer:
-    def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.status = status
-        self.headers = headers
-        self.body = body
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-    def ok(self, status: int = 200) -> Any:
-        """The body of a success: no wrapper, no error, always timed."""
-        assert self.status == status, (self.status, self.body[:500])
-        assert self.headers["content-type"].startswith("application/json")
-        body = self.json
-        assert not {"error", "ok"} & set(body)
-        assert isinstance(body["performance"]["server_total_ms"], int | float)
-        assert all(isinstance(value, int | float) for value in body["performance"].values())
-        return body
-
-    def refused(self, status: int, code: str) -> Any:
-        """The detail of a refusal, after checking the envelope around it."""
-        assert (self.status, self.body and self.json.get("error", {}).get("code")) == (status, code), (
-            self.body[:500]
-        )
-        assert self.headers["content-type"].startswith("application/json")
-        body = self.json
-        assert set(body) <= {"error", "performance"}
-        error = body["error"]
-        assert set(error) <= {"code", "message", "detail"}
-        assert isinstance(error["message"], str)
-        assert error["message"]
-        assert isinstance(error.get("detail", {}), dict)
-        if status in (429, 503):
-            assert int(self.headers["retry-after"]) >= 0
-        return error.get("detail")
 
 
 class Client:
@@ -82,9 +41,7 @@ class Client:
         sent = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         sent |= headers or {}
         self._connection.request(method, path, body, sent)
-        response = self._connection.getresponse()
-        found = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, found, response.read())
+        return Answer.read(self._connection)
 
     def send(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """`body` as JSON; bytes go out as they are, declared as JSON too."""
@@ -97,94 +54,32 @@ class Client:
         self._connection.close()
 
 
-class Server:
-    """A data directory, and the process that serves it just now."""
+class Server(ServerProcess):
+    """A data directory, and the process that serves it just now: the command as it is installed."""
+
+    command = (str(Path(sys.executable).with_name("topics")), "serve")
 
     def __init__(self, data_dir: Path, environment: dict[str, str] | None = None) -> None:
+        super().__init__(data_dir.parent, **(environment or {}))
         self.data_dir = data_dir
-        self.environment = environment or {}
-        self._port_file = data_dir.with_name(data_dir.name + ".port")
-        self._log = data_dir.with_name(data_dir.name + ".log")
-        self._process: subprocess.Popen[bytes] | None = None
+        # Other directories may stand beside this one, each with its server.
+        self.port_file = data_dir.with_name(data_dir.name + ".port")
+        self.log_file = data_dir.with_name(data_dir.name + ".log")
         self._client: Client | None = None
-        self.address = ("", 0)
 
-    # The process
+    def probe(self) -> Answer:
+        # Probes may be closed too; the first key opens them.
+        token = self.environment.get("TOPICS_API_KEYS", "").partition(",")[0].partition(":")[0].strip()
+        return self.fresh_request("GET", "/readyz", None, {"Authorization": f"Bearer {token}"})
 
-    def start(self, **environment: str) -> Server:
-        self.environment |= environment
-        process = self.launch()
-        deadline = time.monotonic() + PATIENCE_S
-        while not self._port_file.exists():
-            assert process.poll() is None, self.log()
-            assert time.monotonic() < deadline, "the server did not come up"
-            time.sleep(0.005)
-        host, _, port = self._port_file.read_text().rpartition(":")
-        self.address = (host.strip("[]"), int(port))
-        self._wait_until_ready(deadline)
-        return self
-
-    def launch(self) -> subprocess.Popen[bytes]:
-        """Start the process without waiting for anything."""
-        self._port_file.unlink(missing_ok=True)
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
-        ours = {
-            "TOPICS_PORT": "0",
-            "TOPICS_PORT_FILE": str(self._port_file),
-            "TOPICS_DATA_DIR": str(self.data_dir),
-        }
-        with open(self._log, "ab") as log:
-            self._process = subprocess.Popen(
-                COMMAND, env=inherited | ours | self.environment, stdout=log, stderr=log
-            )
-        return self._process
-
-    def _wait_until_ready(self, deadline: float) -> None:
-        while True:
-            # Probes may be closed too; the first key opens them.
-            token = self.environment.get("TOPICS_API_KEYS", "").partition(",")[0].partition(":")[0].strip()
-            answer = self.fresh_request("GET", "/readyz", None, {"Authorization": f"Bearer {token}"})
-            if answer.status == 200:
-                return
-            assert time.monotonic() < deadline, answer.body
-            time.sleep(0.005)
-
-    def log(self) -> str:
-        return self._log.read_text(errors="replace")
-
-    def exit_code(self) -> int:
-        """Wait for the process to end by itself."""
-        assert self._process is not None
-        return self._process.wait(PATIENCE_S)
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def signal(self, number: int) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def _end(self, number: int) -> int:
+    def end(self, number: int) -> int:
         self.hang_up()
-        if self._process is None:
-            return 0
-        if self._process.poll() is None:
-            self._process.send_signal(number)
-        code = self.exit_code()
-        self._process = None
-        return code
+        return super().end(number)
 
     def stop(self) -> None:
-        """A clean stop."""
-        assert self._end(signal.SIGTERM) == 0, self.log()
+        assert self.end(signal.SIGTERM) == 0, self.log()
 
-    def kill(self) -> None:
-        """The process is gone between two instructions."""
-        self._end(signal.SIGKILL)
-
-    def restart(self, *, cleanly: bool, **environment: str) -> Server:
+    def restart(self, *, cleanly: bool, **environment: str) -> Self:
         if cleanly:
             self.stop()
         else:
@@ -194,7 +89,7 @@ class Server:
     # Talking to it
 
     def client(self, token: str | None = None) -> Client:
-        return Client(self.address, token)
+        return Client(self.host_and_port, token)
 
     def hang_up(self) -> None:
         if self._client is not None:
@@ -220,37 +115,12 @@ class Server:
     @contextlib.contextmanager
     def raw(self, data: bytes = b"") -> Iterator[Wire]:
         """A bare connection on which `data` has been sent."""
-        wire = Wire(self.address)
+        wire = Wire(self.host_and_port, patience_s=PATIENCE_S)
         try:
-            wire.socket.sendall(data)
+            wire.send(data)
             yield wire
         finally:
             wire.close()
-
-
-class Wire:
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(address, timeout=PATIENCE_S)
-        self._file = self.socket.makefile("rb")
-
-    def answer(self) -> Answer:
-        line = self._file.readline()
-        assert line.startswith(b"HTTP/1.1 "), line
-        headers = {}
-        while (header := self._file.readline()) not in (b"\r\n", b""):
-            name, _, value = header.decode().partition(":")
-            headers[name.lower()] = value.strip()
-        return Answer(int(line.split()[1]), headers, self._file.read(int(headers["content-length"])))
-
-    def at_end(self) -> bool:
-        try:
-            return self._file.read(1) == b""
-        except ConnectionError:
-            return True
-
-    def close(self) -> None:
-        self._file.close()
-        self.socket.close()
 
 
 class TopicHandle:

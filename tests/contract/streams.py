@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.contract.server import Answer, Server
+from tests.contract.server import Server
 from tests.http.streaming import EventReader, Frame, SocketClient
+from tests.support import Answer
 
 
 class Streams:
@@ -16,7 +17,7 @@ class Streams:
 
     def get(self, server: Server, path: str, **headers: str) -> EventReader:
         """The answer to a GET of an event stream, whether it was opened or refused."""
-        reader = EventReader(server.address, path, headers)
+        reader = EventReader(server.host_and_port, path, headers)
         self._open.append(reader)
         return reader
 
@@ -34,7 +35,7 @@ class Streams:
         return self.events(server, f"/v0/topics/{topic}/work?{query}", **headers)
 
     def socket(self, server: Server, **headers: str) -> SocketClient:
-        client = SocketClient(server.address, headers)
+        client = SocketClient(server.host_and_port, headers)
         self._open.append(client)
         return client
 
@@ -53,10 +54,6 @@ def session(server: Server, topics: Any, query: str = "", **fields: Any) -> Any:
     if not isinstance(topics, dict):
         topics = {name: {} for name in topics}
     return ask_session(server, topics, query, **fields).ok()
-
-
-def refusal(reader: EventReader) -> Answer:
-    return Answer(reader.status, reader.headers, reader.body)
 
 
 def told(frames: list[Frame]) -> list[tuple[str, Any]]:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.contract.conftest import Boot
-from tests.contract.server import Answer, Client, Server
+from tests.contract.server import Client, Server
+from tests.support import Answer
 
 KEYS = {
     "root": "root",

@@ -72,13 +72,13 @@ def test_a_host_with_a_port_is_complete(boot: Boot) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     server = boot(TOPICS_HOST=f"127.0.0.1:{port}", TOPICS_PORT="1")
-    assert server.address == ("127.0.0.1", port)
+    assert server.host_and_port == ("127.0.0.1", port)
     server.send("GET", "/v0/topics").ok()
 
 
 def test_a_port_in_use_refuses_the_start(boot: Boot, tmp_path: Path) -> None:
     server = boot()
-    refuses_to_start(tmp_path, TOPICS_PORT=str(server.address[1]))
+    refuses_to_start(tmp_path, TOPICS_PORT=str(server.host_and_port[1]))
     server.send("GET", "/v0/topics").ok()
 
 
@@ -88,7 +88,7 @@ def test_a_port_file_that_cannot_be_written_is_fatal(tmp_path: Path) -> None:
 
 def test_the_port_file_appears_whole(boot: Boot, tmp_path: Path) -> None:
     server = boot()
-    assert (tmp_path / "data.port").read_text().strip() == f"127.0.0.1:{server.address[1]}"
+    assert (tmp_path / "data.port").read_text().strip() == f"127.0.0.1:{server.host_and_port[1]}"
     assert [path.name for path in tmp_path.iterdir() if "port" in path.name] == ["data.port"]
     assert stat.S_ISREG(os.stat(tmp_path / "data.port").st_mode)
 

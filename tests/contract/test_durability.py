@@ -14,6 +14,7 @@ import pytest
 
 from tests.contract.conftest import Boot
 from tests.contract.server import Server, TopicHandle
+from tests.support import eventually
 
 CLASSES = ["ephemeral", "memory", "disk", "fsync"]
 KEPT = ["memory", "disk", "fsync"]
@@ -329,7 +330,7 @@ def test_a_damaged_segment_is_announced_loss(boot: Boot, cut: bool) -> None:
     for start in range(0, 60, 20):
         topic.write(*[f"record-{n}" for n in range(start, start + 20)])
         files = len(segment_files(server))
-        wait_for(lambda files=files: len(segment_files(server)) > files, "no segment file appeared")
+        eventually(lambda files=files: len(segment_files(server)) > files, 20, "no segment file appeared")
     server.kill()
     victim = server.data_dir / "segments" / segment_files(server)[1]
     if cut:
@@ -380,19 +381,12 @@ def segment_files(server: Server) -> list[str]:
     return sorted(path.name for path in (server.data_dir / "segments").iterdir())
 
 
-def wait_for(condition: Any, what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
-
-
 def test_segment_files_appear_and_go_when_a_delete_clears_them(boot: Boot) -> None:
     server = boot(TOPICS_SEGMENT_MAX_EVENTS="10")
     topic = server.topic("t")
     topic.records(*[{"data": n, "tag": f"t{n}"} for n in range(5)])
     topic.fill(100)
-    wait_for(lambda: segment_files(server), "no segment file appeared")
+    eventually(lambda: segment_files(server), 20, "no segment file appeared")
     before = picture(topic)
     server.restart(cleanly=False)
     assert picture(topic) == before
@@ -403,7 +397,7 @@ def test_segment_files_appear_and_go_when_a_delete_clears_them(boot: Boot) -> No
     server.restart(cleanly=False)
     assert [record["$seq"] for record in topic.drain()[0]] == [seq for seq in range(1, 106) if seq != 4]
     topic.delete(before_seq=1000)
-    wait_for(lambda: not segment_files(server), "cleared segment files stayed")
+    eventually(lambda: not segment_files(server), 20, "cleared segment files stayed")
     assert topic.drain() == ([], [])
     server.restart(cleanly=True)
     assert topic.write("next")["seqs"] == [106]
@@ -413,16 +407,16 @@ def test_dropping_a_topic_frees_its_files(boot: Boot) -> None:
     server = boot(TOPICS_SEGMENT_MAX_EVENTS="10")
     topic = server.topic("t")
     topic.fill(50)
-    wait_for(lambda: segment_files(server), "no segment file appeared")
+    eventually(lambda: segment_files(server), 20, "no segment file appeared")
     topic.drop().ok()
-    wait_for(lambda: not segment_files(server), "files of a dropped topic stayed")
+    eventually(lambda: not segment_files(server), 20, "files of a dropped topic stayed")
 
 
 def test_names_never_become_paths(boot: Boot) -> None:
     server = boot(TOPICS_SEGMENT_MAX_EVENTS="2")
     for name in ("a..", "Name.With.Dots", "c:d", "x" * 255):
         server.topic(name).fill(6)
-    wait_for(lambda: segment_files(server), "no segment file appeared")
+    eventually(lambda: segment_files(server), 20, "no segment file appeared")
     for path in server.data_dir.rglob("*"):
         assert not {"a..", "Name", "c:d", "xxx"} & {path.name, path.stem, path.name[:4], path.name[:3]}
 
@@ -437,7 +431,7 @@ def test_reads_from_the_second_tier_are_the_same(boot: Boot, tmp_path: Path) -> 
     topic.fill(30)
     before = picture(topic)
     filtered = topic.drain(node="n1", limit=7)
-    wait_for(lambda: cold.exists() and any(cold.iterdir()), "nothing moved to the second tier")
+    eventually(lambda: cold.exists() and any(cold.iterdir()), 20, "nothing moved to the second tier")
     assert picture(topic) == before
     assert topic.drain(node="n1", limit=7) == filtered
     assert topic.delete(match="t2")["deleted"] == 14
@@ -445,7 +439,7 @@ def test_reads_from_the_second_tier_are_the_same(boot: Boot, tmp_path: Path) -> 
     server.restart(cleanly=False)
     assert picture(topic) == after_delete
     topic.delete(before_seq=1000)
-    wait_for(lambda: not any(cold.iterdir()) and not segment_files(server), "cleared files stayed")
+    eventually(lambda: not any(cold.iterdir()) and not segment_files(server), 20, "cleared files stayed")
     assert topic.drain() == ([], [])
 
 

@@ -339,17 +339,17 @@ def test_size_is_judged_before_type_and_type_before_content(boot: Boot) -> None:
     chunks = b"".join(b"190\r\n%b\r\n" % (b"x" * 400) for _ in range(4)) + b"0\r\n\r\n"
     head = b"POST /v0/topics/a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     with server.raw(head + chunks) as wire:
-        wire.answer().refused(413, "payload_too_large")
+        wire.read().refused(413, "payload_too_large")
 
 
 def test_an_announced_size_is_refused_without_waiting_for_it(server: Server) -> None:
     head = b"POST /v0/topics/a HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n"
     with server.raw(head) as wire:
-        wire.answer().refused(413, "payload_too_large")
+        wire.read().refused(413, "payload_too_large")
     with server.raw(head.replace(b"/v0/topics/a", b"/v0/nowhere")) as wire:
-        wire.answer().refused(404, "not_found")
+        wire.read().refused(404, "not_found")
     with server.raw(head.replace(b"POST", b"PATCH")) as wire:
-        wire.answer().refused(405, "method_not_allowed")
+        wire.read().refused(405, "method_not_allowed")
 
 
 def test_the_body_is_judged_before_the_topic(unborn: TopicHandle) -> None:
@@ -406,7 +406,7 @@ def test_a_connection_survives_refusals(server: Server, new_topic: NewTopic) -> 
     lost = b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"
     good = b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % path
     with server.raw(bad + lost + good) as wire:
-        assert [wire.answer().status for _ in range(3)] == [400, 404, 200]
+        assert [wire.read().status for _ in range(3)] == [400, 404, 200]
 
 
 @pytest.mark.parametrize(
@@ -438,7 +438,7 @@ def test_a_request_in_small_pieces_is_one_request(server: Server, new_topic: New
     with server.raw() as wire:
         for position in range(0, len(request), 7):
             wire.socket.sendall(request[position : position + 7])
-        wire.answer().ok()
+        wire.read().ok()
     assert topic.state()["head_seq"] == 1
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.contract.server import Answer, Server
-from tests.contract.streams import Streams, refusal
+from tests.contract.server import Server
+from tests.contract.streams import Streams
 from tests.http.streaming import SocketClient
+from tests.support import Answer
 
 KEYS = {
     "root": "root",
@@ -91,7 +92,7 @@ def test_scopes_of_a_work_stream(server: Server, streams: Streams) -> None:
         assert reader.status == (200 if key == "rw" else 403)
         assert streams.get(server, f"{path}&token={key}").status == reader.status
     for refused in (path, path + "&token=who", path + "&token="):
-        refusal(streams.get(server, refused)).refused(401, "unauthorized")
+        streams.get(server, refused).refusal.refused(401, "unauthorized")
 
 
 def test_tokens_in_the_query_are_decoded_and_the_first_counts(server: Server, streams: Streams) -> None:
@@ -113,7 +114,7 @@ def test_knowing_the_id_is_not_enough(server: Server, streams: Streams) -> None:
         ("?token=who", {}),
         ("?token=root", {}),
     ):
-        refusal(streams.get(server, url + query, **headers)).refused(401, "unauthorized")
+        streams.get(server, url + query, **headers).refusal.refused(401, "unauthorized")
     assert streams.get(server, url, **bearer("read")).status == 200
     assert streams.get(server, url + "?token=read").status == 200
 
@@ -121,8 +122,8 @@ def test_knowing_the_id_is_not_enough(server: Server, streams: Streams) -> None:
 def test_an_unknown_id_is_not_found_for_anybody(server: Server, streams: Streams) -> None:
     url = "/v0/watch/wid_AAAAAAAAAAAAAAAAAAAAAA"
     for headers in ({}, bearer("who"), bearer("root"), bearer("write")):
-        refusal(streams.get(server, url, **headers)).refused(404, "not_found")
-    refusal(streams.get(server, url + "?token=who")).refused(404, "not_found")
+        streams.get(server, url, **headers).refusal.refused(404, "not_found")
+    streams.get(server, url + "?token=who").refusal.refused(404, "not_found")
 
 
 # Sockets
@@ -238,7 +239,7 @@ def test_names_of_queues(server: Server, streams: Streams) -> None:
         body = {"node": "w", "seqs": [], "lease_ms": 1000}
         call(server, "harbor", "POST", f"/v0/topics/queue/{verb}", body).refused(403, "forbidden")
         call(server, "harbor", "POST", f"/v0/topics/harbor.jobs/{verb}", body).ok()
-    refusal(streams.get(server, "/v0/topics/queue/work?node=w&token=harbor")).refused(403, "forbidden")
+    streams.get(server, "/v0/topics/queue/work?node=w&token=harbor").refusal.refused(403, "forbidden")
     assert streams.get(server, "/v0/topics/harbor.jobs/work?node=w&token=harbor").status == 200
     config = {"type": "queue", "dead_letter": "secret"}
     call(server, "harbor", "PUT", "/v0/topics/harbor.jobs", config).refused(403, "forbidden")

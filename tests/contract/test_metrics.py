@@ -10,7 +10,7 @@ import pytest
 from tests.contract.conftest import Boot, NewTopic
 from tests.contract.server import Server, TopicHandle
 from tests.contract.streams import Streams, session
-from tests.http.streaming import eventually
+from tests.support import eventually
 
 GAUGES = {
     "topics_topics",

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.contract.conftest import Boot
-from tests.contract.server import Answer, Server, TopicHandle, in_parallel
-from tests.contract.streams import Streams, ask_session, refusal, session
-from tests.http.streaming import EventReader, eventually
+from tests.contract.server import Server, TopicHandle, in_parallel
+from tests.contract.streams import Streams, ask_session, session
+from tests.http.streaming import EventReader
+from tests.support import Answer, eventually
 
 UPGRADE = {
     "Connection": "Upgrade",
@@ -134,11 +135,11 @@ Opening = Callable[[Server, Streams], Answer]
 
 
 def ask_watch(server: Server, streams: Streams) -> Answer:
-    return refusal(streams.get(server, session(server, ["t"])["stream_url"]))
+    return streams.get(server, session(server, ["t"])["stream_url"]).refusal
 
 
 def ask_work(server: Server, streams: Streams) -> Answer:
-    return refusal(streams.get(server, "/v0/topics/q/work?node=w"))
+    return streams.get(server, "/v0/topics/q/work?node=w").refusal
 
 
 def ask_socket(server: Server, streams: Streams) -> Answer:
@@ -173,9 +174,9 @@ def test_a_refused_stream_takes_no_place(boot: Boot, streams: Streams) -> None:
     server.topic("t")
     url = session(server, ["t"])["stream_url"]
     for _ in range(3):
-        refusal(streams.get(server, "/v0/watch/what")).refused(404, "not_found")
-        refusal(streams.get(server, "/v0/topics/t/work?node=w")).refused(409, "not_a_queue")
-        refusal(streams.get(server, url, Accept="text/html")).refused(406, "not_acceptable")
+        streams.get(server, "/v0/watch/what").refusal.refused(404, "not_found")
+        streams.get(server, "/v0/topics/t/work?node=w").refusal.refused(409, "not_a_queue")
+        streams.get(server, url, Accept="text/html").refusal.refused(406, "not_acceptable")
         assert server.fresh_request("GET", "/v0/ws").status >= 400
     assert open_streams(server) == 0
     held = streams.events(server, url)
@@ -224,7 +225,7 @@ def test_streams_of_one_key(boot: Boot, streams: Streams) -> None:
     held = streams.events(server, f"{url}?token=one")
     streams.work(server, "q", "node=w", **bearer("one"))
     refused = streams.get(server, "/v0/topics/q/work?node=w&token=one")
-    throttled(refusal(refused), "max_sse_connections_per_key", 2)
+    throttled(refused.refusal, "max_sse_connections_per_key", 2)
     throttled(
         server.fresh_request("GET", "/v0/ws", None, UPGRADE | bearer("one")), "max_sse_connections_per_key", 2
     )

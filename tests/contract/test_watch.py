@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from tests.contract.conftest import Boot, NewTopic
-from tests.contract.server import Answer, Server, TopicHandle
-from tests.contract.streams import Streams, ask_session, refusal, session, told
-from tests.http.streaming import EventReader, Frame, eventually
+from tests.contract.server import Server, TopicHandle
+from tests.contract.streams import Streams, ask_session, session, told
+from tests.http.streaming import EventReader, Frame
+from tests.support import Answer, eventually
 
 
 def event_id(cursors: dict[str, int]) -> str:
@@ -146,7 +147,7 @@ def test_a_stream_must_be_acceptable(
     server: Server, streams: Streams, new_topic: NewTopic, accept: str
 ) -> None:
     url = session(server, [new_topic().name])["stream_url"]
-    refusal(streams.get(server, url, Accept=accept)).refused(406, "not_acceptable")
+    streams.get(server, url, Accept=accept).refusal.refused(406, "not_acceptable")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_what_a_stream_answers(server: Server, streams: Streams, new_topic: NewT
 
 def test_unknown_ids_are_not_found(server: Server, streams: Streams) -> None:
     for wid in ("wid_AAAAAAAAAAAAAAAAAAAAAA", "what", "wid_"):
-        refusal(streams.get(server, f"/v0/watch/{wid}")).refused(404, "not_found")
+        streams.get(server, f"/v0/watch/{wid}").refusal.refused(404, "not_found")
     server.send("POST", "/v0/watch/what", {}).refused(405, "method_not_allowed")
     server.send("GET", "/v0/watch").refused(405, "method_not_allowed")
 
@@ -576,7 +577,7 @@ def test_a_stop_is_announced_on_every_stream(boot: Boot, streams: Streams, numbe
     assert server.exit_code() == 0
     server.start()
     assert topic.seqs() == [1]
-    refusal(streams.get(server, made["stream_url"])).refused(404, "not_found")
+    streams.get(server, made["stream_url"]).refusal.refused(404, "not_found")
 
 
 def test_ends_are_noticed_however_they_come(server: Server, streams: Streams, new_topic: NewTopic) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from tests.contract.conftest import NewTopic
 from tests.contract.server import Server, TopicHandle
-from tests.contract.streams import Streams, refusal
-from tests.http.streaming import EventReader, eventually
+from tests.contract.streams import Streams
+from tests.http.streaming import EventReader
+from tests.support import eventually
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ def test_too_many_deliveries_on_a_stream(server: Server, streams: Streams, new_t
 
 def test_refusals_before_the_stream_opens(server: Server, streams: Streams, queue: TopicHandle) -> None:
     def refused(path: str, status: int, code: str, **headers: str) -> Any:
-        return refusal(streams.get(server, path, **headers)).refused(status, code)
+        return streams.get(server, path, **headers).refusal.refused(status, code)
 
     refused(f"{queue.path}/work", 400, "invalid_request")
     refused(f"{queue.path}/work?node=", 400, "invalid_request")

@@ -602,7 +602,7 @@ def test_writers_that_send_ahead_are_all_answered_when_the_topic_fills_up(
 
     def send_ahead() -> None:
         with server.raw(request % (topic.path.encode(), len(body), body) * 20) as wire:
-            answers = [wire.answer() for _ in range(20)]
+            answers = [wire.read() for _ in range(20)]
         seqs.extend(answer.ok()["first_seq"] for answer in answers if answer.status == 200)
         for answer in answers:
             if answer.status != 200:

@@ -8,12 +8,11 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-import pyarrow as pa
-
 from tests.crash.disk import Crash
 from tests.crash.drafts import Draft
 from tests.crash.effects import Added, Did, Effect
 from tests.crash.world import World
+from tests.support.arrow import arrow_stream
 from topics.flow.stages import CommitRequest
 from topics.values.errors import ApiError
 
@@ -112,14 +111,6 @@ class Staging:
 
 def _arrow(rows: dict[str, list[Draft]]) -> bytes:
     lines = [(name, data.decode(), tag, node) for name, drafts in rows.items() for data, tag, node in drafts]
-    columns = {
-        key: pa.array([line[at] for line in lines], pa.string())
-        for at, key in enumerate(("topic", "data", "tag", "node"))
-    }
     assert all(json.loads(line[1]) is not None for line in lines)
-    sink = pa.BufferOutputStream()
-    batch = pa.RecordBatch.from_pydict(columns)
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    columns = ("topic", "data", "tag", "node")
+    return arrow_stream({key: [line[at] for line in lines] for at, key in enumerate(columns)})

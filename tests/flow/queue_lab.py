@@ -11,11 +11,8 @@ from topics.flow.claiming import Claim
 from topics.flow.job_queue import JobQueue
 from topics.flow.lease_table import Holder
 from topics.flow.queues import Queues
-from topics.log.engine import Engine
 from topics.log.ops import Fail
-from topics.log.recovery import Recovery
 from topics.values.errors import ApiError
-from topics.values.settings import Settings
 
 LEASE_MS = 1000
 
@@ -23,11 +20,8 @@ LEASE_MS = 1000
 class QueueLab(Lab):
     queues: Queues
 
-    def open(self) -> None:
-        settings = Settings(data_dir=str(self.directory), **self.settings)
-        self.engine = Engine(settings, self.disk, self.clock)
+    def layer(self) -> None:
         self.queues = Queues(self.engine)
-        self.checkpointer = Recovery(self.engine).run()
 
     def commit(self, call: Callable[[Callable[[Any], None], Fail], None]) -> Any:
         """A claim that moves dead letters takes two commits when leases are durable."""

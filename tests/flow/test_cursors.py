@@ -9,21 +9,16 @@ import pytest
 from tests.log.harness import Lab
 from topics.flow import cursors as cursors_module
 from topics.flow.cursors import Cursor, Cursors
-from topics.log.engine import Engine
 from topics.log.lifecycle import drop_topic
-from topics.log.recovery import Recovery
 from topics.values.errors import ApiError
-from topics.values.settings import Settings
 
 
 class CursorLab(Lab):
     cursors: Cursors
 
-    def open(self) -> None:
-        self.engine = Engine(Settings(data_dir=str(self.directory), **self.settings), self.disk, self.clock)
+    def layer(self) -> None:
         self.cursors = Cursors(self.engine)
         self.engine.extensions.append(self.cursors)
-        self.checkpointer = Recovery(self.engine).run()
 
     def set(self, consumer: str, seq: int, epoch: int | None = None, name: str = "a") -> tuple[Cursor, bool]:
         topic = self.topic(name)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.flow.queue_lab import LEASE_MS, QueueLab, numbers, unexpected
-from tests.log.harness import cut
+from tests.support.damage import cut
 from topics.flow import claiming, dead_letters
 from topics.flow.claiming import Claim
 from topics.flow.jobs import Letter, read_letters

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.log.harness import Lab, flip
+from tests.log.harness import Lab
+from tests.support.damage import flip
 from topics.flow import pins as pins_module
 from topics.flow.pins import LEASE_MS, Pins, Snapshot
 from topics.flow.tiers import Tiers

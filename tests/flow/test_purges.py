@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.flow.routers.lab import RouterLab
-from tests.log.harness import Lab, QuickDisk, flip
+from tests.log.harness import Lab, QuickDisk
+from tests.support.damage import flip
 from topics.flow.commit import CommitLoop
 from topics.flow.pins import Pins
 from topics.flow.purges import Purge, Purges

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.flow.test_stages import anything_goes, body
+from tests.flow.test_stages import anything_goes
+from tests.support.arrow import arrow_stream
 from topics.flow.stage_spool import About, part_path, read_part, write_part
 from topics.storage.filesystem import Filesystem
 
@@ -28,7 +29,7 @@ def write(fs: Filesystem, path: str, *data: str) -> About:
     return write_part(
         fs,
         path,
-        body({"data": list(data)}),
+        arrow_stream({"data": list(data)}),
         max_bytes=1 << 20,
         default_topic="t",
         check_topic=anything_goes,

@@ -8,30 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from tests.log.harness import Lab, cut, flip
+from tests.log.harness import Lab
+from tests.support.arrow import arrow_stream
+from tests.support.damage import cut, flip
 from topics.flow import stages as stages_module
 from topics.flow.commit import CommitLoop
 from topics.flow.stages import IDLE_MS, CommitRequest, Committed, Stages
-from topics.log.engine import Engine
-from topics.log.recovery import Recovery
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError
-from topics.values.settings import Settings
-
-
-def body(*batches: dict[str, list[Any]]) -> bytes:
-    records = [
-        pa.RecordBatch.from_pydict({name: pa.array(values, pa.string()) for name, values in batch.items()})
-        for batch in batches
-    ]
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, records[0].schema) as writer:
-        for record in records:
-            writer.write_batch(record)
-    return sink.getvalue().to_pybytes()
 
 
 def anything_goes(name: str) -> None:
@@ -41,11 +27,9 @@ def anything_goes(name: str) -> None:
 class StageLab(Lab):
     stages: Stages
 
-    def open(self) -> None:
-        self.engine = Engine(Settings(data_dir=str(self.directory), **self.settings), self.disk, self.clock)
+    def layer(self) -> None:
         self.stages = Stages(self.engine)
         self.engine.extensions.append(self.stages)
-        self.checkpointer = Recovery(self.engine).run()
 
     def run(self, work: Callable[[], Any]) -> Any:
         """On a loop that commits what is submitted."""
@@ -62,7 +46,9 @@ class StageLab(Lab):
     def part(
         self, part: str, *batches: dict[str, list[Any]], stage: str = "s", topic: str | None = None
     ) -> Any:
-        return self.run(lambda: self.stages.put_part(stage, part, body(*batches), topic, anything_goes))
+        return self.run(
+            lambda: self.stages.put_part(stage, part, arrow_stream(*batches), topic, anything_goes)
+        )
 
     def commit_stage(
         self, *parts: str, batch: int = 0, stage: str = "s", identity: str = "q", topic: str | None = None
@@ -164,7 +150,9 @@ def test_topics_are_checked_for_parts_and_for_commits(lab: StageLab) -> None:
             raise ApiError("forbidden", name)
 
     with pytest.raises(ApiError, match="b"):
-        lab.run(lambda: lab.stages.put_part("s", "0", body({"data": ["1"], "topic": ["b"]}), None, only_a))
+        lab.run(
+            lambda: lab.stages.put_part("s", "0", arrow_stream({"data": ["1"], "topic": ["b"]}), None, only_a)
+        )
     lab.part("0", {"data": ["1"]}, topic="b")
     request = CommitRequest("s", "q", 0, ["0"], None, only_a)
     with pytest.raises(ApiError, match="b"):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.log.harness import Lab
-from tests.support import ServerProcess
+from tests.support import ServerProcess, eventually
 from topics.flow import upkeep
 from topics.flow.commit import CommitLoop
 from topics.flow.upkeep import Upkeep
@@ -28,13 +28,6 @@ def small(tmp_path: Path) -> Iterator[ServerProcess]:
     ).start()
     yield process
     process.stop()
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def segments(directory: Path) -> list[str]:
@@ -55,20 +48,20 @@ def test_segments_appear_move_to_the_cold_tier_and_go(small: ServerProcess, tmp_
     hot, cold = tmp_path / "data" / "segments", tmp_path / "cold"
     fill(small, "t", 6)
     everything = read_all(small, "t")
-    eventually(lambda: len(segments(cold)) >= 3 and len(segments(hot)) <= 3)
+    eventually(lambda: len(segments(cold)) >= 3 and len(segments(hot)) <= 3, 20)
     assert read_all(small, "t") == everything
     small.kill()
     small.start()
     assert read_all(small, "t") == everything
     answer = small.post("/v0/topics/t/delete", {"before_seq": 41})
     assert answer["deleted"] == 40
-    eventually(lambda: len(segments(cold)) + len(segments(hot)) <= 3)
+    eventually(lambda: len(segments(cold)) + len(segments(hot)) <= 3, 20)
     assert read_all(small, "t") == everything[40:]
 
 
 def test_deletes_in_sealed_segments_survive_a_kill(small: ServerProcess, tmp_path: Path) -> None:
     fill(small, "t", 3)
-    eventually(lambda: bool(segments(tmp_path / "data" / "segments")))
+    eventually(lambda: bool(segments(tmp_path / "data" / "segments")), 20)
     assert small.post("/v0/topics/t/delete", {"match": "k3"})["deleted"] == 3
     kept = read_all(small, "t")
     assert all(data != 3 for _, data in kept)

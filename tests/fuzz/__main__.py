@@ -56,7 +56,6 @@ class Campaign:
     def __init__(self, directory: Path, seed: int) -> None:
         self._seed = seed
         self._server = ServerProcess(directory, **BOUNDS, TOPICS_API_KEYS=corpus.TOKEN)
-        self._log = directory / "server.log"
 
     def run(self, requests: int, *, rounds: int = ROUNDS, by_schema: bool = True) -> dict[str, object]:
         self._server.start()
@@ -66,15 +65,12 @@ class Campaign:
             self._server.stop()
 
     def _rounds(self, requests: int, rounds: int, *, by_schema: bool) -> dict[str, object]:
-        process = self._server.process
-        assert process is not None
-        observed = Observed(process.pid, self._log)
-        host, _, port = self._server.address.rpartition(":")
+        observed = Observed(self._server.pid, self._server.log_file)
         bearer = {"Authorization": f"Bearer {corpus.TOKEN}"}
         prepare(lambda method, path, body: self._server.request(method, path, body, bearer))
         document = self._server.request("GET", "/v0/openapi.json").json
-        attack = Attack((host, int(port)), seed=self._seed)
-        schema = SchemaFuzz(document, f"http://{self._server.address}", headers=bearer)
+        attack = Attack(self._server.host_and_port, seed=self._seed)
+        schema = SchemaFuzz(document, self._server.url, headers=bearer)
         sockets, resident = observed.sockets(), []
         started = time.monotonic()
         for number in range(rounds):

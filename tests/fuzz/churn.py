@@ -130,11 +130,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="topics-churn-") as directory:
         server = ServerProcess(Path(directory), TOPICS_API_KEYS=corpus.TOKEN).start()
         try:
-            assert server.process is not None
-            observed = Observed(server.process.pid, Path(directory) / "server.log")
+            observed = Observed(server.pid, server.log_file)
             before = observed.sockets()
-            host, _, port = server.address.rpartition(":")
-            run = measure((host, int(port)), arguments.per_second, arguments.seconds, arguments.seed)
+            run = measure(server.host_and_port, arguments.per_second, arguments.seconds, arguments.seed)
             report = uvloop.run(run)
             # One that asked whether the server is ready may still have been open before.
             report["sockets_left"] = max(observed.settle(before) - before, 0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.http.bulk import ARROW, stream
+from tests.http.bulk import ARROW
+from tests.support.arrow import arrow_stream
 
 TOKEN = "fuzz-secret"
 TOPICS = ("log", "jobs", "full", "copy", "missing")
@@ -34,7 +35,7 @@ def _of_topic(topic: str) -> list[bytes]:
     one = f"/v0/topics/{topic}"
     record = {"data": {"n": 1, "text": "ü"}, "tag": "a:1", "node": "n1", "meta": {"k": "v"}}
     held = {"node": "n1", "seqs": [1, 2, 3]}
-    rows = stream({"data": ["1", '{"a":2}'], "tag": ["a", "b"]})
+    rows = arrow_stream({"data": ["1", '{"a":2}'], "tag": ["a", "b"]})
     return [
         _json("PUT", one, {"cap_records": 20, "ttl_ms": 60000, "priority": 3}),
         _json("POST", one, {"records": [record, {"data": None}], "node": "n2"}),
@@ -59,7 +60,7 @@ def _of_topic(topic: str) -> list[bytes]:
 
 
 def requests() -> list[bytes]:
-    rows = stream({"data": ["1", "2"]})
+    rows = arrow_stream({"data": ["1", "2"]})
     socket = (
         ("Upgrade", "websocket"),
         ("Connection", "Upgrade"),

@@ -22,7 +22,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.http.bulk import ARROW, stream
+from tests.http.bulk import ARROW
+from tests.support.arrow import arrow_stream
 
 CHECKS = [
     not_a_server_error,
@@ -49,7 +50,7 @@ def prepare(call: Any) -> None:
 def arrow_bodies(draw: st.DrawFn) -> bytes:
     """A stream as it should be, one with a few bytes changed, or a part of one."""
     cells = draw(st.lists(st.sampled_from(["1", "null", '{"a":1}', "{", ""]), min_size=1, max_size=5))
-    body = bytearray(stream({"data": cells, "tag": ["a"] * len(cells)}))
+    body = bytearray(arrow_stream({"data": cells, "tag": ["a"] * len(cells)}))
     for _ in range(draw(st.integers(0, 3))):
         body[draw(st.integers(0, len(body) - 1))] = draw(st.integers(0, 255))
     return bytes(body[: draw(st.sampled_from([len(body), len(body) // 2, 0]))])

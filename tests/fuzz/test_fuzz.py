@@ -16,6 +16,7 @@ from tests.fuzz.churn import measure
 from tests.fuzz.malformed import Malformed
 from tests.fuzz.schema import SchemaFuzz, prepare
 from tests.http.streaming import RunningApp
+from tests.support import eventually
 
 
 @pytest.fixture
@@ -71,18 +72,8 @@ def test_abandoned_connections_leave_nothing_behind(tmp_path: Path) -> None:
         report = asyncio.run(measure(app.address, per_second=300, seconds=1.5, seed=1))
         assert json.dumps(report)
         edge = app.app.server.edge
-        deadline = asyncio.run(_until(lambda: edge.open_connections == 0))
-        assert deadline
+        eventually(lambda: edge.open_connections == 0)
         assert all(key.inflight == 0 for key in edge.keyring.keys)
         assert app.app.stream_slots.open == 0
     finally:
         app.stop()
-
-
-async def _until(condition: object) -> bool:
-    assert callable(condition)
-    for _ in range(1000):
-        if condition():
-            return True
-        await asyncio.sleep(0.01)
-    return False

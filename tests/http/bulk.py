@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -10,38 +9,19 @@ from typing import Any
 import pyarrow as pa
 
 from tests.support import Answer, ServerProcess
+from tests.support.arrow import arrow_stream
 
 ARROW = "application/vnd.apache.arrow.stream"
-
-
-def stream(*batches: dict[str, list[Any]]) -> bytes:
-    """An Arrow stream of text columns."""
-    records = [
-        pa.RecordBatch.from_pydict({name: pa.array(values, pa.string()) for name, values in batch.items()})
-        for batch in batches
-    ]
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, records[0].schema) as writer:
-        for record in records:
-            writer.write_batch(record)
-    return sink.getvalue().to_pybytes()
 
 
 def send(
     server: ServerProcess, method: str, path: str, body: bytes, content_type: str = ARROW, **headers: str
 ) -> Answer:
-    host, _, port = server.address.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=40)
-    try:
-        connection.request(method, path, body, {"Content-Type": content_type, **headers})
-        answer = connection.getresponse()
-        return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
-    finally:
-        connection.close()
+    return server.request(method, path, body, {"Content-Type": content_type, **headers})
 
 
 def append(server: ServerProcess, topic: str, *batches: dict[str, list[Any]], query: str = "") -> Answer:
-    return send(server, "POST", f"/v0/topics/{topic}/append{query}", stream(*batches))
+    return send(server, "POST", f"/v0/topics/{topic}/append{query}", arrow_stream(*batches))
 
 
 @dataclass

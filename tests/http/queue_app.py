@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.http.conftest import Answer
 from tests.http.streaming import EventReader, RunningApp
+from tests.support import Answer
 from topics.flow.claiming import Claim
 from topics.flow.job_queue import JobQueue
 from topics.values.clock import ManualClock

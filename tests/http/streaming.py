@@ -7,56 +7,37 @@ import base64
 import contextlib
 import json
 import os
-import socket
-import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-import uvloop
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, Message, Pong, Request, TextMessage
 
-from tests.http.conftest import Answer, Wire, raw_request
+from tests.http.running import TIMEOUT_S, InThread
+from tests.support import Answer, Wire, raw_request
+from tests.support.wire import LEAST_RECEIVED, connect
 from topics.http.app import Application
 from topics.values.clock import Clock
 from topics.values.settings import Settings
 
-TIMEOUT_S = 20.0
-# For clients whose kernel is to take as little as possible on their behalf.
-LEAST_RECEIVED = 4096
 
-
-class RunningApp:
+class RunningApp(InThread):
     """A server to look into: `app` belongs to the loop of its thread, reach it through `inside`."""
 
     def __init__(self, directory: Path, clock: Clock | None = None, **settings: Any) -> None:
         self._settings = Settings(port=0, data_dir=str(directory), **settings)
         self._clock = clock
-        self._started = threading.Event()
         self._clients: list[Wire | EventReader | SocketClient] = []
-        self._failure: BaseException | None = None
         self.app: Application
-        self._thread = threading.Thread(target=lambda: uvloop.run(self._main()), daemon=True)
-        self._thread.start()
-        assert self._started.wait(TIMEOUT_S)
-        if self._failure is not None:
-            raise self._failure
+        super().__init__()
 
-    async def _main(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        try:
-            self.app = Application(self._settings, clock=self._clock)
-            await self.app.server.start()
-            await self.app.recover()
-        except BaseException as error:
-            self._failure = error
-            return
-        finally:
-            self._started.set()
-        await self._stop.wait()
+    async def begin(self) -> None:
+        self.app = Application(self._settings, clock=self._clock)
+        await self.app.server.start()
+        await self.app.recover()
+
+    async def finish(self) -> None:
         await self.app.server.stop()
 
     def inside(self, action: Callable[[], Any]) -> Any:
@@ -116,30 +97,15 @@ class RunningApp:
 
     def slow_wire(self, path: str) -> Wire:
         """A client that has asked, and does not read."""
-        wire = Wire.__new__(Wire)
-        wire.socket = socket.socket()
-        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, LEAST_RECEIVED)
-        wire.socket.settimeout(TIMEOUT_S)
-        wire.socket.connect(self.address)
-        wire.file = wire.socket.makefile("rb")
+        wire = Wire(self.address, receive_bytes=LEAST_RECEIVED)
         self._clients.append(wire)
         wire.send(raw_request("GET", path))
         return wire
 
-    def stop_clients(self) -> None:
+    def hang_up(self) -> None:
         for client in self._clients:
             client.close()
         self._clients.clear()
-
-    def begin_stop(self) -> None:
-        self.loop.call_soon_threadsafe(self._stop.set)
-
-    def stop(self) -> None:
-        if self._thread.is_alive():
-            self.begin_stop()
-        self.stop_clients()
-        self._thread.join(TIMEOUT_S)
-        assert not self._thread.is_alive()
 
     def footprint(self) -> dict[str, int]:
         """What connections may leave behind, counted."""
@@ -271,11 +237,7 @@ class SocketClient:
         headers: dict[str, str] | None = None,
         receive_bytes: int | None = None,
     ) -> None:
-        self.socket = socket.socket()
-        if receive_bytes is not None:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        self.socket.settimeout(TIMEOUT_S)
-        self.socket.connect(address)
+        self.socket = connect(address, receive_bytes=receive_bytes)
         self.protocol = WSConnection(ConnectionType.CLIENT)
         extra = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
         self.send_event(Request(host="test", target="/v0/ws", extra_headers=extra))
@@ -326,10 +288,3 @@ class SocketClient:
 
     def close(self) -> None:
         self.socket.close()
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never became true"
-        time.sleep(0.005)

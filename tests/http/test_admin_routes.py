@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.http.conftest import eventually
 from tests.http.streaming import RunningApp
+from tests.support import eventually
 
 Start = Callable[..., RunningApp]
 
 
 def finished(app: RunningApp, purge: str) -> Any:
     path = f"/v0/admin/purge/{purge}"
-    eventually(lambda: app.call("GET", path).json["finished_ms"] is not None)
+    eventually(lambda: app.call("GET", path).json["finished_ms"] is not None, 5)
     return app.call("GET", path).json
 
 
@@ -89,7 +89,7 @@ def test_a_server_stops_in_the_middle_of_a_purge(start: Start) -> None:
     assert hold["hold"]
     purge = app.call("POST", "/v0/admin/purge").json["purge"]
     # The hold keeps the journal, so this one cannot come to its end.
-    eventually(lambda: app.call("GET", f"/v0/admin/purge/{purge}").json["files_held"] > 0)
+    eventually(lambda: app.call("GET", f"/v0/admin/purge/{purge}").json["files_held"] > 0, 5)
     app.stop()
     known = app.app.admin.purges.find(purge)
     assert known is not None

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.http.bulk import append, send, stream
+from tests.http.bulk import append, send
 from tests.support import ServerProcess
+from tests.support.arrow import arrow_stream
 
 
 def rows(server: ServerProcess, topic: str) -> list[dict[str, Any]]:
@@ -60,7 +61,7 @@ def test_a_retry_repeats_batches_by_key_and_index(server: ServerProcess) -> None
     assert [b["first_seq"] for b in again["batches"]] == [1, 2, 4]
     assert [b["first_seq"] for b in first["batches"]] == [1, 2]
     assert len(rows(server, "b.key")) == 4
-    body = stream({"data": ["1"]})
+    body = arrow_stream({"data": ["1"]})
     headers = {"Idempotency-Key": "k"}
     assert send(server, "POST", "/v0/topics/b.key/append", body, **headers).json["batches"][0]["deduped"]
 
@@ -102,7 +103,7 @@ def test_create_decides_about_an_absent_topic(server: ServerProcess) -> None:
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/plain", ""])
 def test_the_body_must_be_declared_as_arrow(server: ServerProcess, content_type: str) -> None:
-    answer = send(server, "POST", "/v0/topics/b.type/append", stream({"data": ["1"]}), content_type)
+    answer = send(server, "POST", "/v0/topics/b.type/append", arrow_stream({"data": ["1"]}), content_type)
     assert (answer.status, answer.json["error"]["code"]) == (415, "unsupported_media_type")
 
 
@@ -113,7 +114,7 @@ def test_bytes_that_are_not_a_stream_are_refused(server: ServerProcess, body: by
 
 
 def test_a_compressed_body_is_taken(server: ServerProcess) -> None:
-    body = gzip.compress(stream({"data": ["1", "2"]}))
+    body = gzip.compress(arrow_stream({"data": ["1", "2"]}))
     answer = send(server, "POST", "/v0/topics/b.gzip/append", body, **{"Content-Encoding": "gzip"})
     assert answer.json["count"] == 2
 

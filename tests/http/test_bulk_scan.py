@@ -134,8 +134,7 @@ def test_a_long_scan_is_streamed_in_pieces(server: ServerProcess, large: str) ->
 
 def test_a_short_scan_leaves_the_connection_open(server: ServerProcess) -> None:
     server.post("/v0/topics/s.short", {"records": [{"data": 1}]})
-    host, _, port = server.address.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=20)
+    connection = http.client.HTTPConnection(*server.host_and_port, timeout=20)
     for _ in range(2):
         connection.request("POST", "/v0/topics/s.short/scan", b"{}", {"Content-Type": "application/json"})
         answer = connection.getresponse()
@@ -145,8 +144,7 @@ def test_a_short_scan_leaves_the_connection_open(server: ServerProcess) -> None:
 
 
 def test_others_are_served_while_a_client_does_not_read_its_scan(server: ServerProcess, large: str) -> None:
-    host, _, port = server.address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as slow:
+    with socket.create_connection(server.host_and_port, timeout=20) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         request = f"POST /v0/topics/{large}/scan HTTP/1.1\r\nHost: x\r\n\r\n"
         slow.sendall(request.encode())
@@ -158,8 +156,7 @@ def test_others_are_served_while_a_client_does_not_read_its_scan(server: ServerP
 def test_a_scan_of_a_topic_deleted_meanwhile_breaks_off(server: ServerProcess) -> None:
     cells = ["x".join(('"', "y" * 400, '"'))] * 50_000
     assert append(server, "s.broken", {"data": cells}).status == 201
-    host, _, port = server.address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as slow:
+    with socket.create_connection(server.host_and_port, timeout=20) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 18)
         slow.sendall(b"POST /v0/topics/s.broken/scan HTTP/1.1\r\nHost: x\r\n\r\n")
         assert slow.recv(12).startswith(b"HTTP/1.1 200")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support import Answer, ServerProcess
+from tests.support import Answer, ServerProcess, eventually
 from topics.storage.filesystem import Filesystem
 from topics.storage.segment import DEAD, Segment
 
@@ -25,14 +24,16 @@ def sealing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]
 
 
 def sealed_manifest(server: ServerProcess, topic: str, tail_from_seq: int) -> dict[str, Any]:
-    deadline = time.monotonic() + 20
-    while True:
+    def sealed() -> dict[str, Any] | None:
         found: dict[str, Any] = server.get(f"/v0/topics/{topic}/segments")
         if found["tail_from_seq"] >= tail_from_seq:
             return found
-        assert time.monotonic() < deadline, found
         server.request("DELETE", f"/v0/topics/{topic}/segments/{found['snapshot']}")
-        time.sleep(0.05)
+        return None
+
+    manifest = eventually(sealed, 20, every_s=0.05)
+    assert manifest is not None
+    return manifest
 
 
 def read_files(manifest: dict[str, Any]) -> list[int]:

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.http.bulk import send, stream
+from tests.http.bulk import send
 from tests.support import Answer, ServerProcess
+from tests.support.arrow import arrow_stream
 
 
 def put(server: ServerProcess, path: str, *batches: dict[str, list[Any]], **headers: str) -> Answer:
-    return send(server, "PUT", f"/v0/stages/{path}", stream(*batches), **headers)
+    return send(server, "PUT", f"/v0/stages/{path}", arrow_stream(*batches), **headers)
 
 
 def commit(server: ServerProcess, stage: str, *parts: Any, batch: int = 0, **more: Any) -> Answer:

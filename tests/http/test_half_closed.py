@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.http.conftest import raw_request
 from tests.http.streaming import RunningApp
+from tests.support import raw_request
 
 UPGRADE = {
     "Connection": "Upgrade",

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from wsproto.events import Message
 
-from tests.http.conftest import Wire, raw_request
 from tests.http.queue_app import QueueApp
-from tests.http.streaming import EventReader, SocketClient, eventually
+from tests.http.streaming import EventReader, SocketClient
+from tests.support import Wire, eventually, raw_request
 from topics.http import outlet
 
 # More than two kernels and the server's own buffer take on behalf of a client that does not read.

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.http.conftest import Wire, raw_request
 from tests.http.streaming import RunningApp
+from tests.support import Wire, raw_request
 from topics.flow import pacing
 from topics.values.errors import ApiError
 

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.http.conftest import Wire, raw_request
 from tests.http.queue_app import LEASE_MS, QueueApp
-from tests.http.streaming import eventually
-from tests.support import ServerProcess
+from tests.support import ServerProcess, Wire, eventually, raw_request
 from topics.values.clock import ManualClock
 
 

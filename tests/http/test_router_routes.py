@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support import Answer, ServerProcess
+from tests.support import Answer, ServerProcess, eventually
 
 DEFAULTS = {
     "preserve_node": True,
@@ -360,9 +359,7 @@ def test_a_restart_changes_nothing(boot: Callable[..., ServerProcess], clean: bo
     for start in range(0, 300, 20):
         write(server, "a", *[{"data": n, "tag": str(n)} for n in range(start, start + 20)])
         data(server, "b")
-    deadline = time.monotonic() + 10
-    while server.get("/v0/topics/c")["head_seq"] < 300 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    eventually(lambda: server.get("/v0/topics/c")["head_seq"] == 300)
     server.post("/v0/topics/b/delete", {"match": "7"})
     before = [diff(server, topic, limit=1000, include_tags=True)["records"] for topic in "abc"]
     totals = server.get("/v0/routers")["routers"]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.http.conftest import Wire, raw_request
-from tests.support import ServerProcess
+from tests.support import ServerProcess, Wire, raw_request
 
 SECRETS = ("Zq-owner-31415", "Zq-reader-27182", "Zq-guess-16180")
 OWNER, READER, GUESS = SECRETS
@@ -79,9 +78,8 @@ def test_no_secret_leaves_the_server(tmp_path: Path, log_format: str) -> None:
         # Every request is a slow one, which is logged too.
         TOPICS_SLOW_REQUEST_MS="1",
     ).start()
-    host, _, port = server.address.rpartition(":")
     try:
-        answers = [answer((host, int(port)), request) for request in requests()]
+        answers = [answer(server.host_and_port, request) for request in requests()]
         statuses = {int(status) for data in answers for status in re.findall(rb"HTTP/1.1 (\d{3})", data)}
         assert {200, 201, 400, 401, 403, 404, 405, 409} <= statuses
     finally:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import eventually
 from topics.http.routing import Route
 from topics.http.server import bind, write_port_file
 from topics.values.errors import ConfigError
@@ -140,9 +141,7 @@ def test_signals_stop_a_process_cleanly(tmp_path, number):
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": source},
     )
-    deadline = time.monotonic() + 20
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    eventually(path.exists, 20)
     process.send_signal(number)
     output, _ = process.communicate(timeout=20)
     assert (process.returncode, output) == (0, b"stopped\n")

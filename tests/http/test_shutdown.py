@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.http.conftest import Wire, eventually, raw_request
 from tests.http.streaming import EventReader, SocketClient
-from tests.support import ServerProcess
+from tests.support import ServerProcess, Wire, eventually, raw_request
 from topics.http.app import Application
 from topics.log.applying import Applying
 from topics.log.recovery import Recovery
@@ -28,13 +27,8 @@ def server(tmp_path: Path):
         server.kill()
 
 
-def address_of(server: ServerProcess) -> tuple[str, int]:
-    host, _, port = server.address.rpartition(":")
-    return host, int(port)
-
-
 def test_everything_that_is_open_ends_properly_and_in_time(server: ServerProcess) -> None:
-    address = address_of(server)
+    address = server.host_and_port
     server.put("/v0/topics/jobs", {"type": "queue", "lease_ms": 600000})
     server.post("/v0/topics/jobs", {"records": [{"data": n} for n in range(6)]})
     claimed = server.post("/v0/topics/jobs/claim", {"node": "w", "max": 2})
@@ -50,7 +44,7 @@ def test_everything_that_is_open_ends_properly_and_in_time(server: ServerProcess
     upload = raw_request("POST", "/v0/topics/jobs", b'{"records":[{"data":"late"}]}')
     for wire in (finished, stuck):
         wire.send(upload[:-10])
-    eventually(lambda: _open_connections(server) == 7)
+    eventually(lambda: _open_connections(server) == 7, 5)
 
     process = server.process
     assert process is not None
@@ -128,10 +122,7 @@ def test_progress_is_shown_while_recovering_and_a_stop_does_not_wait_for_the_end
         assert (refused.status, refused.code) == (503, "not_ready")
         assert wire.request("GET", "/v0/openapi.json").status == 200
         app.server.edge.loop.call_soon_threadsafe(app.server.request_stop)
-        deadline = time.monotonic() + 10
-        while not app.gate.draining:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        eventually(lambda: app.gate.draining)
     finally:
         go_on.set()
         thread.join(20)

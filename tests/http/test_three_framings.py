@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.http.streaming import EventReader, RunningApp, eventually
+from tests.http.streaming import EventReader, RunningApp
+from tests.support import eventually
 from topics.flow.watch_sessions import encode_cursors
 from topics.values.clock import ManualClock
 
@@ -236,4 +237,4 @@ def test_the_same_position_tells_the_same(
         getattr(story, what)(how)
     for position in (0.0, *positions):
         story.compare_from(round(position * story.head))
-    app.stop_clients()
+    app.hang_up()

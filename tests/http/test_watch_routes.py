@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.http.streaming import EventReader, RunningApp, eventually
+from tests.http.streaming import EventReader, RunningApp
+from tests.support import eventually
 from topics.flow.watch_sessions import encode_cursors
 from topics.http import outlet
 from topics.values.clock import ManualClock
@@ -356,12 +357,12 @@ def test_an_idle_session_is_forgotten(start: Start) -> None:
     clock.advance(10_000_000)
     assert app.events(wid).status == 200
     reader.close()
-    app.stop_clients()
+    app.hang_up()
     eventually(lambda: app.footprint()["streams"] == 0)
     clock.advance(300_000)
     again = app.events(wid)
     assert again.status == 200
-    app.stop_clients()
+    app.hang_up()
     eventually(lambda: app.footprint()["streams"] == 0)
     clock.advance(300_001)
     assert (app.events(wid).status, app.events(wid).refusal.code) == (404, "not_found")

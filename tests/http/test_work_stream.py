@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.http.queue_app import LEASE_MS, QueueApp
-from tests.http.streaming import EventReader, eventually
+from tests.http.streaming import EventReader
+from tests.support import eventually
 from topics.http import work_stream
 
 

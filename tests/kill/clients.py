@@ -57,8 +57,7 @@ class Caller:
 
     def _connect(self) -> http.client.HTTPConnection:
         if self._connection is None:
-            host, _, port = self._server.address.rpartition(":")
-            self._connection = http.client.HTTPConnection(host, int(port), timeout=20)
+            self._connection = http.client.HTTPConnection(*self._server.host_and_port, timeout=20)
         return self._connection
 
     def close(self) -> None:

@@ -106,7 +106,7 @@ class Rounds:
         router = {"source": SOURCE, "dest": COPY, "guarantee": "exactly_once"}
         self.server.put("/v0/routers/copier", router)
         self.copies: dict[int, str] = {}
-        self.spark = SparkReader(f"http://{self.server.address}", directory / "spark") if spark else None
+        self.spark = SparkReader(self.server.url, directory / "spark") if spark else None
 
     def run(self, number: int) -> list[str]:
         """One round; what is wrong afterwards."""

@@ -52,7 +52,7 @@ class SizeLimit:
         # A new process has no limit.
         if server.process is not None:
             limits = (size, resource.RLIM_INFINITY)
-            resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, limits)
+            resource.prlimit(server.pid, resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.fixture(params=["a small disk", "a size limit"])

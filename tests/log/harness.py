@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +90,15 @@ class Lab:
     def open(self) -> None:
         settings = Settings(data_dir=str(self.directory), **self.settings)
         self.engine = Engine(settings, self.disk, self.clock)
+        self.layer()
         self.checkpointer = Recovery(self.engine).run()
+        self.recovered()
+
+    def layer(self) -> None:
+        """What stands on the engine, and has to be there before it reads its journal."""
+
+    def recovered(self) -> None:
+        """The journal has been read."""
 
     def kill(self) -> None:
         self.engine.close(clean=False)
@@ -274,14 +281,3 @@ def account(topic: Topic) -> list[tuple[int, int, str]]:
         else:
             merged.append((first, last, name))
     return merged
-
-
-def flip(path: Path, offset: int) -> None:
-    """Damage one byte."""
-    data = bytearray(path.read_bytes())
-    data[offset] ^= 0xFF
-    path.write_bytes(data)
-
-
-def cut(path: Path, size: int) -> None:
-    os.truncate(path, size)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.harness import Lab, flip
+from tests.log.harness import Lab
+from tests.support.damage import flip
 from topics.log import ledger
 from topics.log.audit import missing_ranges
 

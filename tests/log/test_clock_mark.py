@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.log.harness import Lab, cut, gap
+from tests.log.harness import Lab, gap
+from tests.support.damage import cut
 from topics.log.clock_mark import AHEAD_MS
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.frame import Kind

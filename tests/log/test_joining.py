@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.log.harness import Lab, flip, records
+from tests.log.harness import Lab, records
+from tests.support.damage import flip
 from topics.log import joining, recovery
 from topics.log.joining import Joined, join_small
 from topics.storage.frame import Frame, Kind

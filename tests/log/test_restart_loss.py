@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.flow.queue_lab import unexpected
-from tests.log.harness import JournalFrame, Lab, cut, flip, gap
+from tests.log.harness import JournalFrame, Lab, gap
+from tests.support.damage import cut, flip
 from topics.log.batch import parse_append
 from topics.log.lifecycle import put_topic
 from topics.storage.fileheader import FILE_HEADER_BYTES

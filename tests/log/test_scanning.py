@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.log.harness import Lab, flip, records
+from tests.log.harness import Lab, records
+from tests.support.damage import flip
 from topics.log import scanning
 from topics.log.rendering import Shape
 from topics.log.scanning import Piece, Scan, ScanRequest

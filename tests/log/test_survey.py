@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.log.harness import Lab, flip
+from tests.log.harness import Lab
+from tests.support.damage import flip
 from topics.log import survey as surveys
 from topics.log.survey import Survey, answer
 from topics.log.tags import TagMatch, parse_match

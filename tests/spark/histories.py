@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tests.spark.conftest import Server
+from tests.spark.server import Server
 
 
 def random_history(server: Server, topic: str, dice: random.Random) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.spark.conftest import Server
+from tests.spark.server import Server
 
 Load = Callable[..., DataFrame]
 

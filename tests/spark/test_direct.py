@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_topics import direct
-from tests.spark.conftest import Server
+from tests.spark.server import Server
 from tests.spark.wiretap import Wiretap
 
 RECORDS = 30_000

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_topics import options, rows, schema
 from tests.docs.examples import ROOT, examples, table
-from tests.spark.conftest import Server
+from tests.spark.server import Server
 
 DOCUMENT = ROOT / "docs" / "spark.md"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from pyspark_topics.errors import BatchTooLarge
 from pyspark_topics.options import parse_write
 from pyspark_topics.payload import parse_data
 from pyspark_topics.writing import BatchWriter, Stager, StreamWriter
-from tests.spark.conftest import Server
+from tests.spark.server import Server
 from tests.spark.streams import Stream, failure, gaps, seqs
 from tests.spark.workers import Interruption, jvm, kill_python_workers
 from tests.support import free_port
@@ -193,14 +193,6 @@ def test_malformed_records_are_kept_and_counted(
 
 
 # --- checkpoints ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def stream(spark: SparkSession, server: Server, tmp_path: Path) -> Iterator[Stream]:
-    stream = Stream(spark, server.url, tmp_path)
-    yield stream
-    if stream.query is not None:
-        stream.query.stop()
 
 
 def spoil(file: Path, text: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame
 
 from pyspark_topics.payload import parse_data
-from tests.spark.conftest import Server
+from tests.spark.server import Server
 
 
 def test_data_parsed_by_a_schema_keeps_what_does_not_fit(

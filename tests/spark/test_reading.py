@@ -15,8 +15,8 @@ from pyspark_topics.offsets import Position
 from pyspark_topics.partitions import SeqRange
 from pyspark_topics.reading import RangeReader, ScanFilter
 from pyspark_topics.schema import Shape
-from tests.spark.conftest import Server
 from tests.spark.histories import random_history
+from tests.spark.server import Server
 from tests.spark.wiretap import Wiretap
 from topics.client import Client, Refused, Unreachable
 

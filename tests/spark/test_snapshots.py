@@ -18,8 +18,8 @@ from pyspark_topics.options import parse_read
 from pyspark_topics.partitions import SeqRange, TaskPartition
 from pyspark_topics.reading import ScanFilter
 from pyspark_topics.schema import Shape
-from tests.spark.conftest import Server
 from tests.spark.histories import random_history
+from tests.spark.server import Server
 from tests.spark.wiretap import Wiretap
 from topics.client import Client
 

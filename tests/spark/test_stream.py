@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_topics.stream import publish_end
-from tests.spark.conftest import Server
+from tests.spark.server import Server
 from tests.spark.streams import Stream, failure, gaps, seqs
-
-
-@pytest.fixture
-def stream(spark: SparkSession, server: Server, tmp_path: Path) -> Iterator[Stream]:
-    stream = Stream(spark, server.url, tmp_path)
-    yield stream
-    if stream.query is not None:
-        stream.query.stop()
 
 
 def test_a_query_goes_on_where_it_stopped(server: Server, topic: str, stream: Stream) -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +19,8 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from tests.spark.conftest import Server
+from tests.spark.server import Server
+from tests.support import eventually
 
 Write = Callable[..., None]
 
@@ -281,11 +281,8 @@ def test_a_driver_killed_in_the_middle_neither_loses_nor_doubles(
         stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + 150
-        while server.state(target)["head_seq"] < 60:
-            assert driver.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        eventually(lambda: driver.poll() is not None or server.state(target)["head_seq"] >= 60, 150)
+        assert driver.poll() is None
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()

@@ -14,6 +14,8 @@ from pyspark import TaskContext
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as f
 
+from tests.support import eventually
+
 WAIT_S = 60
 
 
@@ -94,10 +96,7 @@ class Interruption:
         acting.result()
 
     def _when_reached(self, act: Callable[[], object]) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not self._reached.exists():
-            assert time.monotonic() < deadline, "the work never got there"
-            time.sleep(0.01)
+        eventually(self._reached.exists, WAIT_S, "the work never got there")
         try:
             act()
         finally:

@@ -115,12 +115,6 @@ def journal_files(directory: Path) -> list[Path]:
     return sorted(directory.glob("*.journal"))
 
 
-def flip_byte(path: Path, at: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 0xFF
-    path.write_bytes(data)
-
-
 def in_file(position: int, base: int = 0) -> int:
     """Where a journal position lies in its file."""
     return FILE_HEADER_BYTES + position - base

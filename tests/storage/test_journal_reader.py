@@ -4,18 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.support import (
-    FS,
-    NotedDisk,
-    append,
-    flip_byte,
-    in_file,
-    journal_files,
-    new_journal,
-    scan,
-    seqs,
-    sync,
-)
+from tests.storage.support import FS, NotedDisk, append, in_file, journal_files, new_journal, scan, seqs, sync
+from tests.support.damage import flip
 from topics.storage import fileheader, journal_reader
 from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
 from topics.storage.frame import HEADER_BYTES, Frame, Kind, encode_header
@@ -116,7 +106,7 @@ def test_a_torn_last_frame_is_cut_after_a_copy(tmp_path: Path, missing: int) -> 
 def test_without_proof_later_frames_fall_with_the_first_bad_one(tmp_path: Path) -> None:
     write(tmp_path, 6, synced_after=(2,), rotate_after=(4,))
     first, second = journal_files(tmp_path)
-    flip_byte(first, in_file(2 * FRAME) + HEADER_BYTES)
+    flip(first, in_file(2 * FRAME) + HEADER_BYTES)
     reader, items = scan(tmp_path)
     assert seqs(items) == [1, 2]
     assert not second.exists()
@@ -128,7 +118,7 @@ def test_without_proof_later_frames_fall_with_the_first_bad_one(tmp_path: Path) 
 def test_a_sync_up_to_the_bad_frame_is_no_proof(tmp_path: Path) -> None:
     write(tmp_path, 4, synced_after=(2,))
     (path,) = journal_files(tmp_path)
-    flip_byte(path, in_file(2 * FRAME))
+    flip(path, in_file(2 * FRAME))
     assert seqs(scan(tmp_path, proven=2 * FRAME)[1]) == [1, 2]
 
 
@@ -144,7 +134,7 @@ def test_zeros_at_the_end_are_cut_without_a_copy(tmp_path: Path) -> None:
 
 def test_scanning_again_changes_nothing(tmp_path: Path) -> None:
     write(tmp_path, 6, synced_after=(1,), rotate_after=(2, 4))
-    flip_byte(journal_files(tmp_path)[1], in_file(FRAME))
+    flip(journal_files(tmp_path)[1], in_file(FRAME))
     _, items = scan(tmp_path)
     before, copies = content(tmp_path), quarantined(tmp_path)
     reader, again = scan(tmp_path)
@@ -158,7 +148,7 @@ def test_scanning_again_changes_nothing(tmp_path: Path) -> None:
 def test_later_files_are_gone_for_good_before_the_tear_is(tmp_path: Path) -> None:
     """Otherwise a power loss could leave a clean end with a file behind it that is not its continuation."""
     write(tmp_path, 6, rotate_after=(2, 4))
-    flip_byte(journal_files(tmp_path)[0], in_file(FRAME))
+    flip(journal_files(tmp_path)[0], in_file(FRAME))
     disk = NotedDisk()
     scan(tmp_path, fs=disk)
     synced = ("sync_dir", tmp_path.name)
@@ -177,7 +167,7 @@ def test_later_files_are_gone_for_good_before_the_tear_is(tmp_path: Path) -> Non
 def test_a_cut_that_was_interrupted_is_finished(tmp_path: Path) -> None:
     write(tmp_path, 6, rotate_after=(2, 4))
     first, second, _ = journal_files(tmp_path)
-    flip_byte(first, in_file(FRAME))
+    flip(first, in_file(FRAME))
     second.unlink()  # as if killed after removing it
     reader, items = scan(tmp_path)
     assert seqs(items) == [1]
@@ -215,7 +205,7 @@ def test_appends_go_on_after_a_cut(tmp_path: Path) -> None:
 def test_a_rotten_header_is_interior_damage_when_a_later_frame_proves_it(tmp_path: Path, at: int) -> None:
     write(tmp_path, 5, synced_after=(2,))
     (path,) = journal_files(tmp_path)
-    flip_byte(path, in_file(FRAME) + at)
+    flip(path, in_file(FRAME) + at)
     before = content(tmp_path)
     reader, items = scan(tmp_path)
     assert seqs(items) == [1, "damage", 3, 4, 5]
@@ -229,7 +219,7 @@ def test_a_rotten_header_is_interior_damage_when_a_later_frame_proves_it(tmp_pat
 def test_a_rotten_payload_still_says_what_it_took_along(tmp_path: Path) -> None:
     write(tmp_path, 4, synced_after=(3,))
     (path,) = journal_files(tmp_path)
-    flip_byte(path, in_file(FRAME) + HEADER_BYTES + 3)
+    flip(path, in_file(FRAME) + HEADER_BYTES + 3)
     _, items = scan(tmp_path)
     assert seqs(items) == [1, "damage", 3, 4]
     damage = items[1]
@@ -242,8 +232,8 @@ def test_neighbours_that_are_both_rotten_are_announced_one_by_one(tmp_path: Path
     """The second one may belong to another topic, whose head only its own header tells."""
     write(tmp_path, 5, synced_after=(4,))
     (path,) = journal_files(tmp_path)
-    flip_byte(path, in_file(FRAME) + HEADER_BYTES)
-    flip_byte(path, in_file(2 * FRAME) + HEADER_BYTES)
+    flip(path, in_file(FRAME) + HEADER_BYTES)
+    flip(path, in_file(2 * FRAME) + HEADER_BYTES)
     _, items = scan(tmp_path)
     found = [item.header.first_seq for item in items if isinstance(item, Damage) and item.header]
     assert found == [2, 3]
@@ -253,8 +243,8 @@ def test_neighbours_that_are_both_rotten_are_announced_one_by_one(tmp_path: Path
 def test_a_rotten_payload_behind_a_rotten_header_is_announced_too(tmp_path: Path) -> None:
     write(tmp_path, 5, synced_after=(4,))
     (path,) = journal_files(tmp_path)
-    flip_byte(path, in_file(FRAME))
-    flip_byte(path, in_file(2 * FRAME) + HEADER_BYTES)
+    flip(path, in_file(FRAME))
+    flip(path, in_file(2 * FRAME) + HEADER_BYTES)
     _, items = scan(tmp_path)
     assert seqs(items) == [1, "damage", "damage", 4, 5]
     assert [item.header and item.header.first_seq for item in items if isinstance(item, Damage)] == [None, 3]
@@ -263,14 +253,14 @@ def test_a_rotten_payload_behind_a_rotten_header_is_announced_too(tmp_path: Path
 def test_proof_may_come_from_a_later_file(tmp_path: Path) -> None:
     write(tmp_path, 4, synced_after=(3,), rotate_after=(3,))
     first, _ = journal_files(tmp_path)
-    flip_byte(first, in_file(2 * FRAME) + HEADER_BYTES)
+    flip(first, in_file(2 * FRAME) + HEADER_BYTES)
     assert seqs(scan(tmp_path)[1]) == [1, 2, "damage", 4]
 
 
 def test_the_witness_is_proof_too(tmp_path: Path) -> None:
     end = write(tmp_path, 3)
     (path,) = journal_files(tmp_path)
-    flip_byte(path, in_file(2 * FRAME) + HEADER_BYTES)
+    flip(path, in_file(2 * FRAME) + HEADER_BYTES)
     reader, items = scan(tmp_path, proven=end)
     assert seqs(items) == [1, 2, "damage"]
     assert reader.end == end
@@ -302,8 +292,8 @@ def test_a_frame_cut_short_inside_the_journal(tmp_path: Path) -> None:
 def test_damage_that_is_proven_then_damage_that_is_not(tmp_path: Path) -> None:
     write(tmp_path, 6, synced_after=(3,))
     (path,) = journal_files(tmp_path)
-    flip_byte(path, in_file(FRAME))
-    flip_byte(path, in_file(4 * FRAME))
+    flip(path, in_file(FRAME))
+    flip(path, in_file(4 * FRAME))
     reader, items = scan(tmp_path)
     assert seqs(items) == [1, "damage", 3, 4]
     assert reader.cut == 4 * FRAME
@@ -339,13 +329,13 @@ def test_proof_outlives_the_cut_that_takes_it_along(tmp_path: Path) -> None:
     """Frame 2 is known to have been synced only because frame 4 says so, and frame 4 falls with frame 3."""
     write(tmp_path, 4, synced_after=(2,), rotate_after=(3,))
     first, _ = journal_files(tmp_path)
-    flip_byte(first, in_file(FRAME) + HEADER_BYTES)
-    flip_byte(first, in_file(2 * FRAME) + HEADER_BYTES)
+    flip(first, in_file(FRAME) + HEADER_BYTES)
+    flip(first, in_file(2 * FRAME) + HEADER_BYTES)
     for _ in range(2):
         reader, items = scan(tmp_path)
         assert seqs(items) == [1, "damage"]
         assert reader.end == 2 * FRAME
-    flip_byte(tmp_path / PROOF, 20)
+    flip(tmp_path / PROOF, 20)
     assert seqs(scan(tmp_path)[1]) == [1]
 
 
@@ -378,7 +368,7 @@ def test_a_frame_inside_a_rotten_payload_is_not_a_frame(tmp_path: Path) -> None:
     append(journal, 3)
     journal.close()
     (path,) = journal_files(tmp_path)
-    flip_byte(path, in_file(FRAME) + HEADER_BYTES)
+    flip(path, in_file(FRAME) + HEADER_BYTES)
     assert seqs(scan(tmp_path)[1]) == [1, "damage", 3]
 
 
@@ -389,7 +379,7 @@ def test_nobody_knows_of_a_sync_beyond_himself(tmp_path: Path) -> None:
     append(journal, 2, b"x" * 10 + forged(2**63))
     journal.close()
     (path,) = journal_files(tmp_path)
-    flip_byte(path, in_file(FRAME))
+    flip(path, in_file(FRAME))
     assert seqs(scan(tmp_path)[1]) == [1]
 
 
@@ -399,7 +389,7 @@ def test_nobody_knows_of_a_sync_beyond_himself(tmp_path: Path) -> None:
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_a_rotten_file_header_costs_nothing(tmp_path: Path, index: int) -> None:
     end = write(tmp_path, 6, rotate_after=(2, 4))
-    flip_byte(journal_files(tmp_path)[index], 17)
+    flip(journal_files(tmp_path)[index], 17)
     reader, items = scan(tmp_path)
     assert seqs(items) == [1, 2, 3, 4, 5, 6]
     assert [item.position for item in items] == [n * FRAME for n in range(6)]
@@ -410,7 +400,7 @@ def test_a_rotten_header_of_the_only_file_left(tmp_path: Path) -> None:
     write(tmp_path, 4, rotate_after=(2,))
     first, second = journal_files(tmp_path)
     first.unlink()
-    flip_byte(second, 17)
+    flip(second, 17)
     _, items = scan(tmp_path, start=3 * FRAME)
     assert seqs(items) == [4]
 

@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.storage.support import FS, FullDisk, NotedDisk, columns, flip_byte
+from tests.storage.support import FS, FullDisk, NotedDisk, columns
+from tests.support.damage import flip
 from topics.storage import fileheader
 from topics.storage.checksum import checksum
 from topics.storage.columns import Columns
@@ -238,7 +239,7 @@ def test_a_torn_flag_means_live(tmp_path: Path) -> None:
     segment = opened(path)
     entry = segment.entries[0]
     segment.close()
-    flip_byte(path, entry.flags_at)
+    flip(path, entry.flags_at)
     segment = opened(path)
     segment.verify(entry)
     assert (segment.flags(entry) == DEAD).tolist() == [False, True]
@@ -248,15 +249,20 @@ def test_a_torn_flag_means_live(tmp_path: Path) -> None:
 # --- damage -------------------------------------------------------------------------------------------------
 
 
+def use(segment: Segment, entry: RunEntry) -> None:
+    """Everything a reader asks of a run."""
+    found = segment.columns(entry)
+    segment.flags(entry)
+    for code in range(1, len(found.tags) + 1):
+        segment.tagged(entry, code)
+
+
 def read_everything(path: Path) -> None:
     segment = opened(path)
     try:
         for entry in segment.entries:
             segment.verify(entry)
-            found = segment.columns(entry)
-            segment.flags(entry)
-            for code in range(1, len(found.tags) + 1):
-                segment.tagged(entry, code)
+            use(segment, entry)
     finally:
         segment.close()
 
@@ -396,11 +402,7 @@ def test_a_footer_that_does_not_fit_the_file(tmp_path: Path, change: Callable[[R
 
 def use_unverified(path: Path) -> None:
     segment = opened(path)
-    entry = segment.entries[0]
     try:
-        found = segment.columns(entry)
-        segment.flags(entry)
-        for code in range(1, len(found.tags) + 1):
-            segment.tagged(entry, code)
+        use(segment, segment.entries[0])
     finally:
         segment.close()

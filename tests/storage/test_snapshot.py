@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.support import FS, NotedDisk, flip_byte
+from tests.storage.support import FS, NotedDisk
+from tests.support.damage import flip
 from topics.storage import fileheader
 from topics.storage.fileheader import ForeignFile
 from topics.storage.snapshot import MAGIC, SnapshotStore, decode, encode, file_name
@@ -60,15 +61,15 @@ def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
 
 def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
     write(tmp_path, b"one", b"two")
-    flip_byte(tmp_path / file_name(2), -1)
+    flip(tmp_path / file_name(2), -1)
     assert list(store(tmp_path).newest_first()) == [b"one"]
-    flip_byte(tmp_path / file_name(1), 3)
+    flip(tmp_path / file_name(1), 3)
     assert list(store(tmp_path).newest_first()) == []
 
 
 def test_a_damaged_one_does_not_push_out_an_intact_one(tmp_path: Path) -> None:
     write(tmp_path, b"one", b"two")
-    flip_byte(tmp_path / file_name(2), -1)
+    flip(tmp_path / file_name(2), -1)
     found = store(tmp_path)
     assert next(found.newest_first()) == b"one"
     found.write(b"three")

@@ -8,12 +8,9 @@ from tests.log.harness import Lab, records
 from topics.flow.routers.definitions import Options, Router
 from topics.flow.routers.journal import RouterJournal
 from topics.flow.routers.registry import Routers
-from topics.log.engine import Engine
 from topics.log.reading import Page
-from topics.log.recovery import Recovery
 from topics.log.rendering import Shape
 from topics.log.tags import parse_match
-from topics.values.settings import Settings
 
 TAGGED = Shape(tags=True)
 
@@ -24,13 +21,13 @@ class RouterLab(Lab):
     routers: Routers
     pulls = True
 
-    def open(self) -> None:
-        self.engine = Engine(Settings(data_dir=str(self.directory), **self.settings), self.disk, self.clock)
+    def layer(self) -> None:
         self.routers = Routers(self.engine)
-        journal = RouterJournal(self.engine, self.routers)
-        self.engine.extensions.append(journal)
-        self.checkpointer = Recovery(self.engine).run()
-        journal.recovered()
+        self._journal = RouterJournal(self.engine, self.routers)
+        self.engine.extensions.append(self._journal)
+
+    def recovered(self) -> None:
+        self._journal.recovered()
 
     def route(
         self,

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.flow.routers.lab import RouterLab
-from tests.log.harness import JournalFrame, cut, flip
+from tests.log.harness import JournalFrame
+from tests.support.damage import cut, flip
 from topics.storage.frame import Kind
 
 

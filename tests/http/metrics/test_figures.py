@@ -12,8 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import topics
-from tests.http.conftest import Answer, raw_request
 from tests.http.streaming import RunningApp
+from tests.support import Answer, raw_request
 from topics.http.metrics import flow
 from topics.log.engine import Engine
 from topics.log.lifecycle import drop_topic

@@ -15,9 +15,10 @@ import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 import topics.http
-from tests.http.bulk import ARROW, stream
-from tests.http.conftest import Answer, Wire
+from tests.http.bulk import ARROW
 from tests.http.streaming import RunningApp
+from tests.support import Answer, Wire
+from tests.support.arrow import arrow_stream
 from topics.http import socket_commands
 from topics.http.openapi import models, socket_messages
 from topics.http.openapi.document import build
@@ -238,7 +239,7 @@ def _visit_routers(visit: Visit) -> None:
 
 
 def _visit_bulk(visit: Visit) -> None:
-    rows = stream({"data": ["1", "2"]})
+    rows = arrow_stream({"data": ["1", "2"]})
     visit("POST", "/v0/topics/bulk/append", arrow=rows, wanted=201)
     visit("POST", "/v0/topics/bulk/append", arrow=rows)
     visit("POST", "/v0/topics/bulk/scan")

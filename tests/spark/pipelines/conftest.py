@@ -1,72 +1,17 @@
-"""Pipelines run here in this process, on the session that all Spark tests share."""
+"""Pipelines of the test's own, on the shared server."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from pyspark_topics.pipelines.context import Outcome, Pipeline
-from pyspark_topics.pipelines.context import Server as Address
-from pyspark_topics.pipelines.progress import Snapshot
-from pyspark_topics.pipelines.runner import Runner
-from tests.spark.conftest import Server
-
-
-class Notes:
-    """A view that remembers what it was shown last."""
-
-    def __init__(self) -> None:
-        self.last: dict[str, Snapshot] = {}
-
-    def show(self, snapshots: list[Snapshot], *, last: bool = False) -> None:
-        self.last = {one.pipeline: one for one in snapshots}
-
-
-class Pipelines:
-    def __init__(self, spark: SparkSession, server: Server, state: Path) -> None:
-        self._spark = spark
-        self._server = server
-        self.state = state
-        self.notes = Notes()
-
-    def runner(self, **more: Any) -> Runner:
-        return Runner(Address(self._server.url), self.state, lambda: self._spark, self.notes, **more)
-
-    def once(self, pipeline: Pipeline, name: str = "it") -> Outcome:
-        """Up to the heads of now."""
-        return self.runner(once=True).run({name: pipeline})[name]
-
-    def run(self, pipeline: Pipeline, name: str = "it") -> dict[str, Any]:
-        """The same, for one that is expected to succeed."""
-        outcome = self.once(pipeline, name)
-        assert outcome.ok, outcome.facts
-        return outcome.facts
-
-    def failure(self, pipeline: Pipeline) -> str:
-        outcome = self.once(pipeline)
-        assert not outcome.ok
-        text: str = outcome.facts["error"]
-        return text
-
-    @contextmanager
-    def following(self, pipelines: dict[str, Pipeline], **more: Any) -> Iterator[Runner]:
-        runner = self.runner(**more)
-        outcomes: dict[str, Outcome] = {}
-        thread = threading.Thread(target=lambda: outcomes.update(runner.run(pipelines)))
-        thread.start()
-        try:
-            yield runner
-        finally:
-            runner.stop.set()
-            thread.join(60)
-        assert not thread.is_alive()
-        assert all(outcome.ok for outcome in outcomes.values()), outcomes
+from tests.spark.pipelines.running import Pipelines
+from tests.spark.server import Server
+from tests.support import eventually
 
 
 @pytest.fixture
@@ -76,12 +21,4 @@ def pipelines(spark: SparkSession, server: Server, tmp_path: Path) -> Pipelines:
 
 @pytest.fixture
 def until() -> Callable[[Callable[[], bool]], None]:
-    def wait(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-        import time
-
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "it did not happen"
-            time.sleep(0.05)
-
-    return wait
+    return partial(eventually, within_s=60.0, every_s=0.05)

@@ -16,8 +16,8 @@ from pyspark_topics.pipelines.context import Server as Address
 from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.parquet import DataFile
 from pyspark_topics.pipelines.runner import Runner
-from tests.spark.conftest import Server
-from tests.spark.pipelines.conftest import Notes, Pipelines
+from tests.spark.pipelines.running import Notes, Pipelines
+from tests.spark.server import Server
 
 # The first query of a session takes long where others use the machine, too.
 pytestmark = pytest.mark.timeout(300)

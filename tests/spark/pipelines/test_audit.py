@@ -14,9 +14,9 @@ from pyspark_topics.pipelines.audit import report
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.seqsets import SeqSet
 from tests.docs.examples import ROOT
-from tests.spark.conftest import Server
 from tests.spark.histories import random_history
-from tests.spark.pipelines.conftest import Pipelines
+from tests.spark.pipelines.running import Pipelines
+from tests.spark.server import Server
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines import Archive, Audit, Erase
 from pyspark_topics.pipelines.lake import RECORDS, Lake
 from pyspark_topics.pipelines.parquet import write_files
-from tests.spark.conftest import Server
-from tests.spark.pipelines.conftest import Pipelines
+from tests.spark.pipelines.running import Pipelines
+from tests.spark.server import Server
 
 SECRET = "the-secret-of-user-7"
 

@@ -15,8 +15,8 @@ import pytest
 from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import write_files
-from tests.spark.conftest import Server
 from tests.spark.pipelines.test_lake import records
+from tests.spark.server import Server
 
 # Each pipeline gets through its first step. In a later one, the archive hangs when its files are written and
 # nothing is committed; the others when the server has everything, and nobody has noted that yet.

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pyspark_topics.pipelines import Load, load
-from tests.spark.conftest import Server
-from tests.spark.pipelines.conftest import Pipelines
+from tests.spark.pipelines.running import Pipelines
+from tests.spark.server import Server
 
 # The first query of a session takes long where others use the machine, too.
 pytestmark = pytest.mark.timeout(300)

@@ -10,8 +10,8 @@ import pytest
 
 from pyspark_topics.pipelines import Archive, Replay, replay
 from pyspark_topics.pipelines.jobs import Job, Pace
-from tests.spark.conftest import Server
-from tests.spark.pipelines.conftest import Pipelines
+from tests.spark.pipelines.running import Pipelines
+from tests.spark.server import Server
 
 # The first query of a session takes long where others use the machine, too.
 pytestmark = pytest.mark.timeout(300)

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from pyspark_topics.pipelines import Route
-from tests.spark.conftest import Server
-from tests.spark.pipelines.conftest import Pipelines
+from tests.spark.pipelines.running import Pipelines
+from tests.spark.server import Server
 
 # The first query of a session takes long where others use the machine, too.
 pytestmark = pytest.mark.timeout(300)

@@ -1,0 +1,68 @@
+"""Pipelines run in this process, on the session that all Spark tests share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pyspark_topics.pipelines.context import Outcome, Pipeline
+from pyspark_topics.pipelines.context import Server as Address
+from pyspark_topics.pipelines.progress import Snapshot
+from pyspark_topics.pipelines.runner import Runner
+from tests.spark.server import Server
+
+
+class Notes:
+    """A view that remembers what it was shown last."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, Snapshot] = {}
+
+    def show(self, snapshots: list[Snapshot], *, last: bool = False) -> None:
+        self.last = {one.pipeline: one for one in snapshots}
+
+
+class Pipelines:
+    def __init__(self, spark: SparkSession, server: Server, state: Path) -> None:
+        self._spark = spark
+        self._server = server
+        self.state = state
+        self.notes = Notes()
+
+    def runner(self, **more: Any) -> Runner:
+        return Runner(Address(self._server.url), self.state, lambda: self._spark, self.notes, **more)
+
+    def once(self, pipeline: Pipeline, name: str = "it") -> Outcome:
+        """Up to the heads of now."""
+        return self.runner(once=True).run({name: pipeline})[name]
+
+    def run(self, pipeline: Pipeline, name: str = "it") -> dict[str, Any]:
+        """The same, for one that is expected to succeed."""
+        outcome = self.once(pipeline, name)
+        assert outcome.ok, outcome.facts
+        return outcome.facts
+
+    def failure(self, pipeline: Pipeline) -> str:
+        outcome = self.once(pipeline)
+        assert not outcome.ok
+        text: str = outcome.facts["error"]
+        return text
+
+    @contextmanager
+    def following(self, pipelines: dict[str, Pipeline], **more: Any) -> Iterator[Runner]:
+        runner = self.runner(**more)
+        outcomes: dict[str, Outcome] = {}
+        thread = threading.Thread(target=lambda: outcomes.update(runner.run(pipelines)))
+        thread.start()
+        try:
+            yield runner
+        finally:
+            runner.stop.set()
+            thread.join(60)
+        assert not thread.is_alive()
+        assert all(outcome.ok for outcome in outcomes.values()), outcomes
