@@ -91,7 +91,16 @@ class Node:
         for change in self.changes:
             if change.went_to is not None:
                 self._misdirect(change, *change.went_to)
+            elif change.data is not None:
+                self._overwrite(change.position, change.position + len(change.data))
         self.changes.clear()
+
+    def _overwrite(self, start: int, stop: int) -> None:
+        """What reaches the medium in its proper place takes the place of whatever had strayed there."""
+        kept = []
+        for at, data in self.patches:
+            kept += [(at, data[: max(start - at, 0)]), (max(at, stop), data[max(stop - at, 0) :])]
+        self.patches = [(at, data) for at, data in kept if data]
 
     def _misdirect(self, change: Change, target: Node, at: int) -> None:
         assert change.data is not None

@@ -222,6 +222,18 @@ def test_a_misdirected_write_hits_two_places() -> None:
     assert b"n" in left
 
 
+def test_what_is_written_over_a_stray_write_is_there() -> None:
+    disk = SimulatedDisk()
+    disk.make_dirs("/data")
+    synced_file(disk, b"." * 20)
+    file = disk.open("/data/f")
+    file._node.patches.append((5, b"stray"))  # type: ignore[attr-defined]
+    file.write([b"new"], 6)
+    file.sync()
+    disk.crash(random.Random(0))
+    assert content(disk, "/data/f") == b".....snewy.........."
+
+
 def test_bits_rot(disk: SimulatedDisk) -> None:
     synced_file(disk, b"\0" * 10)
     disk.rot("/data/f", random.Random(0))
