@@ -85,7 +85,7 @@ def _grow(count: int, shape: Shape) -> Growth:
             local.append("measured", next(bodies))
         gc.collect()
         after = resident_bytes(os.getpid())
-        rows = sum(len(run.hot.rows) for run in topic.runs if run.hot is not None)
+        rows = sum(run.hot.size for run in topic.runs if run.hot is not None)
         growth = Growth(topic.live_count, after - before, topic.live_bytes, rows)
         local.close()
     return growth

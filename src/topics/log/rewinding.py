@@ -77,7 +77,7 @@ def _cut_runs(engine: Engine, topic: Topic, head: int) -> None:
         topic.store.release(run)
         if beginning is not None and beginning.live_count:
             topic.insert_run(beginning)
-            topic.store.unsealed.grew(beginning, len(beginning.hot.rows if beginning.hot else b""))
+            topic.store.unsealed.grew(beginning, beginning.hot.size if beginning.hot else 0)
 
 
 def _beginning(engine: Engine, topic: Topic, run: Run, count: int) -> Run:
@@ -99,7 +99,7 @@ def _beginning(engine: Engine, topic: Topic, run: Run, count: int) -> Run:
 def _in_memory(columns: Columns, count: int) -> HotColumns:
     hot = HotColumns()
     hot.rows = bytearray(memoryview(columns.rows)[: int(columns.ends[count - 1])])
-    hot.weight = len(hot.rows)
+    hot.size = hot.weight = len(hot.rows)
     hot.ends = _values(columns.ends, count)
     hot.data_lens = _values(columns.data_lens, count)
     ts = columns.ts[:count]

@@ -23,6 +23,8 @@ _FEW = 64
 # string, its place in a dictionary here and in the index of tags, and their numbers.
 _RECORD_BYTES = 16
 _NAME_BYTES = 224
+# Runs that take less grow as they please.
+_LARGE_ROWS = 64 * 1024
 
 
 class Names:
@@ -64,6 +66,7 @@ class HotColumns:
         "node_codes",
         "node_names",
         "rows",
+        "size",
         "tag_codes",
         "tag_names",
         "ts_starts",
@@ -71,10 +74,17 @@ class HotColumns:
         "weight",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = 0) -> None:
+        """`room`: how many bytes of rows to expect, if that can be told.
+
+        Rows that grow move again and again, and are copied several times over before a run is full. Room made
+        beforehand costs nothing until it is used: it is not cleared.
+        """
         # Roughly what it takes in memory.
         self.weight = 0
-        self.rows = bytearray()
+        self.rows: bytearray | memoryview = np.empty(room, np.uint8).data if room else bytearray()
+        # How much of `rows` is in use.
+        self.size = 0
         self.ends = array("I")
         self.data_lens = array("I")
         self.meta_lens: array[int] | None = None
@@ -89,11 +99,18 @@ class HotColumns:
     def extend(self, batch: Batch, rows: bytes, ts: int, hops: bytes | None = None) -> int:
         """Returns by how much the weight has grown."""
         before = len(self.ends)
-        offset = len(self.rows)
-        self.rows += rows
+        offset = self.size
+        self.size = end = offset + len(rows)
+        if type(self.rows) is bytearray:
+            self.rows += rows
+        elif end <= len(self.rows):
+            self.rows[offset:end] = rows
+        else:
+            self.rows = bytearray(self.rows[:offset])
+            self.rows += rows
         added = len(rows) + _RECORD_BYTES * batch.count
         if batch.count == 1:
-            self.ends.append(len(self.rows))
+            self.ends.append(end)
             self.data_lens.append(batch.data_lens[0])
         elif batch.count <= _FEW and batch.ends is None:
             self.ends.extend(_few_ends(rows, offset))
@@ -126,6 +143,11 @@ class HotColumns:
         self.weight += added
         return added
 
+    @property
+    def room_for_next(self) -> int:
+        """What a run that follows a full one like this will probably take."""
+        return self.size + self.size // 8 if self.size >= _LARGE_ROWS else 0
+
     def close(self) -> None:
         """The run is complete: nothing more is expected."""
         self.node_names.close(len(self.ends))
@@ -133,15 +155,17 @@ class HotColumns:
 
     def truncate(self, count: int) -> int:
         """Forget everything from index `count` on (records whose commit failed); returns its weight."""
-        before = len(self.rows) + _RECORD_BYTES * len(self.ends)
-        del self.rows[self.ends[count - 1] if count else 0 :]
+        before = self.size + _RECORD_BYTES * len(self.ends)
+        self.size = self.ends[count - 1] if count else 0
+        if type(self.rows) is bytearray:
+            del self.rows[self.size :]
         for column in (self.ends, self.data_lens, self.meta_lens, self.node_codes, self.tag_codes, self.hops):
             if column is not None:
                 del column[count:]
         while self.ts_starts and self.ts_starts[-1] >= count:
             self.ts_starts.pop()
             self.ts_values.pop()
-        removed = before - len(self.rows) - _RECORD_BYTES * len(self.ends)
+        removed = before - self.size - _RECORD_BYTES * len(self.ends)
         self.weight -= removed
         return removed
 
@@ -155,7 +179,7 @@ class HotColumns:
         return Columns(
             base,
             count,
-            self.rows,
+            self.rows[: self.size] if type(self.rows) is memoryview else self.rows,
             np.frombuffer(self.ends, np.uint32),
             np.frombuffer(self.data_lens, np.uint32),
             np.repeat(np.frombuffer(self.ts_values, np.int64), lengths),
@@ -238,7 +262,10 @@ class Run:
         "topic_id",
     )
 
-    def __init__(self, topic_id: int, base: int, *, start_position: int = 0, ephemeral: bool = False) -> None:
+    def __init__(
+        self, topic_id: int, base: int, *, start_position: int = 0, ephemeral: bool = False, room: int = 0
+    ) -> None:
+        """`room`: how many bytes of rows to expect, if that can be told."""
         self.topic_id = topic_id
         self.base = base
         # No frame of this run lies below this journal position: what must be kept until it is sealed.
@@ -254,7 +281,7 @@ class Run:
         self.last_ts = 0
         self.dead: bytearray | None = None
         self.dead_count = 0
-        self.hot: HotColumns | None = HotColumns()
+        self.hot: HotColumns | None = HotColumns(room)
         self.sealed: SealedAt | None = None
         # Its segment is being written: it does not grow any more, and is not sealed yet.
         self.frozen = False

@@ -119,12 +119,12 @@ class Sealer:
                 continue
             sealing = _Sealing(topic, run, None if run.dead is None else bytes(run.dead))
             run.frozen = True
-            planned_bytes += len(run.hot.rows)
+            planned_bytes += run.hot.size
             if full:
                 whole.setdefault(topic, []).append(sealing)
                 continue
             packed.sealings.append(sealing)
-            packed.bytes += len(run.hot.rows)
+            packed.bytes += run.hot.size
             if packed.bytes >= PACKED_FILE_BYTES or len(packed.sealings) >= PACKED_FILE_RUNS:
                 plan.append(packed)
                 packed = SegmentPlan(0, [])
@@ -142,7 +142,7 @@ class Sealer:
         engine = self._engine
         return (
             run.count >= engine.run_max_events
-            or (run.hot is not None and len(run.hot.rows) >= engine.run_max_bytes)
+            or (run.hot is not None and run.hot.size >= engine.run_max_bytes)
             or run is not topic.runs[-1]
         )
 
@@ -184,7 +184,7 @@ class Sealer:
             store.seal(run, file.number, _deleted_since(run, sealing.dead))
             self._hot.add(sealing.topic, run)
             self.sealed_runs += 1
-            self.sealed_bytes += len(run.hot.rows)
+            self.sealed_bytes += run.hot.size
             self._hot.shrink(store.unsealed.bytes)
         store.note_file(file.number)
 
@@ -202,7 +202,7 @@ def _runs_per_file(sealings: list[_Sealing]) -> int:
     count = len(sealings)
     if count <= SEPARATE_RUNS:
         return 1
-    size = sum(len(sealing.run.hot.rows) for sealing in sealings if sealing.run.hot is not None)
+    size = sum(sealing.run.hot.size for sealing in sealings if sealing.run.hot is not None)
     is_small = count <= SEPARATE_SMALL_RUNS and size <= SEPARATE_SMALL_BYTES
     return 1 if is_small else SHARED_RUNS
 

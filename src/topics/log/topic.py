@@ -157,6 +157,7 @@ class Topic:
         `ephemeral`: no frame has them. The config cannot tell: a change of it may be on its way, and in
         recovery it comes before the frames of writes that were submitted behind it.
         """
+        room = 0
         if self.runs:
             run = self.runs[-1]
             hot = run.hot
@@ -165,7 +166,7 @@ class Topic:
                 and not run.frozen
                 and run.base + run.count == self.assigned + 1
                 and run.count < max_events
-                and len(hot.rows) < max_bytes
+                and hot.size < max_bytes
                 and run.ephemeral is ephemeral
             ):
                 if position < run.start_position:
@@ -174,7 +175,9 @@ class Topic:
             if run.ephemeral is not ephemeral:
                 self.mixed = True
             self.store.unsealed.complete(run)
-        run = Run(self.id, self.assigned + 1, start_position=position, ephemeral=ephemeral)
+            if hot is not None and run.count >= max_events:
+                room = hot.room_for_next
+        run = Run(self.id, self.assigned + 1, start_position=position, ephemeral=ephemeral, room=room)
         self.runs.append(run)
         self.bases.append(run.base)
         if not ephemeral:

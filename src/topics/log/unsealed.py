@@ -48,7 +48,7 @@ class Unsealed:
     def grew(self, run: Run, size: int) -> None:
         assert run.hot is not None
         self.bytes += size
-        if run.count >= self.max_events or len(run.hot.rows) >= self.max_bytes:
+        if run.count >= self.max_events or run.hot.size >= self.max_bytes:
             self._full[run] = None
             run.hot.close()
 
