@@ -40,7 +40,7 @@ class TopicRoutes:
 
         def applied(created: bool) -> None:
             topic = self._engine.find(name)
-            if topic is not None and config.leases_durable and not created:
+            if topic is not None and config.is_queue and config.leases_durable and not created:
                 topic.extension.keep_leases(lambda: done(created), exchange.fail)
             else:
                 done(created)
