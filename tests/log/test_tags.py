@@ -99,3 +99,12 @@ def test_seqs_far_apart_do_not_share_a_generation(monkeypatch: pytest.MonkeyPatc
     index.extend(1000, ["a"], 1000)
     index.extend(500, ["a"], 500)
     assert sorted(found(index, "a")) == [1, 500, 1000]
+
+
+@pytest.mark.parametrize("last", ["a", "\ud7ff", "\U0010ffff", "\U0010ffff\U0010ffff"])
+def test_a_prefix_may_end_with_any_character(last: str) -> None:
+    index = TagIndex()
+    tags = ["x", f"x{last}", f"x{last}\0", f"x{last}\U0010ffff", f"x{last[:-1]}", "xz", "y", last, f"{last}y"]
+    index.extend(1, tags, 1)
+    for prefix in (f"x{last}", last):
+        assert index.prefix(prefix) == sorted({tag for tag in tags if tag.startswith(prefix)})

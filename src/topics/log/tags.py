@@ -84,14 +84,8 @@ class _Generation:
     def prefix(self, prefix: str) -> dict[str, None]:
         if self._fresh:
             self.sort()
-        keys, postings = self._sorted, self.postings
-        found: dict[str, None] = {}
-        for tag in keys.islice(keys.bisect_left(prefix)):
-            if not tag.startswith(prefix):
-                break
-            if tag in postings:
-                found[tag] = None
-        return found
+        keys = self._sorted.irange(prefix, _behind(prefix), (True, False))
+        return dict.fromkeys(filter(self.postings.__contains__, keys))
 
     def matching(self, match: TagMatch) -> Iterable[str]:
         if match.is_prefix:
@@ -121,6 +115,12 @@ class _Generation:
                 continue
             kept = [offset for offset in offsets if not first <= self.base + offset < stop]
             self.postings[tag] = array("I", kept)
+
+
+def _behind(prefix: str) -> str | None:
+    """The first string above all that start with `prefix`; None where there is none."""
+    stem = prefix.rstrip(chr(sys.maxunicode))
+    return stem[:-1] + chr(ord(stem[-1]) + 1) if stem else None
 
 
 class TagIndex:
