@@ -113,6 +113,16 @@ def test_readme_changes_only_between_the_marks(tmp_path: Path) -> None:
     assert "other could not be measured: it broke." in text
 
 
+def test_figures_of_other_areas_stay_in_the_readme(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{BEGIN}\n### first\n\n| 1 |\n\n### area\n\n| 2 |\n\n### last\n\n| 3 |\n{END}\n")
+    write_readme(report(), readme)
+    headings = [line for line in readme.read_text().splitlines() if line.startswith("###")]
+    assert headings == ["### first", "### area", "### last", "### other"]
+    assert "| 1 |" in readme.read_text()
+    assert "| 2 |" not in readme.read_text()
+
+
 def test_readme_without_marks_is_left_alone(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text("text")
