@@ -111,3 +111,31 @@ def test_many_runs_are_planned_and_adopted_in_steps(tmp_path: Path, monkeypatch:
     lab.restart()
     assert [lab.seqs(f"t{number}") for number in range(7)] == [[1]] * 6 + [[]]
     lab.kill()
+
+
+@pytest.mark.parametrize("when", ["before it is written", "before it is taken over"])
+def test_a_run_that_is_emptied_in_the_middle_of_a_pass(tmp_path: Path, when: str) -> None:
+    lab = Lab(tmp_path)
+    fill(lab, 2)
+    sealer = lab.checkpointer.sealer
+    plan = sealer.plan()
+    for file in plan:
+        if when == "before it is written":
+            lab.delete("t", before=1000)
+        sealer.write(file)
+        if when == "before it is taken over":
+            lab.delete("t", before=1000)
+        sealer.adopt(file)
+    assert seqs(lab) == 0
+    lab.checkpoint()
+    lab.restart()
+    assert (seqs(lab), lab.topic("t").head) == (0, 8)
+
+
+def test_many_runs_make_several_files_of_small_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "PACKED_FILE_RUNS", 2)
+    lab = Lab(tmp_path)
+    for name in "abcde":
+        lab.write(name, 1)
+    plan = lab.checkpointer.sealer.plan(everything=True)
+    assert [len(file.sealings) for file in plan] == [2, 2, 1]

@@ -6,6 +6,7 @@ import pytest
 
 from topics.log import tags
 from topics.log.tags import TagIndex, TagMatch, parse_match
+from topics.values.errors import ApiError
 
 
 @pytest.fixture(autouse=True)
@@ -108,3 +109,37 @@ def test_a_prefix_may_end_with_any_character(last: str) -> None:
     index.extend(1, tags, 1)
     for prefix in (f"x{last}", last):
         assert index.prefix(prefix) == sorted({tag for tag in tags if tag.startswith(prefix)})
+
+
+@pytest.mark.parametrize(
+    ("value", "match"),
+    [
+        ("a", TagMatch("a", False)),
+        ("a*", TagMatch("a", True)),
+        ("*", TagMatch("", True)),
+        (["tag", "Eq", "a*"], TagMatch("a*", False)),
+        (["tag", "Glob", "a*"], TagMatch("a", True)),
+    ],
+)
+def test_what_a_match_may_look_like(value: object, match: TagMatch) -> None:
+    for found in (parse_match(value), parse_match(match.to_json())):
+        assert (found.value, found.is_prefix) == (match.value, match.is_prefix)
+    assert not match.matches(None)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        7,
+        None,
+        [],
+        ["tag", "Eq"],
+        ["tag", "Eq", 7],
+        ["node", "Eq", "a"],
+        ["tag", "Is", "a"],
+        ["tag", "Glob", "a"],
+    ],
+)
+def test_what_is_no_match(value: object) -> None:
+    with pytest.raises(ApiError):
+        parse_match(value)
