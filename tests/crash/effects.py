@@ -48,6 +48,8 @@ class TopicModel:
     trim_hi: int = 0
     # Every record that ever had a seq, and the seqs of those that a crash may or may not have left.
     written: dict[int, Record] = field(default_factory=dict)
+    # What a cap has taken. If a file with what it left rots, the cap may find room for some of it again.
+    evicted: set[int] = field(default_factory=set)
     presumed: set[int] = field(default_factory=set)
     # The highest seq anybody was told of: never given out again.
     shown_head: int = 0
@@ -97,6 +99,7 @@ class TopicModel:
             oldest = next(iter(self.live.values()))
             self.take(oldest)
             self.cap_hi = oldest.seq
+            self.evicted.add(oldest.seq)
             evicted.append(oldest)
         return evicted
 

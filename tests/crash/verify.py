@@ -176,7 +176,7 @@ def judge_damaged(world: World, found: Found, *, may_bring_back: bool) -> None:
             assert written is not None, f"{known.name}: {seq} is invented"
             assert written.row == row, f"{known.name}: {seq} is not what was written"
         if not may_bring_back:
-            back = rows.keys() - known.live.keys() - known.presumed
+            back = rows.keys() - known.live.keys() - known.presumed - known.evicted
             assert not back, f"{known.name}: {sorted(back)} came back"
         silent = [
             record.seq
