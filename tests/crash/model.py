@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.crash.effects import Added, Effect, TopicModel
+from tests.crash.effects import Added, Configured, Effect, Record, Removed, TopicModel
 from topics.log.engine import Engine
 from topics.log.topic import Topic
 
@@ -38,14 +38,23 @@ class Event:
     is_acked: bool = False
     is_safe: bool = False
     position: int = 0
+    # Topics as they were before an event that is only presumed: nobody was shown what age took in it.
+    _before: list[tuple[TopicModel, dict[int, Record], int, int]] = field(default_factory=list)
 
     def apply(self) -> None:
         for effect in self.effects:
             effect.apply()
 
+    def presume(self) -> None:
+        topics = [effect.topic for effect in self.effects if isinstance(effect, Added | Removed | Configured)]
+        self._before = [(topic, topic.live.copy(), topic.live_bytes, topic.ttl_hi) for topic in topics]
+        self.apply()
+
     def undo(self) -> None:
         for effect in reversed(self.effects):
             effect.undo()
+        for topic, *before in self._before:
+            topic.live, topic.live_bytes, topic.ttl_hi = before
 
 
 @dataclass(slots=True)
@@ -98,7 +107,7 @@ class Model:
         before = {topic.id: set(topic.live) for topic in self.topics.values()}
         for event in self.events:
             if not event.is_acked:
-                event.apply()
+                event.presume()
         for topic in self.topics.values():
             topic.presumed = before.get(topic.id, set()) ^ topic.live.keys()
         return volatile
