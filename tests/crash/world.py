@@ -51,7 +51,7 @@ class World:
     def _seen(self, topic: Topic) -> TopicModel:
         """Whoever looks at a topic, to write to it or to delete, lets its old records go first."""
         known = self.model.topics[topic.id]
-        # What age takes is gone once the engine says so: a crash may come before that. And when the disk takes
+        # What age takes is gone once the engine says so: a crash may come before. And when the disk takes
         # no more writes, nothing keeps the time.
         self.engine.refresh(topic)
         if self.queue.failure is None:
