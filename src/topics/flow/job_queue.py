@@ -292,7 +292,8 @@ class JobQueue:
     def keep_leases(self, done: Callable[[], None], fail: Fail) -> None:
         """The config says by now that leases outlive the process: so do those that were given out before."""
         self.refresh()
-        self._journal(list(self.table.leases.values()), done, fail)
+        # Those that are written down already need not be again, whatever else the config has changed.
+        self._journal([] if self._journalled else list(self.table.leases.values()), done, fail)
 
     def entries(self) -> list[Entry]:
         return [self.table.entry(seq) for seq in sorted(self.table.known())]

@@ -87,7 +87,7 @@ class Doubts:
         else:
             # Whatever the page says was acknowledged: it may be as old as its process.
             cut = testimony.known and not testimony.clean
-        # Synced journal that is gone may have held reservations: then only its size bounds what it gave out.
+        # Synced journal that is gone may have held reservations.
         destroyed = max(synced - position, 0) + self._unreadable_bytes
         for topic in self._engine.by_id.values():
             lost = topic.id in self._uncertain or (
