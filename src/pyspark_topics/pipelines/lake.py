@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
@@ -57,6 +57,7 @@ GAPS = pa.schema(
         ("ts", TIMESTAMP),
     ]
 )
+_ALL_GAPS = "select topic, epoch, gap_from, gap_to, reason from gaps order by topic, epoch, gap_from"
 _GAPS_KEY = "topicsGaps"
 _GAPS_UP_TO = "topics/gaps"
 _REWRITES = "topics/rewrites"
@@ -126,9 +127,10 @@ class Lake:
         return [str(uri) for uri in self._records.file_uris()]
 
     def gaps(self) -> list[Gap]:
-        rows = self._gaps.to_pyarrow_table().select([name for name in GAPS.names if name != "ts"])
-        found = [Gap(**row) for row in rows.to_pylist()]
-        return sorted(found, key=lambda gap: (gap.topic, gap.epoch, gap.gap_from))
+        # Not through `to_pyarrow_table`: its reading threads call back into Python, and a process that ends
+        # soon afterwards can be aborted by one that still lets go of a file.
+        rows = QueryBuilder().register("gaps", self._gaps).execute(_ALL_GAPS)
+        return [Gap(**row) for row in pa.table(rows).to_pylist()]
 
     def refresh(self) -> None:
         self._records.update_incremental()
