@@ -213,8 +213,10 @@ class Actors:
         elif luck < 0.9:
             world.finish_sync()
             world.queue.flush()
-        elif luck < 0.95:
+        elif luck < 0.94:
             world.begin_sync()
+        elif luck < 0.98:
+            world.begin_write()
 
     def forget(self) -> None:
         """The process is gone, and with it what workers held."""

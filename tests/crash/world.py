@@ -65,6 +65,13 @@ class World:
         self.finish_sync()
         self.queue.sync_now()
 
+    def begin_write(self) -> None:
+        """A group is written beside the loop: the disk has it, or has refused, and nobody has been told."""
+        if not self.queue.is_writing and self.queue.failure is None:
+            write = self.queue.begin_write()
+            if write is not None:
+                write.run()
+
     def begin_sync(self) -> None:
         """A sync runs beside the loop: it is done on the disk, and nobody has been told."""
         if self._ticket is None and self.queue.failure is None:

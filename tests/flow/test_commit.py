@@ -29,12 +29,19 @@ def open_engine(path: Path, fs: Filesystem | None = None) -> Engine:
     return engine
 
 
-def driven(path: Path, scenario: Callable[[Engine, CommitLoop], Any], *, kernel: bool = True) -> Any:
+def driven(
+    path: Path,
+    scenario: Callable[[Engine, CommitLoop], Any],
+    *,
+    kernel: bool = True,
+    fs: Filesystem | None = None,
+    aside: bool = False,
+) -> Any:
     """Run a scenario with the loop attached, through the kernel's sync or through a thread."""
 
     async def main() -> Any:
-        engine = open_engine(path)
-        commit = CommitLoop(engine, asyncio.get_running_loop())
+        engine = open_engine(path, fs)
+        commit = CommitLoop(engine, asyncio.get_running_loop(), writes_aside=lambda: aside)
         if not kernel:
             commit._kernel = None
         try:
@@ -58,8 +65,9 @@ async def put(engine: Engine, name: str, config: TopicConfig) -> None:
     await future
 
 
+@pytest.mark.parametrize("aside", [False, True])
 @pytest.mark.parametrize("kernel", [True, False])
-def test_one_write_and_one_sync_serve_all_who_wait(tmp_path: Path, kernel: bool) -> None:
+def test_one_write_and_one_sync_serve_all_who_wait(tmp_path: Path, kernel: bool, aside: bool) -> None:
     async def scenario(engine: Engine, commit: CommitLoop) -> None:
         await put(engine, "t", TopicConfig(durability="fsync", durable=True))
         batches, syncs = engine.counters.batches, engine.counters.fsyncs
@@ -69,7 +77,7 @@ def test_one_write_and_one_sync_serve_all_who_wait(tmp_path: Path, kernel: bool)
         assert engine.counters.batches == batches + 1
         assert engine.counters.fsyncs == syncs + 1
 
-    driven(tmp_path, scenario, kernel=kernel)
+    driven(tmp_path, scenario, kernel=kernel, aside=aside)
 
 
 def test_a_synced_record_is_invisible_until_its_sync(tmp_path: Path) -> None:

@@ -63,6 +63,23 @@ def test_lower_priorities_take_turns_and_the_loop_goes_round_in_between() -> Non
     asyncio.run(scenario())
 
 
+def test_it_is_known_for_a_while_that_somebody_had_to_wait() -> None:
+    async def scenario() -> None:
+        lab = Lab(protect_s=0.02)
+        lab.pacer.protect(HIGH)
+        lab.offer("a")
+        assert not lab.pacer.pacing
+        lab.offer("b")
+        assert lab.pacer.pacing
+        await lab.drained()
+        assert lab.pacer.pacing
+        while lab.pacer.active:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        assert not lab.pacer.pacing
+
+    asyncio.run(scenario())
+
+
 def test_small_work_shares_a_turn() -> None:
     async def scenario() -> None:
         lab = Lab()

@@ -1,7 +1,8 @@
 """Drives the commit queue from the event loop: one write per tick for all waiting frames, one sync for all.
 
 Syncs never run on the loop. The kernel's asynchronous `fdsync` is used where it works, a thread elsewhere;
-while one sync runs, the next group gathers behind it.
+while one sync runs, the next group gathers behind it. Writes do run on it, because that is fastest, unless
+somebody is to be served at once: file systems make a writer wait for milliseconds while they sync others.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import errno
 import logging
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from topics.flow.brake import Brake
 from topics.flow.governor import Governor
+from topics.log.commit import GroupWrite
 from topics.log.engine import Engine
 from topics.storage.journal import SyncTicket
 
@@ -60,9 +63,16 @@ class CommitLoop:
     """Attach it to an engine and every submitted operation is committed in the next turn of the loop."""
 
     def __init__(
-        self, engine: Engine, loop: asyncio.AbstractEventLoop, governor: Governor | None = None
+        self,
+        engine: Engine,
+        loop: asyncio.AbstractEventLoop,
+        governor: Governor | None = None,
+        writes_aside: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`writes_aside` tells whether the loop has something better to do than to wait for a write."""
         self._engine = engine
+        self._writes_aside = writes_aside
+        self._writer = ThreadPoolExecutor(1, "journal")
         self._governor = governor or Governor()
         self.brake = Brake(engine.store.unsealed, engine.settings.hot_bytes)
         # Until then the brake holds the next group back, by the loop's clock.
@@ -87,25 +97,59 @@ class CommitLoop:
             self._loop.call_soon(self._tick)
 
     def _tick(self) -> None:
-        if self._paused:
+        # One that is under way calls again when it is over.
+        if self._paused or self._queue.is_writing:
             return
-        queue = self._queue
-        if self.brake.is_on:
-            self._braked_flush()
-        else:
-            self._held_until = 0.0
-            queue.flush()
-        if not self._busy and (queue.wants_sync or self._too_much_unsynced()):
-            self._start_sync()
+        if not self._is_held():
+            self._write()
+        self._sync_if_wanted()
 
-    def _braked_flush(self) -> None:
-        now = self._loop.time()
-        if now < self._held_until:
-            self._loop.call_later(self._held_until - now, self._tick)
-            return
+    def _write(self) -> None:
         before = self._engine.journal.position
-        self._queue.flush()
-        self._held_until = now + self.brake.pause_s(self._engine.journal.position - before)
+        if self._writes_aside():
+            self._write_aside(before)
+        else:
+            self._queue.flush()
+            self._hold_next(before)
+
+    def _is_held(self) -> bool:
+        if not self._held_until:
+            return False
+        left_s = self._held_until - self._loop.time()
+        if left_s <= 0 or not self.brake.is_on:
+            self._held_until = 0.0
+            return False
+        self._loop.call_later(left_s, self._tick)
+        return True
+
+    def _hold_next(self, before: int) -> None:
+        """The brake makes the next group wait for what was written since `before`."""
+        if self.brake.is_on:
+            written = self._engine.journal.position - before
+            self._held_until = self._loop.time() + self.brake.pause_s(written)
+
+    def _write_aside(self, before: int) -> None:
+        write = self._queue.begin_write()
+        if write is None:
+            return
+
+        def run() -> None:
+            write.run()
+            self._loop.call_soon_threadsafe(self._finish_write, write, before)
+
+        self._writer.submit(run)
+
+    def _finish_write(self, write: GroupWrite, before: int) -> None:
+        self._queue.finish_write(write)
+        self._hold_next(before)
+        if self._queue.wants_flush:
+            self._tick()
+        elif not self._paused:
+            self._sync_if_wanted()
+
+    def _sync_if_wanted(self) -> None:
+        if not self._busy and (self._queue.wants_sync or self._too_much_unsynced()):
+            self._start_sync()
 
     def _too_much_unsynced(self) -> bool:
         journal = self._engine.journal
@@ -152,6 +196,7 @@ class CommitLoop:
     async def pause(self) -> None:
         """Stop handing frames to the journal and wait until everything in it has been applied."""
         self._paused += 1
+        self._queue.settle()
         # Again and again: a reader who brings a derived topic up to date may have written meanwhile.
         while self._busy or self._queue.wants_sync:
             if not self._busy:
@@ -183,6 +228,8 @@ class CommitLoop:
             self._kernel.close()
             self._kernel = None
         self._queue.wake = lambda: None
+        self._queue.settle()
+        self._writer.shutdown()
 
 
 def _kernel_sync(loop: asyncio.AbstractEventLoop) -> KernelSync | None:

@@ -45,6 +45,8 @@ class Pacer:
         self._protect_s = protect_s
         # Looked at by every write, so it is a plain attribute: somebody is being protected.
         self.active = False
+        # Lately somebody had to wait for it.
+        self.pacing = self._has_held = False
         # The highest priority that is protected, and the highest one read since that was last looked at.
         self._priority = self._lately = _NOBODY
         self._held: deque[tuple[int, Callable[[], None]]] = deque()
@@ -73,6 +75,7 @@ class Pacer:
 
     def _look_again(self) -> None:
         self._priority, self._lately = self._lately, _NOBODY
+        self.pacing, self._has_held = self._has_held, False
         if self._priority == _NOBODY:
             self.active = False
         else:
@@ -105,6 +108,7 @@ class Pacer:
             wait_s = len(self._held) * self._pace_s
             if wait_s > LONGEST_WAIT_S or self._held_bytes + size > MOST_HELD_BYTES:
                 raise self._governor.refusal(wait_s * 1000)
+        self.pacing = self._has_held = True
         self._held.append((size, work))
         self._held_bytes += size
 

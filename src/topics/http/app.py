@@ -149,7 +149,8 @@ class Application:
         if self.gate.draining:
             raise _Stopped
         self.service.governor.start(loop)
-        self.commit = CommitLoop(self.engine, loop, self.service.governor)
+        pacer = self.service.pacer
+        self.commit = CommitLoop(self.engine, loop, self.service.governor, lambda: pacer.pacing)
         self.upkeep = Upkeep(self.engine, self.commit, self._checkpointer, self._span)
         self.upkeep.start()
         self.bulk.start()

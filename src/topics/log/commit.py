@@ -3,6 +3,10 @@
     submit ─▶ waiting ─▶ flush (one vectored write for all) ─▶ apply
                                    └─ class fsync: ─▶ unsynced ─▶ one sync for all ─▶ apply
 
+The write happens at once (`flush`), or on a thread of whoever drives the queue (`begin_write` and
+`finish_write`): file systems make a writer wait now and then, and a loop that waits serves nobody. One group
+is under way at a time; what has to be in the journal meanwhile waits for it.
+
 An operation of a topic never overtakes an earlier one of the same topic: behind an operation that waits for
 a sync, later ones wait too. A failed write or sync is final: everything not yet applied fails, and the log
 takes no more writes until it is restarted.
@@ -12,9 +16,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from threading import Event
 
 from topics.log.ops import Op
-from topics.storage.journal import Journal, SyncTicket
+from topics.storage.journal import Journal, PendingWrite, SyncTicket
 from topics.storage.witness import Witness
 from topics.values.errors import ApiError
 
@@ -54,6 +59,33 @@ class Counters:
         self.fsync_buckets[-1] += 1
 
 
+class GroupWrite:
+    """A group of operations on its way to the operating system; `run` may happen on another thread."""
+
+    __slots__ = ("_over", "_write", "error", "has_landed", "ops", "started", "written")
+
+    def __init__(self, ops: list[Op], write: PendingWrite) -> None:
+        self.ops = ops
+        self._write = write
+        self._over = Event()
+        self.started = time.perf_counter()
+        self.written = 0
+        self.error: Exception | None = None
+        # The journal has it; its operations may still have to take effect.
+        self.has_landed = False
+
+    def run(self) -> None:
+        try:
+            self.written = self._write.run()
+        except Exception as error:
+            self.error = error
+        finally:
+            self._over.set()
+
+    def wait(self) -> None:
+        self._over.wait()
+
+
 class CommitQueue:
     def __init__(self, journal: Journal, witness: Witness, counters: Counters) -> None:
         self._journal = journal
@@ -62,6 +94,7 @@ class CommitQueue:
         self._unsynced: list[Op] = []
         self._syncing: list[Op] = []
         self._sync_started = 0.0
+        self._under_way: GroupWrite | None = None
         self.counters = counters
         self.failure: ApiError | None = None
         # Operations are taking effect right now: whoever is called back must not flush, only submit.
@@ -74,7 +107,8 @@ class CommitQueue:
 
     @property
     def depth(self) -> int:
-        return len(self._gatherers) + len(self.waiting) + len(self._unsynced) + len(self._syncing)
+        writing = 0 if self._under_way is None else len(self._under_way.ops)
+        return len(self._gatherers) + len(self.waiting) + writing + len(self._unsynced) + len(self._syncing)
 
     @property
     def wants_flush(self) -> bool:
@@ -108,6 +142,23 @@ class CommitQueue:
 
     def flush(self) -> None:
         """Hand every waiting frame to the operating system, then apply what needs no sync."""
+        if self._under_way is not None:
+            self.settle()
+        ops = self._take()
+        if not ops:
+            return
+        started = time.perf_counter()
+        before = self._journal.position
+        try:
+            self._journal.write(_buffers(ops))
+        except OSError as error:
+            self._latch(error, ops)
+            return
+        self._witness.acked(self._journal.position)
+        self._written(ops, self._journal.position - before, started)
+
+    def _take(self) -> list[Op]:
+        """All that is to be written now."""
         if self._gatherers:
             gatherers, self._gatherers = self._gatherers, []
             self._gathering = True
@@ -116,24 +167,15 @@ class CommitQueue:
                     gatherer()
             finally:
                 self._gathering = False
-        ops = self.waiting
-        if not ops:
-            return
-        self.waiting = []
+        ops, self.waiting = self.waiting, []
         if len(ops) > self.counters.queue_depth_peak:
             self.counters.queue_depth_peak = len(ops)
-        buffers = ops[0].buffers if len(ops) == 1 else [b for op in ops for b in op.buffers]
-        started = time.perf_counter()
-        before = self._journal.position
-        try:
-            self._journal.write(buffers)
-        except OSError as error:
-            self._latch(error, ops)
-            return
-        self._witness.acked(self._journal.position)
+        return ops
+
+    def _written(self, ops: list[Op], size: int, started: float) -> None:
         wal_ms = (time.perf_counter() - started) * 1000
         self.counters.batches += 1
-        self.counters.bytes_written += self._journal.position - before
+        self.counters.bytes_written += size
         self.applying = True
         try:
             for op in ops:
@@ -145,8 +187,53 @@ class CommitQueue:
         finally:
             self.applying = False
 
+    # --- writing on another thread ----------------------------------------------------------------------
+
+    @property
+    def is_writing(self) -> bool:
+        return self._under_way is not None
+
+    def begin_write(self) -> GroupWrite | None:
+        """Take every waiting frame; whoever gets it has it run, and then calls `finish_write`."""
+        ops = self._take()
+        if ops:
+            self._under_way = GroupWrite(ops, self._journal.begin_write(_buffers(ops)))
+        return self._under_way
+
+    def finish_write(self, write: GroupWrite) -> None:
+        # Otherwise somebody could not wait, and has settled it.
+        if write is self._under_way:
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait for the group that is under way, and let it take effect."""
+        write = self._under_way
+        if write is None or not self.land():
+            return
+        self._under_way = None
+        self._written(write.ops, write.written, write.started)
+
+    def land(self) -> bool:
+        """Wait until the group that is under way is in the journal, if there is one; False if that failed."""
+        write = self._under_way
+        if write is None or write.has_landed:
+            return True
+        write.wait()
+        if write.error is not None:
+            self._latch(write.error, [])
+            return False
+        write.has_landed = True
+        self._journal.finish_write(write.written)
+        self._witness.acked(self._journal.position)
+        return True
+
+    # --- beside the queue -------------------------------------------------------------------------------
+
     def note(self, buffers: list[bytes]) -> None:
         """Journal, ahead of the answer, what the operation that is being applied has brought about."""
+        # Only into the journal: its operations take effect when those of the group before have done so.
+        if not self.land():
+            return
         try:
             self._journal.write(buffers)
         except OSError as error:
@@ -261,7 +348,11 @@ class CommitQueue:
         """No retry: after a failed write or sync nobody knows what the disk holds."""
         message = f"storage refused the commit: {cause}; writes are off until restart"
         self.failure = ApiError("internal", message)
-        failed = [*ops, *self._syncing, *self._unsynced, *self.waiting]
+        writing: list[Op] = []
+        if self._under_way is not None:
+            self._under_way.wait()
+            writing, self._under_way = self._under_way.ops, None
+        failed = [*ops, *self._syncing, *self._unsynced, *writing, *self.waiting]
         self._syncing, self._unsynced, self.waiting = [], [], []
         topics = {op.topic for op in failed if op.topic is not None}
         topics.update(other for op in failed for other in op.others)
@@ -270,3 +361,7 @@ class CommitQueue:
             topic.unstage()
         for op in failed:
             op.fail(self.failure)
+
+
+def _buffers(ops: list[Op]) -> list[bytes]:
+    return ops[0].buffers if len(ops) == 1 else [buffer for op in ops for buffer in op.buffers]

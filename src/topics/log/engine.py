@@ -328,6 +328,7 @@ class Engine:
             self.queue.sync_journal()
             clean = self.queue.failure is None
         if self.journal is not None:  # None after a recovery that failed
+            self.queue.land()
             self.journal.close()
         self.store.close()
         self.witness.close(clean=clean)

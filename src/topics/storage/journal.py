@@ -61,6 +61,18 @@ class SyncTicket:
             self.fs.sync_dir(self.directory)
 
 
+@dataclass(slots=True)
+class PendingWrite:
+    """Frames that have their place in the journal; `run` may happen on another thread."""
+
+    file: File
+    buffers: list[bytes]
+    offset: int
+
+    def run(self) -> int:
+        return self.file.write(self.buffers, self.offset)
+
+
 class Journal:
     """Writes frames and knows how far they are on disk. One owner, no locks."""
 
@@ -153,10 +165,15 @@ class Journal:
 
     def write(self, buffers: list[bytes]) -> None:
         """Hand frames to the operating system. Raises OSError when it will not take them whole."""
-        current = self.files[-1]
-        offset = FILE_HEADER_BYTES + self.position - current.base
-        self.position += self._file.write(buffers, offset)
-        current.end = self.position
+        self.finish_write(self.begin_write(buffers).run())
+
+    def begin_write(self, buffers: list[bytes]) -> PendingWrite:
+        """The same in two steps. Between them nothing else is written, and the end stays."""
+        return PendingWrite(self._file, buffers, FILE_HEADER_BYTES + self.position - self.files[-1].base)
+
+    def finish_write(self, written: int) -> None:
+        self.position += written
+        self.files[-1].end = self.position
 
     @property
     def current_bytes(self) -> int:
