@@ -331,6 +331,25 @@ def test_damage_is_survived_wherever_it_is_met(lab: Lab, index: int, act: Callab
     assert lab.write("t", "next").first_seq == topic.head + 1
 
 
+def test_a_damaged_segment_makes_room_under_the_cap_by_itself(lab: Lab) -> None:
+    lab.put("t")
+    for seq in range(1, 15):
+        lab.write("t", {"data": seq, "tag": "gone" if seq in (2, 3, 4, 6) else "stays"})
+    lab.delete("t", match="gone")
+    for _ in range(3):
+        lab.checkpoint()
+    lab.kill()
+    spoil(lab.segment_files()[1])
+    lab.open()
+    # Two too many: the search for the second one meets the damage, which costs three.
+    lab.put("t", cap_records=8)
+    left = [1, *range(9, 15)]
+    assert lab.seqs("t") == left
+    assert lab.gaps("t") == [(5, 8, "cap")]
+    lab.restart()
+    assert lab.seqs("t") == left
+
+
 def test_a_checkpoint_survives_a_segment_it_cannot_flip(lab: Lab) -> None:
     sealed(lab)
     lab.delete("t", before=3, match="x")

@@ -75,6 +75,8 @@ def _evict(topic: Topic, find: Callable[[], int]) -> None:
 
 def _nth_live(topic: Topic, n: int) -> int:
     """Seq of the n-th live record from the front."""
+    if n <= 0:
+        return topic.floor - 1  # a run that turned out to be damaged took care of it
     for run in topic.runs:
         if run.live_count < n or (run.live_count == n and run.last <= topic.head):
             n -= run.live_count
