@@ -54,6 +54,11 @@ class SimulatedFile(File):
         self._node.sync()
         disk.mutated()
 
+    def forget_cached(self) -> None:
+        self._disk.alive()
+        if not self._node.changes:
+            self._node.apply_patches()
+
     def truncate(self, size: int) -> None:
         self._disk.alive()
         if self._disk.faults is not None:

@@ -8,6 +8,7 @@ from tests.storage.support import FS, NotedDisk
 from tests.support.damage import flip
 from topics.storage import fileheader
 from topics.storage.fileheader import ForeignFile
+from topics.storage.filesystem import File
 from topics.storage.snapshot import MAGIC, SnapshotStore, decode, encode, file_name
 
 
@@ -65,6 +66,23 @@ def test_a_damaged_one_is_passed_over_for_the_one_before(tmp_path: Path) -> None
     assert list(store(tmp_path).newest_first()) == [b"one"]
     flip(tmp_path / file_name(1), 3)
     assert list(store(tmp_path).newest_first()) == []
+
+
+def test_one_that_cannot_be_read_back_replaces_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = store(tmp_path)
+    kept.write(b"one")
+    kept.write(b"two")
+    with monkeypatch.context() as patch:
+        # The page cache has it, and the medium has not.
+        patch.setattr(File, "forget_cached", lambda file: flip(Path(file.path), -1))
+        with pytest.raises(OSError, match="snapshot 3 cannot be read back"):
+            kept.write(b"three")
+    assert list(kept.newest_first()) == [b"two", b"one"]
+    kept.write(b"four")
+    assert FS.list(str(tmp_path)) == [file_name(2), file_name(4)]
+    assert list(store(tmp_path).newest_first()) == [b"four", b"two"]
 
 
 def test_a_damaged_one_does_not_push_out_an_intact_one(tmp_path: Path) -> None:

@@ -70,6 +70,10 @@ class File:
     def sync(self) -> None:
         os.fdatasync(self._fd)
 
+    def forget_cached(self) -> None:
+        """Whoever reads next gets what the medium holds; only what is synced can be forgotten."""
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 

@@ -2,13 +2,15 @@
 
     <number>.snapshot:  magic 8 | version u32 | 0 u32 | length u64 | checksum u64 | MessagePack body
 
-Written whole to a temporary file, synced, renamed, directory synced. The checksum covers header and body. The
-two newest are kept: a damaged one is passed over for the one before it, whose journal and segments are
-still there.
+Written whole to a temporary file, synced, renamed, directory synced, and read back from the medium: a write
+that went astray may have hit the snapshot before, so only what is really there may replace an older one. The
+checksum covers header and body. The two newest are kept: a damaged one is passed over for the one before it,
+whose journal and segments are still there.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 
@@ -61,9 +63,11 @@ class SnapshotStore:
                 found[number] = body
         return found
 
-    def _read(self, number: int) -> bytes | None:
+    def _read(self, number: int, *, from_disk: bool = False) -> bytes | None:
         file = self._fs.open(os.path.join(self._directory, file_name(number)))
         try:
+            if from_disk:
+                file.forget_cached()
             body = decode(file.read(file.size(), 0))
         finally:
             file.close()
@@ -75,6 +79,8 @@ class SnapshotStore:
         number = self._numbers[-1] + 1 if self._numbers else 1
         write_file_atomically(self._fs, self._directory, file_name(number), encode(body))
         self._numbers.append(number)
+        if self._read(number, from_disk=True) is None:
+            raise OSError(errno.EIO, f"snapshot {number} cannot be read back as it was written")
         # A damaged one must not push out the intact one we would need instead of it.
         kept = self.kept.union([number for number in self._numbers if number not in self._damaged][-KEPT:])
         for old in set(self._numbers).difference(kept):
