@@ -58,7 +58,8 @@ def _serve(settings: Settings) -> int:
     keep_freed_memory()
     raise_descriptor_limit()
     # Threads that seal and sync ask for the interpreter many times per file; at the default of 5 ms each they
-    # would fall behind a busy loop, and what they have not sealed stays in memory.
-    sys.setswitchinterval(0.0005)
+    # would fall behind a busy loop, and what they have not sealed stays in memory. The loop asks for it back
+    # as often, and somebody waits for an answer meanwhile.
+    sys.setswitchinterval(0.0001)
     uvloop.run(serve())
     return 0
