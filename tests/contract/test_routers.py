@@ -501,6 +501,19 @@ def test_a_straight_chain_ends_after_eight_hops(new_topic: NewTopic) -> None:
     assert data(chain[9]) == ["y"]
 
 
+def test_a_loss_between_mirrors_comes_to_rest(new_topic: NewTopic) -> None:
+    first, second = new_topic(cap_records=1), new_topic()
+    names = [route(first, second), route(second, first, allow_cycle=True)]
+    # The first two are lost before anybody could copy them; what is told of them takes their place.
+    first.write(1, 2, 3)
+    eventually(lambda: (first.state()["head_seq"], second.state()["head_seq"]) == (15, 12))
+    time.sleep(0.12)
+    assert (first.state()["head_seq"], second.state()["head_seq"]) == (15, 12)
+    assert [forwarded(first.server, name) for name in names] == [12, 12]
+    assert data(first) == [3]
+    assert [record["data"] for record in second.drain()[0]] == [3, 3, 3, 3]
+
+
 # Loss at the source
 
 LARGE, SMALL = "x" * 40, "x"

@@ -19,29 +19,35 @@ class Hole:
     last: int
     kind: int
     interior: bool
+    # Of one that a router brought: how many routers it has come through.
+    hops: int = 1
 
 
-def add_hole(topic: Topic, first: int, last: int, kind: int, *, interior: bool | None = None) -> None:
+def add_hole(
+    topic: Topic, first: int, last: int, kind: int, *, interior: bool | None = None, hops: int = 1
+) -> None:
     """Seqs at the top that will never be readable: loss at the front, or a gap inside the log."""
     if last < first:
         return
     topic.head = max(topic.head, last)
     topic.assigned = max(topic.assigned, last)
-    note_hole(topic, first, last, kind, interior=topic.live_count > 0 if interior is None else interior)
+    interior = topic.live_count > 0 if interior is None else interior
+    note_hole(topic, first, last, kind, interior=interior, hops=hops)
     if not topic.live_count:
         topic.floor = topic.head + 1
 
 
-def note_hole(topic: Topic, first: int, last: int, kind: int, *, interior: bool) -> None:
+def note_hole(topic: Topic, first: int, last: int, kind: int, *, interior: bool, hops: int = 1) -> None:
     topic.note_change()
     if not interior:
         _raise_line(topic, kind, last)
     if topic.holes:
         top = topic.holes[-1]
-        if top.last + 1 == first and top.kind == kind and top.interior == interior:
+        alike = (top.kind, top.interior, top.hops) == (kind, interior, hops)
+        if alike and top.last + 1 == first:
             top.last = last
             return
-    topic.holes.append(Hole(first, last, kind, interior))
+    topic.holes.append(Hole(first, last, kind, interior, hops))
     topic.holes.sort(key=lambda hole: hole.first)
 
 

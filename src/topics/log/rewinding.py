@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from array import array
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
 from topics.log.engine import Engine
-from topics.log.holes import Hole
 from topics.log.ledger import Ledger
 from topics.log.removing import settle_floor, surviving_damage
 from topics.log.run import HotColumns, Names, Run
@@ -51,11 +51,7 @@ def truncate(engine: Engine, topic: Topic, head: int) -> None:
     topic.cap_hi, topic.ttl_hi = min(topic.cap_hi, head), min(topic.ttl_hi, head)
     topic.trim_hi, topic.lost_hi = min(topic.trim_hi, head), min(topic.lost_hi, head)
     topic.delete_below = min(topic.delete_below, head + 1)
-    topic.holes = [
-        Hole(hole.first, min(hole.last, head), hole.kind, hole.interior)
-        for hole in topic.holes
-        if hole.first <= head
-    ]
+    topic.holes = [replace(hole, last=min(hole.last, head)) for hole in topic.holes if hole.first <= head]
     ledger = Ledger()
     for first, last, kind in topic.ledger.ranges():
         ledger.add(first, min(last, head), kind)

@@ -47,7 +47,7 @@ class TopicState(msgspec.Struct, array_like=True, gc=False):
     runs: list[RunState]
     # Deleted seqs among the records that are only in the journal so far.
     unsealed_dead: bytes
-    holes: list[tuple[int, int, int, bool]]
+    holes: list[tuple[Any, ...]]
     ledger: tuple[bytes, bytes, bytes]
 
 
@@ -102,9 +102,14 @@ def capture_topic(topic: Topic) -> TopicState:
         topic.reserved,
         [_capture_run(run) for run in topic.runs if run.sealed is not None or run.hot is None],
         _unsealed_dead(topic),
-        [(hole.first, hole.last, hole.kind, hole.interior) for hole in topic.holes],
+        [_capture_hole(hole) for hole in topic.holes],
         topic.ledger.dump(),
     )
+
+
+def _capture_hole(hole: Hole) -> tuple[Any, ...]:
+    usual = (hole.first, hole.last, hole.kind, hole.interior)
+    return usual if hole.hops == 1 else (*usual, hole.hops)
 
 
 def _capture_run(run: Run) -> RunState:

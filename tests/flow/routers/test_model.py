@@ -52,6 +52,11 @@ class Row:
     def size(self) -> int:
         return len(str(self.data))
 
+    @property
+    def way(self) -> int:
+        """Routers it has come through. A loss sets out where it happened; a hole, without data, came."""
+        return 0 if self.fate == LOST and self.data is not None else self.hops
+
 
 @dataclass
 class Shelf:
@@ -221,11 +226,11 @@ class RoutersAgainstLists(RuleBasedStateMachine):
         added: list[Row] = []
         for seq in range(start + 1, upto + 1):
             row = source.rows[seq - 1]
-            if row.fate == LOST:
+            if row.fate == LOST and row.way < MAX_HOPS:
                 if not dest.room(arrow.wants):
                     break
-                dest.rows.append(Row(0, None, None, None, fate=LOST))
-            elif row.fate == LIVE and row.hops < MAX_HOPS and (match is None or match.matches(row.tag)):
+                dest.rows.append(Row(0, None, None, None, row.way + 1, LOST))
+            elif row.fate == LIVE and row.way < MAX_HOPS and (match is None or match.matches(row.tag)):
                 if not dest.room(row.size):
                     arrow.wants = row.size
                     break

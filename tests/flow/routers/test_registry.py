@@ -198,6 +198,37 @@ def test_hops_survive_a_restart(lab: RouterLab, sealed: bool) -> None:
     assert (lab.topic("a").head, lab.topic("b").head) == (5, 4)
 
 
+def test_a_loss_goes_as_far_as_a_record_would_have(lab: RouterLab) -> None:
+    for hop in range(10):
+        lab.route(f"r{hop}", f"t{hop}", f"t{hop + 1}")
+    lab.put("t0", cap_records=1)
+    lab.write("t0", 1, 2)
+    lab.background()
+    assert [lab.gaps(f"t{hop}") for hop in range(1, 9)] == [[(1, 1, "source_trim")]] * 8
+    assert [lab.topic(f"t{hop}").head for hop in range(11)] == [2] * 9 + [0, 0]
+    assert lab.router("r8").cursor == 2
+
+
+@pytest.mark.parametrize("restart", ["never", "from the journal", "from a snapshot"])
+def test_a_loss_in_a_loop_comes_to_rest(lab: RouterLab, restart: str) -> None:
+    lab.route("ab", "a", "b")
+    lab.route("ba", "b", "a", allow_cycle=True)
+    lab.put("a", cap_records=1)
+    lab.write("a", 1, 2)
+    for name in "bab":
+        lab.routers.pull(lab.topic(name))
+    assert (lab.topic("a").head, lab.topic("b").head) == (4, 4)
+    if restart != "never":
+        if restart == "from a snapshot":
+            lab.checkpoint(everything=True)
+        lab.restart()
+    # Not for ever, should it not come to rest.
+    looks = iter(range(1000))
+    lab.routers.forward(lambda: next(looks, None) is None)
+    assert (lab.topic("a").head, lab.topic("b").head) == (10, 8)
+    assert lab.router("ab").forwarded == lab.router("ba").forwarded == 8
+
+
 # --- exactly once -------------------------------------------------------------------------------------
 
 

@@ -35,8 +35,14 @@ class Piece(msgspec.Struct, array_like=True, gc=False):
     first_source: int
     count: int
     first_dest: int
-    # Where the copied source seqs are not consecutive: their distances from the first one.
+    # Where the copied source seqs are not consecutive: their distances from the first one. Of a hole that
+    # has come through several routers: how many.
     offsets: bytes = b""
+
+    @property
+    def hops(self) -> int:
+        """Of a hole."""
+        return self.offsets[0] if self.offsets else 1
 
     @property
     def last_dest(self) -> int:

@@ -56,7 +56,8 @@ class Landing:
                 add_hole(dest, piece.first_dest, piece.last_dest, ledger.LOST)
             else:
                 inside = piece.kind == HOLE_INSIDE
-                add_hole(dest, piece.first_dest, piece.last_dest, ledger.TRIM, interior=inside)
+                first, last = piece.first_dest, piece.last_dest
+                add_hole(dest, first, last, ledger.TRIM, interior=inside, hops=piece.hops)
         cap_hi = dest.cap_hi
         enforce_caps(dest)
         if dest.mixed and dest.cap_hi != cap_hi and engine.recovered:

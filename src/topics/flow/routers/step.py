@@ -38,6 +38,7 @@ class _Stretch:
     picked: I64 | None
     first_source: int
     count: int
+    # As in the piece that it becomes.
     offsets: bytes = b""
 
 
@@ -156,7 +157,7 @@ class StepBuilder:
         draft = _Draft(self._window.last)
         seqs = self._window.rows.seqs[picked]
         at = 0
-        for first, last in [*self._window.lost, (self._window.last + 1, self._window.last)]:
+        for first, last, hops in [*self._window.lost, (self._window.last + 1, self._window.last, 0)]:
             until = int(np.searchsorted(seqs, first))
             fitting = room.take(self._copy_sizes(router, picked[at:until]))
             if fitting:
@@ -170,7 +171,7 @@ class StepBuilder:
                 if room.is_full(router.wants_bytes):
                     draft.cursor = first - 1
                     return draft
-                draft.add(_Stretch(None, first, last - first + 1))
+                draft.add(_Stretch(None, first, last - first + 1, bytes([hops + 1]) if hops else b""))
         router.wants_bytes = 1
         return draft
 
@@ -251,7 +252,9 @@ class StepBuilder:
         dest = landing.dest
         # Said in the frame: by the time it is replayed, other records may lie below it or none at all.
         kind = HOLE_INSIDE if dest.live_count + dest.pending_count else HOLE_IN_FRONT
-        landing.part.pieces.append(Piece(kind, stretch.first_source, stretch.count, dest.assigned + 1))
+        landing.part.pieces.append(
+            Piece(kind, stretch.first_source, stretch.count, dest.assigned + 1, stretch.offsets)
+        )
         landing.sizes.append(0)
         dest.assigned += stretch.count
 

@@ -12,6 +12,7 @@ from topics.log import ledger
 from topics.log.reading import survivors
 from topics.log.run import Run
 from topics.log.topic import Topic
+from topics.values.settings import MAX_HOPS
 
 
 @dataclass(slots=True)
@@ -19,7 +20,8 @@ class Window:
     # Every seq up to here, above where the router stood, is in `rows`, in `lost`, or was deleted.
     last: int
     rows: SourceRows
-    lost: list[tuple[int, int]]
+    # Ranges, and how many routers their loss has come through already.
+    lost: list[tuple[int, int, int]]
     # The journal holds the originals from `position` on, until their run is sealed.
     in_journal: bool
     position: int
@@ -63,27 +65,35 @@ def _is_in_journal(run: Run) -> bool:
     return run.sealed is None and not run.ephemeral and run.framed == run.count
 
 
-def _lost(source: Topic, first: int, last: int) -> list[tuple[int, int]]:
-    """Ranges of which readers were or will be told; what was deleted is nobody's business."""
-    ranges: list[tuple[int, int]] = []
+def _lost(source: Topic, first: int, last: int) -> list[tuple[int, int, int]]:
+    """Ranges of which readers were or will be told; what was deleted is nobody's business.
+
+    A loss travels as far as a record would have, or it would never come to rest in a loop. It sets out here
+    if it happened here: how far the record had come is lost with it.
+    """
+    ranges: list[tuple[int, int, int]] = []
     if first < source.floor:
         account = source.ledger
         for at in range(bisect_left(account.lasts, first), len(account.lasts)):
             if account.firsts[at] > last:
                 break
             if account.kinds[at] != ledger.DELETED:
-                ranges.append((account.firsts[at], account.lasts[at]))
+                ranges.append((account.firsts[at], account.lasts[at], 0))
     for hole in reversed(source.holes):
         if hole.last < first:
             break
-        ranges.append((hole.first, hole.last))
-    merged: list[tuple[int, int]] = []
-    for begin, end in sorted(ranges):
-        begin, end = max(begin, first), min(end, last)
+        ranges.append((hole.first, hole.last, hole.hops if hole.kind == ledger.TRIM else 0))
+    merged: list[tuple[int, int, int]] = []
+    position = first
+    for begin, end, hops in sorted(ranges):
+        begin, end = max(begin, position), min(end, last)
         if begin > end:
             continue
-        if merged and begin <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        position = end + 1
+        if hops >= MAX_HOPS:
+            continue
+        if merged and merged[-1][1:] == (begin - 1, hops):
+            merged[-1] = (merged[-1][0], end, hops)
         else:
-            merged.append((begin, end))
+            merged.append((begin, end, hops))
     return merged
