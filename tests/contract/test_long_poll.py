@@ -60,6 +60,17 @@ def test_a_write_wakes_the_reader(new_topic: NewTopic) -> None:
     assert (page["next_from_seq"], page["caught_up"]) == (3, True)
 
 
+@pytest.mark.parametrize("ended_by", ["record", "deadline"])
+def test_the_reader_was_there_until_it_was_answered(new_topic: NewTopic, ended_by: str) -> None:
+    topic = new_topic()
+    with waiting(topic, wait_ms=LONG_MS if ended_by == "record" else 300) as reader:
+        began = topic.state()["last_read_ts"]
+        if ended_by == "record":
+            topic.write(1)
+        reader.answer()
+    assert topic.state()["last_read_ts"] > began
+
+
 @pytest.mark.parametrize("durability", ["ephemeral", "memory", "disk", "fsync"])
 def test_every_class_wakes(new_topic: NewTopic, durability: str) -> None:
     topic = new_topic(durability=durability)

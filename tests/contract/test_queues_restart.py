@@ -49,6 +49,36 @@ def test_leases_that_become_durable_while_they_are_held(boot: Boot) -> None:
     assert queue.claimed(9) == [2]
 
 
+@pytest.mark.parametrize("ended_by", ["nack", "restart"])
+def test_a_lease_that_ended_while_it_was_not_durable_stays_ended(boot: Boot, ended_by: str) -> None:
+    server = boot()
+    queue = as_queue(server.topic("jobs", type="queue", leases_durable=True))
+    queue.write(1, 2)
+    queue.claim(1, lease_ms=600_000)
+    server.topic("jobs", type="queue")
+    if ended_by == "nack":
+        assert queue.do("nack", 1)["nacked"] == 1
+    else:
+        server.restart(cleanly=False)
+    server.topic("jobs", type="queue", leases_durable=True)
+    assert queue.counters() == (2, 0)
+    server.restart(cleanly=False)
+    assert queue.counters() == (2, 0)
+    assert queue.claimed(9) == [1, 2]
+
+
+def test_a_lease_that_outlived_a_restart_holds_when_leases_are_durable_no_more(boot: Boot) -> None:
+    server = boot()
+    queue = as_queue(server.topic("jobs", type="queue", leases_durable=True))
+    queue.write(1, 2)
+    queue.claim(1, lease_ms=600_000)
+    server.restart(cleanly=False)
+    server.topic("jobs", type="queue")
+    assert queue.counters() == (1, 1)
+    assert queue.claimed(9) == [2]
+    assert queue.do("ack", 1)["acked"] == 1
+
+
 def test_a_durable_lease_ends_at_its_deadline_all_the_same(boot: Boot) -> None:
     server = boot()
     queue = as_queue(server.topic("kept", type="queue", leases_durable=True))

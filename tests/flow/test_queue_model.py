@@ -166,7 +166,7 @@ class QueueAgainstLists(RuleBasedStateMachine):
     )
     def begin(self, limits: dict[str, Any], durable: bool, durability: str, letter_cap: int) -> None:
         self.durable = durable
-        self.fixed = {"leases_durable": durable, "durability": durability}
+        self.fixed: dict[str, Any] = {"leases_durable": durable, "durability": durability}
         self.limits = limits
         self.letter_cap = letter_cap
         self.lab.put("q", **self.fixed, **limits)
@@ -182,11 +182,15 @@ class QueueAgainstLists(RuleBasedStateMachine):
             desk.jobs[seq] = Job(self.now(), tag)
         desk.evict(self.limits["cap_records"])
 
-    @rule(limits=LIMITS)
-    def configure(self, limits: dict[str, Any]) -> None:
+    @rule(limits=LIMITS, durable=st.booleans())
+    def configure(self, limits: dict[str, Any], durable: bool) -> None:
         desk = self.settled()
         before = self.lab.topic("q").config
+        self.lab.queue().refresh()
+        self.durable = self.fixed["leases_durable"] = durable
         self.lab.put("q", **self.fixed, **limits)
+        if durable:
+            self.call(lambda done: self.lab.queue().keep_leases(done, unexpected))
         self.limits = limits
         if self.lab.topic("q").config is not before:
             for seq in desk.at(OVERDUE):

@@ -25,6 +25,9 @@ from topics.log.topic import Topic
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError, topic_not_found
 
+# Flag of a frame that tells of every job there is something to tell of, not only of what has changed.
+ALL_LEASES = 1
+
 # Jobs by seq, each with the lease it must be under, if the caller said which.
 Guarded = Iterable[tuple[int, int | None]]
 
@@ -272,13 +275,20 @@ class JobQueue:
         """Write down where these jobs are now, if they are to be found there after a restart."""
         if not leases or not self.topic.config.leases_durable:
             done()
-            return
-        entries = [self.table.entry(lease.seq) for lease in leases] if self._journalled else self.entries()
+        elif self._journalled:
+            self._write([self.table.entry(lease.seq) for lease in leases], 0, done, fail)
+        else:
+            self._write_all(done, fail)
+
+    def _write_all(self, done: Callable[[], None], fail: Fail) -> None:
+        """Voids what the journal said earlier: leases that it knows of may have ended in secret."""
         self._journalled = True
+        self._write(self.entries(), ALL_LEASES, done, fail)
+
+    def _write(self, entries: list[Entry], flags: int, done: Callable[[], None], fail: Fail) -> None:
+        payload, now = msgspec.msgpack.encode(entries), self.engine.now()
         op = CallbackOp(
-            self.engine.journal.frame(
-                Kind.LEASE, msgspec.msgpack.encode(entries), topic_id=self.topic.id, ts=self.engine.now()
-            ),
+            self.engine.journal.frame(Kind.LEASE, payload, topic_id=self.topic.id, ts=now, flags=flags),
             self.topic,
             lambda _: done(),
             fail,
@@ -293,7 +303,16 @@ class JobQueue:
         """The config says by now that leases outlive the process: so do those that were given out before."""
         self.refresh()
         # Those that are written down already need not be again, whatever else the config has changed.
-        self._journal([] if self._journalled else list(self.table.leases.values()), done, fail)
+        if self._journalled:
+            done()
+        else:
+            self._write_all(done, fail)
+
+    def restore(self, entries: list[Entry], flags: int) -> None:
+        """Do again what a frame says."""
+        if flags & ALL_LEASES:
+            self.table = LeaseTable(self.topic.seq_base)
+        self.table.restore(entries)
 
     def entries(self) -> list[Entry]:
         return [self.table.entry(seq) for seq in sorted(self.table.known())]

@@ -61,7 +61,7 @@ class Queues:
             return
         queue = self.of(topic)
         if frame.kind == Kind.LEASE:
-            queue.table.restore(_entries.decode(frame.payload))
+            queue.restore(_entries.decode(frame.payload), frame.flags)
         else:
             self._engine.apply_delete(topic, _selector.decode(frame.payload), frame.ts)
             queue.dead_lettered += frame.count

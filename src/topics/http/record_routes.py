@@ -279,11 +279,16 @@ class ParkedRead:
             self._exchange.fail(topic_not_found(topic.name))
         elif topic.head > self._page.head_seq:
             self._leave()
-            self._exchange.reply(render_page(self._exchange, topic, self._read.page(self._service, topic)))
+            self._answer(self._read.page(self._service, topic))
 
     def release(self) -> None:
         """Answer with what was there when the wait began, except the floor: once shown, it never falls."""
         self._leave()
         self._service.engine.refresh(self._topic)
         self._page.earliest_seq = self._topic.floor
-        self._exchange.reply(render_page(self._exchange, self._topic, self._page))
+        self._answer(self._page)
+
+    def _answer(self, page: Page) -> None:
+        # Somebody has been reading all the while, not only when the wait began.
+        self._topic.last_read_ts = self._service.engine.now()
+        self._exchange.reply(render_page(self._exchange, self._topic, page))

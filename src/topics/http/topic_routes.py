@@ -45,6 +45,10 @@ class TopicRoutes:
             else:
                 done(created)
 
+        existing = self._engine.find(name)
+        if existing is not None and existing.config.is_queue:
+            # Which leases outlived a restart is decided by the config they were given under.
+            existing.extension.refresh()
         put_topic(self._engine, name, config, applied, exchange.fail)
 
     def show(self, exchange: Exchange) -> None:
