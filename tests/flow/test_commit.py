@@ -159,3 +159,19 @@ def test_drain_commits_all(tmp_path: Path) -> None:
         assert all(future.done() for future in futures)
 
     driven(tmp_path, scenario)
+
+
+def test_writes_can_tell_which_group_they_are_in(tmp_path: Path) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        assert engine.open_group == 0
+        first = append(engine, "t")
+        group = engine.open_group
+        second = append(engine, "t")
+        assert engine.open_group == group > 0
+        await asyncio.gather(first, second)
+        assert engine.open_group == 0
+        third = append(engine, "t")
+        assert engine.open_group == group + 1
+        await third
+
+    driven(tmp_path, scenario)

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from topics.flow.governor import Governor
-from topics.flow.pacing import GAP, MOST_HELD_BYTES, SHARE_S, Pacer
+from topics.flow.pacing import GAP, MOST_HELD_BYTES, MOST_IN_A_GROUP, SHARE_S, Pacer
 from topics.values.errors import ApiError
 
 HIGH, LOW = 900, -500
@@ -21,7 +21,9 @@ class Lab:
     def __init__(self, **options: float) -> None:
         self.now = 100.0
         self.done: list[str] = []
-        self.pacer = Pacer(Governor(), lambda: self.now, **options)
+        # What the commit queue would say.
+        self.group = 0
+        self.pacer = Pacer(Governor(), lambda: self.now, open_group=lambda: self.group, **options)
 
     def work(self, name: str, takes_s: float) -> None:
         self.now += takes_s
@@ -76,6 +78,27 @@ def test_it_is_known_for_a_while_that_somebody_had_to_wait() -> None:
         while lab.pacer.active:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         assert not lab.pacer.pacing
+
+    asyncio.run(scenario())
+
+
+def test_no_more_pass_than_may_be_answered_together() -> None:
+    async def scenario() -> None:
+        lab = Lab()
+        lab.pacer.protect(HIGH)
+        lab.group = 1
+        for n in range(2 * MOST_IN_A_GROUP + 1):
+            lab.offer(str(n), takes_s=0.0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(lab.done) == MOST_IN_A_GROUP
+        lab.group = 2
+        await asyncio.sleep(0)
+        assert len(lab.done) == 2 * MOST_IN_A_GROUP
+        # None is on its way any more, so there is no group to wait for.
+        lab.group = 0
+        await lab.drained()
+        assert len(lab.done) == 2 * MOST_IN_A_GROUP + 1
 
     asyncio.run(scenario())
 

@@ -26,6 +26,8 @@ GAP = 250
 # Beyond either, waiting is worse than being told to come back.
 LONGEST_WAIT_S = 1.0
 MOST_HELD_BYTES = 64 * 1024 * 1024
+# Who is written together is answered together, and nobody else meanwhile.
+MOST_IN_A_GROUP = 8
 # Weight of a new sample of how fast those who wait are served: one stall tells little.
 SMOOTHING = 0.05
 
@@ -39,10 +41,15 @@ class Pacer:
         clock: Callable[[], float] = perf_counter,
         *,
         protect_s: float = PROTECT_S,
+        open_group: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`open_group` tells which group writes gather for; 0 while there are none."""
         self._governor = governor
         self._clock = clock
         self._protect_s = protect_s
+        self._open_group = open_group
+        # Those let through since this group was opened.
+        self._group = self._let_through = 0
         # Looked at by every write, so it is a plain attribute: somebody is being protected.
         self.active = False
         # Lately somebody had to wait for it.
@@ -91,17 +98,24 @@ class Pacer:
         if priority > self._priority - GAP:
             return False
         now = self._clock()
-        if not self._held and now < self._turn_ends:
-            return False
+        has_time = not self._held and now < self._turn_ends
         if not self._pumping:
             # The first one of this turn: it starts the clock.
-            self._pumping = True
+            self._pumping = has_time = True
             self._turn_ends = now + SHARE_S
             self._pumped_at = now
             asyncio.get_running_loop().call_soon(self._pump)
+        if has_time and not self._is_crowded():
+            self._let_through += 1
             return False
         self._hold(size, work, patient=patient)
         return True
+
+    def _is_crowded(self) -> bool:
+        group = self._open_group()
+        if group != self._group:
+            self._group, self._let_through = group, 0
+        return group > 0 and self._let_through >= MOST_IN_A_GROUP
 
     def _hold(self, size: int, work: Callable[[], None], *, patient: bool) -> None:
         if not patient and self._held:
@@ -118,13 +132,17 @@ class Pacer:
             self._pumping = False
             self._turn_ends = 0.0
             return
-        asyncio.get_running_loop().call_soon(self._pump)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._pump)
+        if self._is_crowded():
+            return
         ends = self._clock() + SHARE_S
         served = 0
         now = 0.0
-        while self._held and now < ends:
+        while self._held and now < ends and not self._is_crowded():
             size, work = self._held.popleft()
             self._held_bytes -= size
+            self._let_through += 1
             work()
             served += 1
             now = self._clock()

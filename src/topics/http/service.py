@@ -31,7 +31,7 @@ class Service:
         self.engine = engine
         self.settings = settings
         self.governor = Governor(lambda: engine.queue_depth / MAX_WAITING_OPS)
-        self.pacer = Pacer(self.governor)
+        self.pacer = Pacer(self.governor, open_group=lambda: engine.open_group)
         # Brings a destination up to date with what its routers owe, before it is read.
         self.pull: Callable[[Topic], None] = _nothing_owed
         # Lets the routers of a topic finish before it goes.

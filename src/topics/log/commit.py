@@ -95,6 +95,8 @@ class CommitQueue:
         self._syncing: list[Op] = []
         self._sync_started = 0.0
         self._under_way: GroupWrite | None = None
+        # Number of the group that gathers now.
+        self.group = 1
         self.counters = counters
         self.failure: ApiError | None = None
         # Operations are taking effect right now: whoever is called back must not flush, only submit.
@@ -168,6 +170,7 @@ class CommitQueue:
             finally:
                 self._gathering = False
         ops, self.waiting = self.waiting, []
+        self.group += 1
         if len(ops) > self.counters.queue_depth_peak:
             self.counters.queue_depth_peak = len(ops)
         return ops

@@ -99,6 +99,11 @@ class Engine:
         return self.queue.depth if self.recovered else 0
 
     @property
+    def open_group(self) -> int:
+        """The group that writes gather for; 0 while there are none."""
+        return self.queue.group if self.queue_depth else 0
+
+    @property
     def damage_events(self) -> int:
         return self.totals.damage
 
