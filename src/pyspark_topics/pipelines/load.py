@@ -26,6 +26,7 @@ from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines.arrow_map import map_in_arrow
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.jobs import Job
+from pyspark_topics.pipelines.sources import check_name
 from pyspark_topics.pipelines.views import as_records
 from pyspark_topics.writing import Stager
 from topics.client import Client
@@ -61,6 +62,11 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     # Expressions that make the columns of the sink: data, tag, node, meta. Without them, all columns together
     # are the record.
     select: list[str] = []
+
+    def __post_init__(self) -> None:
+        check_name(self.into)
+        if not self.files:
+            raise ValueError('files has to say what to load, like ["exports/*.csv"]')
 
     def run(self, context: Context) -> Outcome:
         found = _find(self.files)
