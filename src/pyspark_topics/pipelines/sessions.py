@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -9,9 +10,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from pyspark_topics.session import spark_session
+
+# Where PySpark repeats, as JSON, what is wrong with a query, before it raises the error that says so.
+_ECHOES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @dataclass
@@ -33,6 +38,8 @@ class Sessions:
             if self._session is None:
                 with _errors_to(self.log):
                     self._session = spark_session(self.app_name, self.master, self.settings)
+                for name in _ECHOES:
+                    PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
             return self._session
 
     def is_gone(self) -> bool:

@@ -68,8 +68,9 @@ def table(spark: SparkSession, path: str) -> DataFrame:
 
 
 def by_sql(spark: SparkSession, query: str, views: Views) -> DataFrame:
-    for name in views:
-        if name in query:  # perhaps only inside a text, which does no harm
+    # SQL does not tell `Orders` from `orders`: a name that is written just so comes last, and counts.
+    for name in sorted(views, key=lambda name: name in query):
+        if name.lower() in query.lower():  # perhaps only inside a text, which does no harm
             views[name].createOrReplaceTempView(f"`{name}`")
     return spark.sql(query)
 
