@@ -159,6 +159,14 @@ def test_rows_may_name_their_topics(server: Server, topic: str, pipelines: Pipel
     assert data(server, f"{topic}.lost") == [tombstone(topic, 1, 1, "cap")]
 
 
+def test_meta_may_have_any_shape_the_sink_takes(server: Server, topic: str, pipelines: Pipelines) -> None:
+    server.append(topic, 1)
+    sql = "SELECT data AS text, map('from', topic) AS meta FROM records"
+    pipelines.run(Route(topics=[topic], into=f"{topic}.out", sql=sql))
+    (record,) = server.diff(f"{topic}.out")[0]
+    assert (record["data"], record["meta"]) == ({"text": "1"}, {"from": topic})
+
+
 def test_a_batch_that_runs_again_is_written_once(server: Server, topic: str, pipelines: Pipelines) -> None:
     server.configure(topic, cap_records=5)
     server.append(topic, *range(8))
