@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from pyspark_topics.direct import Files, Renewal, SegmentReader
 from pyspark_topics.errors import OptionError
 from pyspark_topics.loss import LossPolicy
-from pyspark_topics.offsets import Offsets, View
+from pyspark_topics.offsets import Offsets, Position, View
 from pyspark_topics.options import ReadOptions
 from pyspark_topics.partitions import SeqRange, TaskPartition, ranges_between, split
 from pyspark_topics.pushdown import Narrowing
@@ -41,12 +41,22 @@ class BatchReader(DataSourceReader):
         start, end = {}, {}
         for name, view in views.items():
             first, last = start_of(client, view, self.options), end_of(client, view, self.options)
+            self._check_life(view, first)
             if last.seq < first.seq <= view.head and first.epoch == last.epoch:
                 raise OptionError(
                     f'the read of topic "{name}" ends at {last.seq}, before its start {first.seq}'
                 )
             start[name], end[name] = self.narrowing.between(first, last)
         return start, end
+
+    def _check_life(self, view: View, first: Position) -> None:
+        """A start in a life that is over is announced; an end there would stop anywhere in the next one."""
+        meant = self.options.ending.epochs.get(view.name, view.epoch)
+        if meant not in (view.epoch, first.epoch):
+            raise OptionError(
+                f'option "endingOffsets" means epoch {meant} of topic "{view.name}", which is in its epoch '
+                f"{view.epoch} now: it was deleted and made again"
+            )
 
     def read(self, partition: TaskPartition) -> Iterator[pa.RecordBatch]:
         return read_task(self.options, self.shape, self.narrowing.filter(self.options), partition)

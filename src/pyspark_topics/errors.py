@@ -27,8 +27,11 @@ class RecordsLost(ForUsers):
     """Raised with `loss = "fail"`."""
 
     def __init__(self, topic: str, gap_from: int, gap_to: int, reason: str) -> None:
+        what = f"lost seqs {gap_from} to {gap_to} ({reason}) before they were read"
+        if gap_from > gap_to:  # nobody knows what the life that has ended would still have had
+            what = f"is not the one that was read before ({reason}), and begins anew"
         super().__init__(
-            f'topic "{topic}" lost seqs {gap_from} to {gap_to} ({reason}) before they were read; to go on, '
+            f'topic "{topic}" {what}; to go on, '
             'run this again with option loss = "rows" (the range arrives as a row) or loss = "ignore", '
             f'or start behind it with startingOffsets = {{"{topic}": {max(gap_to, 0)}}}'
         )

@@ -58,9 +58,9 @@ def parse_bound(text: str) -> Bound:
         raise ValueError('it has to be "earliest", "latest" or JSON like {"orders": 41}')
     seqs, epochs, words = {}, {}, {}
     for topic, value in entries.items():
-        if isinstance(value, dict) and set(value) <= {"seq", "epoch"} and _is_seq(value.get("seq")):
+        if _is_position(value):
             seqs[topic] = value["seq"]
-            if _is_seq(value.get("epoch")):
+            if "epoch" in value:
                 epochs[topic] = value["epoch"]
         elif value in ("earliest", _EARLIEST):
             words[topic] = "earliest"
@@ -71,6 +71,12 @@ def parse_bound(text: str) -> Bound:
         else:
             raise ValueError(f'the position of "{topic}" has to be a seq, "earliest" or "latest"')
     return Bound("", seqs, epochs, words)
+
+
+def _is_position(value: object) -> bool:
+    if not isinstance(value, dict) or "seq" not in value:
+        return False
+    return set(value) <= {"seq", "epoch"} and all(map(_is_seq, value.values()))
 
 
 def _is_seq(value: object) -> bool:

@@ -15,6 +15,7 @@ from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import Bound, parse_bound
 from topics.client import Client
 from topics.client.connection import PATIENCE_S
+from topics.values.names import is_topic_name
 
 T = TypeVar("T")
 
@@ -41,12 +42,14 @@ READ = (
 )
 WRITE = (*COMMON, "topic")
 # Spark hands these to a sink along with its own options.
-SPARKS_OWN = ("checkpointLocation",)
+SPARKS_OWN = ("checkpointLocation", "queryName")
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "pushdown")
 STREAM_ONLY = ("maxOffsetsPerTrigger", "consumer")
 
 LOSS = ("rows", "fail", "ignore")
 DIRECT = ("auto", "never")
+# The end of the year 9999, as far as dates go.
+LAST_MS = 253_402_300_799_999
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +177,12 @@ def _pattern(text: str) -> str:
     return text
 
 
+def _consumer(text: str) -> str:
+    if not is_topic_name(text):
+        raise ValueError("it has to be a name like that of a topic: letters, digits and . _ : -")
+    return text
+
+
 def _nodes(text: str) -> tuple[str, ...]:
     """One name, or a JSON list where a name has a comma or several are meant."""
     if not text.lstrip().startswith("["):
@@ -190,14 +199,21 @@ def _nodes(text: str) -> tuple[str, ...]:
 def parse_timestamp(text: str) -> int:
     """Unix milliseconds, given as such or as ISO 8601; without an offset that means UTC."""
     if text.strip().isascii() and text.strip().isdecimal():
-        return int(text)
+        return _moment(int(text))
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise ValueError("it has to be Unix milliseconds or a time like 2026-01-31T09:30:00Z") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)
+    return _moment(int(moment.timestamp() * 1000))
+
+
+def _moment(ms: int) -> int:
+    """As the server takes it: nothing is older than its first millisecond."""
+    if ms > LAST_MS:
+        raise ValueError("that is later than any record can be")
+    return max(ms, 0)
 
 
 def parse_read(options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
@@ -232,7 +248,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool | None = None) -> 
         tag=reader.text("tag"),
         loss=reader.word("loss", LOSS),
         pushdown=reader.flag("pushdown", False),
-        consumer=reader.text("consumer"),
+        consumer=reader.parsed("consumer", _consumer),
         direct=reader.word("direct", DIRECT) == "auto",
     )
 

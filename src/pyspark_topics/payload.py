@@ -16,21 +16,33 @@ def parse_data(
 ) -> DataFrame:
     """Replace the text in `data`. `schema` is `"variant"`, or columns like `"id BIGINT, name STRING"`.
 
-    With columns, a further column `malformed` holds the text of each record that does not fit them. `count`
-    has Spark count them in passing: by name in a stream's progress (`observedMetrics`), or in an
-    `Observation` of a batch. Works on batches and on streams.
+    A further column `malformed` holds the text of each record that does not fit. `count` has Spark count
+    them in passing: by name in a stream's progress (`observedMetrics`), or in an `Observation` of a batch.
+    Works on batches and on streams.
     """
     if isinstance(schema, str) and schema.strip().lower() == VARIANT:
-        return frame.withColumn("data", f.parse_json("data"))
+        result = _as_variant(frame)
+    else:
+        result = _by_columns(frame, schema)
+    if count is None:
+        return result
+    records = f.count_if(f.col("data").isNotNull() | f.col(MALFORMED).isNotNull())
+    return result.observe(count, records.alias("records"), f.count(MALFORMED).alias(MALFORMED))
+
+
+def _as_variant(frame: DataFrame) -> DataFrame:
+    """Some JSON is too much for a VARIANT, such as an object with one key twice."""
+    parsed = f.try_parse_json("data")
+    return frame.withColumn(MALFORMED, f.when(parsed.isNull(), f.col("data"))).withColumn("data", parsed)
+
+
+def _by_columns(frame: DataFrame, schema: str | StructType) -> DataFrame:
     wanted = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     permissive = StructType([*wanted.fields]).add(MALFORMED, StringType())
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
     parsed = f.from_json("data", permissive, options)
-    result = (
+    return (
         frame.withColumn("data", parsed)
         .withColumn(MALFORMED, f.col(f"data.{MALFORMED}"))
         .withColumn("data", f.col("data").dropFields(MALFORMED))
     )
-    if count is None:
-        return result
-    return result.observe(count, f.count("data").alias("records"), f.count(MALFORMED).alias(MALFORMED))

@@ -62,7 +62,7 @@ class Narrowing:
         if isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual):
             narrowed = replace(narrowed, since_ts=max(self.since_ts or 0, ms))
         if isinstance(one, EqualTo | LessThan | LessThanOrEqual):
-            until = ms + 2
+            until = max(ms + 2, 0)
             narrowed = replace(
                 narrowed, until_ts=until if self.until_ts is None else min(self.until_ts, until)
             )

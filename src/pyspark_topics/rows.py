@@ -11,8 +11,18 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType, VariantType, VariantVal
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    FloatType,
+    MapType,
+    StringType,
+    StructType,
+    VariantType,
+    VariantVal,
+)
 
 from pyspark_topics.errors import BadRow, OptionError
 from pyspark_topics.options import WriteOptions
@@ -82,14 +92,20 @@ def _converter(kind: DataType) -> Callable[[Any], Any]:
         fields = [(field.name, _converter(field.dataType)) for field in kind.fields]
         return lambda value: {n: plain(value[n]) for n, plain in fields if value[n] is not None}
     if isinstance(kind, MapType):
-        plain_value = _converter(kind.valueType)
-        return lambda value: {str(k): None if v is None else plain_value(v) for k, v in value}
+        name, plain_value = _converter(kind.keyType), _converter(kind.valueType)
+        return lambda value: {_key(name(k)): None if v is None else plain_value(v) for k, v in value}
     if isinstance(kind, ArrayType):
         plain_element = _converter(kind.elementType)
         return lambda value: [None if element is None else plain_element(element) for element in value]
     if isinstance(kind, VariantType):
         return lambda value: msgspec.Raw(VariantVal(value["value"], value["metadata"]).toJson().encode())
+    if isinstance(kind, FloatType):
+        return lambda value: _plain(float(str(np.float32(value))))  # 0.1, not what it is as a double
     return _plain
+
+
+def _key(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _plain(value: Any) -> Any:

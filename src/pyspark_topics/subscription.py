@@ -38,6 +38,8 @@ def _look(client: Client, name: str) -> View | None:
 def start_of(client: Client, view: View, options: ReadOptions) -> Position:
     if options.starting_ts is None:
         return _at_bound(view, options.starting, "startingOffsets")
+    if view.floor > view.head:  # nothing is left to tell by, and what was lost may have been of that time
+        return Position(ORIGIN, view.epoch)
     first = _first_since(client, view, options.starting_ts)
     if first is None:
         return view.end

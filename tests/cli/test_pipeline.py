@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 
+from pyspark_topics.pipelines.declaration import load
+from pyspark_topics.pipelines.progress import Lines
 from tests.cli.command import refused, topics
+from topics.cli import pipeline
 
 FILE = """
 [pipeline.lake]
@@ -41,6 +45,13 @@ def test_mistakes(file: Path, tmp_path: Path) -> None:
     assert "not the address of a server" in refused("pipeline", "run", file, "--url", "nonsense")
     file.write_text('[pipeline.lake]\nkind = "archive"\ntopics = ["a"]\ntabel = "b"\n')
     assert 'did you mean "table"' in refused("pipeline", "list", file)
+
+
+def test_an_empty_key_is_none(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOPICS_API_KEY", "")
+    arguments = Namespace(file=file, url=None, master=None, once=True, restart=False)
+    _, runner = pipeline._prepare(arguments, load(file), Lines(sys.stderr, as_json=False, pause_s=0.0))
+    assert runner.server.api_key is None
 
 
 def test_without_spark_it_says_what_to_install(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

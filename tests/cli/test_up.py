@@ -131,3 +131,5 @@ def test_mistakes_are_seen_before_anything_starts(tmp_path: Path) -> None:
     assert "cannot read" in refused("up", "--pipelines", tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("[")
     assert "this is not TOML" in refused("up", "--pipelines", tmp_path / "bad.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
+    assert "this is not text" in refused("up", "--pipelines", tmp_path / "binary.toml")

@@ -152,7 +152,9 @@ def test_a_server_that_is_not_there_is_named() -> None:
             Connection(url, patience_s=0.1).fetch("GET", "/")
 
 
-@pytest.mark.parametrize("url", ["localhost:4000", "ftp://x", "http://", ""])
+@pytest.mark.parametrize(
+    "url", ["localhost:4000", "ftp://x", "http://", "", "http://host:99999", "http://host:x", "http://[::1"]
+)
 def test_an_address_has_to_look_like_one(url: str) -> None:
     with pytest.raises(ValueError, match=r"http://127\.0\.0\.1:4000"):
         Connection(url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -118,6 +119,17 @@ def test_ranges_by_time(server: Server, topic: str, read: Load) -> None:
     assert seqs(read(topic, startingTimestamp=times[3] + 10_000)) == []
 
 
+def test_a_time_in_a_topic_that_lost_everything_begins_with_the_loss(
+    server: Server, topic: str, read: Load
+) -> None:
+    server.configure(topic, ttl_ms=1)
+    server.append(topic, 1, 2)
+    while server.state(topic)["count"]:
+        time.sleep(0.01)
+    rows = read(topic, startingTimestamp="2020-01-01").collect()
+    assert [(row.gap_from, row.gap_to, row.reason) for row in rows] == [(1, 2, "ttl")]
+
+
 def test_ranges_by_tag(server: Server, topic: str, read: Load) -> None:
     server.append(topic, *({"data": n, "tag": tag} for n, tag in enumerate(["a", "ab", "b", "a"])))
     assert seqs(read(topic, tag="a")) == [1, 4]
@@ -175,7 +187,16 @@ def test_a_start_in_an_earlier_life_of_the_topic_is_announced(server: Server, to
         ("tombstone", None, "recreated"),
         *[("record", seq, None) for seq in (1, 2, 3, 4, 5)],
     ]
-    assert "recreated" in failure(read(topic, startingOffsets=start, loss="fail").collect)
+    assert "(recreated), and begins anew" in failure(read(topic, startingOffsets=start, loss="fail").collect)
+
+
+def test_an_end_in_another_life_of_the_topic_is_refused(server: Server, topic: str, read: Load) -> None:
+    server.append(topic, 1, 2, 3)
+    end = {"seq": 2, "epoch": server.state(topic)["epoch"]}
+    assert seqs(read(topic, endingOffsets=json.dumps({topic: end}))) == [1, 2]
+    server.drop(topic)
+    server.append(topic, *"abc")
+    assert "deleted and made again" in failure(read(topic, endingOffsets=json.dumps({topic: end})).collect)
 
 
 def test_a_start_behind_the_head_is_announced(server: Server, topic: str, read: Load) -> None:

@@ -64,7 +64,10 @@ def test_an_unknown_option_names_the_nearest_and_all_known_ones() -> None:
         ({"startingOffsets": '{"a": "first"}'}, 'position of "a"'),
         ({"startingOffsets": '{"a": true}'}, 'position of "a"'),
         ({"endingOffsets": "earliest"}, '"latest" or JSON'),
+        ({"startingOffsets": '{"a": {"seq": 1, "epoch": "x"}}'}, 'position of "a"'),
+        ({"startingOffsets": '{"a": {"epoch": 1}}'}, 'position of "a"'),
         ({"startingTimestamp": "noon"}, "Unix milliseconds"),
+        ({"startingTimestamp": "9" * 23}, "later than any record"),
         ({"startingTimestamp": "5", "startingOffsets": "latest"}, "not both"),
         ({"subscribePattern": "a.*"}, "either"),
         ({"node": "[1]"}, "JSON list of names"),
@@ -108,13 +111,23 @@ def test_times_are_milliseconds_or_iso_in_utc(text: str) -> None:
     assert read(startingTimestamp=text).starting_ts == 1_700_000_000_000
 
 
+def test_a_consumer_is_named_like_a_topic() -> None:
+    assert "letters, digits" in refused({**BASE, "consumer": "a b/c"}, streaming=True)
+
+
+@pytest.mark.parametrize("text", ["0", "1960-01-01", "0001-01-01T00:00:00Z"])
+def test_times_before_all_records_are_the_first_of_all(text: str) -> None:
+    assert read(startingTimestamp=text).starting_ts == 0
+
+
 def test_nodes_are_one_name_or_a_list() -> None:
     assert read(node="east, west").nodes == ("east, west",)
     assert read(node='["east", "west"]').nodes == ("east", "west")
 
 
 def test_a_write_takes_what_spark_adds_and_nothing_else() -> None:
-    options = parse_write({"url": "http://x", "topic": "t", "checkpointLocation": "/tmp/c"})
+    added = {"checkpointLocation": "/tmp/c", "queryName": "copy"}
+    options = parse_write({"url": "http://x", "topic": "t", **added})
     assert options.topic == "t"
     with pytest.raises(OptionError, match="it knows: url, apiKey, patience, topic"):
         parse_write({"url": "http://x", "subscribe": "t"})

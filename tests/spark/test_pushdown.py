@@ -64,6 +64,12 @@ def test_times_keep_the_whole_millisecond() -> None:
     assert both.until_ts > ms + 1  # exclusive, and the record of the next millisecond is Spark's to judge
 
 
+def test_times_before_all_records_are_ones_the_server_takes() -> None:
+    moment = datetime(1960, 1, 2, tzinfo=UTC)
+    assert narrowed(GreaterThan(TS, moment)).since_ts == 0
+    assert narrowed(LessThanOrEqual(TS, moment)).until_ts == 0
+
+
 @pytest.mark.parametrize(
     ("one", "expected"),
     [

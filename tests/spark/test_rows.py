@@ -60,6 +60,22 @@ def test_values_json_has_no_word_for() -> None:
     ]
 
 
+def test_a_float_has_the_digits_it_was_written_with() -> None:
+    kind = pa.struct({"a": pa.float32(), "b": pa.float32(), "c": pa.list_(pa.float32())})
+    value = {"a": 0.1, "b": float("nan"), "c": [1.5e20, None]}
+    assert rendered("STRUCT<a: FLOAT, b: FLOAT, c: ARRAY<FLOAT>>", [value], kind) == [
+        '{"a":0.1,"b":"NaN","c":[1.5e20,null]}'
+    ]
+
+
+def test_keys_of_maps_are_written_as_values_are() -> None:
+    assert rendered("MAP<BOOLEAN, INT>", [[(True, 1)]], pa.map_(pa.bool_(), pa.int32())) == ['{"true":1}']
+    assert rendered("MAP<INT, INT>", [[(5, 1)]], pa.map_(pa.int32(), pa.int32())) == ['{"5":1}']
+    assert rendered("MAP<DATE, INT>", [[(date(2026, 1, 2), 1)]], pa.map_(pa.date32(), pa.int32())) == [
+        '{"2026-01-02":1}'
+    ]
+
+
 def test_a_row_without_data_is_refused() -> None:
     """What a loss row looks like once its other columns are gone."""
     with pytest.raises(BadRow, match="NULL as its data"):

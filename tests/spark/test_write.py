@@ -177,6 +177,7 @@ def run_stream(
         .option("url", server.url)
         .option("topic", target)
         .option("checkpointLocation", str(checkpoint))
+        .queryName(target)
         .trigger(availableNow=True)
         .start()
     )

@@ -28,7 +28,7 @@ from pyspark_topics.pipelines.compaction import Compaction
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.lake import RECORDS, Collision, Gap, Lake
 from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, write_files
-from pyspark_topics.pipelines.sources import check_topics, source_options
+from pyspark_topics.pipelines.sources import check_table, check_topics, source_options
 from pyspark_topics.reading import ScanFilter
 from pyspark_topics.schema import LOSS_COLUMNS, Shape, spark_schema
 from pyspark_topics.stream import publish_cursors
@@ -62,6 +62,7 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_topics(self.topics, self.pattern)
+        check_table(self.table)
         if self.every_s < 0:
             raise ValueError("every_s has to be 0 or more")
         if self.target_file_bytes <= 0:

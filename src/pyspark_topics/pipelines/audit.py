@@ -34,7 +34,7 @@ from pyspark_topics.pipelines.account import LISTED, Account, Archived, Logged, 
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.seqsets import Range, SeqSet, runs_of
-from pyspark_topics.pipelines.sources import check_topics, source_options
+from pyspark_topics.pipelines.sources import check_table, check_topics, source_options
 from pyspark_topics.pipelines.tables import table_lines
 from pyspark_topics.reading import ScanFilter, scan_head
 from pyspark_topics.schema import Shape
@@ -60,6 +60,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.topics or self.pattern is not None or self.table is None:
             check_topics(self.topics, self.pattern)
+        check_table(self.table)
 
     def run(self, context: Context) -> Outcome:
         lake = None if self.table is None else Lake.existing(self.table)

@@ -10,10 +10,12 @@ Every mistake is one sentence that names what would be right.
 
 from __future__ import annotations
 
+import os
 import runpy
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
@@ -93,7 +95,23 @@ def _from_python(path: Path) -> Declaration:
         raise DeclarationError(f"running it failed with {type(error).__name__}: {error}") from error
     if not isinstance(found, Declaration):
         raise DeclarationError(f"it has to set {VARIABLE} = Declaration(...)")
-    return found
+    return replace(found, pipelines={n: _checked(n, one, path.parent) for n, one in found.pipelines.items()})
+
+
+def _checked(name: str, given: Any, folder: Path) -> Pipeline:
+    """Like one of a TOML file: Python does not look at the types of what it is given."""
+    kind = type(given)
+    if kind in KINDS.values():
+        public = [one for one in kind.__struct_fields__ if not one.startswith("_")]
+        pipeline: Pipeline = build(
+            kind, {one: getattr(given, one) for one in public}, f"pipeline {name}", folder
+        )
+        return pipeline
+    if isinstance(given, type) or not hasattr(given, "run"):  # anything that runs may be a kind of its own
+        known = ", ".join(f"{one.__name__}(...)" for one in KINDS.values())
+        raise DeclarationError(f"pipeline {name} has to be one of: {known}")
+    own: Pipeline = given
+    return own
 
 
 def _from_toml(path: Path) -> Declaration:
@@ -155,9 +173,21 @@ def build(kind: type[Any], settings: Mapping[str, Any], where: str, folder: Path
         if one.required and name not in settings:
             raise DeclarationError(f'{where} lacks "{name}"')
     try:
-        return msgspec.convert({**settings, **_place(kind, folder)}, kind)
+        plain = {name: _plain(value) for name, value in settings.items()}
+        return msgspec.convert({**plain, **_place(kind, folder)}, kind)
     except msgspec.ValidationError as error:
         raise DeclarationError(f"{where}: {_plainly(str(error), fields)}") from None
+
+
+def _plain(value: Any) -> Any:
+    """Times and paths as the text they stand for; TOML knows the former, Python has both."""
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, date):
+        return value.isoformat()
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _place(kind: type[Any], folder: Path) -> dict[str, str]:

@@ -20,6 +20,7 @@ from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.erase_lake import Erased, Tagged, erase_table
 from pyspark_topics.pipelines.erase_log import LogErasure
 from pyspark_topics.pipelines.lake import Lake
+from pyspark_topics.pipelines.sources import check_pattern, check_table
 from pyspark_topics.pipelines.tables import table_lines
 from topics.client import Client, Refused
 
@@ -50,6 +51,9 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("tag has to say whose records are meant: a tag, or the beginning of tags and *")
         if self.topics and self.pattern is not None:
             raise ValueError("give either topics or pattern, not both; without either it is all topics")
+        check_pattern(self.pattern)
+        for table in self.tables:
+            check_table(table)
 
     def run(self, context: Context) -> Outcome:
         started = datetime.now(UTC)

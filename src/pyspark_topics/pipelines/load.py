@@ -26,11 +26,14 @@ from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines.arrow_map import map_in_arrow
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.jobs import Job
-from pyspark_topics.pipelines.views import as_records
+from pyspark_topics.pipelines.sources import check_name
+from pyspark_topics.pipelines.views import ENVELOPE, as_records
 from pyspark_topics.writing import Stager
 from topics.client import Client
 
 _FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv"}
+# As nearly everybody writes it: names first, and a quote inside quotes doubled.
+_CSV = {"header": "true", "inferSchema": "true", "escape": '"'}
 # Input of one task; rows may be several times as large as JSON.
 SPLIT_BYTES = 64 * 1024 * 1024
 # Rows of one commit, as Arrow has them: well below what the server takes at once.
@@ -62,6 +65,11 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     # are the record.
     select: list[str] = []
 
+    def __post_init__(self) -> None:
+        check_name(self.into)
+        if not self.files:
+            raise ValueError('files has to say what to load, like ["exports/*.csv"]')
+
     def run(self, context: Context) -> Outcome:
         found = _find(self.files)
         job = _unfinished(context.state) or self._next(context.state, found)
@@ -92,11 +100,11 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
             frame = spark.read.options(**self.options).text(files).where("trim(value) != ''")
             frame = frame.select(f.col("value").alias("data"))
         else:
-            given = {"header": "true", "inferSchema": "true"} if kind == "csv" else {}
+            given = _CSV if kind == "csv" else {}
             frame = spark.read.options(**{**given, **self.options}).format(kind).load(files)
         if self.select:
             frame = frame.selectExpr(*self.select)
-        return as_records(frame, self.into)
+        return as_records(frame, self.into, ENVELOPE)  # a file's column `topic` is no target, but a value
 
 
 def _format(files: list[str]) -> str:

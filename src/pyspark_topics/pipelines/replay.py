@@ -24,6 +24,7 @@ from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.jobs import Job, Pace
 from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.parquet import DataFile
+from pyspark_topics.pipelines.sources import check_name, check_table
 from pyspark_topics.pipelines.tombstones import as_rows, as_text
 from pyspark_topics.schema import TIMESTAMP
 from pyspark_topics.writing import ipc, parts_of
@@ -49,19 +50,20 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     from_seq: int | None = None
     to_seq: int | None = None
     # Unix milliseconds or ISO 8601: from the first record of that time, up to the last before.
-    since: str | None = None
-    until: str | None = None
+    since: str | int | None = None
+    until: str | int | None = None
     # Records a second; 0 for as fast as it goes.
     rate: float = 0.0
 
     def __post_init__(self) -> None:
+        check_table(self.table)
+        check_name(self.into)
         for name in ("since", "until"):
             value = getattr(self, name)
-            if value is not None:
-                try:
-                    parse_timestamp(value)
-                except ValueError as error:
-                    raise ValueError(f'{name} is "{value}", but {error}') from None
+            try:
+                _ms(value)
+            except ValueError as error:
+                raise ValueError(f'{name} is "{value}", but {error}') from None
         if self.rate < 0:
             raise ValueError("rate has to be 0 or more")
 
@@ -199,8 +201,8 @@ class _Replayer:
             job.about["epoch"],
             first,
             last,
-            None if since is None else parse_timestamp(since),
-            None if until is None else parse_timestamp(until),
+            _ms(since),
+            _ms(until),
         )
 
     def _stage(self, steps: list[Step]) -> list[Staged]:
@@ -270,6 +272,10 @@ def read_step(step: Step) -> pa.Table:
         wanted &= ds.field("ts") < _moment(step.until_ms)
     table = ds.dataset(files, format="parquet").to_table(columns=["seq", *_COLUMNS], filter=wanted)
     return table.sort_by("seq").select(_COLUMNS)
+
+
+def _ms(moment: str | int | None) -> int | None:
+    return None if moment is None else parse_timestamp(str(moment))
 
 
 def _moment(ms: int) -> Any:

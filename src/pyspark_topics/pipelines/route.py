@@ -23,7 +23,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import ORIGIN, Offsets, Position, from_json
 from pyspark_topics.pipelines.context import Context, Outcome
-from pyspark_topics.pipelines.sources import check_topics, source_options
+from pyspark_topics.pipelines.sources import check_name, check_topics, source_options
 from pyspark_topics.pipelines.staging import Stage
 from pyspark_topics.pipelines.tombstones import Sieve, as_rows
 from pyspark_topics.pipelines.views import (
@@ -72,10 +72,13 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     # A micro-batch at most this often, and of at most so many records.
     every_s: float = 1.0
     max_records: int = 200_000
-    _folder: str = "."
+    # Where the declaration lies; empty while it is not known.
+    _folder: str = ""
 
     def __post_init__(self) -> None:
         check_topics(self.topics, self.pattern)
+        check_name(self.into)
+        check_name(self.losses_into)
         if (self.sql is None) == (self.python is None):
             raise ValueError("give either sql or python")
         if self.into is None and self.losses_into is None:
@@ -84,7 +87,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
                 "what the sources lose has to be announced somewhere"
             )
         if isinstance(self.python, str):
-            load_function(self.python, Path(self._folder))
+            if self._folder:
+                load_function(self.python, Path(self._folder))
         elif self.python is not None and not callable(self.python):
             raise ValueError('python has to be like "routes.py:enrich"')
         if self.every_s < 0 or self.max_records <= 0:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pyspark_topics.errors import written_for_users
@@ -105,6 +106,8 @@ class _Worker:
         sentence = written_for_users(error)
         if sentence is None and self._runner.spark_is_gone():
             sentence = "Spark has ended; spark.log in the folder of the pipelines' state may say why"
+        if sentence is None and isinstance(error, PySparkException) and _TRACE not in str(error):
+            sentence = explain(error)  # Spark on a query that cannot be run; no code of ours is in it
         if sentence is None:
             # A defect: it shows its trace.
             log.error("%s failed", self.name, exc_info=error)
@@ -116,11 +119,12 @@ class _Worker:
 def explain(error: BaseException) -> str:
     """One line for anything else: the last Python error inside it, or its beginning."""
     text = str(error).strip()
-    inside = text.rpartition("Traceback (most recent call last):")[2].splitlines()
+    inside = text.rpartition(_TRACE)[2].splitlines()
     raised = [line.strip() for line in inside if _RAISED.match(line.strip())]
     if raised and raised[0] != text:
         return raised[0]
     return text.splitlines()[0] if text else type(error).__name__
 
 
+_TRACE = "Traceback (most recent call last):"
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b")

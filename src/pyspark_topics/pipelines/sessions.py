@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -9,9 +10,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from pyspark_topics.errors import ForUsers, PipelineFailed
 from pyspark_topics.session import spark_session
+
+# Where PySpark repeats, as JSON, what is wrong with a query, before it raises the error that says so.
+_ECHOES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @dataclass
@@ -31,9 +37,21 @@ class Sessions:
     def __call__(self) -> SparkSession:
         with self._lock:
             if self._session is None:
-                with _errors_to(self.log):
-                    self._session = spark_session(self.app_name, self.master, self.settings)
+                self._session = self._start()
+                for name in _ECHOES:
+                    PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
             return self._session
+
+    def _start(self) -> SparkSession:
+        try:
+            with _errors_to(self.log):
+                return spark_session(self.app_name, self.master, self.settings)
+        except ForUsers:
+            raise
+        except Exception as error:  # whatever is wrong with master or settings, the JVM has told its log
+            where = f" on {self.master}" if self.master else ""
+            why = f", and {self.log} says why" if self.log else ""
+            raise PipelineFailed(f"Spark does not start{where}{why}") from error
 
     def is_gone(self) -> bool:
         """The JVM died, or the cluster ended the application. A process cannot start another one."""

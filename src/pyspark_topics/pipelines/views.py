@@ -12,7 +12,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import StringType
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.payload import parse_data
@@ -20,7 +19,7 @@ from pyspark_topics.payload import parse_data
 # All records of all topics of the route.
 RECORDS = "records"
 # Columns of the sink; whatever else a query returns becomes the record.
-_ENVELOPE = ("topic", "tag", "node", "meta")
+ENVELOPE = ("tag", "node", "meta")
 _FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 
 
@@ -68,8 +67,9 @@ def table(spark: SparkSession, path: str) -> DataFrame:
 
 
 def by_sql(spark: SparkSession, query: str, views: Views) -> DataFrame:
-    for name in views:
-        if name in query:  # perhaps only inside a text, which does no harm
+    # SQL does not tell `Orders` from `orders`: a name that is written just so comes last, and counts.
+    for name in sorted(views, key=lambda name: name in query):
+        if name.lower() in query.lower():  # perhaps only inside a text, which does no harm
             views[name].createOrReplaceTempView(f"`{name}`")
     return spark.sql(query)
 
@@ -104,16 +104,16 @@ def load_function(reference: str, folder: Path) -> Callable[..., Any]:
     return found
 
 
-def as_records(result: DataFrame, target: str | None) -> DataFrame:
-    """The sink's columns: without a column `data`, the others together are the record."""
+def as_records(
+    result: DataFrame, target: str | None, envelope: tuple[str, ...] = ("topic", *ENVELOPE)
+) -> DataFrame:
+    """The sink's columns: without a column `data`, those that are not the envelope's are the record."""
     if "data" not in result.columns:
-        inside = [name for name in result.columns if not _is_envelope(result, name)]
+        inside = [name for name in result.columns if name not in envelope]
         if not inside:
             raise PipelineFailed("the query returns no column that could be a record's data")
-        envelope = [name for name in result.columns if name not in inside]
-        result = result.select(f.struct(*inside).alias("data"), *envelope)
+        around = [name for name in result.columns if name in envelope]
+        # In backticks, because a dot in a name would mean a field inside another column.
+        fields = [f.col("`" + name.replace("`", "``") + "`") for name in inside]
+        result = result.select(f.struct(*fields).alias("data"), *around)
     return result.drop("topic") if target is not None else result
-
-
-def _is_envelope(result: DataFrame, name: str) -> bool:
-    return name in _ENVELOPE and isinstance(result.schema[name].dataType, StringType)

@@ -59,7 +59,8 @@ def show(arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    # An error of ours on its way through the JVM is told when it arrives, and not by those who carry it.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     return answering(lambda: _run(arguments))
 
 
@@ -106,7 +107,7 @@ def _prepare(arguments: argparse.Namespace, declaration: Declaration, view: View
     from pyspark_topics.pipelines.sessions import Sessions
 
     url = arguments.url or declaration.url or os.environ.get("TOPICS_URL") or DEFAULT_URL
-    server = Server(url, os.environ.get("TOPICS_API_KEY"))
+    server = Server(url, os.environ.get("TOPICS_API_KEY") or None)
     try:
         server.client().close()
     except ValueError as error:

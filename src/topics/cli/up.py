@@ -68,6 +68,8 @@ def _declares_any(path: Path) -> bool:
         text = path.read_text()
     except OSError as error:
         raise UserMistake(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UserMistake(f"{path}: this is not text: {error}") from None
     if path.suffix == ".py":
         return True
     try:

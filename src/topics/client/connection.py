@@ -91,8 +91,12 @@ class Connection:
 
 
 def _parse(url: str) -> SplitResult:
-    target = urlsplit(url)
-    if target.scheme not in ("http", "https") or not target.hostname:
+    try:
+        target = urlsplit(url)
+        is_address = target.scheme in ("http", "https") and target.hostname and target.port != 0
+    except ValueError:  # a port that cannot be one
+        is_address = False
+    if not is_address:
         raise ValueError(f'"{url}" is not the address of a server, which looks like http://127.0.0.1:4000')
     return target
 

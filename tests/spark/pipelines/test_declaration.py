@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from pyspark_topics.pipelines import Archive, Declaration, Load, Route
+from pyspark_topics.options import parse_timestamp
+from pyspark_topics.pipelines import Archive, Declaration, Load, Replay, Route
 from pyspark_topics.pipelines.declaration import DeclarationError, from_table, load
 from pyspark_topics.pipelines.kinds import KINDS
 
 ARCHIVE: dict[str, Any] = {"kind": "archive", "topics": ["orders"], "table": "lake"}
 ROUTE: dict[str, Any] = {"kind": "route", "topics": ["orders"], "into": "x", "sql": "SELECT 1"}
+REPLAY: dict[str, Any] = {"kind": "replay", "table": "lake", "topic": "orders", "into": "x"}
 
 
 def declared(**entry: Any) -> Any:
@@ -90,6 +92,16 @@ def test_a_file_of_python(tmp_path: Path) -> None:
         ({"pipeline": {"it": {**ROUTE, "python": "a.py:f"}}}, "give either sql or python"),
         ({"pipeline": {"it": {**ROUTE, "sql": None, "python": "a.py:f"}}}, "there is no such file"),
         ({"pipeline": {"it": {"kind": "route", "topics": ["a"], "sql": "SELECT 1"}}}, "announced somewhere"),
+        ({"pipeline": {"it": {**ARCHIVE, "topics": ["a b"]}}}, 'a topic cannot be called "a b"'),
+        ({"pipeline": {"it": {**ROUTE, "into": "a/b"}}}, 'a topic cannot be called "a/b"'),
+        ({"pipeline": {"it": {**ROUTE, "losses_into": ""}}}, 'a topic cannot be called ""'),
+        ({"pipeline": {"it": {**ARCHIVE, "table": "s3://bucket/lake"}}}, "has to be a folder on a disk"),
+        ({"pipeline": {"it": {"kind": "audit", "table": ""}}}, "has to be a folder on a disk"),
+        ({"pipeline": {"it": {"kind": "erase", "tag": "x", "tables": ["s3://lake"]}}}, "a folder on a disk"),
+        ({"pipeline": {"it": {"kind": "erase", "tag": "x", "pattern": "("}}}, "not a regular expression"),
+        ({"pipeline": {"it": {**REPLAY, "since": "noon"}}}, "Unix milliseconds"),
+        ({"pipeline": {"it": {**REPLAY, "into": "a b"}}}, 'a topic cannot be called "a b"'),
+        ({"pipeline": {"it": {"kind": "load", "files": [], "into": "b"}}}, "files has to say what to load"),
         ({"pipeline": {"a b": ARCHIVE}}, 'a pipeline cannot be called "a b"'),
         ({"spark": {"executor": {"memory": "2g"}}}, 'write "executor" of [spark] in quotes'),
     ],
@@ -118,12 +130,58 @@ def test_mistakes_in_files(tmp_path: Path) -> None:
     )
 
 
-def test_code_is_looked_for_beside_the_file(tmp_path: Path) -> None:
-    (tmp_path / "routes.py").write_text("def enrich(records):\n    return records\n")
-    (tmp_path / "pipelines.toml").write_text(
-        '[pipeline.it]\nkind = "route"\ntopics = ["a"]\ninto = "b"\npython = "routes.py:enrich"\n'
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("Archive(topics='orders', table='t')", "pipeline it: topics: expected array, got str"),
+        ("Route(topics=['a'], into='b', sql='x', mode='apend')", "mode: it has to be append, update or"),
+        ("Route(topics=['a'], into='b', python='no.py:f')", "no.py, and there is no such file"),
+        ("Archive", "pipeline it has to be one of: Archive(...), "),
+        ("{'kind': 'archive'}", "pipeline it has to be one of: Archive(...), "),
+    ],
+)
+def test_python_is_held_to_the_same_rules(tmp_path: Path, given: str, says: str) -> None:
+    path = tmp_path / "pipelines.py"
+    path.write_text(f"from pyspark_topics.pipelines import *\npipelines = Declaration({{'it': {given}}})\n")
+    with pytest.raises(DeclarationError) as caught:
+        load(path)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_paths_may_be_paths_in_python(tmp_path: Path) -> None:
+    path = tmp_path / "pipelines.py"
+    path.write_text(
+        "from pathlib import Path\nfrom pyspark_topics.pipelines import *\n"
+        "pipelines = Declaration({'it': Load(files=[Path('a.csv')], into='b')})\n"
     )
-    route = load(tmp_path / "pipelines.toml").pipelines["it"]
+    assert load(path).pipelines["it"] == Load(files=["a.csv"], into="b")
+
+
+@pytest.mark.parametrize(
+    "since", ["1767225600000", '"1767225600000"', "2026-01-01T00:00:00Z", '"2026-01-01"', "2026-01-01"]
+)
+def test_times_are_written_as_numbers_times_or_text(tmp_path: Path, since: str) -> None:
+    path = tmp_path / "pipelines.toml"
+    settings = 'kind = "replay"\ntable = "t"\ntopic = "a"\ninto = "b"'
+    path.write_text(f"[pipeline.it]\n{settings}\nsince = {since}\n")
+    replay = load(path).pipelines["it"]
+    assert isinstance(replay, Replay)
+    assert parse_timestamp(str(replay.since)) == 1_767_225_600_000
+
+
+IN_TOML = '[pipeline.it]\nkind = "route"\ntopics = ["a"]\ninto = "b"\npython = "routes.py:enrich"\n'
+IN_PYTHON = """
+from pyspark_topics.pipelines import Declaration, Route
+pipelines = Declaration({"it": Route(topics=["a"], into="b", python="routes.py:enrich")})
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("pipelines.toml", IN_TOML), ("pipelines.py", IN_PYTHON)])
+def test_code_is_looked_for_beside_the_file(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "routes.py").write_text("def enrich(records):\n    return records\n")
+    (tmp_path / name).write_text(text)
+    route = load(tmp_path / name).pipelines["it"]
     assert isinstance(route, Route)
     with pytest.raises(ValueError, match="has no function nothing"):
         Route(topics=["a"], into="b", python="routes.py:nothing", _folder=str(tmp_path))

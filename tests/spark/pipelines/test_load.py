@@ -46,6 +46,21 @@ def test_csv_and_parquet_become_objects(
     ]
 
 
+def test_csv_as_others_write_it(server: Server, topic: str, pipelines: Pipelines, tmp_path: Path) -> None:
+    """Quotes doubled inside quotes, dots in names, and a column that is called like an idea of ours."""
+    (tmp_path / "a.csv").write_text('topic,unit.price,note\nsports,1.5,"a ""b"", c"\n')
+    pipelines.run(Load(files=[str(tmp_path / "a.csv")], into=topic))
+    assert data(server, topic) == [{"topic": "sports", "unit.price": 1.5, "note": 'a "b", c'}]
+
+
+def test_a_tag_that_is_no_text_is_refused(
+    server: Server, topic: str, pipelines: Pipelines, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("sku,tag\nx,7\n")
+    message = pipelines.failure(Load(files=[str(tmp_path / "a.csv")], into=topic))
+    assert message == 'the sink takes a string as column "tag", and this is int'
+
+
 def test_a_load_that_was_killed_between_commit_and_note_goes_on(
     server: Server, topic: str, pipelines: Pipelines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

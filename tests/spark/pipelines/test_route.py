@@ -50,6 +50,20 @@ def test_sql_filters_and_projects(server: Server, topic: str, pipelines: Pipelin
     assert data(server, f"{topic}.out")[2:] == [{"sku": "d", "double": 12}]
 
 
+def test_names_in_sql_are_found_in_any_case_and_as_written_first(
+    server: Server, topic: str, pipelines: Pipelines
+) -> None:
+    server.append(f"{topic}.A", "upper")
+    server.append(f"{topic}.a", "lower")
+    both = [f"{topic}.A", f"{topic}.a"]
+    pipelines.run(Route(topics=both, into=f"{topic}.all", sql="SELECT data FROM RECORDS"), "all")
+    assert sorted(data(server, f"{topic}.all")) == ["lower", "upper"]
+    for name, expected in zip(both, ("upper", "lower"), strict=True):
+        route = Route(topics=both, into=f"{name}.out", sql=f"SELECT data FROM `{name}`")
+        pipelines.run(route, expected)
+        assert data(server, f"{name}.out") == [expected]
+
+
 def test_loss_is_announced_in_the_derived_topic(server: Server, topic: str, pipelines: Pipelines) -> None:
     """Although the query's own filter would drop a row that has NULL as its data."""
     server.configure(topic, cap_records=3)
@@ -145,6 +159,14 @@ def test_rows_may_name_their_topics(server: Server, topic: str, pipelines: Pipel
     assert data(server, f"{topic}.lost") == [tombstone(topic, 1, 1, "cap")]
 
 
+def test_meta_may_have_any_shape_the_sink_takes(server: Server, topic: str, pipelines: Pipelines) -> None:
+    server.append(topic, 1)
+    sql = "SELECT data AS text, map('from', topic) AS meta FROM records"
+    pipelines.run(Route(topics=[topic], into=f"{topic}.out", sql=sql))
+    (record,) = server.diff(f"{topic}.out")[0]
+    assert (record["data"], record["meta"]) == ({"text": "1"}, {"from": topic})
+
+
 def test_a_batch_that_runs_again_is_written_once(server: Server, topic: str, pipelines: Pipelines) -> None:
     server.configure(topic, cap_records=5)
     server.append(topic, *range(8))
@@ -204,6 +226,9 @@ def test_a_following_route_publishes_its_cursor_and_stops_cleanly(
     ("settings", "says"),
     [
         ({"sql": "SELECT data FROM nowhere"}, "nowhere"),
+        ({"sql": "SELEC data FROM records"}, "Syntax error at or near 'SELEC'"),
+        ({"sql": "SELECT nothing FROM records"}, "`nothing` cannot be resolved"),
+        ({"sql": "SELECT data FROM records", "schema": "a STRNG"}, 'Unsupported data type "STRNG"'),
         ({"sql": "SELECT 1 AS data"}, "reads none of its topics; it can name: "),
         ({"python": lambda orders: orders}, 'has a parameter "orders", but a route offers: '),
         ({"python": lambda records: 7}, "has to return a DataFrame, not int"),
@@ -214,7 +239,14 @@ def test_a_following_route_publishes_its_cursor_and_stops_cleanly(
         ),
     ],
 )
-def test_a_bad_query_is_explained(
-    settings: dict[str, Any], says: str, topic: str, pipelines: Pipelines
+def test_a_bad_query_is_explained_without_a_trace(
+    settings: dict[str, Any],
+    says: str,
+    topic: str,
+    pipelines: Pipelines,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert says in pipelines.failure(Route(topics=[topic], into="x", **settings))
+    message = pipelines.failure(Route(topics=[topic], into="x", **settings))
+    assert says in message
+    assert "\n" not in message
+    assert not [record for record in caplog.records if record.name.startswith("pyspark_topics")]
