@@ -23,7 +23,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import ORIGIN, Offsets, Position, from_json
 from pyspark_topics.pipelines.context import Context, Outcome
-from pyspark_topics.pipelines.sources import check_name, check_topics, source_options
+from pyspark_topics.pipelines.sources import check_name, check_not_read, check_topics, source_options
 from pyspark_topics.pipelines.staging import Stage
 from pyspark_topics.pipelines.tombstones import Sieve, as_rows
 from pyspark_topics.pipelines.views import (
@@ -77,8 +77,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_topics(self.topics, self.pattern)
-        check_name(self.into)
-        check_name(self.losses_into)
+        for target in (self.into, self.losses_into):
+            check_name(target)
+            check_not_read(target, self.topics, self.pattern)
         if (self.sql is None) == (self.python is None):
             raise ValueError("give either sql or python")
         if self.into is None and self.losses_into is None:

@@ -23,6 +23,12 @@ def check_pattern(pattern: str | None) -> None:
         raise ValueError(f"pattern is not a regular expression: {error}") from None
 
 
+def check_not_read(target: str | None, topics: list[str], pattern: str | None) -> None:
+    """Whoever reads what it writes never comes to an end."""
+    if target is not None and (target in topics or (pattern and re.fullmatch(pattern, target))):
+        raise ValueError(f'it would read what it writes: "{target}" is one of its topics')
+
+
 def check_name(topic: str | None) -> None:
     if topic is not None and not is_topic_name(topic):
         raise ValueError(

@@ -95,6 +95,8 @@ def test_a_file_of_python(tmp_path: Path) -> None:
         ({"pipeline": {"it": {**ARCHIVE, "topics": ["a b"]}}}, 'a topic cannot be called "a b"'),
         ({"pipeline": {"it": {**ROUTE, "into": "a/b"}}}, 'a topic cannot be called "a/b"'),
         ({"pipeline": {"it": {**ROUTE, "losses_into": ""}}}, 'a topic cannot be called ""'),
+        ({"pipeline": {"it": {**ROUTE, "into": ROUTE["topics"][0]}}}, "it would read what it writes"),
+        ({"pipeline": {"it": {**ROUTE, "topics": [], "pattern": ".*"}}}, "it would read what it writes"),
         ({"pipeline": {"it": {**ARCHIVE, "table": "s3://bucket/lake"}}}, "has to be a folder on a disk"),
         ({"pipeline": {"it": {"kind": "audit", "table": ""}}}, "has to be a folder on a disk"),
         ({"pipeline": {"it": {"kind": "erase", "tag": "x", "tables": ["s3://lake"]}}}, "a folder on a disk"),
