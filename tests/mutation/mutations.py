@@ -46,6 +46,22 @@ MUTATIONS = (
         _crash("snapshot", "seal"),
     ),
     Mutation(
+        "believe-what-was-written",
+        "One write that goes astray does not take both snapshots.",
+        "storage/snapshot.py",
+        "        if self._read(number, from_disk=True) is None:\n",
+        "        if False:\n",
+        ("tests/storage/test_snapshot.py",),
+    ),
+    Mutation(
+        "overtake-a-write-under-way",
+        "Nothing reaches the journal ahead of a group that is being written.",
+        "log/commit.py",
+        "        write.wait()\n        if write.error is not None:\n",
+        "        if write.error is not None:\n",
+        ("tests/flow/test_writing_aside.py",),
+    ),
+    Mutation(
         "forget-the-directory-of-the-snapshots",
         "The journal is dropped only when a durable snapshot makes it dispensable.",
         "storage/filesystem.py",
