@@ -73,6 +73,12 @@ class SimulatedDisk(Filesystem):
         """The process is gone, and the page cache is still there."""
         self._restart()
 
+    def write_back(self) -> None:
+        """As the kernel does now and then: everything that was written reaches the medium."""
+        for node in self._nodes():
+            if isinstance(node, Node):
+                node.sync()
+
     def crash(self, rng: random.Random) -> None:
         """The power went."""
         self._restart()
