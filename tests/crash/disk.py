@@ -75,6 +75,9 @@ class SimulatedDisk(Filesystem):
 
     def write_back(self) -> None:
         """As the kernel does now and then: everything that was written reaches the medium."""
+        for directory in self.directories.values():
+            directory.sync()
+            directory.is_durable = True
         for node in self._nodes():
             if isinstance(node, Node):
                 node.sync()
