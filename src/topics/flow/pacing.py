@@ -28,6 +28,8 @@ LONGEST_WAIT_S = 1.0
 MOST_HELD_BYTES = 64 * 1024 * 1024
 # Who is written together is answered together, and nobody else meanwhile.
 MOST_IN_A_GROUP = 8
+# How long it is likely to take until a group has gone.
+CROWDED_S = 0.001
 # Weight of a new sample of how fast those who wait are served: one stall tells little.
 SMOOTHING = 0.05
 
@@ -133,12 +135,14 @@ class Pacer:
             self._turn_ends = 0.0
             return
         loop = asyncio.get_running_loop()
-        loop.call_soon(self._pump)
+        now = self._clock()
         if self._is_crowded():
+            # Soon over as a rule. Whatever takes longer is not helped by turning round and round.
+            loop.call_later(0.0 if now - self._pumped_at < CROWDED_S else CROWDED_S, self._pump)
             return
-        ends = self._clock() + SHARE_S
+        loop.call_soon(self._pump)
+        ends = now + SHARE_S
         served = 0
-        now = 0.0
         while self._held and now < ends and not self._is_crowded():
             size, work = self._held.popleft()
             self._held_bytes -= size
