@@ -175,6 +175,9 @@ class Simulation:
         if "/snapshots/" in path:
             # There are two of them, and the journal that the older one needs.
             judge(world, Found(world), None)
+            # Before it can happen again, there is another one.
+            assert world.here.checkpointer.is_due()
+            world.checkpoint()
         else:
             judge_damaged(world, Found(world), may_bring_back="/journal/" in path)
             self._begin()

@@ -226,6 +226,21 @@ def test_a_damaged_snapshot_is_passed_over(lab: Lab) -> None:
     assert lab.states() == before
 
 
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_damaged_snapshot_is_replaced_soon(lab: Lab, index: int) -> None:
+    for _ in range(3):
+        lab.write_each("t", 1)
+        lab.checkpoint()
+    lab.restart()
+    assert not lab.checkpointer.is_due()
+    lab.kill()
+    flip(lab.snapshot_files()[index], 40)
+    lab.open()
+    assert lab.checkpointer.is_due()
+    lab.checkpoint()
+    assert not lab.checkpointer.is_due()
+
+
 def test_without_any_snapshot_a_complete_journal_is_enough(lab: Lab) -> None:
     lab.write_each("t", 5, tag="x")
     lab.checkpoint()

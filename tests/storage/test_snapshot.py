@@ -95,6 +95,37 @@ def test_a_damaged_one_does_not_push_out_an_intact_one(tmp_path: Path) -> None:
     assert list(store(tmp_path).newest_first()) == [b"three", b"one"]
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_damaged_one_is_missed_until_it_is_replaced(tmp_path: Path, number: int) -> None:
+    first = store(tmp_path)
+    for body in (b"one", b"two"):
+        first.write(body)
+        first.look_over()
+        assert not first.is_short
+    flip(tmp_path / file_name(number), -1)
+    found = store(tmp_path)
+    next(found.newest_first())
+    found.look_over()
+    assert found.is_short
+    found.write(b"three")
+    assert not found.is_short
+    assert FS.list(str(tmp_path)) == [file_name(3 - number), file_name(3)]
+
+
+def test_one_that_cannot_be_read_at_all_is_missed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, b"one", b"two")
+    found = store(tmp_path)
+
+    def refuse(*_: object) -> bytes:
+        raise OSError(5, "input/output error")
+
+    monkeypatch.setattr(File, "read", refuse)
+    found.look_over()
+    assert found.is_short
+
+
 def test_leftovers_and_strangers_are_ignored(tmp_path: Path) -> None:
     write(tmp_path, b"one")
     for name in (file_name(9) + ".tmp", "7.snapshot", "notes.txt"):

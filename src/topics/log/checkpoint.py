@@ -91,6 +91,8 @@ class Checkpointer:
         waited_ms = engine.now() - self._last_ms
         if engine.totals.damage != self._known_damage:
             return True  # what a reader found missing is to be known to the next recovery
+        if engine.snapshots.is_short:
+            return True
         if written >= CHECKPOINT_BYTES or (written and waited_ms >= engine.settings.segment_max_age_ms):
             return True
         return bool(self._unreferenced or engine.store.droppable() or engine.store.unsealed.has_full)

@@ -76,6 +76,7 @@ class Recovery:
             reserved = max((topic.reserve_asked for topic in engine.by_id.values()), default=0)
             engine.witness.begin(engine.journal.position, engine.now(), reserved)
         engine.expire_all(engine.now())
+        engine.snapshots.look_over()
         self._progress(1.0)
         return Checkpointer(engine, predecessor)
 

@@ -63,6 +63,20 @@ class SnapshotStore:
                 found[number] = body
         return found
 
+    def look_over(self) -> None:
+        """Read the one that nobody needed so far: if it is damaged, there is nothing to fall back on."""
+        for number in self._numbers[-KEPT:]:
+            try:
+                self._read(number)
+            except OSError:
+                self._damaged.add(number)
+
+    @property
+    def is_short(self) -> bool:
+        """One is damaged and not replaced yet."""
+        intact = [number for number in self._numbers if number not in self._damaged]
+        return len(intact) < min(len(self._numbers), KEPT)
+
     def _read(self, number: int, *, from_disk: bool = False) -> bytes | None:
         file = self._fs.open(os.path.join(self._directory, file_name(number)))
         try:
