@@ -16,7 +16,11 @@ from topics.values.clock import ManualClock
 
 @dataclass(frozen=True)
 class Point:
-    """One case: the operation, the change behind which it stops, and how. `luck` None: only killed."""
+    """One case: the operation, the change behind which it stops, and how.
+
+    `luck` None: only killed. 0: the power goes, and with it everything that no sync has covered. Otherwise
+    chance decides what is left.
+    """
 
     operation: str
     index: int
@@ -29,6 +33,11 @@ class Point:
     @property
     def seed(self) -> str:
         return f"{self.operation}/{self.index}/{self.luck}"
+
+
+class NoLuck(random.Random):
+    def random(self) -> float:
+        return 0.0
 
 
 def changes(operation: str) -> int:
@@ -53,7 +62,10 @@ def stopped(point: Point) -> tuple[World, int]:
         OPERATIONS[point.operation](world)
     except Crash:
         synced = world.engine.journal.synced
+        if point.luck == 0:
+            world.rng = NoLuck()
         crash(world, power=point.power)
+        world.rng = random.Random(point.seed)
         # A clock may come back wrong as well; nothing that was shown may depend on it.
         world.clock.advance(-1500)
         return world, synced

@@ -34,7 +34,7 @@ def sample(every: list[Point], count: int) -> list[Point]:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_crash_behind_every_change(operation: str) -> None:
-    for point in points(operation, lucks=1):
+    for point in points(operation, lucks=2):
         try:
             check(point)
         except AssertionError as error:
