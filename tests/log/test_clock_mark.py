@@ -108,6 +108,19 @@ def test_a_killed_process_leaves_the_time_exact(lab: Lab) -> None:
     assert lab.engine.now() == shown
 
 
+def test_what_a_restart_lets_go_has_its_mark_too(lab: Lab) -> None:
+    lab.clock.advance(TTL_MS + 1)
+    # Only the page knows how late it is.
+    lab.write("other", 1)
+    lab.engine.queue.sync_journal()
+    lab.kill()
+    lab.open()
+    assert gap(lab.diff("t")) == (1, 3, "ttl")
+    lab.clock.advance(-TTL_MS - 1)
+    lose_power(lab, synced=lab.engine.journal.position)
+    assert ttl_line(lab) == 3
+
+
 def test_a_snapshot_begins_a_new_mark(lab: Lab) -> None:
     """Marks in the journal below it are not read any more, so they cover nothing."""
     lab.clock.advance(TTL_MS + 1)

@@ -29,7 +29,7 @@ class ClockMark:
         # The latest time that the journal or the snapshot has on disk.
         self.reached_ms = 0
         self._asked_ms = 0
-        # Where marks go, once writes are taken. Recovery needs none: it repeats.
+        # Where marks go, once writes are taken.
         self._target: tuple[Journal, CommitQueue] | None = None
 
     def start(self, journal: Journal, queue: CommitQueue) -> None:
@@ -42,6 +42,10 @@ class ClockMark:
             journal, queue = self._target
             if queue.failure is None and queue.note_synced(_frame(journal, now_ms)):
                 self.reached_ms = now_ms + AHEAD_MS
+
+    def catch_up(self) -> None:
+        """What went by age before marks could be written gets its mark now."""
+        self.cover(self._asked_ms)
 
     def extend(self, now_ms: int) -> None:
         """Ahead of need, so that nobody whose records go by age has to wait for the disk."""
