@@ -20,9 +20,10 @@ class GeneratorFailed(RuntimeError):
 class Load:
     """Connected once, run as often as you like."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, *, gives_way: bool = False) -> None:
+        """`gives_way`: it stands for other machines, so whoever is measured need not wait for a processor."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.generator"],
+            [*(("nice",) if gives_way else ()), sys.executable, "-m", "benchmarks.generator"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

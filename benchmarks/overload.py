@@ -16,6 +16,7 @@ from benchmarks.figures import Figure, at_most
 from benchmarks.generator import Job, Tally
 from benchmarks.load import Load
 from benchmarks.payloads import COMPACT
+from benchmarks.rounds import settle
 from benchmarks.session import Session
 
 AREA = "overload"
@@ -54,6 +55,8 @@ def _measure(session: Session, server: Topics, batch: int) -> Iterator[Figure]:
         overload = _load(server, names, batch, _SATURATING * _OVERLOAD)
         replies = 0
         for _ in range(session.sizes.rounds):
+            # What the last round left to do is not idleness.
+            settle(server.pid, session.sizes.settle_s)
             idle += _read(server, send, session.sizes.round_s)
             tally = _under(overload, session.sizes.round_s, lambda s: loaded.extend(_read(server, send, s)))
             replies += tally.replies
@@ -76,7 +79,7 @@ def _measure(session: Session, server: Topics, batch: int) -> Iterator[Figure]:
 def _load(server: Topics, names: list[str], batch: int, connections: int) -> Load:
     requests = [server.write(name, COMPACT, range(1, batch + 1)) for name in names]
     jobs = [[requests[number % len(requests)]] for number in range(connections)]
-    return Load(Job(port=server.port, protocol="http", connections=jobs))
+    return Load(Job(port=server.port, protocol="http", connections=jobs), gives_way=True)
 
 
 def _under(load: Load, seconds: float, work: Callable[[float], None]) -> Tally:
