@@ -147,7 +147,9 @@ def test_a_stream_must_be_acceptable(
     server: Server, streams: Streams, new_topic: NewTopic, accept: str
 ) -> None:
     url = session(server, [new_topic().name])["stream_url"]
-    streams.get(server, url, Accept=accept).refusal.refused(406, "not_acceptable")
+    # That comes before anything about the session, even whether there is one.
+    for path in (url, "/v0/watch/wid_AAAAAAAAAAAAAAAAAAAAAA"):
+        streams.get(server, path, Accept=accept).refusal.refused(406, "not_acceptable")
 
 
 @pytest.mark.parametrize(

@@ -114,13 +114,13 @@ class WatchRoutes:
 
     def open(self, exchange: Exchange) -> None:
         session = self.sessions.find(exchange.name)
-        if session is None:
-            raise ApiError("not_found", "no such watch session")
         # Knowing the id is not enough: the key that made the session has to be shown.
-        if exchange.key is not session.owner:
+        if session is not None and exchange.key is not session.owner:
             raise unauthorized()
         if not exchange.accepts_event_stream():
             raise not_acceptable()
+        if session is None:
+            raise ApiError("not_found", "no such watch session")
         give_back = self._slots.take(exchange.key)
         stream = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
         WatchStream(self, session, stream, exchange.headers.get(b"last-event-id"), give_back).start()
