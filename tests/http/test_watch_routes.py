@@ -414,7 +414,7 @@ def test_what_the_client_accepts(app: RunningApp) -> None:
         assert app.events(wid, Accept=accept).status == 200
     reader = app.events(wid, Accept="application/json")
     assert (reader.status, reader.refusal.code) == (406, "not_acceptable")
-    assert app.events("wid_x", Accept="application/json").status == 404
+    assert app.events("wid_x", Accept="application/json").status == 406
 
 
 # --- limits ----------------------------------------------------------------------------------------------
