@@ -168,6 +168,30 @@ def test_a_topic_whose_creation_is_damaged_keeps_its_records(lab: Lab) -> None:
     assert lab.states() == before
 
 
+@pytest.mark.parametrize("said_by", [Kind.CREATE, Kind.CONFIG])
+def test_a_topic_whose_class_cannot_be_read_may_have_been_ephemeral(lab: Lab, said_by: Kind) -> None:
+    """Its seqs take no room in the journal then, however many they are."""
+    if said_by == Kind.CONFIG:
+        lab.put("t")
+    lab.put("t", durability="ephemeral")
+    lab.write("t", *range(8))
+    frames = lab.frames()
+    for _ in range(2):
+        lab.write_each("other", 1)
+        lab.engine.queue.sync_journal()
+    lab.kill()
+    for victim in frames:
+        if victim.kind == said_by:
+            flip(victim.path, victim.payload_at + 2)
+        elif victim.kind in (Kind.ADVANCE, Kind.RESERVE):
+            flip(victim.path, victim.offset + 20)
+    lab.disk.boot += b"+"
+    lab.open()
+    (topic,) = (topic for topic in lab.engine.by_id.values() if topic.name != "other")
+    assert topic.head >= 8
+    assert topic.loss_line == topic.head + 1
+
+
 def test_a_hole_inside_is_taken_in_when_the_cap_passes_it(lab: Lab) -> None:
     lab.write_each("t", 6)
     lab.kill()

@@ -27,6 +27,8 @@ class Doubts:
         # Topics of which an unreadable frame may have held the last records.
         self._uncertain: set[int] = set()
         self._unreadable_bytes = 0
+        # Topics that may be of another kind than they seem: what said so cannot be read.
+        self._unsure: set[int] = set()
         # Topics that got a hole at their head, and where it begins.
         self._closed: list[tuple[Topic, int]] = []
 
@@ -42,6 +44,9 @@ class Doubts:
         if header is None or header.kind == Kind.GROUP:
             # Whose records it held, nobody can say.
             self._uncertain.update(engine.by_id)
+            if self._unreadable_bytes:
+                # One of them may have been a config, another what was written under it.
+                self._unsure.update(engine.by_id)
             self._unreadable_bytes += damage.end - damage.position
             return
         engine.next_topic_id = max(engine.next_topic_id, header.topic_id + 1)
@@ -50,6 +55,11 @@ class Doubts:
         elif header.kind == Kind.CREATE and header.topic_id not in engine.by_id:
             # At once: copies are not appended, so no frame of theirs would bring it back.
             self.keep_nameless(header.topic_id)
+            self._unsure.add(header.topic_id)
+        elif header.kind == Kind.CONFIG:
+            self._unsure.add(header.topic_id)
+        elif header.kind == Kind.ROUTER_PUT:
+            self._unsure.update(engine.by_id)
         elif header.kind == Kind.ROUTE:
             if header.topic_id:
                 self.prove_head(header.topic_id, header.first_seq + header.count - 1)
@@ -105,8 +115,8 @@ class Doubts:
         by_frames = topic.head + -(-destroyed // HEADER_BYTES) * MAX_BULK_RECORDS
         if testimony.same_boot and testimony.reserved:
             return min(by_frames, testimony.reserved)
-        # That it has become a topic of that kind may be among what was destroyed; nothing would tell then.
-        if topic.config.durability == "ephemeral" or topic.id in self._engine.derived:
+        is_counted = topic.config.durability == "ephemeral" or topic.id in self._engine.derived
+        if is_counted or topic.id in self._unsure:
             return by_frames
         return topic.head + destroyed // _SMALLEST_RECORD_BYTES
 
