@@ -175,3 +175,19 @@ def test_writes_can_tell_which_group_they_are_in(tmp_path: Path) -> None:
         await third
 
     driven(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_group_that_expects_more_waits_a_turn(tmp_path: Path, waits: bool) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        await append(engine, "t")
+        batches = engine.counters.batches
+        written: list[asyncio.Future[Any]] = []
+        engine.queue.before_flush(lambda: written.append(append(engine, "t")), expects_more=waits)
+        await asyncio.sleep(0)
+        second = append(engine, "t")
+        await second
+        await asyncio.gather(*written)
+        assert engine.counters.batches == batches + (1 if waits else 2)
+
+    driven(tmp_path, scenario)

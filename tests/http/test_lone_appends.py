@@ -151,6 +151,17 @@ def test_a_writer_that_goes_on_after_a_refusal_is_not_left_waiting(lab, routes):
     assert next_one.error.code == "topic_full"
 
 
+def test_whoever_had_company_waits_for_it(lab, routes):
+    lab.put("t")
+    queue = lab.engine.queue
+    for company, waits in ((1, False), (4, False), (1, True), (1, False)):
+        for _ in range(company):
+            routes.append(Caller("t", plain("x")))
+        assert queue.expects_more is waits
+        queue.flush()
+        assert not queue.expects_more
+
+
 def test_a_cap_keeps_the_newest(lab, routes):
     lab.put("t", cap_records=2)
     callers = send(lab, routes, *(Caller("t", plain(value)) for value in "abc"))

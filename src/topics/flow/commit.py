@@ -93,10 +93,12 @@ class CommitLoop:
             window_s = max(window_s, self._held_until - self._loop.time())
         if window_s > 0:
             self._loop.call_later(window_s, self._tick)
-        else:
-            # Once more round the loop: what the sockets bring by then goes along, and a larger group costs
+        elif self._queue.expects_more:
+            # Once more round the loop: what the sockets bring by then goes along, and one large group costs
             # less than two.
             self._loop.call_soon(self._loop.call_soon, self._tick)
+        else:
+            self._loop.call_soon(self._tick)
 
     def _tick(self) -> None:
         # One that is under way calls again when it is over.

@@ -20,6 +20,8 @@ from topics.values.errors import ApiError
 
 # Larger ones gain nothing from company.
 SMALL_BODY_BYTES = 4096
+# With no more writers than this, waiting for others gains nothing.
+_FEW = 3
 # Bounds the frame.
 _MOST_TOGETHER = 1024
 _LAST, _SEQS, _HEAD = b',"last_seq":', b',"seqs":[', b'],"head_seq":'
@@ -32,11 +34,13 @@ class LoneAppends:
         self._engine = engine
         self._alone = alone
         self._gathered: dict[Topic, tuple[list[Exchange], list[PlainLine]]] = {}
+        # How many came together the last time.
+        self._company = 0
 
     def add(self, exchange: Exchange, topic: Topic, line: PlainLine) -> None:
         gathered = self._gathered
         if not gathered:
-            self._engine.queue.before_flush(self._submit)
+            self._engine.queue.before_flush(self._submit, expects_more=self._company > _FEW)
         together = gathered.get(topic)
         if together is None:
             together = gathered[topic] = ([], [])
@@ -45,6 +49,7 @@ class LoneAppends:
 
     def _submit(self) -> None:
         gathered, self._gathered = self._gathered, {}
+        self._company = sum(len(lines) for _, lines in gathered.values())
         for topic, (exchanges, lines) in gathered.items():
             for start in range(0, len(lines), _MOST_TOGETHER):
                 stop = start + _MOST_TOGETHER

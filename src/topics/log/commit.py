@@ -106,6 +106,7 @@ class CommitQueue:
         # Those who gather writes until the last moment, and submit them when called.
         self._gatherers: list[Callable[[], None]] = []
         self._gathering = False
+        self.expects_more = False
 
     @property
     def depth(self) -> int:
@@ -135,9 +136,13 @@ class CommitQueue:
         if len(waiting) == 1 and not self._gathering:
             self.wake()
 
-    def before_flush(self, gatherer: Callable[[], None]) -> None:
-        """Call this once, when the next flush begins; whatever it submits is part of that flush."""
+    def before_flush(self, gatherer: Callable[[], None], *, expects_more: bool = False) -> None:
+        """Call this once, when the next flush begins; whatever it submits is part of that flush.
+
+        `expects_more`: many are about to write, and a moment's wait would bring most of them together.
+        """
         self._gatherers.append(gatherer)
+        self.expects_more = expects_more
         # One that comes while others are asked is too late for this flush, whatever that one writes.
         if len(self._gatherers) == 1 and (self._gathering or not self.waiting):
             self.wake()
@@ -163,6 +168,7 @@ class CommitQueue:
         """All that is to be written now."""
         if self._gatherers:
             gatherers, self._gatherers = self._gatherers, []
+            self.expects_more = False
             self._gathering = True
             try:
                 for gatherer in gatherers:
