@@ -44,6 +44,7 @@ class SnapshotStore:
         self._directory = directory
         self._numbers = numbered_files(fs, directory, file_name)
         self._damaged: set[int] = set()
+        self._intact: set[int] = set()
         # Somebody copies these, so they stay.
         self.kept: frozenset[int] = frozenset()
 
@@ -66,6 +67,8 @@ class SnapshotStore:
     def look_over(self) -> None:
         """Read the one that nobody needed so far: if it is damaged, there is nothing to fall back on."""
         for number in self._numbers[-KEPT:]:
+            if number in self._intact:
+                continue
             try:
                 self._read(number)
             except OSError:
@@ -85,8 +88,7 @@ class SnapshotStore:
             body = decode(file.read(file.size(), 0))
         finally:
             file.close()
-        if body is None:
-            self._damaged.add(number)
+        (self._damaged if body is None else self._intact).add(number)
         return body
 
     def write(self, body: bytes) -> None:
