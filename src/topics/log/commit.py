@@ -205,8 +205,9 @@ class CommitQueue:
     def begin_write(self) -> GroupWrite | None:
         """Take every waiting frame; whoever gets it has it run, and then calls `finish_write`."""
         ops = self._take()
-        if ops:
-            self._under_way = GroupWrite(ops, self._journal.begin_write(_buffers(ops)))
+        if not ops:
+            return None
+        self._under_way = GroupWrite(ops, self._journal.begin_write(_buffers(ops)))
         return self._under_way
 
     def finish_write(self, write: GroupWrite) -> None:
