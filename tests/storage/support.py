@@ -61,6 +61,9 @@ class NotedDisk(Filesystem):
         self.notes.append(("remove", Path(path).name))
         super().remove(path)
 
+    def give_way(self) -> None:
+        self.notes.append(("give_way", ""))
+
     def sync_dir(self, path: str) -> None:
         self.notes.append(("sync_dir", Path(path).name))
         super().sync_dir(path)

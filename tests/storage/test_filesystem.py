@@ -12,6 +12,7 @@ import pytest
 from tests.storage.support import FS, FullDisk, NotedDisk
 from topics.storage.filesystem import (
     IOV_MAX,
+    PIECE_BYTES,
     File,
     Filesystem,
     LockHeld,
@@ -248,6 +249,16 @@ def test_a_file_appears_whole_and_durable(tmp_path: Path) -> None:
         ("rename", "name"),
         ("sync_dir", tmp_path.name),
     ]
+
+
+def test_a_large_file_is_written_in_pieces_and_lets_others_go_first(tmp_path: Path) -> None:
+    disk = NotedDisk()
+    sizes = [7, 3 * PIECE_BYTES + 1, 0, PIECE_BYTES - 1, 5, PIECE_BYTES]
+    parts = [bytes([number]) * size for number, size in enumerate(sizes, 1)]
+    replace_file(disk, str(tmp_path / "name"), parts)
+    assert (tmp_path / "name").read_bytes() == b"".join(parts)
+    write, rest = ("write", "name.tmp"), ("give_way", "")
+    assert disk.notes[1:-2] == [write, rest] * (sum(sizes) // PIECE_BYTES) + [write]
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:

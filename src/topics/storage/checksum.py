@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from xxhash import xxh3_64_intdigest
 
+from topics.storage.buffer import Buffer
 
-def checksum(*buffers: bytes | bytearray | memoryview) -> int:
+
+def checksum(*buffers: Buffer) -> int:
     value = 0
     for buffer in buffers:
         value = xxh3_64_intdigest(buffer, value)

@@ -13,10 +13,11 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from topics.storage.buffer import Buffer
+
 U8: TypeAlias = NDArray[np.uint8]
 U32: TypeAlias = NDArray[np.uint32]
 I64: TypeAlias = NDArray[np.int64]
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 META_KEY = b',"meta":'
 DATA_KEY = b'"data":'

@@ -10,25 +10,24 @@ from __future__ import annotations
 
 import struct
 
+from topics.storage.buffer import Buffer
 from topics.storage.checksum import checksum
 
 _FIXED = struct.Struct("<8sIIQ")
 _DIGEST = struct.Struct("<Q")
 FILE_HEADER_BYTES = _FIXED.size + _DIGEST.size
 
-Bytes = bytes | bytearray | memoryview
-
 
 class ForeignFile(Exception):
     """The file is intact, but not what we may read here: to treat it as damaged would destroy it."""
 
 
-def encode(magic: bytes, version: int, value: int, *covered: Bytes) -> bytes:
+def encode(magic: bytes, version: int, value: int, *covered: Buffer) -> bytes:
     fixed = _FIXED.pack(magic, version, 0, value)
     return fixed + _DIGEST.pack(checksum(fixed, *covered))
 
 
-def decode(data: Bytes, magic: bytes, version: int, *covered: Bytes) -> int | None:
+def decode(data: Buffer, magic: bytes, version: int, *covered: Buffer) -> int | None:
     """The header's value, or None when the file is not an intact one of this format."""
     if len(data) < FILE_HEADER_BYTES:
         return None

@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topics.storage import fileheader
+from topics.storage.buffer import Buffer
 from topics.storage.checksum import checksum
-from topics.storage.columns import U8, U32, Buffer, Columns
+from topics.storage.columns import U8, U32, Columns
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import File, Filesystem, replace_file, unload_pages
 

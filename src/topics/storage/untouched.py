@@ -9,6 +9,7 @@ import fcntl
 import os
 from collections.abc import Sequence
 
+from topics.storage.buffer import Buffer
 from topics.storage.filesystem import File, Filesystem, LockHeld, SharedPage
 
 NO_LOCK = -1
@@ -17,7 +18,7 @@ NO_LOCK = -1
 class UntouchedFile(File):
     __slots__ = ()
 
-    def write(self, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
+    def write(self, buffers: Sequence[Buffer], position: int) -> int:
         return sum(map(len, buffers))
 
     def sync(self) -> None:
