@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Raw, UnsetType
 
+from topics.log.plain_rows import FEWEST_ROWS, LOWEST_SEQ, plain_rows
 from topics.values.config import parse_config
 from topics.values.errors import ApiError, invalid
 from topics.values.settings import (
@@ -111,6 +112,13 @@ class Batch:
     def render(self, first_seq: int, ts: int) -> bytes:
         """The records as every reader will receive them, a line each."""
         self.ends = None
+        if (
+            self.count >= FEWEST_ROWS
+            and first_seq >= LOWEST_SEQ
+            and self.meta_lens is None
+            and self.nodes is None
+        ):
+            return plain_rows([line.data for line in self._lines], first_seq, ts)
         seq = first_seq
         for line in self._lines:
             line.seq = seq
