@@ -66,6 +66,9 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
         lake = None if self.table is None else Lake.existing(self.table)
         with context.server.client() as client:
             accounts = _Auditor(self, context, client, lake).run()
+        if not accounts:
+            # To say that nothing is missing would be true, and would hide a mistyped pattern.
+            raise PipelineFailed("there is nothing to audit: no topic matches")
         ok = all(one.ok for one in accounts)
         facts = {"ok": ok, "topics": [one.facts() for one in accounts]}
         return Outcome(ok, tuple(report(accounts)), facts)

@@ -11,7 +11,6 @@ Every mistake is one sentence that names what would be right.
 from __future__ import annotations
 
 import os
-import runpy
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ import msgspec
 
 from pyspark_topics.pipelines.context import Pipeline
 from pyspark_topics.pipelines.kinds import KINDS
+from pyspark_topics.pipelines.python_files import run_file
 from topics.values.names import is_topic_name
 
 STATE = "topics-pipelines"
@@ -88,7 +88,7 @@ def _from_python(path: Path) -> Declaration:
     if not path.is_file():
         raise DeclarationError("there is no such file")
     try:
-        found = runpy.run_path(str(path)).get(VARIABLE)
+        found = run_file(path).get(VARIABLE)
     except DeclarationError:
         raise
     except Exception as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import runpy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from pyspark.sql import functions as f
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.payload import parse_data
+from pyspark_topics.pipelines.python_files import run_file
 
 # All records of all topics of the route.
 RECORDS = "records"
@@ -97,7 +97,7 @@ def load_function(reference: str, folder: Path) -> Callable[..., Any]:
     file = folder / path
     if not file.is_file():
         raise ValueError(f"python names {file}, and there is no such file")
-    function = runpy.run_path(str(file)).get(name)
+    function = run_file(file).get(name)
     if not callable(function):
         raise ValueError(f"{file} has no function {name}")
     found: Callable[..., Any] = function

@@ -133,5 +133,6 @@ def test_the_report_looks_as_documented() -> None:
 def test_mistakes_are_explained(pipelines: Pipelines, table: str) -> None:
     assert "there is no table at" in pipelines.failure(Audit(topics=["t"], table=table))
     assert 'there is no topic "absent"' in pipelines.failure(Audit(topics=["absent"]))
+    assert "nothing to audit" in pipelines.failure(Audit(pattern="no-such-topic-.*"))
     with pytest.raises(ValueError, match="give either topics"):
         Audit()

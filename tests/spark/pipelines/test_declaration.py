@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,18 @@ def test_code_is_looked_for_beside_the_file(tmp_path: Path, name: str, text: str
     assert isinstance(route, Route)
     with pytest.raises(ValueError, match="has no function nothing"):
         Route(topics=["a"], into="b", python="routes.py:nothing", _folder=str(tmp_path))
+
+
+def test_python_imports_what_lies_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "names_beside.py").write_text("TOPICS = ['orders']\n")
+    path = tmp_path / "pipelines.py"
+    path.write_text(
+        "from names_beside import TOPICS\n"
+        "from pyspark_topics.pipelines import Archive, Declaration\n"
+        "pipelines = Declaration({'lake': Archive(topics=TOPICS, table='lake')})\n"
+    )
+    assert load(path) == Declaration({"lake": Archive(topics=["orders"], table="lake")})
 
 
 def test_without_names_what_follows_runs_and_jobs_wait() -> None:
