@@ -66,7 +66,7 @@ def test_a_copy_keeps_its_hands_off_the_files_of_the_original(
     shutil.copytree(data, copy)
     with pytest.raises(ConfigError, match="to give them up as lost, remove "):
         settle(copy, None)
-    (copy / "cold").unlink()
+    (copy / ".topics.cold").unlink()
     assert settle(copy, None) is None
     assert settle(data, None) == str(cold)
 
@@ -76,3 +76,11 @@ def test_a_directory_that_moved_goes_on_with_its_tier(tiers: tuple[Path, Path], 
     moved = data.rename(tmp_path / "moved")
     assert settle(moved, cold) == str(cold)
     assert settle(moved, None) == str(cold)
+
+
+def test_the_second_tier_may_lie_inside_the_directory(tmp_path: Path) -> None:
+    cold = tmp_path / "cold"
+    cold.mkdir()
+    assert settle(tmp_path, cold) == str(cold)
+    (cold / file_name(1)).touch()
+    assert settle(tmp_path, None) == str(cold)

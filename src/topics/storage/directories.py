@@ -17,7 +17,7 @@ class Directories:
         self.stages = os.path.join(root, "stages")
         self.witness = os.path.join(root, witness.FILE_NAME)
         # Names the directory of the second tier, if there is one.
-        self.cold_note = os.path.join(root, "cold")
+        self.cold_note = os.path.join(root, ".topics.cold")
         # Held by whoever works in here.
         self.lock = os.path.join(root, ".topics.lock")
 
