@@ -85,6 +85,22 @@ def test_a_second_backup_copies_only_what_is_new(tmp_path: Path) -> None:
     assert content(restore(tmp_path, "older", "--backup", first["name"])) == first_content
 
 
+def test_topics_are_counted_whether_or_not_a_snapshot_knows_them(tmp_path: Path) -> None:
+    lab = lab_in(tmp_path)
+    for name in ("a", "b", "c"):
+        lab.write(name, name)
+    lab.kill()
+    assert backup(tmp_path).json["topics"] == 3
+    lab.open()
+    lab.checkpoint()
+    lab.drop("a")
+    lab.write("d", "d")
+    lab.write("e", "e")
+    lab.kill()
+    assert backup(tmp_path).json["topics"] == 4
+    assert len(content(restore(tmp_path, "again"))) == 4
+
+
 def test_the_second_tier(tmp_path: Path) -> None:
     lab = lab_in(tmp_path, cold_dir=str(tmp_path / "cold"))
     fill(lab, count=12)
@@ -112,7 +128,7 @@ def test_routers_queues_cursors_and_stages(tmp_path: Path) -> None:
     assert len(app.call("POST", "/v0/topics/b/diff", {}).json["records"]) == 3
     host, port = app.address
     outcome = topics("backup", tmp_path / "backups", "--url", f"http://{host}:{port}", "--json")
-    assert outcome.code == 0, outcome.errors
+    assert (outcome.code, outcome.json["topics"]) == (0, 3), outcome.errors
     app.stop()
     outcome = topics("restore", tmp_path / "backups", tmp_path / "again", "--json")
     assert (outcome.code, outcome.json["topics"]) == (0, 3), outcome.errors

@@ -443,6 +443,24 @@ def test_reads_from_the_second_tier_are_the_same(boot: Boot, tmp_path: Path) -> 
     assert topic.drain() == ([], [])
 
 
+def test_without_the_second_tier_nothing_that_went_there_is_lost(boot: Boot, tmp_path: Path) -> None:
+    cold = tmp_path / "cold"
+    server = boot(TOPICS_SEGMENT_MAX_EVENTS="10", TOPICS_COLD_DIR=str(cold), TOPICS_HOT_RETAIN_SEGMENTS="1")
+    topic = server.topic("t", durability="fsync")
+    topic.fill(45)
+    before = picture(topic)
+    eventually(
+        lambda: cold.exists() and len(list(cold.iterdir())) >= 3, 20, "nothing moved to the second tier"
+    )
+    server.restart(cleanly=True, TOPICS_COLD_DIR="")
+    assert picture(topic) == before
+    topic.fill(45)
+    eventually(lambda: len(segment_files(server)) >= 5, 20, "no segment file appeared")
+    assert len(list(cold.iterdir())) == 3
+    topic.delete(before_seq=1000)
+    eventually(lambda: not any(cold.iterdir()), 20, "cleared files stayed")
+
+
 # Killed in the middle of work
 
 

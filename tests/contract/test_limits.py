@@ -153,6 +153,20 @@ def test_requests_in_flight_are_counted_per_key_and_before_everything_but_the_ke
     limited.close()
 
 
+def test_a_busy_key_still_opens_probes_and_metrics(boot: Boot) -> None:
+    server = boot(TOPICS_API_KEYS="one", TOPICS_MAX_INFLIGHT_PER_KEY="1", TOPICS_PROBE_AUTH="1")
+    client = server.client("one")
+    client.send("PUT", "/v0/topics/quiet", {}).ok(201)
+    with server.raw(hold_one_request(server, "one")):
+        eventually(lambda: client.send("GET", "/v0/topics").status == 429, 5)
+        for path in ("/v0/health", "/healthz", "/v0/ready", "/readyz", "/v0/metrics"):
+            # More than once: a head that is known takes a shorter way.
+            for _ in range(3):
+                assert client.send("GET", path).status == 200, path
+            server.fresh_request("GET", path).refused(401, "unauthorized")
+    client.close()
+
+
 def test_without_keys_there_is_nobody_to_count_for(boot: Boot) -> None:
     server = boot(TOPICS_MAX_INFLIGHT_PER_KEY="1")
     server.topic("quiet")

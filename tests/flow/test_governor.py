@@ -68,6 +68,16 @@ def test_one_late_turn_is_not_pressure() -> None:
     assert governor.level < Level.DEFER
 
 
+def test_one_stall_refuses_nobody_however_long_and_several_do() -> None:
+    governor = Governor()
+    governor.observe(60_000)
+    governor.check(-1000)
+    for _ in range(3):
+        governor.observe(60_000)
+    with pytest.raises(ApiError):
+        governor.check(249)
+
+
 def test_commit_window_widens_and_stays_bounded() -> None:
     assert under(10).commit_window_s == 0
     assert 0 < under(100).commit_window_s < MAX_COMMIT_WINDOW_S

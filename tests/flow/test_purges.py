@@ -145,6 +145,21 @@ def test_evicted_records_and_everything_deleted(tmp_path: Path) -> None:
     check(lab)
 
 
+def test_what_is_too_old_although_nobody_has_looked_since(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, segment_max_events=4)
+    for name in ("partly", "wholly"):
+        lab.put(name, ttl_ms=1000)
+        for number in range(6):
+            lab.write(name, secret(number))
+    lab.checkpoint()
+    lab.clock.advance(700)
+    lab.write("partly", plain(1))
+    lab.clock.advance(700)
+    purge(lab)
+    assert found(tmp_path, SECRET, TAG, NODE) == []
+    assert [lab.lines(name) for name in ("partly", "wholly")] == [(7, 7, 7), (6, 7, 7)]
+
+
 def test_dropped_topics_in_files_shared_with_others(tmp_path: Path) -> None:
     lab = Lab(tmp_path, segment_max_events=100)
     for name in ("a", "gone", "b"):
@@ -260,6 +275,32 @@ def test_files_that_readers_hold_are_waited_for(tmp_path: Path) -> None:
         assert found(tmp_path, SECRET)
         assert {os.path.basename(pinned.path) for pinned in snapshot.runs} <= set(found(tmp_path, ""))
         pins.release(lab.topic("t"), snapshot.id)
+        assert (await ended(begun)).state == "done"
+
+    run(lab, action)
+    assert found(tmp_path, SECRET) == []
+
+
+@pytest.mark.parametrize("gone", ["emptied", "dropped"])
+def test_held_files_of_which_nothing_is_left_are_waited_for_too(tmp_path: Path, gone: str) -> None:
+    lab = Lab(tmp_path)
+    mixed(lab, "t", 8)
+    lab.write("other", plain(1))
+    lab.checkpoint(everything=True)
+    pins = Pins(lab.engine)
+    snapshot = pins.take(lab.topic("t"))
+    topic = lab.topic("t")
+    if gone == "emptied":
+        lab.delete("t", before=100)
+    else:
+        lab.drop("t")
+
+    async def action(purges: Purges) -> None:
+        begun = purges.start()
+        while not begun.files_held:
+            assert not begun.is_over
+            await asyncio.sleep(0.001)
+        pins.release(topic, snapshot.id)
         assert (await ended(begun)).state == "done"
 
     run(lab, action)

@@ -88,6 +88,19 @@ def test_nothing_is_visible_before_the_commit_and_everything_after_it(lab: Stage
     assert lab.spooled() == []
 
 
+def test_a_commit_without_room_for_all_its_topics_creates_none(tmp_path: Path) -> None:
+    lab = StageLab(tmp_path, max_topics=3)
+    lab.write("a", "before")
+    lab.part("0", {"topic": ["a", "b", "c", "d"], "data": ["1", "2", "3", "4"]})
+    with pytest.raises(ApiError) as refused:
+        lab.commit_stage("0")
+    assert refused.value.detail == {"limit": "max_topics", "max": 3}
+    assert list(lab.engine.by_name) == ["a"]
+    lab.part("1", {"topic": ["a", "b", "c"], "data": ["1", "2", "3"]})
+    lab.commit_stage("1")
+    assert list(lab.engine.by_name) == ["a", "b", "c"]
+
+
 def test_parts_are_written_in_the_order_of_the_commit_and_only_those_it_names(lab: StageLab) -> None:
     for part in "012":
         lab.part(part, {"data": [part]}, topic="a")

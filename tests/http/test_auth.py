@@ -63,9 +63,10 @@ def test_keys_are_found_by_header():
             assert ring.by_header(wrong) is None
 
 
-def test_the_first_of_two_equal_secrets_counts():
+def test_the_last_of_two_equal_secrets_counts():
     ring = KeyRing.parse("same:read,same:write")
-    assert ring.by_secret(b"same") is ring.keys[0]
+    assert ring.by_secret(b"same") is ring.keys[1]
+    assert ring.by_header(b"Bearer same") is ring.keys[1]
 
 
 def test_a_key_shows_only_its_place():

@@ -3,6 +3,9 @@
 import asyncio
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from topics.http.late_imports import load
 
@@ -15,3 +18,58 @@ def test_a_server_that_nobody_asks_for_bulk_data_never_imports_pyarrow() -> None
 def test_modules_are_there_after_loading() -> None:
     asyncio.run(load("json", "wave"))
     assert "wave" in sys.modules
+
+
+@pytest.mark.parametrize("verb", ["put_part", "commit", "drop"])
+def test_stages_import_what_they_need_on_a_thread(verb: str) -> None:
+    """Whatever is imported in the handler itself is imported while everybody waits."""
+    check = f"""
+import asyncio, sys, threading
+from types import SimpleNamespace
+from topics.http.stage_routes import StageRoutes
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pyarrow":
+            assert threading.current_thread() is not threading.main_thread()
+
+class Stages:
+    def __getattr__(self, name):
+        assert "pyarrow" in sys.modules
+        sys.exit(0)
+
+sys.meta_path.insert(0, Finder())
+body = b'{{"identity": {{"id": "i", "batch": 0}}, "parts": []}}'
+exchange = SimpleNamespace(
+    name="s", params=("p",), key=None, body=body, query=lambda name: None,
+    header=lambda name: b"application/vnd.apache.arrow.stream",
+)
+asyncio.run(StageRoutes(None, Stages()).{verb}(exchange))
+"""
+    done = subprocess.run([sys.executable, "-c", check], check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_module_that_another_thread_is_importing_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not on the loop, which goes on meanwhile."""
+    (tmp_path / "slow_to_import.py").write_text(
+        "import threading\nmay_end = threading.Event()\nassert may_end.wait(30)\nVALUE = 1\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    async def both() -> None:
+        first = asyncio.create_task(load("slow_to_import"))
+        while not hasattr(sys.modules.get("slow_to_import"), "may_end"):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        second = asyncio.create_task(load("slow_to_import"))
+        await asyncio.sleep(0.01)
+        assert not second.done()
+        sys.modules["slow_to_import"].may_end.set()
+        await asyncio.gather(first, second)
+
+    try:
+        asyncio.run(both())
+    finally:
+        sys.modules.pop("slow_to_import", None)

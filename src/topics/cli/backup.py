@@ -136,7 +136,7 @@ class _Taking:
             source.now_ms,
             source.position,
             source.data_dir,
-            len(states[-1].topics) if states else 0,
+            source.topics,
             files,
             segments,
         )

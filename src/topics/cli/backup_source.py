@@ -15,7 +15,7 @@ from topics.log.state import SnapshotState, decode
 from topics.storage import segment as segment_files
 from topics.storage import snapshot as snapshot_files
 from topics.storage.directories import Directories
-from topics.storage.frame import Kind
+from topics.storage.frame import Frame, Kind
 from topics.storage.journal import file_name as journal_file_name
 from topics.storage.journal_reader import Damage, JournalReader
 from topics.storage.snapshot import SnapshotStore
@@ -31,6 +31,7 @@ RENEW_S = 15.0
 class Source:
     data_dir: str
     now_ms: int
+    topics: int
     position: int
     snapshots: dict[int, str]
     segments: dict[int, str]
@@ -74,6 +75,7 @@ def _held(client: Client) -> Iterator[Source]:
         yield Source(
             hold["data_dir"],
             hold["now"],
+            hold["topics"],
             hold["position"],
             {entry["number"]: entry["path"] for entry in hold["snapshots"]},
             {entry["number"]: entry["path"] for entry in hold["segments"]},
@@ -117,9 +119,13 @@ def _describe(fs: UntouchedDisk, settings: Settings) -> Source:
     proven = witness.acked if witness.same_boot else witness.synced
     reader = JournalReader(fs, dirs.journal, start=start, proven=proven)
     now = max((witness.clock_ms, *(state.clock_ms for state in states.values())))
+    newest = max(states.values(), key=lambda state: state.position, default=None)
+    topics = set() if newest is None else {topic.id for topic in newest.topics}
     for item in reader.frames():
         if not isinstance(item, Damage) and item.kind != Kind.CLOCK:
             now = max(now, item.ts)
+            if newest is None or item.position >= newest.position:
+                _follow(item, topics)
     segments = {
         run.segment: _segment_path(fs, settings, run.segment)
         for state in states.values()
@@ -130,6 +136,7 @@ def _describe(fs: UntouchedDisk, settings: Settings) -> Source:
     return Source(
         os.path.abspath(settings.data_dir),
         now,
+        len(topics),
         reader.end,
         {number: os.path.join(dirs.snapshots, snapshot_files.file_name(number)) for number in states},
         dict(sorted(segments.items())),
@@ -140,6 +147,14 @@ def _describe(fs: UntouchedDisk, settings: Settings) -> Source:
         ],
         lambda: None,
     )
+
+
+def _follow(frame: Frame, topics: set[int]) -> None:
+    """Which topics there are after this frame."""
+    if frame.kind == Kind.CREATE:
+        topics.add(frame.topic_id)
+    elif frame.kind == Kind.DROP:
+        topics.discard(frame.topic_id)
 
 
 def _segment_path(fs: UntouchedDisk, settings: Settings, number: int) -> str:

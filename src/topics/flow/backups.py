@@ -38,6 +38,7 @@ class Hold:
     expires_ms: int
     now_ms: int
     data_dir: str
+    topics: int
     # The journal is wanted up to here: everything acknowledged before the hold was taken lies below.
     position: int
     snapshots: dict[int, str]
@@ -92,6 +93,7 @@ class Backups:
             engine.now() + LEASE_MS,
             engine.now(),
             os.path.abspath(engine.dirs.root),
+            len(engine.sorted_names),
             engine.journal.position,
             {number: os.path.join(directory, snapshot_files.file_name(number)) for number in snapshots},
             # All there are: whatever either snapshot refers to is among them.

@@ -21,6 +21,10 @@ from topics.values.histogram import LATENCY_BOUNDS_S, Histogram
 SAMPLE_S = 0.05
 # Weight of a new sample: pressure has to last for about half a second before it counts fully.
 SMOOTHING = 0.2
+# A stall counts as no more than this, and as more only if the loop was late before: a machine that was
+# asleep for a minute is not under pressure when it wakes up.
+ONE_STALL_MS = 2000.0
+STALL_GROWTH = 4.0
 MAX_COMMIT_WINDOW_S = 0.010
 
 
@@ -72,7 +76,8 @@ class Governor:
         self.start(loop)
 
     def observe(self, lag_ms: float, cpu_share: float = 0.0, queue_share: float = 0.0) -> None:
-        self.lag_ms += SMOOTHING * (lag_ms - self.lag_ms)
+        counted_ms = min(lag_ms, ONE_STALL_MS + STALL_GROWTH * self.lag_ms)
+        self.lag_ms += SMOOTHING * (counted_ms - self.lag_ms)
         self.cpu_share += SMOOTHING * (cpu_share - self.cpu_share)
         self.queue_share += SMOOTHING * (queue_share - self.queue_share)
         self.lags.observe(lag_ms / 1000)

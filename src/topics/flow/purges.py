@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from topics.flow.upkeep import Upkeep
 from topics.log.engine import Engine
-from topics.log.purging import FilePlan, SegmentPurge
+from topics.log.purging import STEP_TOPICS, FilePlan, SegmentPurge
 from topics.values.errors import ApiError, limit_reached
 
 log = logging.getLogger("topics.purge")
@@ -121,6 +121,7 @@ class Purges:
     async def _run(self, purge: Purge) -> None:
         engine = self._engine
         oldest = engine.journal.files[0].base
+        await self._expire()
         # Everything committed by now lies below this position, in files that end there.
         async with self._upkeep.exclusive:
             engine.rotate()
@@ -140,6 +141,14 @@ class Purges:
         purge.journal_bytes = line - oldest
         async with self._upkeep.exclusive:
             await _in_thread(segments.sweep)
+
+    async def _expire(self) -> None:
+        """What is too old by now is gone, whether or not anybody has looked since."""
+        for at, topic in enumerate(list(self._engine.by_id.values()), 1):
+            if not topic.dropped:
+                self._engine.refresh(topic)
+            if at % STEP_TOPICS == 0:
+                await asyncio.sleep(0)
 
     async def _checkpoint(self, line: int) -> None:
         async with self._upkeep.exclusive:

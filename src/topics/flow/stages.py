@@ -17,7 +17,7 @@ import msgspec
 from topics.log.appending import AppendOp, admit_total
 from topics.log.engine import Engine
 from topics.log.grouping import admit_group, append_group
-from topics.log.lifecycle import create_topic
+from topics.log.lifecycle import create_topic, require_room
 from topics.log.topic import Topic
 from topics.storage.frame import Frame, Kind
 from topics.values.config import DEFAULT_CONFIG
@@ -193,11 +193,12 @@ class Stages:
         known = [(topics[name], batches) for name, batches in wanted.items() if name in topics]
         admit_group(engine, known, engine.now())
         admit_total(engine, sum(b.size for batches in wanted.values() for b in batches), engine.now())
-        # Created last: a commit that is refused leaves no topics behind.
+        # Created last, all or none: a commit that is refused leaves no topics behind.
+        missing = [name for name in wanted if name not in topics]
+        require_room(engine, len(missing))
         created = [
-            (create_topic(engine, name, DEFAULT_CONFIG, lambda: None, lambda error: None), batches)
-            for name, batches in wanted.items()
-            if name not in topics
+            (create_topic(engine, name, DEFAULT_CONFIG, lambda: None, lambda error: None), wanted[name])
+            for name in missing
         ]
         return [*known, *created]
 

@@ -70,6 +70,7 @@ class AdminRoutes:
             **_lease(hold),
             "now": hold.now_ms,
             "data_dir": hold.data_dir,
+            "topics": hold.topics,
             "position": hold.position,
             "snapshots": [{"number": number, "path": path} for number, path in hold.snapshots.items()],
             "segments": [{"number": number, "path": path} for number, path in hold.segments.items()],

@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 
 from topics.flow.commit import CommitLoop
 from topics.flow.fanout import Fanout
@@ -39,10 +40,11 @@ from topics.http.watch_routes import WatchRoutes
 from topics.http.work_stream import WorkRoutes
 from topics.log.engine import Engine
 from topics.log.recovery import Recovery
+from topics.storage.cold_note import settle_cold_dir
 from topics.storage.directories import Directories
 from topics.storage.filesystem import Filesystem
 from topics.values.clock import Clock, SystemClock
-from topics.values.settings import Settings
+from topics.values.settings import MAX_SEQ, Settings
 
 log = logging.getLogger("topics")
 
@@ -56,13 +58,14 @@ class _Stopped(Exception):
 
 class Application:
     def __init__(self, settings: Settings, fs: Filesystem | None = None, clock: Clock | None = None) -> None:
-        self.settings = settings
         self._fs = fs or Filesystem()
         self._clock = clock or SystemClock()
         self._keyring = KeyRing.parse(settings.api_keys)
         refuse_exposure_without_keys(settings, self._keyring)
         self._fs.make_dirs(settings.data_dir)
-        self._lock = self._fs.lock(Directories(settings.data_dir).lock)
+        directories = Directories(settings.data_dir)
+        self._lock = self._fs.lock(directories.lock)
+        self.settings = settings = _with_cold_dir(self._fs, directories, settings)
         self._progress = 0.0
         self.gate = Gate(lambda: self._progress)
         self.engine = Engine(settings, self._fs, self._clock)
@@ -199,3 +202,12 @@ class Application:
     def unlock(self) -> None:
         """Others may use the data directory."""
         self._fs.unlock(self._lock)
+
+
+def _with_cold_dir(fs: Filesystem, directories: Directories, settings: Settings) -> Settings:
+    """Without a second tier nothing is moved there any more; what had been moved is still read."""
+    cold_dir = settle_cold_dir(fs, directories, settings.cold_dir)
+    if cold_dir is None or settings.cold_dir is not None:
+        return settings
+    log.warning("TOPICS_COLD_DIR is not set; old segments are still read from %s", cold_dir)
+    return replace(settings, cold_dir=cold_dir, hot_retain_segments=MAX_SEQ)

@@ -75,8 +75,9 @@ class KeyRing:
         digest = sha256(secret).digest()
         found: ApiKey | None = None
         # Every digest is compared, so that the time taken does not depend on which one matches.
+        # Of two equal ones, the last counts.
         for key in self.keys:
-            if hmac.compare_digest(key.digest, digest) and found is None:
+            if hmac.compare_digest(key.digest, digest):
                 found = key
         return found
 

@@ -54,7 +54,7 @@ class Route:
     public: bool = False
     # Refuses keys that are restricted to some names.
     all_names: bool = False
-    # Answers while recovering and while draining too.
+    # Answers while recovering, while draining, and however busy its key is.
     always_open: bool = False
     is_async: bool = field(init=False)
     takes_body: bool = field(init=False)
@@ -66,7 +66,7 @@ class Route:
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_async", inspect.iscoroutinefunction(self.handler))
         object.__setattr__(self, "takes_body", self.body is not Body.IGNORED)
-        object.__setattr__(self, "counted", not (self.event_stream or self.websocket))
+        object.__setattr__(self, "counted", not (self.event_stream or self.websocket or self.always_open))
         object.__setattr__(self, "timings", latencies())
 
 

@@ -9,12 +9,15 @@ from topics.http.auth import WRITE, ApiKey
 from topics.http.bulk_append_routes import require_arrow
 from topics.http.exchange import Exchange
 from topics.http.fields import decode, unsigned
+from topics.http.late_imports import load
 from topics.http.routing import Body, Route
 from topics.http.service import Service, answer, check_name
 from topics.values.errors import invalid
 from topics.values.names import require_topic_name
 
 MAX_NAME_BYTES = 256
+# Brings pyarrow with it.
+_SPOOL = "topics.flow.stage_spool"
 
 
 class IdentityBody(msgspec.Struct, gc=False):
@@ -60,6 +63,7 @@ class StageRoutes:
         if default_topic is not None:
             check(default_topic)
         stage, part = _short(exchange.name), _short(exchange.params[0])
+        await load(_SPOOL)
         about = await self._stages.put_part(stage, part, exchange.body, default_topic, check)
         topics = sorted(name for name in about.topics if name is not None)
         answer(exchange, {"stage": stage, "part": part, "count": about.count, "topics": topics})
@@ -79,6 +83,7 @@ class StageRoutes:
         )
         if len(set(request.parts)) != len(request.parts):
             raise invalid("parts names one part twice")
+        await load(_SPOOL)
         committed, deduped = await self._stages.commit(request)
         topics = {
             r.topic: {"first_seq": r.first_seq, "last_seq": r.last_seq, "count": r.count}
@@ -86,7 +91,8 @@ class StageRoutes:
         }
         answer(exchange, {"committed": True, "deduped": deduped, "topics": topics})
 
-    def drop(self, exchange: Exchange) -> None:
+    async def drop(self, exchange: Exchange) -> None:
+        await load(_SPOOL)
         parts = self._stages.drop(exchange.name)
         answer(exchange, {"stage": exchange.name, "deleted": parts > 0})
 

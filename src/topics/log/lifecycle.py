@@ -75,9 +75,8 @@ def create_topic(
     engine: Engine, name: str, config: TopicConfig, done: Callable[[], None], fail: Fail
 ) -> Topic:
     """The name is taken at once; the topic is shown when its creation is on disk."""
-    _check_room(engine)
     # Asked first: a refusal must not leave the name taken.
-    engine.queue.require_room(1)
+    require_room(engine, 1)
     topic = _new_topic(engine, engine.next_topic_id, name, config, engine.settings.seq_base)
     engine.next_topic_id += 1
     topic.reserved = topic.reserve_asked = topic.seq_base - 1 + FIRST_STEP
@@ -102,10 +101,12 @@ def create_topic(
     return topic
 
 
-def _check_room(engine: Engine) -> None:
+def require_room(engine: Engine, topics: int) -> None:
+    """Raises when so many topics could not be created now; whoever needs several asks for all first."""
     limit = engine.settings.max_topics
-    if limit and len(engine.by_name) >= limit:
+    if topics and limit and len(engine.by_name) + topics > limit:
         raise limit_reached("max_topics", limit)
+    engine.queue.require_room(topics)
 
 
 def _new_topic(engine: Engine, topic_id: int, name: str, config: TopicConfig, seq_base: int) -> Topic:

@@ -65,6 +65,8 @@ class SegmentPurge:
         self._known = set(engine.by_id)
         self._wanted = {t.id for t in engine.by_id.values() if topics is None or t.name in topics}
         self.files: list[FilePlan] = []
+        # Files without anything live: they need no plan, but they may be held.
+        self._emptied: list[int] = []
 
     def plan_in_steps(self) -> Iterator[None]:
         """Find all files. Nothing else may seal or move files until this is over."""
@@ -77,6 +79,7 @@ class SegmentPurge:
             if at % STEP_TOPICS == 0:
                 yield
         self.files = list(files.values())
+        self._emptied = [number for number, runs in self._engine.store.users.items() if not runs]
 
     @staticmethod
     def begin(file: FilePlan) -> None:
@@ -158,9 +161,10 @@ class SegmentPurge:
                 lose_runs(held.topic, [held.run])
 
     def old_files(self) -> list[int]:
-        """Files that were written anew and are still there under their old number."""
+        """Files that are to go and are still there: those written anew, and those that hold nothing live."""
         users = self._engine.store.users
-        return [file.number for file in self.files if file.number in users and (file.written or file.damaged)]
+        done = [f.number for f in self.files if f.written or f.damaged or users.get(f.number) == 0]
+        return [number for number in (*self._emptied, *done) if number in users]
 
     def sweep(self) -> None:
         """Any thread: remove the copies that nobody refers to, and make all removals durable."""

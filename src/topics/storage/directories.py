@@ -16,10 +16,13 @@ class Directories:
         # Parts of batches that are not committed yet.
         self.stages = os.path.join(root, "stages")
         self.witness = os.path.join(root, witness.FILE_NAME)
+        # Names the directory of the second tier, if there is one.
+        self.cold_note = os.path.join(root, ".topics.cold")
         # Held by whoever works in here.
         self.lock = os.path.join(root, ".topics.lock")
 
     @property
     def entries(self) -> tuple[str, ...]:
         """All there can be."""
-        return (self.journal, self.segments, self.snapshots, self.stages, self.witness, self.lock)
+        directories = (self.journal, self.segments, self.snapshots, self.stages)
+        return (*directories, self.witness, self.cold_note, self.lock)

@@ -21,6 +21,7 @@ from tests.support import Answer, Wire
 from tests.support.arrow import arrow_stream
 from topics.http import socket_commands
 from topics.http.openapi import models, socket_messages
+from topics.http.openapi.details import DETAILS
 from topics.http.openapi.document import build
 from topics.http.openapi.operations import OPERATIONS
 from topics.http.routing import Route
@@ -165,7 +166,8 @@ class Visit:
         operation = OPERATIONS[method, match.route.template]
         self.visited.add((operation.id, answer.status))
         if answer.status >= 400:
-            assert msgspec.json.decode(answer.body, type=models.Error)
+            error = msgspec.json.decode(answer.body, type=models.Error).error
+            assert set(error.detail or ()) <= set(DETAILS.get(error.code, ())), answer.body
             return answer.json
         model = operation.answers[answer.status]
         if isinstance(model, str):
@@ -194,6 +196,28 @@ def test_every_answer_fits_its_model(start: Start) -> None:
     # The other two streams are opened in tests of their own.
     elsewhere = {("watchStream", 200), ("work", 200), ("socket", 101)}
     assert visit.visited | elsewhere == {(o.id, status) for o in OPERATIONS.values() for status in o.answers}
+
+
+def test_every_detail_of_an_error_is_described(start: Start) -> None:
+    visit = Visit(start(max_topics=2))
+    row = arrow_stream({"data": ["1"]})
+    visit("PUT", "/v0/topics/full", {"cap_records": 1, "discard": "reject"}, wanted=201)
+    visit("POST", "/v0/topics/full/append", arrow=arrow_stream({"data": ["1"]}, {"data": ["2"]}), wanted=422)
+    visit("POST", "/v0/topics/full/append", arrow=arrow_stream({"data": ["1", "2"]}), wanted=400)
+    visit("POST", "/v0/topics/none/append?create=false", arrow=row, wanted=404)
+    visit("POST", "/v0/topics/a%20b/append", arrow=row, wanted=400)
+    visit("POST", "/v0/topics/other/append", arrow=row, wanted=201)
+    visit("POST", "/v0/topics/third/append", arrow=row, wanted=429)
+    visit("GET", "/v0/topics/full/cursors/none", wanted=404)
+    commit = {"identity": {"id": "i", "batch": 1}, "parts": [0]}
+    visit("POST", "/v0/stages/s/commit", commit, wanted=404)
+    for value, wanted in (("1", 200), ("2", 409)):
+        visit("PUT", "/v0/stages/s/parts/0?topic=other", arrow=arrow_stream({"data": [value]}))
+        visit("POST", "/v0/stages/s/commit", commit, wanted=wanted)
+    visit("PUT", "/v0/topics/full", {"type": "queue"}, wanted=409)
+    visit("DELETE", "/v0/topics/full?if_empty=true", wanted=409)
+    visit("POST", "/v0/topics/full/claim", {"node": "n"}, wanted=409)
+    visit("GET", "/v0/routers/none", wanted=404)
 
 
 def _visit_operations(visit: Visit) -> None:

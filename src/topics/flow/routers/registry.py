@@ -12,7 +12,7 @@ from topics.flow.routers.slices import STEP_BYTES, STEP_ROWS_MIN, in_slices, ste
 from topics.flow.routers.step import StepBuilder
 from topics.flow.routers.window import read_window
 from topics.log.engine import Engine
-from topics.log.lifecycle import create_topic
+from topics.log.lifecycle import create_topic, require_room
 from topics.log.ops import CallbackOp, Fail, Op
 from topics.log.removing import surviving_damage
 from topics.log.topic import Topic
@@ -95,9 +95,7 @@ class Routers:
         """Both or none: a refused router leaves no topic behind."""
         engine = self._engine
         missing = [name for name in (source_name, dest_name) if name not in engine.by_name]
-        limit = engine.settings.max_topics
-        if limit and missing and len(engine.by_name) + len(missing) > limit:
-            raise limit_reached("max_topics", limit)
+        require_room(engine, len(missing))
         for name in missing:
             create_topic(engine, name, DEFAULT_CONFIG, lambda: None, lambda _: None)
         return engine.by_name[source_name], engine.by_name[dest_name]

@@ -173,6 +173,7 @@ class HoldLease(Timed, kw_only=True):
 class HeldFiles(HoldLease, kw_only=True):
     now: Count
     data_dir: str
+    topics: Count
     position: Count
     snapshots: list[HeldFile]
     segments: list[HeldFile]

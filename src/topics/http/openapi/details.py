@@ -106,11 +106,31 @@ REFINED: dict[str, dict[str, Json]] = {
 }
 
 _TEXT, _NUMBER = {"type": "string"}, {"type": "integer"}
+# A bulk append that is refused on the way names the record batches that were committed before.
+_BATCHES: dict[str, Json] = {
+    "batches": {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "first_seq": _NUMBER,
+                "last_seq": _NUMBER,
+                "count": _NUMBER,
+                "deduped": {"type": "boolean"},
+            },
+        },
+    }
+}
 
 # What `detail` may hold, by code.
 DETAILS: dict[str, dict[str, Json]] = {
     "forbidden": {"topic": _TEXT},
-    "topic_not_found": {"topic": _TEXT},
+    "topic_not_found": {"topic": _TEXT, **_BATCHES},
+    "invalid_request": _BATCHES,
+    "record_too_large": _BATCHES,
+    "internal": _BATCHES,
+    "not_found": {"consumer": _TEXT, "stage": _TEXT},
+    "stage_conflict": {"id": _TEXT, "batch": _NUMBER},
     "router_not_found": {"router": _TEXT},
     "not_a_queue": {"topic": _TEXT},
     "router_cycle": {"cycle": {"type": "array", "items": _TEXT}},
@@ -130,7 +150,8 @@ DETAILS: dict[str, dict[str, Json]] = {
         "cap_bytes": _NUMBER,
         "head_seq": _NUMBER,
         "earliest_seq": _NUMBER,
+        **_BATCHES,
     },
-    "throttled": {"limit": _TEXT, "max": _NUMBER, "retry_after_ms": _NUMBER},
+    "throttled": {"limit": _TEXT, "max": _NUMBER, "retry_after_ms": _NUMBER, **_BATCHES},
     "not_ready": {"replay_progress": {"type": "number", "minimum": 0, "maximum": 1}},
 }

@@ -194,7 +194,8 @@ def _codes(route: Route, operation: Operation) -> list[str]:
         if route.scopes or route.all_names:
             codes |= {"forbidden"}
         # Each key has places for its requests, streams or sockets.
-        codes |= {"throttled"}
+        if not route.always_open:
+            codes |= {"throttled"}
     if route.takes_body:
         codes |= {"payload_too_large", "unsupported_media_type"}
     if route.event_stream:
