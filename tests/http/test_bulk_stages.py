@@ -109,6 +109,26 @@ def test_a_key_stages_only_for_topics_it_may_name(tmp_path_factory: pytest.TempP
         server.stop()
 
 
+def test_a_commit_tells_a_key_nothing_of_topics_it_may_not_name(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    server = ServerProcess(tmp_path_factory.mktemp("secret"), TOPICS_API_KEYS="all,some:w:a").start()
+    some, everyone = {"Authorization": "Bearer some"}, {"Authorization": "Bearer all"}
+    body = {"identity": {"id": "q", "batch": 0}, "parts": [0]}
+    try:
+        put(server, "s/parts/0?topic=hidden", {"data": ["1"]}, **everyone)
+        before = server.request("POST", "/v0/stages/s/commit", body, some)
+        assert server.request("POST", "/v0/stages/s/commit", body, everyone).status == 200
+        # Its part is gone now; all that is left is the first answer.
+        after = server.request("POST", "/v0/stages/s/commit", body, some)
+        for answer in (before, after):
+            assert (answer.status, answer.json["error"]["code"]) == (403, "forbidden")
+            assert b"hidden" not in answer.body
+        assert server.request("POST", "/v0/stages/s/commit", body, everyone).json["deduped"]
+    finally:
+        server.stop()
+
+
 def test_a_killed_server_remembers_what_was_committed(tmp_path_factory: pytest.TempPathFactory) -> None:
     server = ServerProcess(tmp_path_factory.mktemp("killed")).start()
     try:

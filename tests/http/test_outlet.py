@@ -170,7 +170,7 @@ def test_a_worker_that_reads_again_in_time_is_served_on(app: QueueApp) -> None:
 def test_a_worker_that_ignores_even_the_last_words_is_torn_down(
     app: QueueApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outlet, "FAREWELL_S", 0.2)
+    monkeypatch.setattr(outlet, "EXPLANATION_S", 0.2)
     app.app.work.patience_s = 0.1
     deaf = deaf_worker(app)
     eventually(lambda: app.footprint()["desks"] == 1)

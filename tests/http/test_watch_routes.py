@@ -546,13 +546,42 @@ def test_a_client_that_never_reads_is_cut_off_with_an_error(
 def test_a_client_that_ignores_even_that_is_torn_down(
     app: RunningApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outlet, "FAREWELL_S", 0.2)
+    monkeypatch.setattr(outlet, "EXPLANATION_S", 0.2)
     app.app.watches.patience_s = 0.1
     app.call("PUT", "/v0/topics/t")
     slow = stalled(app, app.watch("t")["wid"])
     flood(app, "t", 40)
     eventually(lambda: app.footprint()["slots"] == 0)
     assert app.footprint()["connections"] == 0
+    slow.close()
+
+
+def test_a_client_that_reads_late_still_learns_why_it_was_cut_off(
+    app: RunningApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outlet, "FAREWELL_S", 0.0)
+    app.app.watches.patience_s = 0.1
+    app.call("PUT", "/v0/topics/t")
+    slow = stalled(app, app.watch("t")["wid"])
+    flood(app, "t", 40)
+    eventually(lambda: app.footprint()["feeds"] == 0)
+    # Answered after the farewell would have been over.
+    app.call("GET", "/v0/topics/t")
+    assert slow.rest()[-1].event == "error"
+
+
+def test_shutdown_does_not_wait_for_a_client_that_was_cut_off(
+    app: RunningApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outlet, "FAREWELL_S", 0.1)
+    monkeypatch.setattr(app.app.server, "_drain_s", 60.0)
+    app.app.watches.patience_s = 0.1
+    app.call("PUT", "/v0/topics/t")
+    slow = stalled(app, app.watch("t")["wid"])
+    flood(app, "t", 40)
+    eventually(lambda: app.footprint()["feeds"] == 0)
+    app.begin_stop()
+    eventually(lambda: app.footprint()["slots"] == 0)
     slow.close()
 
 

@@ -150,6 +150,9 @@ class Stages:
             raise _conflict(request, "is older than any batch of this identity that can still be compared")
         parts = await self._read_parts(request)
         if known is not None:
+            # The first answer names topics, and may have been given to another key.
+            for written in known.ranges:
+                request.check_topic(written.topic)
             self._compare(known, request, parts)
             return known, True
         if parts is None:

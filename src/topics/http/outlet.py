@@ -13,6 +13,8 @@ from topics.http.stream import Stream, Upgraded
 PATIENCE_S = 30.0
 # How long a client may take to read our last words before the connection is torn down.
 FAREWELL_S = 5.0
+# The same for one that was cut off: it did not read before, and shall find out why when it does.
+EXPLANATION_S = 15.0
 
 
 class Outlet:
@@ -60,6 +62,7 @@ class Outlet:
             except TimeoutError:
                 if held.buffered() >= before:
                     self.give_up()
+                    self._abort_in(EXPLANATION_S)
                     return
         self._waiting = None
         if not held.closed:
@@ -70,15 +73,21 @@ class Outlet:
         """Close once everything is sent, or after a while without that."""
         self.release()
         self._held.close()
-        if self._farewell is None:
-            self._farewell = asyncio.get_running_loop().call_later(FAREWELL_S, self._held.abort)
+        self._abort_in(FAREWELL_S)
+
+    def _abort_in(self, seconds: float) -> None:
+        self._cancel_farewell()
+        self._farewell = asyncio.get_running_loop().call_later(seconds, self._held.abort)
+
+    def _cancel_farewell(self) -> None:
+        if self._farewell is not None:
+            self._farewell.cancel()
+            self._farewell = None
 
     def on_closed(self) -> None:
         """The connection has ended, whoever ended it."""
         self.release()
-        if self._farewell is not None:
-            self._farewell.cancel()
-            self._farewell = None
+        self._cancel_farewell()
 
 
 class WatchOutlet(Outlet):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from topics.flow.stages import CommitRequest, Stages
@@ -12,7 +14,7 @@ from topics.http.fields import decode, unsigned
 from topics.http.late_imports import load
 from topics.http.routing import Body, Route
 from topics.http.service import Service, answer, check_name
-from topics.values.errors import invalid
+from topics.values.errors import ApiError, invalid
 from topics.values.names import require_topic_name
 
 MAX_NAME_BYTES = 256
@@ -70,16 +72,15 @@ class StageRoutes:
 
     async def commit(self, exchange: Exchange) -> None:
         body = decode(_commit, exchange.body)
-        check = _Names(exchange.key)
         if body.topic is not None:
-            check(body.topic)
+            _Names(exchange.key)(body.topic)
         request = CommitRequest(
             _short(exchange.name),
             _short(body.identity.id),
             unsigned(body.identity.batch, "identity.batch"),
             [_short(str(part)) for part in body.parts],
             body.topic,
-            check,
+            partial(_require_allowed, exchange.key),
         )
         if len(set(request.parts)) != len(request.parts):
             raise invalid("parts names one part twice")
@@ -106,6 +107,12 @@ class _Names:
     def __call__(self, name: str) -> None:
         require_topic_name(name)
         check_name(self._key, name)
+
+
+def _require_allowed(key: ApiKey | None, topic: str) -> None:
+    """Parts may have come with another key: this one does not get to hear what they name."""
+    if key is not None and not key.allows(topic):
+        raise ApiError("forbidden", "this key may not write to every topic of this commit")
 
 
 def _short(name: str) -> str:
