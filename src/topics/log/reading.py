@@ -221,6 +221,10 @@ def _take_filtered(
     if len(wanted) >= room:
         wanted = wanted[:room]
         examined = int(wanted[-1]) + 1
+        first_byte = int(columns.ends[start - 1]) if start else 0
+        if int(columns.ends[examined - 1]) - first_byte <= budget:
+            # Again nothing has to be counted: the page is full, so that nobody will ask for it either.
+            return _Taken(gather(columns, wanted, shape), room, examined, None)
     sizes = np.cumsum(columns.sizes()[wanted])
     fitting = int(np.searchsorted(sizes, budget, side="right"))
     if is_first:

@@ -234,7 +234,7 @@ class Topic:
             run = self.runs[-1]
             assert run.hot is not None
             keep = self.head - run.base + 1
-            sizes = run.hot.view(run.base).sizes(keep)
+            sizes = run.hot.view().sizes(keep)
             run.live_bytes -= int(sizes.sum())
             del sizes
             run.live_count -= run.count - keep

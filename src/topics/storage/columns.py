@@ -20,6 +20,8 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 META_KEY = b',"meta":'
 DATA_KEY = b'"data":'
+# What a row of nothing but data has around it, but for the digits of seq and ts.
+_AROUND_DATA = len(b'{"$seq":,"$ts":,"data":}\n')
 
 
 @dataclass(slots=True)
@@ -28,7 +30,8 @@ class Columns:
     count: int
     rows: Buffer
     ends: U32
-    data_lens: U32
+    # None: no row has a node or a meta, and the lengths follow from the rows'.
+    known_data_lens: U32 | None
     ts: I64
     meta_lens: U32 | None = None
     # Code 0 means "none"; code k means names[k - 1].
@@ -39,12 +42,25 @@ class Columns:
     # Router hops each record has made; absent when nobody was forwarded.
     hops: U8 | None = None
 
+    @property
+    def data_lens(self) -> U32:
+        if self.known_data_lens is None:
+            self.known_data_lens = _plain_data_lens(self.base, self.ends, self.ts)
+        return self.known_data_lens
+
     def sizes(self, start: int = 0, stop: int | None = None) -> I64:
         """What each record counts for in `bytes`, caps and read budgets."""
         sizes = self.data_lens[start:stop].astype(np.int64)
         if self.meta_lens is not None:
             sizes += self.meta_lens[start:stop]
         return sizes
+
+    def size_of(self, indexes: NDArray[np.integer]) -> int:
+        """What these records count for, together."""
+        size = int(self.data_lens[indexes].sum(dtype=np.int64))
+        if self.meta_lens is not None:
+            size += int(self.meta_lens[indexes].sum(dtype=np.int64))
+        return size
 
     def starts(self) -> I64:
         starts = np.empty(self.count, np.int64)
@@ -60,3 +76,23 @@ class Columns:
             meta_lens = self.meta_lens[start:stop].astype(np.int64)
             ends -= np.where(meta_lens > 0, meta_lens + len(META_KEY), 0)
         return ends
+
+
+def plain_data_len(row_len: int, seq: int, ts: int) -> int:
+    """How long `data` is in a row that holds nothing else but its seq and its time."""
+    return row_len - _AROUND_DATA - len(str(seq)) - len(str(ts))
+
+
+def _plain_data_lens(base: int, ends: U32, ts: I64) -> U32:
+    """The same for all rows of a run. Seqs rise, and times never fall."""
+    row_lens: U32 = np.diff(ends, prepend=np.uint32(0))
+    seqs = np.arange(base, base + len(ends))
+    return row_lens - (np.uint32(_AROUND_DATA) + _digits(seqs) + _digits(ts))
+
+
+def _digits(ascending: I64) -> U32:
+    fewest, most = len(str(int(ascending[0]))), len(str(int(ascending[-1])))
+    digits = np.full(len(ascending), fewest, np.uint32)
+    for power in range(fewest, most):
+        digits[np.searchsorted(ascending, 10**power) :] += 1
+    return digits
