@@ -120,7 +120,7 @@ def test_plain_rows_tell_how_long_their_data_is(
     columns.extend(batch, batch.render(first, ts), ts)
     assert columns.data_lens is None, "nothing is kept"
     assert columns.view().data_lens.tolist() == [1, 5, 7]
-    assert [columns.size_at(index) for index in range(3)] == [1, 5, 7]
+    assert [columns.size_between(index, index + 1) for index in range(3)] == [1, 5, 7]
     assert columns.size_of(np.array([0, 2])) == 8
     assert list(column_findings(columns.view())) == []
 
@@ -141,7 +141,9 @@ def test_lengths_are_kept_from_the_first_record_on_that_is_not_plain(other: dict
     assert columns.data_lens is not None
     assert list(columns.data_lens) == columns.view().data_lens.tolist() == lengths
     metas = [0, 0, 0, 2 * ("metas" in other), 0, 0, 0, 0]
-    assert [columns.size_at(index) for index in range(8)] == [*map(sum, zip(lengths, metas, strict=True))]
+    assert [columns.size_between(index, index + 1) for index in range(8)] == [
+        *map(sum, zip(lengths, metas, strict=True))
+    ]
     assert columns.size_of(np.arange(8)) == sum(lengths) + sum(metas)
 
 
@@ -186,7 +188,13 @@ def test_lengths_and_offsets_are_true_whatever_came_before(
     assert bytes(view.rows) == rows
     assert view.data_lens.tolist() == [len(text) for text, _ in truth]
     assert view.sizes().tolist() == [size for _, size in truth]
-    assert [columns.size_at(index) for index in range(count)] == [size for _, size in truth]
+    assert [columns.size_between(index, index + 1) for index in range(count)] == [size for _, size in truth]
+    start = draw.draw(st.integers(0, count - 1))
+    stop = draw.draw(st.integers(start + 1, count))
+    assert columns.size_between(start, stop) == sum(size for _, size in truth[start:stop])
+    assert columns.size_of(np.arange(start, stop)) == columns.size_between(start, stop)
+    assert columns.view().sizes(start, stop).tolist() == [size for _, size in truth[start:stop]]
+    assert columns.view().sizes(count).tolist() == []
     assert [json.loads(row)["data"] for row in rows.splitlines()] == [int(text) for text, _ in truth]
     assert list(column_findings(view)) == []
 

@@ -55,8 +55,8 @@ def _take(topic: Topic, run: Run, start: int, stop: int) -> tuple[int, int]:
         count, size = run.live_count, run.live_bytes
         run.live_count = run.live_bytes = 0
         return count, size
-    if run.hot is not None and run.dead is None and stop - start == 1:
-        count, size = 1, run.hot.size_at(start)
+    if run.hot is not None and run.dead is None:
+        count, size = stop - start, run.hot.size_between(start, stop)
     else:
         columns = topic.store.columns(run)
         count = run.live_between(start, stop)

@@ -16,7 +16,7 @@ import numpy as np
 
 from topics.log.batch import Batch
 from topics.log.packed_ends import PackedEnds
-from topics.storage.columns import I64, Columns, plain_data_len
+from topics.storage.columns import I64, Columns, around_data
 
 # Calls into numpy cost microseconds each, whatever they do: for so few rows plain Python is faster.
 _FEW = 64
@@ -185,18 +185,28 @@ class HotColumns:
     def ts_at(self, index: int) -> int:
         return self.ts_values[bisect_right(self.ts_starts, index) - 1]
 
-    def size_at(self, index: int) -> int:
-        """What a record counts for."""
-        if self.data_lens is None:
-            row_len = self.ends[index] - (self.ends[index - 1] if index else 0)
-            return plain_data_len(row_len, self.base + index, self.ts_at(index))
-        return self.data_lens[index] + (0 if self.meta_lens is None else self.meta_lens[index])
-
     def size_of(self, indexes: np.ndarray) -> int:
         """What these records count for, together."""
+        if self.data_lens is not None:
+            return _sum_at(self.data_lens, indexes) + _sum_at(self.meta_lens, indexes)
         if len(indexes) <= _FEW:
-            return sum(map(self.size_at, indexes.tolist()))
+            return sum([self.size_between(index, index + 1) for index in indexes.tolist()])
         return self.view().size_of(indexes)
+
+    def size_between(self, start: int, stop: int) -> int:
+        """The same for a stretch, which is not empty."""
+        if self.data_lens is not None:
+            size = sum(self.data_lens[start:stop])
+            return size if self.meta_lens is None else size + sum(self.meta_lens[start:stop])
+        around = self._around_data(start)
+        if stop - start > 1 and around != self._around_data(stop - 1):
+            return int(self.view().sizes(start, stop).sum())
+        # Digits only become more: as many in the last row as in the first means as many in all.
+        row_bytes = self.ends[stop - 1] - (self.ends[start - 1] if start else 0)
+        return row_bytes - (stop - start) * around
+
+    def _around_data(self, index: int) -> int:
+        return around_data(self.base + index, self.ts_at(index))
 
     def view(self) -> Columns:
         ends = self.ends
@@ -225,6 +235,10 @@ def _few_ends(rows: bytes, end: int) -> list[int]:
 
 def _view(column: array[int] | None) -> np.ndarray | None:
     return None if column is None else np.frombuffer(column, np.uint32)
+
+
+def _sum_at(column: array[int] | None, indexes: np.ndarray) -> int:
+    return 0 if column is None else int(np.frombuffer(column, np.uint32)[indexes].sum(dtype=np.int64))
 
 
 def _codes(column: array[int] | None) -> np.ndarray | None:

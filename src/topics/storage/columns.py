@@ -45,12 +45,24 @@ class Columns:
     @property
     def data_lens(self) -> U32:
         if self.known_data_lens is None:
-            self.known_data_lens = _plain_data_lens(self.base, self.ends, self.ts)
+            self.known_data_lens = self.data_lens_between()
         return self.known_data_lens
+
+    def data_lens_between(self, start: int = 0, stop: int | None = None) -> U32:
+        """Of a stretch: what has to be told from the rows is told for these only."""
+        if self.known_data_lens is not None:
+            return self.known_data_lens[start:stop]
+        ends, ts = self.ends[start:stop], self.ts[start:stop]
+        lens = ends.copy()
+        if len(lens):
+            lens[1:] -= ends[:-1]
+            lens[0] -= self.ends[start - 1] if start else 0
+            lens -= _around_all(self.base + start, ts)
+        return lens
 
     def sizes(self, start: int = 0, stop: int | None = None) -> I64:
         """What each record counts for in `bytes`, caps and read budgets."""
-        sizes = self.data_lens[start:stop].astype(np.int64)
+        sizes = self.data_lens_between(start, stop).astype(np.int64)
         if self.meta_lens is not None:
             sizes += self.meta_lens[start:stop]
         return sizes
@@ -78,21 +90,18 @@ class Columns:
         return ends
 
 
-def plain_data_len(row_len: int, seq: int, ts: int) -> int:
-    """How long `data` is in a row that holds nothing else but its seq and its time."""
-    return row_len - _AROUND_DATA - len(str(seq)) - len(str(ts))
+def around_data(seq: int, ts: int) -> int:
+    """How much longer than its data a row is that has neither node nor meta."""
+    return _AROUND_DATA + len(str(seq)) + len(str(ts))
 
 
-def _plain_data_lens(base: int, ends: U32, ts: I64) -> U32:
-    """The same for all rows of a run. Seqs rise, and times never fall."""
-    row_lens: U32 = np.diff(ends, prepend=np.uint32(0))
-    seqs = np.arange(base, base + len(ends))
-    return row_lens - (np.uint32(_AROUND_DATA) + _digits(seqs) + _digits(ts))
-
-
-def _digits(ascending: I64) -> U32:
-    fewest, most = len(str(int(ascending[0]))), len(str(int(ascending[-1])))
-    digits = np.full(len(ascending), fewest, np.uint32)
-    for power in range(fewest, most):
-        digits[np.searchsorted(ascending, 10**power) :] += 1
-    return digits
+def _around_all(base: int, ts: I64) -> U32 | np.uint32:
+    """The same for consecutive rows. Seqs rise and times never fall, so that digits only become more."""
+    least = around_data(base, int(ts[0]))
+    if least == around_data(base + len(ts) - 1, int(ts[-1])):
+        return np.uint32(least)
+    around = np.full(len(ts), least, np.uint32)
+    for ascending in (np.arange(base, base + len(ts)), ts):
+        for digits in range(len(str(ascending[0])), len(str(ascending[-1]))):
+            around[np.searchsorted(ascending, 10**digits) :] += 1
+    return around
