@@ -27,6 +27,10 @@ _PAGE = 1000
 _READ_BYTES = 8 * 1024 * 1024
 _SHAPES = {shape.name: shape for shape in (COMPACT, NAMED)}
 _HOUSEKEEPING_EVERY = 50_000
+# Turns are so short that the machine is in one mood for all sizes, and so many that no single one matters.
+_TURNS = 61
+_APPENDS = 2
+_DIFFS = 50
 
 
 class Growth(msgspec.Struct):
@@ -95,27 +99,39 @@ def _grow(count: int, shape: Shape) -> Growth:
 
 
 def _flatness(session: Session) -> Iterator[Figure]:
-    appends: dict[int, float] = {}
-    diffs: dict[int, float] = {}
+    sizes = session.sizes.flat_sizes
+    appends: dict[int, list[float]] = {size: [] for size in sizes}
+    diffs: dict[int, list[float]] = {size: [] for size in sizes}
     with session.directory() as directory:
         local = LocalEngine(directory, hot_bytes=256 * 1024 * 1024)
-        topic = local.create("flat")
         bodies = cycle([COMPACT.body(range(first, first + _BATCH)) for first in range(0, 6400, _BATCH)])
-
-        def append() -> None:
-            local.append("flat", next(bodies))
-
-        for size in session.sizes.flat_sizes:
-            session.say(f"  cost per append and per diff at {size} records")
-            while topic.head < size - 1000:
-                for _ in range(min(_HOUSEKEEPING_EVERY, size - topic.head) // _BATCH):
-                    append()
-                local.keep_house()
-            appends[size] = _best(append, 50) / _BATCH
-            diffs[size] = _best(_reader(local, topic), 50) / _PAGE
+        # The largest first: it would push what the others have written out of memory.
+        topics = {size: _filled(session, local, size, bodies) for size in sorted(sizes, reverse=True)}
+        session.say("  cost per append and per diff, in turns")
+        for turn in range(_TURNS):
+            first = turn % len(sizes)
+            for size in sizes[first:] + sizes[:first]:
+                append, diff = _writer(local, topics[size], bodies), _reader(local, topics[size])
+                appends[size].append(pace(append, _APPENDS).cpu_seconds / _BATCH)
+                diffs[size].append(pace(diff, _DIFFS).cpu_seconds / _PAGE)
+            local.keep_house()
         local.close()
     yield from _flat("append", appends)
     yield from _flat("diff near the head", diffs)
+
+
+def _filled(session: Session, local: LocalEngine, size: int, bodies: Iterator[bytes]) -> Topic:
+    session.say(f"  a topic of {size} records")
+    topic = local.create(f"flat-{size}")
+    append = _writer(local, topic, bodies)
+    while topic.head < size:
+        pace(append, min(_HOUSEKEEPING_EVERY, size - topic.head) // _BATCH)
+        local.keep_house()
+    return topic
+
+
+def _writer(local: LocalEngine, topic: Topic, bodies: Iterator[bytes]) -> Callable[[], object]:
+    return lambda: local.append(topic.name, next(bodies))
 
 
 def _reader(local: LocalEngine, topic: Topic) -> Callable[[], object]:
@@ -124,12 +140,8 @@ def _reader(local: LocalEngine, topic: Topic) -> Callable[[], object]:
     return lambda: local.engine.read(topic, next(starts), _PAGE, _READ_BYTES)
 
 
-def _best(work: Callable[[], object], times: int) -> float:
-    """Processor time of the least disturbed of several: the sizes are measured minutes apart."""
-    return min(pace(work, times).cpu_seconds for _ in range(9))
-
-
-def _flat(what: str, costs: dict[int, float]) -> Iterator[Figure]:
+def _flat(what: str, turns: dict[int, list[float]]) -> Iterator[Figure]:
+    costs = {size: median(seconds) for size, seconds in turns.items()}
     for size, seconds in costs.items():
         yield Figure(AREA, f"{what}, {size:.0e} records in the topic", seconds * 1e9, "ns per record")
     yield Figure(

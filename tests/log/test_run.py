@@ -1,15 +1,30 @@
-"""Runs in memory: room made ahead of need changes where rows lie, and nothing else."""
+"""Runs in memory: room made ahead of need changes where rows lie, and nothing else.
+
+Lengths of data are kept only where they cannot be told from the rows, and offsets of a complete run in fewer
+bytes; nobody who asks for them can see a difference.
+"""
 
 from __future__ import annotations
 
+import json
+from array import array
+from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.log.harness import Lab, records
-from topics.log.batch import batch_from_columns
+from topics.log.batch import Batch, batch_from_columns, parse_append
+from topics.log.columnar import check_batch
+from topics.log.packed_ends import PackedEnds
 from topics.log.run import HotColumns
+from topics.storage.checking import column_findings
+from topics.values.clock import ManualClock
 
 # Four of these make a run large enough for the next one to be given room.
 LARGE = "x" * 20_000
@@ -57,26 +72,162 @@ def test_rows_are_the_same_with_room_and_without(lab: Lab, later: list[str], sea
 
 
 def test_the_columns_end_where_the_rows_do(lab: Lab) -> None:
-    columns = hot(lab).view(5)
+    columns = hot(lab).view()
     assert len(columns.rows) == hot(lab).size == int(columns.ends[-1])
     assert bytes(columns.rows).endswith(b"}\n")
 
 
 @pytest.mark.parametrize("room", [0, 1000])
 def test_what_is_taken_back_leaves_its_room(room: int) -> None:
-    columns, batch = HotColumns(room), batch_from_columns([b"1", b"2"], None, None, None)
+    columns, batch = HotColumns(1, room), batch_from_columns([b"1", b"2"], None, None, None)
     for first in (1, 3):
         columns.extend(batch, batch.render(first, 5), 5)
     weight = columns.weight
     assert columns.truncate(2) == weight - columns.weight
     columns.extend(batch, batch.render(3, 5), 5)
     assert columns.weight == weight
-    rows = bytes(columns.view(1).rows).splitlines()
+    rows = bytes(columns.view().rows).splitlines()
     assert [row[8:9] for row in rows] == [b"1", b"2", b"3", b"4"]
-    assert np.array_equal(columns.view(1).ends, np.cumsum([len(row) + 1 for row in rows]))
+    assert np.array_equal(columns.view().ends, np.cumsum([len(row) + 1 for row in rows]))
 
 
 def test_small_runs_get_no_room(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     lab.write_each("t", 6)
     assert len(hot(lab).rows) == hot(lab).size
+
+
+# --- lengths that follow from the rows ----------------------------------------------------------------------
+
+PLAIN = [b"1", b'"two"', b"[3,3,3]"]
+
+
+def columnar(data: list[bytes]) -> Batch:
+    return check_batch(pa.RecordBatch.from_pydict({"data": [text.decode() for text in data]}))
+
+
+def as_json(data: list[bytes]) -> Batch:
+    return parse_append(b'{"records":[%b]}' % b",".join(b'{"data":%b}' % text for text in data)).batch
+
+
+@pytest.mark.parametrize("made", [as_json, columnar, batch_from_columns])
+@pytest.mark.parametrize("first", [1, 8, 97, 10**15 - 2], ids=str)
+@pytest.mark.parametrize("ts", [0, 7, 1_700_000_000_000])
+def test_plain_rows_tell_how_long_their_data_is(
+    made: Callable[[list[bytes]], Batch], first: int, ts: int
+) -> None:
+    batch, columns = made(PLAIN), HotColumns(first)
+    columns.extend(batch, batch.render(first, ts), ts)
+    assert columns.data_lens is None, "nothing is kept"
+    assert columns.view().data_lens.tolist() == [1, 5, 7]
+    assert [columns.size_between(index, index + 1) for index in range(3)] == [1, 5, 7]
+    assert columns.size_of(np.array([0, 2])) == 8
+    assert list(column_findings(columns.view())) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"nodes": [None, "n"]}, id="a node"),
+        pytest.param({"metas": [b"{}", None]}, id="a meta"),
+    ],
+)
+def test_lengths_are_kept_from_the_first_record_on_that_is_not_plain(other: dict[str, list]) -> None:
+    columns = HotColumns(9)
+    plain, mixed = batch_from_columns(PLAIN), batch_from_columns([b"22", b"333"], **other)
+    for first, batch in ((9, plain), (12, mixed), (14, plain)):
+        columns.extend(batch, batch.render(first, first), first)
+    lengths = [1, 5, 7, 2, 3, 1, 5, 7]
+    assert columns.data_lens is not None
+    assert list(columns.data_lens) == columns.view().data_lens.tolist() == lengths
+    metas = [0, 0, 0, 2 * ("metas" in other), 0, 0, 0, 0]
+    assert [columns.size_between(index, index + 1) for index in range(8)] == [
+        *map(sum, zip(lengths, metas, strict=True))
+    ]
+    assert columns.size_of(np.arange(8)) == sum(lengths) + sum(metas)
+
+
+def test_tags_are_not_in_the_rows() -> None:
+    columns, batch = HotColumns(1), batch_from_columns(PLAIN, tags=["a", None, "b"])
+    columns.extend(batch, batch.render(1, 5), 5)
+    assert columns.data_lens is None
+    assert columns.view().data_lens.tolist() == [1, 5, 7]
+
+
+texts = st.integers(0, 10**9).map(lambda number: b"%d" % number)
+batches = st.tuples(
+    st.lists(texts, min_size=1, max_size=5),
+    st.sampled_from(["plain", "plain", "plain", "tags", "nodes", "metas"]),
+    st.sampled_from([0, 0, 1, 3, 90, 10**6]),
+    st.booleans(),
+)
+
+
+@given(st.sampled_from([1, 5, 95, 99_990]), st.lists(batches, min_size=1, max_size=8), st.data())
+def test_lengths_and_offsets_are_true_whatever_came_before(
+    base: int, written: list[tuple[list[bytes], str, int, bool]], draw: st.DataObject
+) -> None:
+    columns, ts = HotColumns(base), draw.draw(st.sampled_from([0, 8, 99, 999_999]))
+    truth: list[tuple[bytes, int]] = []
+    rows = b""
+    for data, kind, later, closed in written:
+        ts += later
+        extra = [b"{}" if kind == "metas" else 'é"n', *[None] * (len(data) - 1)]
+        batch = batch_from_columns(data, **({} if kind == "plain" else {kind: extra}))
+        first = base + len(truth)
+        rows += batch.render(first, ts)
+        columns.extend(batch, batch.render(first, ts), ts)
+        truth += [(text, len(text) + 2 * (kind == "metas" and not at)) for at, text in enumerate(data)]
+        if closed:
+            columns.close()
+    count = draw.draw(st.sampled_from([len(truth), draw.draw(st.integers(1, len(truth)))]))
+    if count < len(truth):
+        columns.truncate(count)
+        truth, rows = truth[:count], b"".join(rows.splitlines(keepends=True)[:count])
+    view = columns.view()
+    assert bytes(view.rows) == rows
+    assert view.data_lens.tolist() == [len(text) for text, _ in truth]
+    assert view.sizes().tolist() == [size for _, size in truth]
+    assert [columns.size_between(index, index + 1) for index in range(count)] == [size for _, size in truth]
+    start = draw.draw(st.integers(0, count - 1))
+    stop = draw.draw(st.integers(start + 1, count))
+    assert columns.size_between(start, stop) == sum(size for _, size in truth[start:stop])
+    assert columns.size_of(np.arange(start, stop)) == columns.size_between(start, stop)
+    assert columns.view().sizes(start, stop).tolist() == [size for _, size in truth[start:stop]]
+    assert columns.view().sizes(count).tolist() == []
+    assert [json.loads(row)["data"] for row in rows.splitlines()] == [int(text) for text, _ in truth]
+    assert list(column_findings(view)) == []
+
+
+def test_single_writes_read_back_together_keep_their_times(tmp_path: Path) -> None:
+    """Recovery adds them at once, and tells the times only then."""
+    lab = Lab(tmp_path, ManualClock(7), segment_max_events=100)
+    for _ in range(12):
+        lab.write("t", "x" * 9)
+        lab.clock.advance(1)
+    lab.restart()
+    view = hot(lab).view()
+    assert view.ts.tolist() == [*range(7, 19)]
+    assert hot(lab).data_lens is None
+    assert view.data_lens.tolist() == [11] * 12
+
+
+# --- offsets of complete runs -------------------------------------------------------------------------------
+
+
+@given(st.lists(st.sampled_from([1, 100, 65_535, 65_536, 65_537, 1_000_000]), max_size=30))
+def test_packed_offsets_are_the_same_offsets(lengths: list[int]) -> None:
+    ends = array("I", accumulate(lengths))
+    packed = PackedEnds(ends)
+    assert len(packed) == len(ends)
+    assert [packed[index] for index in range(len(ends))] == ends.tolist()
+    assert packed.whole().tolist() == ends.tolist()
+    assert packed.whole().dtype == np.uint32
+    assert packed.unpacked() == ends
+
+
+def test_a_complete_run_keeps_its_offsets_packed(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, hot_bytes=10**6)
+    lab.write_each("t", 6)
+    runs = [run.hot for run in lab.topic("t").runs]
+    assert [isinstance(columns.ends, PackedEnds) for columns in runs if columns is not None] == [True, False]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from topics.log import tags
 from topics.log.tags import TagIndex, TagMatch, parse_match
@@ -75,6 +79,45 @@ def test_a_deleted_tag_is_forgotten_below_the_bound_only() -> None:
     assert (found(index, "a"), index.prefix("")) == ([], ["b"])
     index.extend(9, ["a"], 13)
     assert (found(index, "a"), index.prefix("")) == ([13], ["a", "b"])
+
+
+def test_a_tag_that_comes_back_is_found_once() -> None:
+    index = TagIndex()
+    index.extend(1, ["a", "b"], 1)
+    assert index.prefix("") == ["a", "b"]
+    index.forget(parse_match("a"), 100)
+    assert (index.prefix(""), index.count(parse_match("*"))) == (["b"], 1)
+    index.extend(1, ["a"], 3)
+    assert (index.prefix(""), index.count(parse_match("*"))) == (["a", "b"], 2)
+    assert index.matching(parse_match("*")).tolist() == [2, 3]
+
+
+names = st.text(st.sampled_from("ab\U0010ffff"), max_size=4)
+wholesale = st.just([f"b{number * 7919 % 10_007:05d}" for number in range(300)])
+moves = st.one_of(
+    st.tuples(st.just("write"), st.lists(st.none() | names, min_size=1, max_size=4) | wholesale),
+    st.tuples(st.just("ask"), names),
+    st.tuples(st.sampled_from(["delete", "delete all"]), names),
+)
+
+
+@given(st.lists(moves, max_size=20))
+def test_an_index_finds_what_a_list_of_all_tags_would(made: list[tuple[str, Any]]) -> None:
+    index = TagIndex()
+    carried: list[str | None] = []
+    for move, value in [*made, ("ask", "")]:
+        match = TagMatch(value, move != "delete") if move != "write" else None
+        if match is None:
+            index.extend(1, value, len(carried) + 1)
+            carried += value
+            continue
+        if move != "ask":
+            index.forget(match, len(carried) + 1)
+            carried = [None if match.matches(tag) else tag for tag in carried]
+        seqs = [seq for seq, tag in enumerate(carried, 1) if match.matches(tag)]
+        assert index.matching(match).tolist() == seqs
+        assert index.count(match) == len(seqs)
+        assert index.prefix(value) == sorted(set(filter(TagMatch(value, True).matches, carried)))
 
 
 def test_sorting_ahead_changes_nothing_but_when_it_is_done() -> None:

@@ -58,7 +58,7 @@ def test_four_other_letters_are_not_null() -> None:
     run = columns()
     rows = bytes(run.rows).replace(b'"data":0', b'"data":true')
     run.rows, run.ends = rows, (np.flatnonzero(np.frombuffer(rows, np.uint8) == 10) + 1).astype(np.uint32)
-    run.data_lens = np.array([4, 1, 1, 1], np.uint32)
+    run.known_data_lens = np.array([4, 1, 1, 1], np.uint32)
     assert not is_blank(run, mask(4, 0))
     assert is_blank(blanked(run, mask(4, 0)), mask(4, 0))
 

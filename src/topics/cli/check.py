@@ -186,7 +186,7 @@ def _unsealed(topic: Topic) -> Iterator[Finding]:
     """Records that only the journal has: their columns were made from it just now."""
     for run in topic.runs:
         if run.hot is not None and run.count:
-            for text in column_findings(run.hot.view(run.base)):
+            for text in column_findings(run.hot.view()):
                 where = f"topic {topic.name}: seqs {run.base} to {run.last}"
                 yield Finding(PROBLEM, "journal", f"has {where}, which cannot be trusted: {text}")
 

@@ -147,7 +147,7 @@ def _walk(
         if taken.examined < stop:
             break
         if page.count < limit:
-            budget -= taken.size(topic, run, start)
+            budget -= taken.size(run, start)
     else:
         # Nothing readable is left below the bound: what remains was skipped in silence.
         if page.count < limit:
@@ -166,10 +166,11 @@ class _Taken:
         self.examined = examined
         self._size = size
 
-    def size(self, topic: Topic, run: Run, start: int) -> int:
+    def size(self, run: Run, start: int) -> int:
         """What the rows count for; only asked for when the read goes on into another run."""
         if self._size is None:
-            self._size = int(topic.store.columns(run).sizes(start, self.examined).sum())
+            assert run.hot is not None
+            return run.hot.size_between(start, self.examined)
         return self._size
 
 
@@ -221,7 +222,11 @@ def _take_filtered(
     if len(wanted) >= room:
         wanted = wanted[:room]
         examined = int(wanted[-1]) + 1
-    sizes = np.cumsum(columns.sizes()[wanted])
+        first_byte = int(columns.ends[start - 1]) if start else 0
+        if int(columns.ends[examined - 1]) - first_byte <= budget:
+            # Again nothing has to be counted: the page is full, so that nobody will ask for it either.
+            return _Taken(gather(columns, wanted, shape), room, examined, None)
+    sizes = np.cumsum(columns.sizes(start, examined)[wanted - start])
     fitting = int(np.searchsorted(sizes, budget, side="right"))
     if is_first:
         fitting = max(fitting, 1)  # one over-sized record is delivered alone

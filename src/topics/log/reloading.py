@@ -75,7 +75,7 @@ class Reloading:
                 run.dead = bytearray(marks.tobytes())
                 run.dead_count = len(inside)
             start = min(max(topic.floor - run.base, 0), run.count)
-            columns = run.hot.view(run.base)
+            columns = run.hot.view()
             run.live_count = run.live_between(start, run.count)
             run.live_bytes = int(run.live_sizes(columns, start, run.count).sum())
             del columns

@@ -55,11 +55,8 @@ def _take(topic: Topic, run: Run, start: int, stop: int) -> tuple[int, int]:
         count, size = run.live_count, run.live_bytes
         run.live_count = run.live_bytes = 0
         return count, size
-    if run.hot is not None and run.dead is None and stop - start == 1:
-        size = run.hot.data_lens[start]
-        if run.hot.meta_lens is not None:
-            size += run.hot.meta_lens[start]
-        count = 1
+    if run.hot is not None and run.dead is None:
+        count, size = stop - start, run.hot.size_between(start, stop)
     else:
         columns = topic.store.columns(run)
         count = run.live_between(start, stop)
@@ -129,7 +126,7 @@ def _ts_at_floor(topic: Topic) -> int:
 
 def mark_dead(topic: Topic, run: Run, indexes: np.ndarray) -> int:
     """Delete records of one run by index; returns how many of them were live until now."""
-    # In memory the two length columns are all it takes; a whole view would cost more than the deletion.
+    # In memory a whole view would cost more than the deletion of a few.
     columns: HotColumns | Columns = topic.store.columns(run) if run.hot is None else run.hot
     if run.dead is None:
         run.dead = bytearray(run.count)
@@ -138,7 +135,7 @@ def mark_dead(topic: Topic, run: Run, indexes: np.ndarray) -> int:
     count = len(fresh)
     if count:
         marks[fresh] = 1
-        size = _sum_at(columns.data_lens, fresh) + _sum_at(columns.meta_lens, fresh)
+        size = columns.size_of(fresh)
         run.dead_count += count
         run.live_count -= count
         run.live_bytes -= size
@@ -170,10 +167,6 @@ def strike(topic: Topic, run: Run, indexes: U32, size: int) -> int:
         topic.store.unflipped.add(run)
         topic.store.unload(run)
     return count
-
-
-def _sum_at(column: U32 | array[int] | None, indexes: np.ndarray) -> int:
-    return 0 if column is None else int(np.asarray(column, np.uint32)[indexes].sum(dtype=np.int64))
 
 
 def surviving_damage(topic: Topic, action: Callable[[], T]) -> T:

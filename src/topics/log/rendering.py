@@ -60,8 +60,9 @@ def _reshape(columns: Columns, indexes: np.ndarray, shape: Shape) -> list[bytes]
     rows = columns.rows
     ends = columns.ends[indexes].astype(np.int64)
     begins = np.where(indexes > 0, columns.ends[indexes - 1], 0).astype(np.int64)
-    data_ends = columns.data_ends()[indexes]
-    data_begins = data_ends - columns.data_lens[indexes]
+    first, last = int(indexes[0]), int(indexes[-1])
+    data_ends = columns.data_ends(first, last + 1)[indexes - first]
+    data_begins = data_ends - columns.data_lens_between(first, last + 1)[indexes - first]
     tag_codes = columns.tag_codes[indexes].tolist() if shape.tags and columns.tag_codes is not None else None
     parts: list[bytes] = []
     for at, (begin, data_begin, data_end, end) in enumerate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 
 import numpy as np
@@ -106,6 +107,14 @@ def _bytes_prefix(topic: Topic, excess: int) -> int:
 
 def _index_freeing(topic: Topic, run: Run, excess: int) -> int:
     start = max(topic.floor - run.base, 0)
+    hot = run.hot
+    if hot is not None and run.dead is None:
+        # One record or a few, as a rule: look near before looking far.
+        count = 1
+        while start + count < run.count and hot.size_between(start, start + count) < excess:
+            count *= 8
+        near = range(start, min(start + count, run.count))
+        return start + bisect_left(near, excess, key=lambda index: hot.size_between(start, index + 1))
     columns = topic.store.columns(run)
     freed = np.cumsum(run.live_sizes(columns, start, run.count))
     return start + int(np.searchsorted(freed, excess))

@@ -93,11 +93,12 @@ def _beginning(engine: Engine, topic: Topic, run: Run, count: int) -> Run:
 
 
 def _in_memory(columns: Columns, count: int) -> HotColumns:
-    hot = HotColumns()
+    hot = HotColumns(columns.base)
     hot.rows = bytearray(memoryview(columns.rows)[: int(columns.ends[count - 1])])
     hot.size = hot.weight = len(hot.rows)
     hot.ends = _values(columns.ends, count)
-    hot.data_lens = _values(columns.data_lens, count)
+    if columns.known_data_lens is not None:
+        hot.data_lens = _values(columns.known_data_lens, count)
     ts = columns.ts[:count]
     changes = np.concatenate(([0], np.flatnonzero(np.diff(ts)) + 1))
     hot.ts_starts = array("I", changes.astype(np.uint32).tobytes())

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from topics.log.batch import Batch
-from topics.storage.columns import I64, Columns
+from topics.log.packed_ends import PackedEnds
+from topics.storage.columns import I64, Columns, around_data
 
 # Calls into numpy cost microseconds each, whatever they do: for so few rows plain Python is faster.
 _FEW = 64
@@ -59,6 +60,7 @@ class HotColumns:
     """Growing columns. Never keep a view of them across a call: an exported buffer cannot grow."""
 
     __slots__ = (
+        "base",
         "data_lens",
         "ends",
         "hops",
@@ -74,19 +76,21 @@ class HotColumns:
         "weight",
     )
 
-    def __init__(self, room: int = 0) -> None:
-        """`room`: how many bytes of rows to expect, if that can be told.
+    def __init__(self, base: int, room: int = 0) -> None:
+        """`base` is the first record's seq; `room`: how many bytes of rows to expect, if that can be told.
 
         Rows that grow move again and again, and are copied several times over before a run is full. Room made
         beforehand costs nothing until it is used: it is not cleared.
         """
+        self.base = base
         # Roughly what it takes in memory.
         self.weight = 0
         self.rows: bytearray | memoryview = np.empty(room, np.uint8).data if room else bytearray()
         # How much of `rows` is in use.
         self.size = 0
-        self.ends = array("I")
-        self.data_lens = array("I")
+        self.ends: array[int] | PackedEnds = array("I")
+        # Kept from the first record on that has a node or a meta: until then they follow from the rows.
+        self.data_lens: array[int] | None = None
         self.meta_lens: array[int] | None = None
         self.ts_starts = array("I")
         self.ts_values = array("q")
@@ -98,7 +102,15 @@ class HotColumns:
 
     def extend(self, batch: Batch, rows: bytes, ts: int, hops: bytes | None = None) -> int:
         """Returns by how much the weight has grown."""
-        before = len(self.ends)
+        ends = self.ends
+        if isinstance(ends, PackedEnds):
+            ends = self.ends = ends.unpacked()
+        before = len(ends)
+        if self.data_lens is not None:
+            self.data_lens.extend(batch.data_lens)
+        elif batch.nodes is not None or batch.meta_lens is not None:
+            self.data_lens = array("I", self.view().data_lens.tobytes() if before else b"")
+            self.data_lens.extend(batch.data_lens)
         offset = self.size
         self.size = end = offset + len(rows)
         if type(self.rows) is bytearray:
@@ -110,15 +122,12 @@ class HotColumns:
             self.rows += rows
         added = len(rows) + _RECORD_BYTES * batch.count
         if batch.count == 1:
-            self.ends.append(end)
-            self.data_lens.append(batch.data_lens[0])
+            ends.append(end)
         elif batch.count <= _FEW and batch.ends is None:
-            self.ends.extend(_few_ends(rows, offset))
-            self.data_lens.extend(batch.data_lens)
+            ends.extend(_few_ends(rows, offset))
         else:
-            ends = batch.row_ends(rows) if batch.ends is None else batch.ends
-            self.ends.frombytes((ends + np.uint32(offset)).tobytes())
-            self.data_lens.extend(batch.data_lens)
+            row_ends = batch.row_ends(rows) if batch.ends is None else batch.ends
+            ends.frombytes((row_ends + np.uint32(offset)).tobytes())
         if not self.ts_values or self.ts_values[-1] != ts:
             self.ts_starts.append(before)
             self.ts_values.append(ts)
@@ -150,11 +159,15 @@ class HotColumns:
 
     def close(self) -> None:
         """The run is complete: nothing more is expected."""
+        if not isinstance(self.ends, PackedEnds):
+            self.ends = PackedEnds(self.ends)
         self.node_names.close(len(self.ends))
         self.tag_names.close(len(self.ends))
 
     def truncate(self, count: int) -> int:
         """Forget everything from index `count` on (records whose commit failed); returns its weight."""
+        if isinstance(self.ends, PackedEnds):
+            self.ends = self.ends.unpacked()
         before = self.size + _RECORD_BYTES * len(self.ends)
         self.size = self.ends[count - 1] if count else 0
         if type(self.rows) is bytearray:
@@ -172,16 +185,40 @@ class HotColumns:
     def ts_at(self, index: int) -> int:
         return self.ts_values[bisect_right(self.ts_starts, index) - 1]
 
-    def view(self, base: int) -> Columns:
-        count = len(self.ends)
+    def size_of(self, indexes: np.ndarray) -> int:
+        """What these records count for, together."""
+        if self.data_lens is not None:
+            return _sum_at(self.data_lens, indexes) + _sum_at(self.meta_lens, indexes)
+        if len(indexes) <= _FEW:
+            return sum([self.size_between(index, index + 1) for index in indexes.tolist()])
+        return self.view().size_of(indexes)
+
+    def size_between(self, start: int, stop: int) -> int:
+        """The same for a stretch, which is not empty."""
+        if self.data_lens is not None:
+            size = sum(self.data_lens[start:stop])
+            return size if self.meta_lens is None else size + sum(self.meta_lens[start:stop])
+        around = self._around_data(start)
+        if stop - start > 1 and around != self._around_data(stop - 1):
+            return int(self.view().sizes(start, stop).sum())
+        # Digits only become more: as many in the last row as in the first means as many in all.
+        row_bytes = self.ends[stop - 1] - (self.ends[start - 1] if start else 0)
+        return row_bytes - (stop - start) * around
+
+    def _around_data(self, index: int) -> int:
+        return around_data(self.base + index, self.ts_at(index))
+
+    def view(self) -> Columns:
+        ends = self.ends
+        count = len(ends)
         starts = np.frombuffer(self.ts_starts, np.uint32)
         lengths = np.diff(np.append(starts, count))
         return Columns(
-            base,
+            self.base,
             count,
             self.rows[: self.size] if type(self.rows) is memoryview else self.rows,
-            np.frombuffer(self.ends, np.uint32),
-            np.frombuffer(self.data_lens, np.uint32),
+            ends.whole() if isinstance(ends, PackedEnds) else np.frombuffer(ends, np.uint32),
+            _view(self.data_lens),
             np.repeat(np.frombuffer(self.ts_values, np.int64), lengths),
             meta_lens=_view(self.meta_lens),
             node_codes=_codes(self.node_codes),
@@ -198,6 +235,10 @@ def _few_ends(rows: bytes, end: int) -> list[int]:
 
 def _view(column: array[int] | None) -> np.ndarray | None:
     return None if column is None else np.frombuffer(column, np.uint32)
+
+
+def _sum_at(column: array[int] | None, indexes: np.ndarray) -> int:
+    return 0 if column is None else int(np.frombuffer(column, np.uint32)[indexes].sum(dtype=np.int64))
 
 
 def _codes(column: array[int] | None) -> np.ndarray | None:
@@ -281,7 +322,7 @@ class Run:
         self.last_ts = 0
         self.dead: bytearray | None = None
         self.dead_count = 0
-        self.hot: HotColumns | None = HotColumns(room)
+        self.hot: HotColumns | None = HotColumns(base, room)
         self.sealed: SealedAt | None = None
         # Its segment is being written: it does not grow any more, and is not sealed yet.
         self.frozen = False

@@ -160,7 +160,7 @@ class Sealer:
             if hot is None:
                 continue  # emptied meanwhile
             dead = None if sealing.dead is None else np.frombuffer(sealing.dead, np.uint8)
-            writer.add(sealing.topic.id, hot.view(sealing.run.base), dead)
+            writer.add(sealing.topic.id, hot.view(), dead)
             sealing.written = True
         if writer.entries:
             writer.write(engine.fs, engine.dirs.segments, file.number)

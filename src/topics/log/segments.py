@@ -79,7 +79,7 @@ class SegmentStore:
     def columns(self, run: Run) -> Columns:
         """The run's columns, with `run.dead` loaded. Do not keep them: memory runs go on growing."""
         if run.hot is not None:
-            return run.hot.view(run.base)
+            return run.hot.view()
         assert run.sealed is not None
         cached = self._views.find(run)
         if cached is not None:

@@ -167,7 +167,7 @@ class Survey:
 
 
 def _look_in(hot: HotColumns, question: Question, match: TagMatch) -> Found:
-    columns = hot.view(question.run.base)
+    columns = hot.view()
     assert columns.tag_codes is not None
     codes = [code for code, tag in enumerate(columns.tags, 1) if match.matches(tag)]
     if not codes:
@@ -179,4 +179,4 @@ def _look_in(hot: HotColumns, question: Question, match: TagMatch) -> Found:
         chosen &= np.frombuffer(question.run.dead, np.uint8) == 0
     chosen[: question.start] = chosen[question.stop :] = False
     indexes = np.flatnonzero(chosen).astype(np.uint32)
-    return Found(indexes, int(columns.sizes()[indexes].sum()))
+    return Found(indexes, columns.size_of(indexes))

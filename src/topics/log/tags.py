@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import sys
 from array import array
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
-from sortedcontainers import SortedList
 
 from topics.storage.columns import I64
 from topics.values.errors import invalid
@@ -29,12 +30,14 @@ GENERATION_RECORDS = 32_768
 _MAX_SPAN = 1 << 31
 # Seqs are put in order by marking them where at least one in so many is meant, and by sorting elsewhere.
 _DENSE = 64
+# So many new keys are put in their place one by one; more are sorted with the others, all at once.
+_FEW_FRESH = 128
 # A tag that one record carries, as many do, needs no array.
 Offsets: TypeAlias = "int | array[int]"
 
 
 class _Generation:
-    __slots__ = ("_fresh", "_sorted", "base", "count", "last", "postings", "runs")
+    __slots__ = ("_forgot", "_fresh", "_sorted", "base", "count", "last", "postings", "runs")
 
     def __init__(self, base: int) -> None:
         self.base = self.last = base
@@ -43,7 +46,8 @@ class _Generation:
         self.runs: set[int] = set()
         self.postings: dict[str, Offsets] = {}
         # Tags that were forgotten stay in the sorted view, and one that comes back is in it twice.
-        self._sorted: SortedList[str] = SortedList()
+        self._sorted: list[str] = []
+        self._forgot = False
         self._fresh: list[str] = []
 
     def extend(self, tags: Sequence[str | None], first_seq: int) -> None:
@@ -78,14 +82,22 @@ class _Generation:
         return not self._fresh
 
     def sort(self) -> None:
-        self._sorted.update(self._fresh)
-        self._fresh = []
+        fresh, self._fresh = self._fresh, []
+        if len(fresh) <= _FEW_FRESH:
+            for tag in fresh:
+                insort(self._sorted, tag)
+        else:
+            self._sorted += fresh
+            self._sorted.sort()
 
-    def prefix(self, prefix: str) -> dict[str, None]:
+    def prefix(self, prefix: str) -> list[str]:
+        """Every tag that starts with `prefix`, ascending."""
         if self._fresh:
             self.sort()
-        keys = self._sorted.irange(prefix, _behind(prefix), (True, False))
-        return dict.fromkeys(filter(self.postings.__contains__, keys))
+        keys, behind = self._sorted, _behind(prefix)
+        first = bisect_left(keys, prefix)
+        found = keys[first : None if behind is None else bisect_left(keys, behind, first)]
+        return list(dict.fromkeys(filter(self.postings.__contains__, found))) if self._forgot else found
 
     def matching(self, match: TagMatch) -> Iterable[str]:
         if match.is_prefix:
@@ -112,6 +124,7 @@ class _Generation:
             offsets = (held,) if isinstance(held, int) else held
             if first <= self.base + offsets[0] and self.base + offsets[-1] < stop:
                 del self.postings[tag]  # all of them, as usual
+                self._forgot = True
                 continue
             kept = [offset for offset in offsets if not first <= self.base + offset < stop]
             self.postings[tag] = array("I", kept)
@@ -146,16 +159,18 @@ class TagIndex:
 
     def exact(self, tag: str) -> list[tuple[int, Offsets]]:
         """Where a tag occurs: a seq to count from, and offsets."""
-        return [
-            (generation.base, found)
-            for generation in self._generations
-            if (found := generation.postings.get(tag)) is not None
-        ]
+        places = []
+        for generation in self._generations:
+            found = generation.postings.get(tag)
+            if found is not None:
+                places.append((generation.base, found))
+        return places
 
     def prefix(self, prefix: str) -> list[str]:
         """Every tag that starts with `prefix`, ascending."""
         found = [generation.prefix(prefix) for generation in self._generations]
-        return list(found[0]) if len(found) == 1 else sorted(set().union(*found))
+        # What the first has found is in order, and mostly what the others have found as well.
+        return found[0] if len(found) == 1 else sorted(dict.fromkeys(chain.from_iterable(found)))
 
     def matching(self, match: TagMatch, first: int = 0) -> I64:
         """The seqs of all tags that match; those below `first` may be left out. Ascending, but for leaps."""

@@ -234,9 +234,7 @@ class Topic:
             run = self.runs[-1]
             assert run.hot is not None
             keep = self.head - run.base + 1
-            sizes = run.hot.view(run.base).sizes(keep)
-            run.live_bytes -= int(sizes.sum())
-            del sizes
+            run.live_bytes -= run.hot.size_between(keep, run.count)
             run.live_count -= run.count - keep
             run.count = keep
             size = run.hot.truncate(keep)

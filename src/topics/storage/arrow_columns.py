@@ -56,7 +56,7 @@ def _window(columns: Columns, start: int, stop: int) -> Columns:
         stop - start,
         memoryview(columns.rows)[begin:end],
         columns.ends[start:stop] - np.uint32(begin),
-        columns.data_lens[start:stop],
+        None if columns.known_data_lens is None else columns.known_data_lens[start:stop],
         columns.ts[start:stop],
         meta_lens=None if columns.meta_lens is None else columns.meta_lens[start:stop],
         node_codes=None if columns.node_codes is None else columns.node_codes[start:stop],

@@ -78,7 +78,7 @@ def rows_at(columns: Columns, indexes: I64) -> SourceRows:
     # One copy of the whole stretch: slices of bytes are cheap, views of a growing run are forbidden.
     block = bytes(memoryview(columns.rows)[begin : int(columns.ends[last])])
     data_ends = columns.data_ends(first, last + 1)[indexes - first] - begin
-    data_begins = (data_ends - columns.data_lens[indexes]).tolist()
+    data_begins = (data_ends - columns.data_lens_between(first, last + 1)[indexes - first]).tolist()
     ends = data_ends.tolist()
     return SourceRows(
         indexes + columns.base,

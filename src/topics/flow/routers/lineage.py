@@ -140,6 +140,6 @@ def _append_columns(frame: Frame) -> Columns:
 
 
 def _columns(first: int, batch: Batch, rows: bytes, ts: int, hops: bytes | None) -> Columns:
-    hot = HotColumns()
+    hot = HotColumns(first)
     hot.extend(batch, rows, ts, hops)
-    return hot.view(first)
+    return hot.view()
