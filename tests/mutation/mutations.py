@@ -41,8 +41,8 @@ MUTATIONS = (
         "rename-before-the-sync",
         "A snapshot is whole or not there.",
         "storage/filesystem.py",
-        "        file.write(parts, 0)\n        file.sync()\n",
-        "        file.write(parts, 0)\n",
+        "            at += file.write(piece, at)\n        file.sync()\n",
+        "            at += file.write(piece, at)\n",
         _crash("snapshot", "seal"),
     ),
     Mutation(
