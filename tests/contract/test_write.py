@@ -321,6 +321,9 @@ def test_checks_run_in_order_batch_size_key_records_topic(unborn: TopicHandle) -
     unborn.post({"records": many, "idempotency_key": long_key, "create": False}).refused(
         400, "batch_too_large"
     )
+    for wrong in ({"data": 1, "tag": 5}, {"data": 1, "node": []}, "text"):
+        unborn.post({"records": [*many[1:], wrong]}).refused(400, "batch_too_large")
+        unborn.post({"records": [wrong]}).refused(400, "invalid_request")
     unborn.post({"records": [{"data": "x" * MIB}], "idempotency_key": long_key}).refused(
         400, "invalid_request"
     )

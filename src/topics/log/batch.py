@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, TypeGuard
 
 import msgspec
@@ -76,8 +77,15 @@ class PlainBody(_Request, gc=False):
     records: list[PlainLine] | UnsetType = UNSET
 
 
+class _Records(msgspec.Struct, gc=False):
+    """How many records there are, whatever is in them."""
+
+    records: list[Raw] = []
+
+
 _decode = msgspec.json.Decoder(AppendBody).decode
 _decode_plain = msgspec.json.Decoder(PlainBody).decode
+_decode_records = msgspec.json.Decoder(_Records).decode
 _meta_decoder = msgspec.json.Decoder(dict[str, Raw])
 _encoder = msgspec.json.Encoder()
 _encode_lines = _encoder.encode_lines
@@ -175,9 +183,21 @@ def decode_append(body: bytes) -> PlainBody | AppendBody:
             return _decode(body)
         return request if request.node is None else _decode(body)
     except msgspec.ValidationError as error:
+        _check_count_of(body)
         raise invalid(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise invalid(f"body is not valid JSON: {error}") from None
+
+
+def _check_count_of(body: bytes) -> None:
+    """That there are too many records is said before what is wrong with one of them."""
+    with suppress(msgspec.ValidationError):
+        _check_count(len(_decode_records(body).records))
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_BATCH_RECORDS:
+        raise ApiError("batch_too_large", f"at most {MAX_BATCH_RECORDS} records fit in one write")
 
 
 def lone_record(request: PlainBody | AppendBody) -> PlainLine | None:
@@ -209,8 +229,7 @@ def check_append(request: PlainBody | AppendBody, body_size: int, key_header: by
     records = request.records
     if records is UNSET or not records:
         raise invalid("records must be an array of 1 to 10000 records")
-    if len(records) > MAX_BATCH_RECORDS:
-        raise ApiError("batch_too_large", f"at most {MAX_BATCH_RECORDS} records fit in one write")
+    _check_count(len(records))
     if key_header is not None and request.idempotency_key is None:
         request.idempotency_key = key_header.decode("utf-8", "replace")
     key = request.idempotency_key
