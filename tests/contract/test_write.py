@@ -448,6 +448,18 @@ def test_the_header_counts_only_when_the_body_is_silent(new_topic: NewTopic) -> 
     assert topic.state()["head_seq"] == 2
 
 
+def test_different_headers_are_different_keys_in_any_encoding(server: Server, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    body = b'{"records":[{"data":1}]}'
+    seqs = []
+    for key in (b"\xe9", b"\xe8", b"\xc3\xa9", b"\xe9" * 256, b"\xe9", b"k", b"k  "):
+        head = b"POST %b HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n" % topic.path.encode()
+        head += b"Idempotency-Key: %b\r\nContent-Length: %d\r\n\r\n" % (key, len(body))
+        with server.raw(head + body) as wire:
+            seqs.append(wire.read().ok()["first_seq"])
+    assert seqs == [1, 2, 3, 4, 1, 5, 5]
+
+
 def test_keys_are_at_most_256_bytes(new_topic: NewTopic) -> None:
     topic = new_topic()
     records = {"records": [{"data": 1}]}

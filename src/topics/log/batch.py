@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Raw, UnsetType
 
+from topics.log.idempotency import checked_key
 from topics.values.config import parse_config
 from topics.values.errors import ApiError, invalid
 from topics.values.settings import (
     MAX_BATCH_RECORDS,
-    MAX_IDEMPOTENCY_KEY_BYTES,
     MAX_META_BYTES,
     MAX_META_KEYS,
     MAX_NODE_BYTES,
@@ -230,11 +230,7 @@ def check_append(request: PlainBody | AppendBody, body_size: int, key_header: by
     if records is UNSET or not records:
         raise invalid("records must be an array of 1 to 10000 records")
     _check_count(len(records))
-    if key_header is not None and request.idempotency_key is None:
-        request.idempotency_key = key_header.decode("utf-8", "replace")
-    key = request.idempotency_key
-    if key is not None and len(key.encode()) > MAX_IDEMPOTENCY_KEY_BYTES:
-        raise invalid(f"idempotency_key must be at most {MAX_IDEMPOTENCY_KEY_BYTES} bytes")
+    request.idempotency_key = checked_key(request.idempotency_key, key_header)
     return AppendRequest(_check_records(records, request.node, body_size), request)
 
 
