@@ -184,8 +184,6 @@ class Engine:
         may_configure: bool = True,
     ) -> None:
         """Write a batch, creating the topic when the request allows it."""
-        if self.queue.failure is not None:
-            raise self.queue.failure
         topic = self.by_name.get(name)
         now = self.now()
         refusals: list[ApiError] = []
