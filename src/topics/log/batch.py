@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, TypeGuard
 
 import msgspec
@@ -78,8 +77,6 @@ class PlainBody(_Request, gc=False):
 
 
 class _Records(msgspec.Struct, gc=False):
-    """How many records there are, whatever is in them."""
-
     records: list[Raw] = []
 
 
@@ -183,21 +180,21 @@ def decode_append(body: bytes) -> PlainBody | AppendBody:
             return _decode(body)
         return request if request.node is None else _decode(body)
     except msgspec.ValidationError as error:
-        _check_count_of(body)
-        raise invalid(str(error)) from None
+        raise _too_many() if _count_records(body) > MAX_BATCH_RECORDS else invalid(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise invalid(f"body is not valid JSON: {error}") from None
 
 
-def _check_count_of(body: bytes) -> None:
-    """That there are too many records is said before what is wrong with one of them."""
-    with suppress(msgspec.ValidationError):
-        _check_count(len(_decode_records(body).records))
+def _count_records(body: bytes) -> int:
+    """How many there are, whatever is wrong with one of them: too many is said first."""
+    try:
+        return len(_decode_records(body).records)
+    except msgspec.ValidationError:
+        return 0
 
 
-def _check_count(count: int) -> None:
-    if count > MAX_BATCH_RECORDS:
-        raise ApiError("batch_too_large", f"at most {MAX_BATCH_RECORDS} records fit in one write")
+def _too_many() -> ApiError:
+    return ApiError("batch_too_large", f"at most {MAX_BATCH_RECORDS} records fit in one write")
 
 
 def lone_record(request: PlainBody | AppendBody) -> PlainLine | None:
@@ -229,8 +226,10 @@ def check_append(request: PlainBody | AppendBody, body_size: int, key_header: by
     records = request.records
     if records is UNSET or not records:
         raise invalid("records must be an array of 1 to 10000 records")
-    _check_count(len(records))
-    request.idempotency_key = checked_key(request.idempotency_key, key_header)
+    if len(records) > MAX_BATCH_RECORDS:
+        raise _too_many()
+    if key_header is not None or request.idempotency_key is not None:
+        request.idempotency_key = checked_key(request.idempotency_key, key_header)
     return AppendRequest(_check_records(records, request.node, body_size), request)
 
 
