@@ -47,6 +47,26 @@ def test_a_write_that_cannot_be_stored_shows_nothing_and_stops_further_writes(
     assert topic.write("again")["seqs"] == [4]
 
 
+def test_what_needs_no_disk_is_answered_as_ever(boot: Boot) -> None:
+    """A retry of a write that is safe hears so; one that would be refused anyway hears why."""
+    server = boot()
+    topic = server.topic("t")
+    keyed = {"records": [{"data": 1}], "idempotency_key": "k"}
+    topic.post(keyed).ok()
+    full = server.topic("full", discard="reject", cap_records=1)
+    full.fill(1)
+    fill_the_disk(server, 100)
+    topic.post({"records": [{"data": "x" * 5000}]}).refused(500, "internal")
+    again = topic.post(keyed).ok()
+    assert (again["deduped"], again["seqs"]) == (True, [1])
+    full.post({"records": [{"data": 1}]}).refused(422, "topic_full")
+    TopicHandle(server, "none").post({"records": [{"data": 1}], "create": False}).refused(
+        404, "topic_not_found"
+    )
+    TopicHandle(server, "-").post({"records": [{"data": 1}]}).refused(400, "invalid_request")
+    topic.post(keyed | {"idempotency_key": "other"}).refused(500, "internal")
+
+
 def test_a_clean_stop_on_a_full_disk_keeps_what_was_acknowledged(boot: Boot) -> None:
     server = boot()
     topic = server.topic("t")

@@ -321,6 +321,9 @@ def test_checks_run_in_order_batch_size_key_records_topic(unborn: TopicHandle) -
     unborn.post({"records": many, "idempotency_key": long_key, "create": False}).refused(
         400, "batch_too_large"
     )
+    for wrong in ({"data": 1, "tag": 5}, {"data": 1, "node": []}, "text"):
+        unborn.post({"records": [*many[1:], wrong]}).refused(400, "batch_too_large")
+        unborn.post({"records": [wrong]}).refused(400, "invalid_request")
     unborn.post({"records": [{"data": "x" * MIB}], "idempotency_key": long_key}).refused(
         400, "invalid_request"
     )
@@ -443,6 +446,18 @@ def test_the_header_counts_only_when_the_body_is_silent(new_topic: NewTopic) -> 
     assert topic.post(records | {"idempotency_key": "b"}, **header).ok()["deduped"] is False
     assert topic.post(records | {"idempotency_key": "b"}).ok()["deduped"] is True
     assert topic.state()["head_seq"] == 2
+
+
+def test_different_headers_are_different_keys_in_any_encoding(server: Server, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    body = b'{"records":[{"data":1}]}'
+    seqs = []
+    for key in (b"\xe9", b"\xe8", b"\xc3\xa9", b"\xe9" * 256, b"\xe9", b"k", b"k  "):
+        head = b"POST %b HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n" % topic.path.encode()
+        head += b"Idempotency-Key: %b\r\nContent-Length: %d\r\n\r\n" % (key, len(body))
+        with server.raw(head + body) as wire:
+            seqs.append(wire.read().ok()["first_seq"])
+    assert seqs == [1, 2, 3, 4, 1, 5, 5]
 
 
 def test_keys_are_at_most_256_bytes(new_topic: NewTopic) -> None:

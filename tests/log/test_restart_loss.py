@@ -115,6 +115,48 @@ def test_a_cut_below_the_snapshot(lab: Lab) -> None:
     check_loss(lab, "t", acked=6)
 
 
+def test_a_journal_that_is_missing_below_the_snapshot(lab: Lab) -> None:
+    """What was written on top of such a start is as safe as ever, even before the next checkpoint."""
+    lab.write_each("t", 6)
+    lab.checkpoint()
+    lab.kill()
+    for journal in lab.journal_files():
+        journal.unlink()
+    lab.open()
+    assert lab.gaps("t") == [(5, 6, "cap")]
+    assert lab.write("t", "next").first_seq == 7
+    check_loss(lab, "t", acked=7)
+    assert lab.seqs("t") == [1, 2, 3, 4, 7, 8]
+
+
+# --- ephemeral records ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_what_age_has_taken_of_ephemeral_records_stays_its_doing(lab: Lab, clean: bool) -> None:
+    """No frame holds them, so replay does not see them grow old: it has to be told."""
+    lab.put("t", durability="ephemeral", ttl_ms=1000)
+    lab.write_each("t", 3)
+    lab.clock.advance(1001)
+    assert lab.gaps("t") == [(1, 3, "ttl")]
+    lab.restart(clean=clean)
+    assert lab.gaps("t") == [(1, 3, "ttl")]
+    lab.write_each("t", 2)
+    lab.restart(clean=clean)
+    assert gap(lab.diff("t", 3)) == (4, 5, "cap")
+
+
+def test_ephemeral_records_that_grow_old_unseen_cost_no_frame(lab: Lab) -> None:
+    lab.put("t", durability="ephemeral", ttl_ms=1000)
+    for _ in range(5):
+        lab.write("t", 1)
+        lab.clock.advance(1001)
+    assert all(frame.kind != Kind.LINES for frame in lab.frames())
+    for _ in range(3):
+        assert lab.gaps("t") == [(1, 5, "ttl")]
+    assert sum(frame.kind == Kind.LINES for frame in lab.frames()) == 1
+
+
 # --- a spoiled journal ------------------------------------------------------------------------------------
 
 

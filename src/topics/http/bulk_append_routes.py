@@ -14,8 +14,8 @@ from topics.http.routing import Body, Route
 from topics.http.service import Service, answer
 from topics.log.appending import AppendOp
 from topics.log.batch import column_request
+from topics.log.idempotency import checked_key
 from topics.values.errors import ApiError, invalid
-from topics.values.settings import MAX_IDEMPOTENCY_KEY_BYTES
 
 if TYPE_CHECKING:
     from topics.log.columnar import ColumnBatch
@@ -39,7 +39,7 @@ class BulkAppendRoutes:
 
     async def append(self, exchange: Exchange) -> None:
         require_arrow(exchange)
-        key = _idempotency_key(exchange)
+        key = checked_key(exchange.query("idempotency_key"), exchange.header(b"idempotency-key"))
         batches = await checked_batches(exchange, self._service.settings.max_body_bytes)
         if not any(batch.count for batch in batches):
             raise invalid("the stream holds no rows")
@@ -161,13 +161,3 @@ def create_flag(exchange: Exchange) -> bool | None:
     if exchange.query("create") is None:
         return None
     return exchange.query_flag("create", True)
-
-
-def _idempotency_key(exchange: Exchange) -> str | None:
-    key = exchange.query("idempotency_key")
-    if key is None:
-        header = exchange.header(b"idempotency-key")
-        key = None if header is None else header.decode("utf-8", "replace")
-    if key is not None and len(key.encode()) > MAX_IDEMPOTENCY_KEY_BYTES:
-        raise invalid(f"idempotency_key must be at most {MAX_IDEMPOTENCY_KEY_BYTES} bytes")
-    return key

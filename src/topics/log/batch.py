@@ -14,12 +14,12 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, Raw, UnsetType
 
+from topics.log.idempotency import checked_key
 from topics.log.plain_rows import FEWEST_ROWS, LOWEST_SEQ, plain_rows
 from topics.values.config import parse_config
 from topics.values.errors import ApiError, invalid
 from topics.values.settings import (
     MAX_BATCH_RECORDS,
-    MAX_IDEMPOTENCY_KEY_BYTES,
     MAX_META_BYTES,
     MAX_META_KEYS,
     MAX_NODE_BYTES,
@@ -77,8 +77,13 @@ class PlainBody(_Request, gc=False):
     records: list[PlainLine] | UnsetType = UNSET
 
 
+class _Records(msgspec.Struct, gc=False):
+    records: list[Raw] = []
+
+
 _decode = msgspec.json.Decoder(AppendBody).decode
 _decode_plain = msgspec.json.Decoder(PlainBody).decode
+_decode_records = msgspec.json.Decoder(_Records).decode
 _meta_decoder = msgspec.json.Decoder(dict[str, Raw])
 _encoder = msgspec.json.Encoder()
 _encode_lines = _encoder.encode_lines
@@ -183,9 +188,21 @@ def decode_append(body: bytes) -> PlainBody | AppendBody:
             return _decode(body)
         return request if request.node is None else _decode(body)
     except msgspec.ValidationError as error:
-        raise invalid(str(error)) from None
+        raise _too_many() if _count_records(body) > MAX_BATCH_RECORDS else invalid(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise invalid(f"body is not valid JSON: {error}") from None
+
+
+def _count_records(body: bytes) -> int:
+    """How many there are, whatever is wrong with one of them: too many is said first."""
+    try:
+        return len(_decode_records(body).records)
+    except msgspec.ValidationError:
+        return 0
+
+
+def _too_many() -> ApiError:
+    return ApiError("batch_too_large", f"at most {MAX_BATCH_RECORDS} records fit in one write")
 
 
 def lone_record(request: PlainBody | AppendBody) -> PlainLine | None:
@@ -218,12 +235,9 @@ def check_append(request: PlainBody | AppendBody, body_size: int, key_header: by
     if records is UNSET or not records:
         raise invalid("records must be an array of 1 to 10000 records")
     if len(records) > MAX_BATCH_RECORDS:
-        raise ApiError("batch_too_large", f"at most {MAX_BATCH_RECORDS} records fit in one write")
-    if key_header is not None and request.idempotency_key is None:
-        request.idempotency_key = key_header.decode("utf-8", "replace")
-    key = request.idempotency_key
-    if key is not None and len(key.encode()) > MAX_IDEMPOTENCY_KEY_BYTES:
-        raise invalid(f"idempotency_key must be at most {MAX_IDEMPOTENCY_KEY_BYTES} bytes")
+        raise _too_many()
+    if key_header is not None or request.idempotency_key is not None:
+        request.idempotency_key = checked_key(request.idempotency_key, key_header)
     return AppendRequest(_check_records(records, request.node, body_size), request)
 
 

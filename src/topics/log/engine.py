@@ -151,11 +151,15 @@ class Engine:
         """Let time have its effect before anything is said about the topic."""
         if topic.config.ttl_ms:
             expire(topic, self.now())
+            if topic.ttl_unnoted and self.recovered and self.queue.failure is None:
+                # Somebody is about to be told why they are gone; that has to stay the reason.
+                self.note_lines(topic)
 
     # --- loss lines -------------------------------------------------------------------------------------
 
     def note_lines(self, topic: Topic) -> None:
         """Journal the loss lines themselves, for once: replay would not find them again."""
+        topic.ttl_unnoted = False
         lines = msgspec.msgpack.encode((topic.cap_hi, topic.ttl_hi))
         self.queue.note(self.journal.frame(Kind.LINES, lines, topic_id=topic.id, ts=self.now()))
 
@@ -180,8 +184,6 @@ class Engine:
         may_configure: bool = True,
     ) -> None:
         """Write a batch, creating the topic when the request allows it."""
-        if self.queue.failure is not None:
-            raise self.queue.failure
         topic = self.by_name.get(name)
         now = self.now()
         refusals: list[ApiError] = []

@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from topics.values.errors import invalid
+from topics.values.settings import MAX_IDEMPOTENCY_KEY_BYTES
+
 if TYPE_CHECKING:
     from topics.log.appending import AppendOp
 
 # Expired keys are swept when a topic remembers this many, so the memory stays bounded by the window.
 _SWEEP_AT = 1024
+
+
+def checked_key(named: str | None, header: bytes | None) -> str | None:
+    """The key of a write: the one that it names itself, else that of its header."""
+    if named is None and header is not None:
+        # Headers are bytes in no particular encoding, and different ones have to stay different keys.
+        named = header.strip(b" \t").decode("utf-8", "surrogateescape")
+    if named is not None and len(named.encode("utf-8", "surrogateescape")) > MAX_IDEMPOTENCY_KEY_BYTES:
+        raise invalid(f"idempotency_key must be at most {MAX_IDEMPOTENCY_KEY_BYTES} bytes")
+    return named
 
 
 class Remembered:

@@ -51,7 +51,8 @@ class Recovery:
         reader = JournalReader(
             engine.fs, engine.dirs.journal, start=self._snapshot.replay_from, proven=proven
         )
-        if reader.files() and reader.files()[0].base > self._snapshot.replay_from:
+        # Below the snapshot the journal holds nothing but records: those that are missing are announced.
+        if reader.files() and reader.files()[0].base > self._snapshot.position:
             raise RecoveryFailed("no intact snapshot reaches back to the journal that is left")
         self._remove_orphan_segments()
         doubts = Doubts(engine, self._snapshot.position)

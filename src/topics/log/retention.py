@@ -23,9 +23,11 @@ def expire(topic: Topic, now_ms: int) -> None:
     if topic.floor_ts >= oldest_allowed:
         return
     topic.clock_mark.cover(now_ms)
+    takes_ephemeral = topic.mixed or topic.runs[0].ephemeral
     upto = surviving_damage(topic, lambda: _last_older(topic, oldest_allowed))
     removed, last = drop_front(topic, upto, ledger.TTL)
     if removed:
+        topic.ttl_unnoted |= takes_ephemeral
         topic.ttl_hi = max(topic.ttl_hi, last)
         absorb_holes(topic)
 

@@ -62,6 +62,7 @@ class Topic:
         "totals",
         "trim_hi",
         "ttl_hi",
+        "ttl_unnoted",
     )
 
     def __init__(
@@ -110,6 +111,8 @@ class Topic:
         self.dropped = False
         # Ephemeral records lie beside kept ones: caps then count what replay will not find.
         self.mixed = False
+        # Age has taken ephemeral records, and the journal does not say so: replay will not find them.
+        self.ttl_unnoted = False
         # State of what is layered on a topic (queues keep their leases here).
         self.extension: Any = None
 
