@@ -70,3 +70,10 @@ def test_a_key_may_be_too_long_wherever_it_comes_from() -> None:
     assert parse_append(json.dumps(body).encode(), b"k").idempotency_key == "k"
     both = body | {"idempotency_key": "mine"}
     assert parse_append(json.dumps(both).encode(), b"k").idempotency_key == "mine"
+
+
+@pytest.mark.parametrize("rest", [b"", b"}", b",", b"], oops", b"," + b"[" * 5000, b',{"data":"\x00"}]}'])
+def test_a_wrong_type_ahead_of_broken_json_is_a_plain_refusal(rest: bytes) -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_append(b'{"records":[{"data":1,"tag":5}' + rest)
+    assert caught.value.code == "invalid_request"

@@ -197,8 +197,8 @@ def _count_records(body: bytes) -> int:
     """How many there are, whatever is wrong with one of them: too many is said first."""
     try:
         return len(_decode_records(body).records)
-    except msgspec.ValidationError:
-        return 0
+    except (msgspec.DecodeError, RecursionError):
+        return 0  # the mistake that was found first may not be the only one
 
 
 def _too_many() -> ApiError:
