@@ -119,7 +119,7 @@ def load_rows(
 ) -> Run:
     """Into the run that takes them; they can be read again from `position` on."""
     run = _run_ending_at(topic, first_seq - 1)
-    if run is None or run.count >= engine.run_max_events:
+    if run is None or engine.store.unsealed.is_full(run):
         run = Run(topic.id, first_seq, start_position=position)
         topic.insert_run(run)
     if position < run.start_position:
