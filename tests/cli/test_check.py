@@ -180,6 +180,15 @@ def test_a_flag(lab: Lab, value: bytes) -> None:
     damaged(lab, damage, "are marked so" if value == b"\xdd" else "delete flags are damaged")
 
 
+def test_ephemeral_records_are_not_missed(lab: Lab) -> None:
+    lab.put("passing", durability="ephemeral", cap_records=3)
+    lab.write("passing", *range(5))
+    lab.checkpoint()
+    lab.write("passing", *range(5))
+    lab.stop()
+    assert check(lab.directory).code == 0
+
+
 def test_a_missing_segment(lab: Lab) -> None:
     path = lab.segment_files()[-1]
     damaged(lab, path.unlink, "which is missing; if there is a cold directory, name it with --cold-dir")

@@ -148,6 +148,16 @@ def test_what_age_has_taken_of_ephemeral_records_stays_its_doing(lab: Lab, clean
     assert gap(lab.diff("t", 3)) == (4, 5, "cap")
 
 
+@pytest.mark.parametrize("clean", [False, True])
+def test_ephemeral_records_that_are_gone_are_not_called_damage(lab: Lab, clean: bool) -> None:
+    lab.put("t", durability="ephemeral")
+    lab.write_each("t", 3)
+    lab.checkpoint()
+    lab.restart(clean=clean)
+    assert lab.gaps("t") == [(1, 3, "cap")]
+    assert lab.engine.damage_events == 0
+
+
 def test_ephemeral_records_that_grow_old_unseen_cost_no_frame(lab: Lab) -> None:
     lab.put("t", durability="ephemeral", ttl_ms=1000)
     for _ in range(5):

@@ -165,7 +165,7 @@ class _Opening:
                 topic.floor,
                 topic.live_count,
                 topic.live_bytes,
-                ranges,
+                ranges if topic.config.durability != "ephemeral" else _count(ranges),
             )
             findings += [*_lost(topic, ranges), *_unsealed(topic)]
         if announced:
@@ -174,6 +174,11 @@ class _Opening:
         self.topics = len(states)
         self.records = sum(topic.live_count for topic in engine.by_name.values())
         return {"findings": findings, "states": states}
+
+
+def _count(ranges: list[tuple[int, int, int]]) -> int:
+    """How many are gone. What took ephemeral ones, only the snapshot knows that was made afterwards."""
+    return sum(last - first + 1 for first, last, _ in ranges)
 
 
 def _lost(topic: Topic, ranges: list[tuple[int, int, int]]) -> Iterator[Finding]:

@@ -90,7 +90,8 @@ class Reloading:
         for first, last in [*spans, (topic.head + 1, topic.head)]:
             if first > expected:
                 note_hole(topic, expected, first - 1, ledger.LOST, interior=anything_below)
-                self._engine.totals.damage += 1
+                if topic.config.durability != "ephemeral":  # otherwise they were not expected to be there
+                    self._engine.totals.damage += 1
             if live_runs.get(first):
                 anything_below = True
             expected = max(expected, last + 1)
