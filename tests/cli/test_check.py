@@ -208,6 +208,19 @@ def test_segments_in_the_second_tier(lab: Lab, tmp_path: Path) -> None:
     assert check(lab.directory, "--cold-dir", tmp_path / "cold").code == 0
 
 
+def test_a_copy_whose_second_tier_is_elsewhere(lab: Lab, tmp_path: Path) -> None:
+    """A server would not start on it; that is among the findings, not instead of them."""
+    lab.kill()
+    cold = tmp_path / "cold"
+    cold.mkdir()
+    moved = lab.segment_files()[0]
+    shutil.move(moved, cold / moved.name)
+    (lab.directory / ".topics.cold").write_text(f"{tmp_path / 'original'}\n{cold}\n")
+    found = problems(lab.directory)
+    assert any("--cold-dir" in text for text in found)
+    assert any("a server cannot start here: segments of" in text for text in found)
+
+
 def test_the_payload_of_a_frame(lab: Lab) -> None:
     frame = next(f for f in lab.frames() if f.kind == 4 and f.first_seq == 12)
     path = f"journal/{frame.path.name}"
