@@ -180,6 +180,15 @@ def test_a_flag(lab: Lab, value: bytes) -> None:
     damaged(lab, damage, "are marked so" if value == b"\xdd" else "delete flags are damaged")
 
 
+def test_ephemeral_records_are_not_missed(lab: Lab) -> None:
+    lab.put("passing", durability="ephemeral", cap_records=3)
+    lab.write("passing", *range(5))
+    lab.checkpoint()
+    lab.write("passing", *range(5))
+    lab.stop()
+    assert check(lab.directory).code == 0
+
+
 def test_a_missing_segment(lab: Lab) -> None:
     path = lab.segment_files()[-1]
     damaged(lab, path.unlink, "which is missing; if there is a cold directory, name it with --cold-dir")
@@ -197,6 +206,19 @@ def test_segments_in_the_second_tier(lab: Lab, tmp_path: Path) -> None:
     shutil.move(moved, tmp_path / "cold" / moved.name)
     assert any("--cold-dir" in text for text in problems(lab.directory))
     assert check(lab.directory, "--cold-dir", tmp_path / "cold").code == 0
+
+
+def test_a_copy_whose_second_tier_is_elsewhere(lab: Lab, tmp_path: Path) -> None:
+    """A server would not start on it; that is among the findings, not instead of them."""
+    lab.kill()
+    cold = tmp_path / "cold"
+    cold.mkdir()
+    moved = lab.segment_files()[0]
+    shutil.move(moved, cold / moved.name)
+    (lab.directory / ".topics.cold").write_text(f"{tmp_path / 'original'}\n{cold}\n")
+    found = problems(lab.directory)
+    assert any("--cold-dir" in text for text in found)
+    assert any("a server cannot start here: segments of" in text for text in found)
 
 
 def test_the_payload_of_a_frame(lab: Lab) -> None:

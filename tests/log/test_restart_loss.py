@@ -12,7 +12,9 @@ from tests.flow.queue_lab import unexpected
 from tests.log.harness import JournalFrame, Lab, gap
 from tests.support.damage import cut, flip
 from topics.log.batch import parse_append
+from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
+from topics.log.recovery import Recovery
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import File
 from topics.storage.frame import Kind
@@ -144,6 +146,16 @@ def test_what_age_has_taken_of_ephemeral_records_stays_its_doing(lab: Lab, clean
     lab.write_each("t", 2)
     lab.restart(clean=clean)
     assert gap(lab.diff("t", 3)) == (4, 5, "cap")
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_ephemeral_records_that_are_gone_are_not_called_damage(lab: Lab, clean: bool) -> None:
+    lab.put("t", durability="ephemeral")
+    lab.write_each("t", 3)
+    lab.checkpoint()
+    lab.restart(clean=clean)
+    assert lab.gaps("t") == [(1, 3, "cap")]
+    assert lab.engine.damage_events == 0
 
 
 def test_ephemeral_records_that_grow_old_unseen_cost_no_frame(lab: Lab) -> None:
@@ -637,3 +649,19 @@ def test_a_number_that_comes_again_is_looked_for_in_the_right_tier(tmp_path: Pat
     assert lab.segment_files()
     assert lab.seqs("t") == list(range(1, 10))
     assert lab.gaps("t") == []
+
+
+# --- the way back -----------------------------------------------------------------------------------------
+
+
+def test_whoever_asks_is_told_that_recovery_is_over_when_it_is(lab: Lab) -> None:
+    """It runs on a thread of its own; metrics, which answer meanwhile, would let topics expire beside it."""
+    lab.write_each("t", 3)
+    lab.kill()
+    engine = Engine(lab.engine.settings, lab.disk, lab.clock)
+    told: list[tuple[float, bool]] = []
+    Recovery(engine, lambda progress: told.append((progress, engine.recovered))).run()
+    assert told[-1] == (1.0, False)
+    assert engine.recovered
+    engine.close(clean=True)
+    lab.open()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.log.harness import Lab
+from tests.storage.support import FullDisk
 from topics.log import sealing
 from topics.log.batch import parse_append
 from topics.log.sealing import Sealer, SegmentPlan
@@ -80,6 +81,21 @@ def test_runs_of_a_file_that_was_not_written_are_planned_again(
     lab.checkpoint()
     assert sealed(lab) == 2
     assert seqs(lab) == 8
+    lab.kill()
+
+
+def test_a_run_that_did_not_fit_on_the_disk_grows_while_the_error_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tmp_path, segment_max_events=100)
+    lab.write("t", 1, 2)
+    with monkeypatch.context() as full:
+        full.setattr(lab.disk, "create", FullDisk().create)
+        with pytest.raises(OSError, match="No space") as known:
+            lab.checkpoint(everything=True)
+    lab.write("t", 3)
+    assert seqs(lab) == 3
+    assert known.tb is not None
     lab.kill()
 
 

@@ -84,3 +84,18 @@ def test_a_run_that_depends_on_older_journal_is_found_whatever_its_place(tmp_pat
     unsealed.discard(first)
     assert unsealed.oldest_position(1000) == 1000
     lab.kill()
+
+
+def test_runs_are_as_large_after_a_restart_as_before(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, segment_max_events=1000, segment_max_bytes=200)
+    for n in range(20):
+        lab.write("t", {"data": n, "tag": "x"})
+    before = bases(lab.topic("t").runs)
+    assert len(before) == 4
+    # A snapshot and no segments: the records come back from below it.
+    body, replay_from = lab.checkpointer.capture()
+    assert replay_from == 0
+    lab.checkpointer.write_snapshot(body)
+    lab.restart()
+    assert bases(lab.topic("t").runs) == before
+    lab.kill()

@@ -41,8 +41,8 @@ MUTATIONS = (
         "rename-before-the-sync",
         "A snapshot is whole or not there.",
         "storage/filesystem.py",
-        "            at += file.write(piece, at)\n        file.sync()\n",
-        "            at += file.write(piece, at)\n",
+        "                    view.release()\n        file.sync()\n",
+        "                    view.release()\n",
         _crash("snapshot", "seal"),
     ),
     Mutation(

@@ -44,6 +44,9 @@ def test_nothing_is_left_there(tiers: tuple[Path, Path]) -> None:
     data, cold = tiers
     shutil.move(cold / file_name(3), data / "segments")
     assert settle(data, None) is None
+    # What another server keeps there from now on is not taken for ours.
+    (cold / file_name(7)).touch()
+    assert settle(data, None) is None
 
 
 def test_another_directory_needs_the_files(tiers: tuple[Path, Path], tmp_path: Path) -> None:

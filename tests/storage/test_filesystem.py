@@ -269,6 +269,14 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
     assert (tmp_path / "name").read_bytes() == b"before"
 
 
+def test_what_could_not_be_written_may_grow_while_the_error_is_known(tmp_path: Path) -> None:
+    rows = bytearray(PIECE_BYTES + 1)
+    with pytest.raises(OSError, match="No space") as known:
+        replace_file(FullDisk(), str(tmp_path / "name"), [b"header", rows, b"footer"])
+    rows += b"more"
+    assert known.value.errno == errno.ENOSPC
+
+
 def test_numbered_files_are_only_those_we_could_have_named(tmp_path: Path) -> None:
     ours = ["0010.x", "0002.x"]
     others = ["2.x", "0003.y", "0003.x.tmp", "x", "²².x", "٠٠٠٣.x", "-001.x", ".x", "00a1.x"]

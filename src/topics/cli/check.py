@@ -29,6 +29,7 @@ from topics.storage.directories import Directories
 from topics.storage.snapshot import file_name
 from topics.storage.untouched import NO_LOCK, UntouchedDisk
 from topics.values.clock import ManualClock, SystemClock
+from topics.values.errors import ConfigError
 from topics.values.settings import Settings
 
 FOUND = 1
@@ -140,7 +141,10 @@ class _Opening:
     def _open(
         self, disk: UntouchedDisk, look: Callable[[Application], dict[str, Any]]
     ) -> dict[str, Any] | str:
-        application = Application(self._settings, disk, self._clock)
+        try:
+            application = Application(self._settings, disk, self._clock)
+        except ConfigError as error:
+            return str(error)
         try:
             Recovery(application.engine).run()
             return look(application)
@@ -165,7 +169,7 @@ class _Opening:
                 topic.floor,
                 topic.live_count,
                 topic.live_bytes,
-                ranges,
+                ranges if topic.config.durability != "ephemeral" else _count(ranges),
             )
             findings += [*_lost(topic, ranges), *_unsealed(topic)]
         if announced:
@@ -174,6 +178,11 @@ class _Opening:
         self.topics = len(states)
         self.records = sum(topic.live_count for topic in engine.by_name.values())
         return {"findings": findings, "states": states}
+
+
+def _count(ranges: list[tuple[int, int, int]]) -> int:
+    """How many are gone. What took ephemeral ones, only the snapshot knows that was made afterwards."""
+    return sum(last - first + 1 for first, last, _ in ranges)
 
 
 def _lost(topic: Topic, ranges: list[tuple[int, int, int]]) -> Iterator[Finding]:

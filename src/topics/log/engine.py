@@ -79,15 +79,15 @@ class Engine:
         self.journal: Journal = None  # type: ignore[assignment]  # set when recovery is over
         self.queue: CommitQueue = None  # type: ignore[assignment]
         self.counters = Counters()
+        # Until then, all of it belongs to the thread that recovers it.
         self.recovered = False
 
     def start(self, journal: Journal) -> None:
-        """Recovery is over: from here on writes are taken."""
+        """All there was has been read: from here on frames are taken."""
         self.journal = journal
         self.queue = CommitQueue(journal, self.witness, self.counters)
         self.totals.start_counting()
         self.clock_mark.start(journal, self.queue)
-        self.recovered = True
 
     @property
     def read_only(self) -> bool:

@@ -81,7 +81,9 @@ class Recovery:
         engine.expire_all(engine.now())
         engine.snapshots.look_over()
         self._progress(1.0)
-        return Checkpointer(engine, predecessor)
+        checkpointer = Checkpointer(engine, predecessor)
+        engine.recovered = True
+        return checkpointer
 
     # --- snapshot ---------------------------------------------------------------------------------------
 

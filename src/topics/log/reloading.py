@@ -90,7 +90,8 @@ class Reloading:
         for first, last in [*spans, (topic.head + 1, topic.head)]:
             if first > expected:
                 note_hole(topic, expected, first - 1, ledger.LOST, interior=anything_below)
-                self._engine.totals.damage += 1
+                if topic.config.durability != "ephemeral":  # otherwise they were not expected to be there
+                    self._engine.totals.damage += 1
             if live_runs.get(first):
                 anything_below = True
             expected = max(expected, last + 1)
@@ -119,7 +120,7 @@ def load_rows(
 ) -> Run:
     """Into the run that takes them; they can be read again from `position` on."""
     run = _run_ending_at(topic, first_seq - 1)
-    if run is None or run.count >= engine.run_max_events:
+    if run is None or engine.store.unsealed.is_full(run):
         run = Run(topic.id, first_seq, start_position=position)
         topic.insert_run(run)
     if position < run.start_position:

@@ -61,6 +61,10 @@ class Unsealed:
             self._full[run] = None
             run.hot.close()
 
+    def is_full(self, run: Run) -> bool:
+        """It waits for its segment, and is not to grow any more."""
+        return run in self._full
+
     def discard(self, run: Run) -> None:
         """A segment has the run, or nobody needs it any more; called while its rows are still there."""
         if self.runs.pop(run, None) is not None:

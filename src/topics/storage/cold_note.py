@@ -34,6 +34,9 @@ def settle_cold_dir(fs: Filesystem, dirs: Directories, cold_dir: str | None) -> 
     if cold_dir is not None:
         note = f"{root}\n{os.path.realpath(cold_dir)}\n"
         write_file_atomically(fs, dirs.root, os.path.basename(dirs.cold_note), [os.fsencode(note)])
+    elif noted is not None:
+        # Nothing of ours is there any more: what others put there later is none of our business.
+        fs.remove(dirs.cold_note)
     return cold_dir
 
 

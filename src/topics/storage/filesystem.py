@@ -215,7 +215,12 @@ def replace_file(fs: Filesystem, path: str, parts: Sequence[Buffer]) -> None:
         for piece in in_pieces(parts):
             if at:
                 fs.give_way()
-            at += file.write(piece, at)
+            try:
+                at += file.write(piece, at)
+            finally:
+                # An error remembers them, and whatever it remembers could not grow as long as it is known.
+                for view in piece:
+                    view.release()
         file.sync()
     except OSError:
         # A full disk stays full as long as the half-written file lies around.
@@ -226,9 +231,9 @@ def replace_file(fs: Filesystem, path: str, parts: Sequence[Buffer]) -> None:
     fs.rename(temporary, path)
 
 
-def in_pieces(buffers: Sequence[Buffer]) -> Iterator[list[Buffer]]:
+def in_pieces(buffers: Sequence[Buffer]) -> Iterator[list[memoryview]]:
     """The same bytes in the same order, `PIECE_BYTES` at a time."""
-    piece: list[Buffer] = []
+    piece: list[memoryview] = []
     room = PIECE_BYTES
     for buffer in buffers:
         rest = memoryview(buffer)
