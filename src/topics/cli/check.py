@@ -29,6 +29,7 @@ from topics.storage.directories import Directories
 from topics.storage.snapshot import file_name
 from topics.storage.untouched import NO_LOCK, UntouchedDisk
 from topics.values.clock import ManualClock, SystemClock
+from topics.values.errors import ConfigError
 from topics.values.settings import Settings
 
 FOUND = 1
@@ -140,7 +141,10 @@ class _Opening:
     def _open(
         self, disk: UntouchedDisk, look: Callable[[Application], dict[str, Any]]
     ) -> dict[str, Any] | str:
-        application = Application(self._settings, disk, self._clock)
+        try:
+            application = Application(self._settings, disk, self._clock)
+        except ConfigError as error:  # a cold directory that cannot be the right one
+            return str(error)
         try:
             Recovery(application.engine).run()
             return look(application)
