@@ -194,6 +194,16 @@ def test_a_missing_segment(lab: Lab) -> None:
     damaged(lab, path.unlink, "which is missing; if there is a cold directory, name it with --cold-dir")
 
 
+def test_a_segment_that_cannot_be_opened(lab: Lab) -> None:
+    path = lab.segment_files()[-1]
+
+    def damage() -> None:
+        path.unlink()
+        path.mkdir()
+
+    damaged(lab, damage, f"segments/{path.name} cannot be read: ", "cannot be read from segment")
+
+
 def test_a_renamed_segment(lab: Lab) -> None:
     path = lab.segment_files()[-1]
     damaged(lab, lambda: path.rename(path.with_name("0000000000000500.segment")), "has been renamed")
@@ -221,6 +231,21 @@ def test_a_copy_whose_second_tier_is_elsewhere(lab: Lab, tmp_path: Path) -> None
     assert any("a server cannot start here: segments of" in text for text in found)
 
 
+def test_a_cold_directory_that_cannot_be_the_right_one(lab: Lab, tmp_path: Path) -> None:
+    lab.kill()
+    cold, other = tmp_path / "cold", tmp_path / "other"
+    for directory in (cold, other):
+        directory.mkdir()
+    moved = lab.segment_files()[0]
+    shutil.move(moved, cold / moved.name)
+    (lab.directory / ".topics.cold").write_text(f"{lab.directory}\n{cold}\n")
+    outcome = check(lab.directory, "--cold-dir", other)
+    assert outcome.code == 1
+    texts = [finding["text"] for finding in outcome.json["findings"]]
+    assert any("which is missing" in text for text in texts)
+    assert any(f"a server cannot start here: segments of {lab.directory} lie in {cold}" in t for t in texts)
+
+
 def test_the_payload_of_a_frame(lab: Lab) -> None:
     frame = next(f for f in lab.frames() if f.kind == 4 and f.first_seq == 12)
     path = f"journal/{frame.path.name}"
@@ -246,6 +271,14 @@ def test_a_journal_that_is_gone(lab: Lab) -> None:
         (lab.directory / "journal" / f"{10**6:020d}.journal").write_bytes(b"")
 
     damaged(lab, damage, "begins at position 1000000", "a server cannot start here")
+
+
+def test_a_journal_without_a_file(lab: Lab) -> None:
+    damaged(
+        lab,
+        lambda: [path.unlink() for path in lab.journal_files()],
+        "journal holds no file, but had been acknowledged up to",
+    )
 
 
 def test_an_end_that_is_gone(lab: Lab) -> None:

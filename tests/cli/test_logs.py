@@ -72,6 +72,16 @@ def test_a_server_logs_json_when_asked(tmp_path: Path) -> None:
     assert write["ms"] > 0
 
 
+def test_a_server_that_does_not_start_says_so_in_json_too(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path, TOPICS_LOG_FORMAT="json", TOPICS_HOST="0.0.0.0")
+    with pytest.raises(AssertionError):
+        server.start()
+    (line,) = (tmp_path / "server.log").read_text().splitlines()
+    entry = json.loads(line)
+    assert (entry["level"], entry["logger"]) == ("error", "topics")
+    assert entry["message"].startswith("refusing to listen on 0.0.0.0")
+
+
 def test_a_level_hides_what_is_below_it(tmp_path: Path) -> None:
     server = ServerProcess(tmp_path, TOPICS_LOG_LEVEL="warning").start()
     server.stop()

@@ -108,6 +108,16 @@ def test_a_moment_before_the_backup(tmp_path: Path) -> None:
     assert "no backup holds that very moment" in text
 
 
+def test_a_moment_before_all_time(tmp_path: Path) -> None:
+    lab = lab_in(tmp_path)
+    fill(lab)
+    lab.stop()
+    backup(tmp_path)
+    outcome = topics("restore", tmp_path / "backups", tmp_path / "again", "--at", "0001-01-01T00:00:00+14:00")
+    assert (outcome.code, outcome.errors) == (0, "")
+    assert Lab(tmp_path / "again").engine.by_name == {}
+
+
 def test_a_seq(tmp_path: Path) -> None:
     lab = lab_in(tmp_path)
     fill(lab, "t", 11)
@@ -246,7 +256,9 @@ def test_mistakes(tmp_path: Path) -> None:
     end = backup(tmp_path).json["to_ms"]
     assert "not a time" in refused("restore", backups, target, "--at", "yesterday")
     assert "time zone" in refused("restore", backups, target, "--at", "2026-01-01T00:00:00")
+    assert "not a time" in refused("restore", backups, target, "--at", "9" * 5000)
     assert "TOPIC=N" in refused("restore", backups, target, "--seq", "t")
+    assert "TOPIC=N" in refused("restore", backups, target, "--seq", "t=" + "9" * 5000)
     assert "no topic nobody" in refused("restore", backups, target, "--seq", "nobody=1")
     assert "ends at 11" in refused("restore", backups, target, "--seq", "t=12")
     assert "leave --at away" in refused("restore", backups, target, "--at", end + 1)

@@ -160,6 +160,19 @@ def test_an_address_has_to_look_like_one(url: str) -> None:
         Connection(url)
 
 
+def test_a_key_is_sent_as_the_server_reads_it(scripted: Scripted, connect: Callable[..., Connection]) -> None:
+    scripted.answers = [(200, b"ok")]
+    connect(api_key=" schlüssel\r\n").fetch("GET", "/")
+    sent = scripted.asked[0][2]["Authorization"]
+    assert sent.encode("latin-1") == "Bearer schlüssel".encode()
+
+
+def test_a_key_that_cannot_be_sent_is_not_shown() -> None:
+    with pytest.raises(ValueError, match="API key") as caught:
+        Connection("http://127.0.0.1:4000", "ses\name")
+    assert "ses" not in str(caught.value)
+
+
 def test_it_travels_to_executors_without_its_socket(
     scripted: Scripted, connect: Callable[..., Connection]
 ) -> None:

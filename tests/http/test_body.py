@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.http.body import Gunzip
+from topics.http.body import MAX_MEMBERS, Gunzip
 from topics.http.routing import Body, Route
 from topics.values.errors import ApiError
 
@@ -43,6 +43,24 @@ def test_members_add_up_to_one_ceiling():
     assert caught.value.code == "payload_too_large"
     with pytest.raises(ApiError):
         Gunzip(packed + b"trailing", 100).finish()
+
+
+@pytest.mark.parametrize("step", [1, 1000, 1 << 20])
+def test_members_that_lie_across_the_pieces_in_which_they_are_read(step):
+    parts = [bytes([n]) * 3001 for n in range(100)]
+    packed = b"".join(gzip.compress(part, 0) for part in parts)
+    decoder = Gunzip(packed, 400_000)
+    while not decoder.step(step):
+        pass
+    assert decoder.result() == b"".join(parts)
+
+
+def test_a_body_of_countless_empty_members_is_refused_early():
+    empty = gzip.compress(b"")
+    assert Gunzip(empty * (MAX_MEMBERS - 1) + gzip.compress(b"a"), 10).finish() == b"a"
+    with pytest.raises(ApiError) as caught:
+        Gunzip(empty * 3_000_000, 10).finish()
+    assert caught.value.code == "invalid_request"
 
 
 def test_a_bomb_is_stopped_at_the_ceiling():

@@ -122,7 +122,7 @@ class _Taking:
 
     def run(self) -> dict[str, Any]:
         source, store = self._source, self._store
-        known = {file.name: file for manifest in store.manifests() for file in manifest.segments.values()}
+        known = store.known_segments()
         store.begin(self._name)
         files = [*self._copy_snapshots(), *self._copy_journal()]
         segments, flags = self._copy_segments(known)
@@ -218,17 +218,24 @@ def _list(store: BackupStore, *, as_json: bool) -> int:
     _require_any(store)
     listed: list[dict[str, Any]] = []
     for name in store.names():
-        manifest = store.manifest(name)
-        listed.append({"name": name, "complete": manifest is not None} | _described(manifest))
-    lines = [
-        f"{one['name']}  {counted(one['topics'], 'topic')}  {amount(one['bytes'])}  "
-        f"{moment(one['from_ms']) if one['from_ms'] else 'the beginning'} to {moment(one['to_ms'])}"
-        if one["complete"]
-        else f"{one['name']}  incomplete: it was interrupted, and --prune removes it"
-        for one in listed
-    ]
-    show({"backups": listed}, "\n".join(lines), as_json=as_json)
+        try:
+            manifest = store.manifest(name)
+        except BackupDamaged as error:
+            listed.append({"name": name, "complete": False, "error": str(error)})
+        else:
+            listed.append({"name": name, "complete": manifest is not None} | _described(manifest))
+    show({"backups": listed}, "\n".join(map(_line, listed)), as_json=as_json)
     return 0
+
+
+def _line(one: dict[str, Any]) -> str:
+    if "error" in one:
+        return f"{one['name']}  unusable: {one['error']}"
+    if not one["complete"]:
+        return f"{one['name']}  incomplete: it was interrupted, and --prune removes it"
+    begin = moment(one["from_ms"]) if one["from_ms"] else "the beginning"
+    contents = f"{counted(one['topics'], 'topic')}  {amount(one['bytes'])}"
+    return f"{one['name']}  {contents}  {begin} to {moment(one['to_ms'])}"
 
 
 def _described(manifest: Manifest | None) -> dict[str, Any]:

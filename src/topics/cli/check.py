@@ -143,7 +143,7 @@ class _Opening:
     ) -> dict[str, Any] | str:
         try:
             application = Application(self._settings, disk, self._clock)
-        except ConfigError as error:
+        except ConfigError as error:  # a cold directory that cannot be the right one
             return str(error)
         try:
             Recovery(application.engine).run()

@@ -16,6 +16,9 @@ from topics.cli.work import UserMistake, add_json, answering, counted, moment, p
 from topics.storage.backups import MANIFEST, BackupDamaged, BackupStore, Manifest
 from topics.storage.filesystem import Filesystem
 
+# Of a seq, which fits into 64 bits.
+MOST_DIGITS = 20
+
 
 def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser("restore", help="make a data directory from a backup", description=__doc__)
@@ -77,7 +80,11 @@ def _located(source: str, name: str | None) -> tuple[BackupStore, str | None]:
 def _chosen(store: BackupStore, name: str | None, at_ms: int | None) -> tuple[Manifest, bool]:
     """The backup to start from, and whether it knows the wanted moment exactly."""
     if name is None:
-        candidates = store.manifests()
+        try:
+            candidates = store.manifests()
+        except BackupDamaged as error:
+            # It may be the newest: whoever wants less than that has to say so.
+            raise UserMistake(f"{error}; to restore another backup, name it with --backup") from None
         if not candidates:
             raise UserMistake(f"no backup in {store.directory} is complete")
     else:
@@ -99,7 +106,7 @@ def _chosen(store: BackupStore, name: str | None, at_ms: int | None) -> tuple[Ma
 
 
 def _milliseconds(text: str) -> int:
-    if text.isascii() and text.isdigit():
+    if _is_number(text):
         return int(text)
     try:
         parsed = datetime.fromisoformat(text)
@@ -107,14 +114,19 @@ def _milliseconds(text: str) -> int:
         raise UserMistake(f'"{text}" is not a time such as 2026-05-01T12:00:00Z') from None
     if parsed.tzinfo is None:
         raise UserMistake(f'"{text}" lacks a time zone: write Z for UTC')
-    return int(parsed.timestamp() * 1000)
+    # Nothing was written before 1970, wherever that began earlier.
+    return max(int(parsed.timestamp() * 1000), 0)
 
 
 def _seq(text: str) -> tuple[str, int]:
     topic, separator, number = text.rpartition("=")
-    if not separator or not (number.isascii() and number.isdigit()):
+    if not separator or not _is_number(number):
         raise UserMistake(f'"{text}" is not TOPIC=N')
     return topic, int(number)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
 
 
 def _report(arguments: argparse.Namespace, manifest: Manifest, restored: Restored) -> None:

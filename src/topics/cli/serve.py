@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -38,6 +39,9 @@ def mirrored(arguments: argparse.Namespace, environment: Mapping[str, str]) -> d
 def run(arguments: argparse.Namespace) -> int:
     settings = Settings.from_environment(mirrored(arguments, os.environ))
     set_up_logging(settings)
+    if settings.log_format == "json":
+        # Whoever reads the log as JSON reads why there is no server as well.
+        return answering(lambda: _serve(settings), logging.getLogger("topics").error)
     return answering(lambda: _serve(settings))
 
 

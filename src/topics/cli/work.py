@@ -27,7 +27,11 @@ class UserMistake(Exception):
     """Something the person who typed the command can put right."""
 
 
-def answering(work: Callable[[], int]) -> int:
+def _tell(message: str) -> None:
+    print(f"topics: {message}", file=sys.stderr)
+
+
+def answering(work: Callable[[], int], tell: Callable[[str], None] = _tell) -> int:
     """Whatever went wrong is one line, and exit code 2."""
     try:
         return work()
@@ -37,7 +41,7 @@ def answering(work: Callable[[], int]) -> int:
         message = str(error)
     except KeyboardInterrupt:
         message = "interrupted"
-    print(f"topics: {message}", file=sys.stderr)
+    tell(message)
     return 2
 
 

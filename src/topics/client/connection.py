@@ -19,6 +19,8 @@ SOCKET_TIMEOUT_S = 60.0
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
 _TRANSIENT = (429, 503)
+# Everything below the first, and the second, is a control character.
+_SPACE, _DELETE = 0x20, 0x7F
 
 Answer = TypeVar("Answer")
 
@@ -29,7 +31,7 @@ class Connection:
     def __init__(self, url: str, api_key: str | None = None, *, patience_s: float = PATIENCE_S) -> None:
         self.url = url.rstrip("/")
         self._target = _parse(url)
-        self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        self._headers = {} if api_key is None else {"Authorization": _bearer(api_key)}
         self._patience_s = patience_s
         self._http: http.client.HTTPConnection | None = None
 
@@ -51,7 +53,7 @@ class Connection:
     def _send_once(
         self, method: str, path: str, body: bytes | None, content_type: str
     ) -> http.client.HTTPResponse:
-        headers = dict(self._headers)
+        headers: dict[str, str | bytes] = dict(self._headers)
         if body is not None:
             headers["Content-Type"] = content_type
         if self._http is None:
@@ -99,6 +101,14 @@ def _parse(url: str) -> SplitResult:
     if not is_address:
         raise ValueError(f'"{url}" is not the address of a server, which looks like http://127.0.0.1:4000')
     return target
+
+
+def _bearer(api_key: str) -> bytes:
+    """As the server reads keys: trimmed, and in the bytes it was given. No error shows any of it."""
+    value = b"Bearer " + api_key.strip().encode("utf-8", "surrogateescape")
+    if any(byte < _SPACE or byte == _DELETE for byte in value):
+        raise ValueError("the API key has a character in it that no header can carry, such as a line break")
+    return value
 
 
 def _connect(target: SplitResult) -> http.client.HTTPConnection:

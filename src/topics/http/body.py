@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 # Decoding more than this would hold up everybody else, so it is left to a thread.
 INLINE_BYTES = MIB
+# What a member leaves over is copied, so it is handed over in pieces: thousands of members must not copy all.
+_PIECE_BYTES = 64 * 1024
+# Who packs in blocks makes one for every 64 KiB. An empty one is 20 bytes to send, and no less work here.
+MAX_MEMBERS = 4096
 _GZIP = 16 + zlib.MAX_WBITS
 _JSON = b"application/json"
 
@@ -46,10 +50,13 @@ class Gunzip:
     """Decodes step by step and stops at the ceiling, so a small body cannot unfold without bound."""
 
     def __init__(self, data: bytes, max_bytes: int) -> None:
-        self._data = data
+        self._data = memoryview(data)
+        self._at = 0
+        self._piece: bytes | memoryview = b""
         self._max_bytes = max_bytes
         self._total = 0
         self._parts: list[bytes] = []
+        self._members = 1
         self._member = zlib.decompressobj(_GZIP)
 
     def step(self, step_bytes: int = INLINE_BYTES) -> bool:
@@ -57,24 +64,34 @@ class Gunzip:
         room = min(step_bytes, self._max_bytes + 1 - self._total)
         try:
             while room > 0:
-                part = self._member.decompress(self._data, room)
+                if not self._piece:
+                    self._piece = self._data[self._at : self._at + _PIECE_BYTES]
+                    self._at += len(self._piece)
+                part = self._member.decompress(self._piece, room)
                 room -= len(part)
                 self._total += len(part)
                 self._parts.append(part)
                 if self._total > self._max_bytes:
                     raise too_large(self._max_bytes)
+                is_last = self._at == len(self._data)
                 if self._member.eof:
-                    self._data = self._member.unused_data
-                    if not self._data:
+                    self._piece = self._member.unused_data
+                    if is_last and not self._piece:
                         return True
-                    self._member = zlib.decompressobj(_GZIP)
+                    self._next_member()
                 else:
-                    self._data = self._member.unconsumed_tail
-                    if not self._data and not part:
+                    self._piece = self._member.unconsumed_tail
+                    if is_last and not self._piece and not part:
                         raise invalid("the gzip body is cut short")
         except zlib.error:
             raise invalid("the body is not valid gzip") from None
         return False
+
+    def _next_member(self) -> None:
+        self._members += 1
+        if self._members > MAX_MEMBERS:
+            raise invalid(f"the gzip body has more than {MAX_MEMBERS} members")
+        self._member = zlib.decompressobj(_GZIP)
 
     def finish(self) -> bytes:
         while not self.step():

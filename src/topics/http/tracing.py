@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from threading import Timer
+from threading import Thread
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 # A collector that does not answer gets no more time than this when the server stops.
 _LAST_WORDS_S = 2.0
+_LAST_PAUSE_S = 0.2
 _SERVER_ERROR = 500
 
 
@@ -107,10 +108,13 @@ class Tracing:
 
     def stop(self) -> None:
         """Send what has not been sent; this may take a while, but not for ever."""
-        give_up = Timer(_LAST_WORDS_S, self._exporter.shutdown)
-        give_up.start()
-        self._provider.shutdown()
-        give_up.cancel()
+        last_words = Thread(target=self._provider.shutdown, daemon=True)
+        last_words.start()
+        last_words.join(_LAST_WORDS_S)
+        if last_words.is_alive():
+            # Ends the pause between two attempts. An attempt under way cannot be ended, only left behind.
+            self._exporter.shutdown()
+            last_words.join(_LAST_PAUSE_S)
 
 
 def start_tracing(environment: Mapping[str, str]) -> Tracing:

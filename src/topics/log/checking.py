@@ -106,6 +106,9 @@ class DirectoryCheck:
                     path, f"is damaged ({str(damage).partition(': ')[2]}); its records are lost"
                 )
                 continue
+            except OSError as error:
+                yield self._problem(path, f"cannot be read: {error.strerror}")
+                continue
             try:
                 if segment.number != number:
                     yield self._problem(path, f"has been renamed: it is segment {segment.number}")

@@ -55,13 +55,17 @@ class JournalCheck:
 
     def findings(self) -> Iterator[Finding]:
         yield from self._check_witness()
+        witness = Witness(self._fs, self._dirs.root).previous
         if not self._bases:
+            if witness.acked:
+                text = f"holds no file, but had been acknowledged up to {witness.acked}"
+                yield self._finding(PROBLEM, self._dirs.journal, text)
             return
         yield from self._check_headers()
         if self._bases[0] > self._needed_from:
             text = f"begins at position {self._bases[0]}; the snapshots need it from {self._needed_from} on"
             yield self._finding(PROBLEM, self._dirs.journal, text)
-        yield from self._check_frames(Witness(self._fs, self._dirs.root).previous)
+        yield from self._check_frames(witness)
 
     def _check_witness(self) -> Iterator[Finding]:
         path = os.path.join(self._dirs.root, witness_file.FILE_NAME)

@@ -26,6 +26,8 @@ from topics.storage.journal import Journal
 from topics.storage.journal_reader import Damage, JournalReader
 
 log = logging.getLogger("topics.recovery")
+# How often progress is told, at most, while the journal is read.
+REPORTS = 500
 _EMPTY = SnapshotState(0, 0, 1, 1, 0, [], {})
 
 
@@ -136,7 +138,8 @@ class Recovery:
         reloading = Reloading(engine, by_kind, snapshot)
         applying = Applying(engine, by_kind, doubts, snapshot.next_topic_id)
         phase: Reloading | Applying = reloading
-        for count, item in enumerate(join_small(reader.frames(), position)):
+        report_at = start
+        for item in join_small(reader.frames(), position):
             if phase is reloading and item.position >= position:
                 reloading.settle()
                 phase = applying
@@ -151,7 +154,9 @@ class Recovery:
                 if item.kind == Kind.APPEND:
                     self._show_appends([item])
                 phase.take(item)
-            if not count % 1024:
+            # By bytes, not by frames: a thousand large batches take as long as a million small ones.
+            if item.position >= report_at:
+                report_at = item.position + reader.size // REPORTS
                 self._progress(min((item.position - start) / reader.size, 0.999))
         if phase is reloading:
             reloading.settle()

@@ -186,7 +186,8 @@ class Sealer:
             self.sealed_runs += 1
             self.sealed_bytes += run.hot.size
             self._hot.shrink(store.unsealed.bytes)
-        store.note_file(file.number)
+        if any(sealing.written for sealing in file.sealings):
+            store.note_file(file.number)
 
     def abandon(self, plan: list[SegmentPlan]) -> None:
         """Runs of files that could not be written are free to grow, and to be planned again."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -117,6 +118,16 @@ class BackupStore:
         found = (self.manifest(name) for name in self.names())
         return sorted((m for m in found if m is not None), key=lambda m: (m.to_ms, m.name))
 
+    def known_segments(self) -> dict[str, Copied]:
+        """What need not be copied again. A backup that cannot be read is no reason to take no others."""
+        known = {}
+        for name in self.names():
+            with suppress(BackupDamaged):
+                manifest = self.manifest(name)
+                if manifest is not None:
+                    known.update({file.name: file for file in manifest.segments.values()})
+        return known
+
     def path(self, manifest: Manifest, file: Copied) -> str:
         return os.path.join(self.directory, manifest.name, file.name)
 
@@ -177,12 +188,23 @@ class BackupStore:
         flags = [] if segment is None else _dead(segment)
         digest = _checksum(source, lambda _: None)[0] if segment is None else segment.digest
         name = f"{number:016d}-{digest}.segment"
-        if name in known and self.fs.exists(os.path.join(self.segments, name)):
+        if name in known and self._has(known[name]):
             return Taken(known[name], flags, segment is None, is_new=False)
         holes = [] if segment is None else [(e.flags_at, e.count) for e in segment.entries]
         is_damaged = segment is None or not _is_intact(segment)
         copied = self._copy(source, source.size(), self.segments, name, holes, progress)
         return Taken(copied, flags, is_damaged, is_new=True)
+
+    def _has(self, copied: Copied) -> bool:
+        """Whether a segment is there, and was not cut short meanwhile. Only `verify` reads it."""
+        path = self.segment_path(copied)
+        if not self.fs.exists(path):
+            return False
+        file = self.fs.open(path)
+        try:
+            return file.size() == copied.size
+        finally:
+            file.close()
 
     def _copy(
         self,
