@@ -193,6 +193,8 @@ class CommitQueue:
                     self._hold(op)
                 else:
                     op.apply()
+        except OSError as error:
+            self._latch(error, _from(ops, op))
         finally:
             self.applying = False
 
@@ -310,6 +312,8 @@ class CommitQueue:
                 self._unhold(op)
                 op.fsync_ms = fsync_ms
                 op.apply()
+        except OSError as error:
+            self._latch(error, _from(ops, op))
         finally:
             self.applying = False
 
@@ -371,6 +375,14 @@ class CommitQueue:
             topic.unstage()
         for op in failed:
             op.fail(self.failure)
+
+
+def _from(ops: list[Op], failed: Op) -> list[Op]:
+    """The operation that could not take effect, and those after it: a sealed file could not be opened.
+
+    The journal has them, and the next process applies them; until then nobody waits for an answer in vain.
+    """
+    return ops[next(at for at, op in enumerate(ops) if op is failed) :]
 
 
 def _buffers(ops: list[Op]) -> list[bytes]:
