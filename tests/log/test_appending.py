@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.log.harness import Lab
+from tests.log.harness import Lab, short_of_memory
 from topics.log.appending import AppendOp
 from topics.log.batch import parse_append
 from topics.log.grouping import append_group
-from topics.log.run import HotColumns
 from topics.values.errors import ApiError
 from topics.values.settings import MAX_SEQ
 
@@ -38,20 +36,6 @@ def test_the_last_seq_is_the_last(tmp_path: Path) -> None:
 
 
 # --- out of memory ----------------------------------------------------------------------------------------
-
-
-def short_of_memory(monkeypatch: pytest.MonkeyPatch, *, after: int = 0) -> None:
-    """Rows find their place in memory so many times more; then they do half of it."""
-    extend, left = HotColumns.extend, [None] * after
-
-    def fail(self: HotColumns, *args: Any) -> int:
-        added = extend(self, *args)
-        if left:
-            left.pop()
-            return added
-        raise MemoryError
-
-    monkeypatch.setattr(HotColumns, "extend", fail)
 
 
 @pytest.mark.parametrize("durability", ["ephemeral", "disk", "fsync"])
