@@ -161,8 +161,11 @@ def test_a_machine_at_its_limits_is_said_to_be_so(serve, caplog, trouble, status
     async def troubled(exchange):
         raise trouble
 
-    wire = serve([Route(method="GET", template="/", handler=troubled)]).connect()
-    answer = wire.request("GET", "/")
+    running = serve([Route(method="GET", template="/", handler=troubled)])
+    relieved = []
+    running.server.edge.relieve = lambda: relieved.append(True)
+    answer = running.connect().request("GET", "/")
+    assert len(relieved) == (status == 429)
     assert (answer.status, answer.code) == (status, "internal" if status == 500 else "throttled")
     assert message in answer.json["error"]["message"]
     assert b"secret" not in answer.body

@@ -122,6 +122,17 @@ def test_readers_stay_within_their_descriptors(tmp_path: Path) -> None:
     lab.kill()
 
 
+def test_what_is_only_kept_to_read_faster_can_be_let_go(tmp_path: Path) -> None:
+    lab = sealed(tmp_path)
+    assert lab.delete("t", match="k1") == RUNS
+    left = lab.seqs("t")
+    assert open_segments(lab) == 2 * RUNS
+    lab.engine.store.let_go()
+    assert open_segments(lab) == 0
+    assert lab.seqs("t") == left
+    lab.kill()
+
+
 def test_flags_are_flipped_one_file_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = sealed(tmp_path)
     lab.delete("t", match="k1")

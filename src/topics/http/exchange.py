@@ -200,6 +200,8 @@ class Exchange:
         if isinstance(error, ApiError):
             self.fail(error)
         elif isinstance(error, MemoryError) and self._streaming is None:
+            if self._connection is not None:
+                self._connection.edge.relieve()
             self.fail(short_of_memory())
         elif isinstance(error, OSError) and error.strerror and self._streaming is None:
             # A full disk, above all. The path that an OSError may name stays here.

@@ -101,10 +101,14 @@ class SegmentStore:
         except OSError as error:
             if error.errno not in _SCARCE:
                 raise
+        self.let_go()
+        return self.open_for_flips(number)
+
+    def let_go(self) -> None:
+        """Of all that is only kept to read faster."""
         while self._open:
             self._close_oldest()
         self._views.drop_all_of(None)
-        return self.open_for_flips(number)
 
     def open_for_flips(self, number: int) -> Segment:
         """A handle of the caller's own, so that flips on another thread share nothing with readers."""
