@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from topics.http.crowd import Crowd, most_connections, raise_descriptor_limit
+from topics.http.crowd import Crowd, left_for_segments, most_connections, raise_descriptor_limit
 from topics.http.edge import Limits
 from topics.http.routing import Route
 from topics.values.settings import Settings
@@ -79,6 +79,12 @@ def test_the_operating_system_has_the_last_word():
     assert most_connections(20_000, 256) == 128
     assert most_connections(50, resource.RLIM_INFINITY) == 50
     assert most_connections(0, resource.RLIM_INFINITY) > 10**9
+
+
+def test_segments_get_what_connections_leave():
+    assert left_for_segments(128, 256) == 104
+    assert left_for_segments(32, 40) == 0
+    assert left_for_segments(50, resource.RLIM_INFINITY) > 10**9
 
 
 def test_the_descriptor_limit_is_raised_as_far_as_allowed(monkeypatch):

@@ -148,3 +148,25 @@ def test_head_gets_405_without_a_body(serve):
     assert answer.status == 405
     assert answer.headers["allow"] == "GET"
     assert wire.request("GET", "/").body == b"x"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "status", "message"),
+    [
+        (OSError(28, "No space left on device", "/secret/path"), 500, "No space left on device"),
+        (MemoryError(), 429, "no memory"),
+    ],
+)
+def test_a_machine_at_its_limits_is_said_to_be_so(serve, caplog, trouble, status, message):
+    async def troubled(exchange):
+        raise trouble
+
+    running = serve([Route(method="GET", template="/", handler=troubled)])
+    relieved = []
+    running.server.edge.relieve = lambda: relieved.append(True)
+    answer = running.connect().request("GET", "/")
+    assert len(relieved) == (status == 429)
+    assert (answer.status, answer.code) == (status, "internal" if status == 500 else "throttled")
+    assert message in answer.json["error"]["message"]
+    assert b"secret" not in answer.body
+    assert "Traceback" not in caplog.text

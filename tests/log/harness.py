@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from topics.log import ledger
 from topics.log.appending import AppendOp
 from topics.log.batch import parse_append
@@ -17,6 +19,7 @@ from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.reading import Page
 from topics.log.recovery import Recovery
 from topics.log.rendering import STORED, Shape
+from topics.log.run import HotColumns
 from topics.log.tags import TagMatch, parse_match
 from topics.log.topic import Topic
 from topics.storage.fileheader import FILE_HEADER_BYTES
@@ -281,3 +284,17 @@ def account(topic: Topic) -> list[tuple[int, int, str]]:
         else:
             merged.append((first, last, name))
     return merged
+
+
+def short_of_memory(monkeypatch: pytest.MonkeyPatch, *, after: int = 0) -> None:
+    """Rows find their place in memory so many times more; then they do half of it."""
+    extend, left = HotColumns.extend, [None] * after
+
+    def fail(self: HotColumns, *args: Any) -> int:
+        added = extend(self, *args)
+        if left:
+            left.pop()
+            return added
+        raise MemoryError
+
+    monkeypatch.setattr(HotColumns, "extend", fail)

@@ -57,6 +57,9 @@ class Upkeep:
             await asyncio.sleep(TICK_S)
             try:
                 await self._turn()
+            except OSError as error:  # a full disk, above all
+                log.error("upkeep failed: %s; it will be tried again", error)
+                await asyncio.sleep(1.0)
             except Exception:  # whatever it was: without upkeep, memory and journal would only grow
                 log.exception("upkeep failed; it will be tried again")
                 await asyncio.sleep(1.0)

@@ -129,6 +129,8 @@ class Application:
     async def run(self) -> None:
         """Serve until a signal. Probes answer from the start, data once recovery is over."""
         await self.server.start()
+        self.engine.store.use_descriptors(self.server.edge.crowd.left_for_segments)
+        self.server.edge.relieve = self.engine.store.let_go
         serving = asyncio.create_task(self.server.serve_until_signal())
         try:
             await self.recover()

@@ -14,6 +14,8 @@ logger = logging.getLogger("topics.http")
 
 # Descriptors that connections must leave for journals, segments and sockets of our own.
 _RESERVED = 256
+# What an idle server has open, and a little for what threads open and close again; the rest is for segments.
+_OWN = 24
 # From this share of the places on, idle connections are let go sooner.
 _CROWDED = 0.9
 
@@ -22,7 +24,9 @@ class Crowd:
     """Counts those that are turned away; the ones that are in are counted by the edge."""
 
     def __init__(self, settings: Settings) -> None:
-        self.most = most_connections(settings.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.most = most_connections(settings.max_connections, descriptors)
+        self.left_for_segments = left_for_segments(self.most, descriptors)
         self.turned_away = 0
         self._told = 0
 
@@ -55,6 +59,13 @@ def most_connections(setting: int, descriptors: int) -> int:
         return setting or 1 << 31
     allowed = max(descriptors - _RESERVED, descriptors // 2)
     return min(setting or allowed, allowed)
+
+
+def left_for_segments(connections: int, descriptors: int) -> int:
+    """How many descriptors are free when every connection is taken."""
+    if descriptors == resource.RLIM_INFINITY:
+        return 1 << 31
+    return max(descriptors - connections - _OWN, 0)
 
 
 def raise_descriptor_limit() -> None:

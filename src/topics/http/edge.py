@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
@@ -58,6 +59,10 @@ class Limits:
         return self.keep_alive_s, self.head_s, self.body_idle_s, self.write_stall_s, self.linger_s, inf
 
 
+def _nothing_to_give() -> None:
+    return None
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Edge:
     settings: Settings
@@ -74,6 +79,9 @@ class Edge:
     # Connections that became a stream or a socket; their owners look after them.
     streams: set[Link] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    # Gives back memory that is only kept to be faster; called when there is none left.
+    relieve: Callable[[], None] = field(default=_nothing_to_give)
 
     # Looked at for every request, so not worth a detour through the settings.
     max_body_bytes: int = field(init=False)

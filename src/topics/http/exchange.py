@@ -15,7 +15,7 @@ from topics.http.request_ids import with_id
 from topics.http.request_watch import log_fields
 from topics.http.routing import path_of
 from topics.http.stream import Stream, Upgraded
-from topics.values.errors import ApiError
+from topics.values.errors import ApiError, short_of_memory
 
 if TYPE_CHECKING:
     from topics.http.auth import ApiKey
@@ -199,6 +199,13 @@ class Exchange:
         """Whatever was raised on the way to the answer becomes the answer."""
         if isinstance(error, ApiError):
             self.fail(error)
+        elif isinstance(error, MemoryError) and self._streaming is None:
+            if self._connection is not None:
+                self._connection.edge.relieve()
+            self.fail(short_of_memory())
+        elif isinstance(error, OSError) and error.strerror and self._streaming is None:
+            # A full disk, above all. The path that an OSError may name stays here.
+            self.fail(ApiError("internal", f"storage refused it: {error.strerror}"))
         else:
             self._fail_unexpectedly(error)
 

@@ -13,7 +13,7 @@ from topics.log.reservation import cover, extend_if_short
 from topics.log.retention import enforce_caps, expire
 from topics.log.topic import Topic
 from topics.storage.frame import Kind
-from topics.values.errors import ApiError, limit_reached
+from topics.values.errors import ApiError, limit_reached, short_of_memory
 from topics.values.settings import MAX_SEQ
 
 if TYPE_CHECKING:
@@ -157,24 +157,30 @@ def append_batch(
     op.first_seq = first_seq = topic.assigned + 1
     count = batch.count
     last_seq = topic.assigned + count
-    if last_seq > topic.reserved:
-        op.reserve_to = cover(engine, topic, last_seq, op)
-    rows = batch.render(first_seq, ts)
     durability = topic.config.durability
-    if durability == "ephemeral":
-        kind, payload, flags = _ADVANCE, b"", 0
-    else:
-        payload, flags = encode_append(batch, rows, hops)
-        kind = _APPEND
     journal = engine.journal
-    op.buffers += journal.frame(kind, payload, topic.id, first_seq, count, ts, flags)
+    # All that takes memory comes before the queue hears of it: a write that is in there is not taken back.
+    try:
+        rows = batch.render(first_seq, ts)
+        if durability == "ephemeral":
+            kind, payload, flags = _ADVANCE, b"", 0
+        else:
+            payload, flags = encode_append(batch, rows, hops)
+            kind = _APPEND
+        if last_seq > topic.reserved:
+            op.reserve_to = cover(engine, topic, last_seq, op)
+        op.buffers += journal.frame(kind, payload, topic.id, first_seq, count, ts, flags)
+        run = topic.open_run(
+            engine.run_max_events, engine.run_max_bytes, journal.position, ephemeral=kind == _ADVANCE
+        )
+        topic.stage(run, batch, rows, ts, hops)
+    except MemoryError:
+        # What it asked to reserve is asked for again: the frame that did so goes the way of the write.
+        topic.reserve_asked = topic.reserved
+        raise short_of_memory() from None
     if durability == "fsync":
         op.sync = True
     (submit or engine.queue.submit_checked)(op)
-    run = topic.open_run(
-        engine.run_max_events, engine.run_max_bytes, journal.position, ephemeral=kind == _ADVANCE
-    )
-    topic.stage(run, batch, rows, ts, hops)
     run.framed += count
     engine.touched.add(topic)
     engine.counters.frames += count

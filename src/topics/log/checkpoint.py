@@ -14,7 +14,10 @@ from flags that never run ahead of its state, and repeats every eviction exactly
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +42,10 @@ class _Flip:
     segment: int
     count: int
     is_done: bool = False
+
+
+def _segment_of(flip: _Flip) -> int:
+    return flip.segment
 
 
 class Predecessor:
@@ -148,23 +155,24 @@ class Checkpointer:
         """Off the loop. Once it is durable, deletions that two snapshots know may be flipped."""
         self._engine.fs.sync_dir(self._engine.dirs.segments)
         self._engine.snapshots.write(b"".join(body))
-        opened: dict[int, Segment] = {}
-        for flip in self._flips:
-            try:
-                self._flip(flip, opened)
-            except SegmentDamaged:
-                continue  # whoever reads it next will announce it
-        for segment in opened.values():
+        # One file at a time: a deletion may concern more of them than there are descriptors.
+        for number, flips in groupby(sorted(self._flips, key=_segment_of), key=_segment_of):
+            with suppress(SegmentDamaged):  # whoever reads it next will announce it
+                self._flip_all(self._engine.store.open_for_flips(number), flips)
+
+    def _flip_all(self, segment: Segment, flips: Iterator[_Flip]) -> None:
+        try:
+            for flip in flips:
+                with suppress(SegmentDamaged):
+                    self._flip(flip, segment)
             segment.sync()
+        finally:
             segment.close()
 
-    def _flip(self, flip: _Flip, opened: dict[int, Segment]) -> None:
+    def _flip(self, flip: _Flip, segment: Segment) -> None:
         sealed = flip.run.sealed
         if sealed is None or sealed.segment != flip.segment:
             return  # dropped or moved meanwhile
-        if flip.segment not in opened:
-            opened[flip.segment] = self._engine.store.open_for_flips(flip.segment)
-        segment = opened[flip.segment]
         indexes = np.frombuffer(sealed.unflipped[: flip.count].tobytes(), np.uint32)
         segment.flip(segment.entry(flip.run.topic_id, flip.run.base), indexes)
         flip.is_done = True

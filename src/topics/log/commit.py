@@ -158,7 +158,7 @@ class CommitQueue:
         before = self._journal.position
         try:
             self._journal.write(_buffers(ops))
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             self._latch(error, ops)
             return
         self._witness.acked(self._journal.position)
@@ -193,6 +193,8 @@ class CommitQueue:
                     self._hold(op)
                 else:
                     op.apply()
+        except (OSError, MemoryError) as error:
+            self._latch(error, _from(ops, op))
         finally:
             self.applying = False
 
@@ -310,6 +312,8 @@ class CommitQueue:
                 self._unhold(op)
                 op.fsync_ms = fsync_ms
                 op.apply()
+        except (OSError, MemoryError) as error:
+            self._latch(error, _from(ops, op))
         finally:
             self.applying = False
 
@@ -350,13 +354,14 @@ class CommitQueue:
         if self.failure is None and self._journal.synced < self._journal.position:
             self._sync_here()
 
-    def give_up(self, cause: BaseException) -> None:
+    def give_up(self, cause: BaseException, *unfinished: Op) -> None:
         """The journal refused something outside an operation: the log takes no more writes."""
-        self._latch(cause, [])
+        self._latch(cause, [*unfinished])
 
     def _latch(self, cause: BaseException, ops: list[Op]) -> None:
         """No retry: after a failed write or sync nobody knows what the disk holds."""
-        message = f"storage refused the commit: {cause}; writes are off until restart"
+        why = str(cause) or type(cause).__name__
+        message = f"storage refused the commit: {why}; writes are off until restart"
         self.failure = ApiError("internal", message)
         writing: list[Op] = []
         if self._under_way is not None:
@@ -371,6 +376,14 @@ class CommitQueue:
             topic.unstage()
         for op in failed:
             op.fail(self.failure)
+
+
+def _from(ops: list[Op], failed: Op) -> list[Op]:
+    """The operation that could not take effect, and those after it: it had to read, and could not.
+
+    The journal has them, and the next process applies them; until then nobody waits for an answer in vain.
+    """
+    return ops[next(at for at, op in enumerate(ops) if op is failed) :]
 
 
 def _buffers(ops: list[Op]) -> list[bytes]:

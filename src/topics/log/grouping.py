@@ -61,14 +61,22 @@ def append_group(
     engine.queue.require_room(1 + sum(len(batches) for _, batches in writes))
     admit_group(engine, writes, now)
     group = GroupOp(on_done, on_error)
-    for topic, batches in writes:
-        for batch in batches:
-            append_batch(engine, topic, batch, AppendOp(engine, topic, batch, now), submit=_member_of(group))
-    parts = [part for member in group.members for part in member.buffers]
-    group.buffers = engine.journal.frame_of(Kind.GROUP, [*parts, *fact(group.members)], ts=now)
     topics = [topic for topic, _ in writes]
     if topics:
         group.topic, group.others = topics[0], tuple(topics[1:])
+    try:
+        for topic, batches in writes:
+            for batch in batches:
+                op = AppendOp(engine, topic, batch, now)
+                append_batch(engine, topic, batch, op, submit=_member_of(group))
+    except ApiError as error:
+        if not group.members:
+            raise
+        # Out of memory, with seqs given out that will never be committed.
+        engine.queue.give_up(error, group)
+        return
+    parts = [part for member in group.members for part in member.buffers]
+    group.buffers = engine.journal.frame_of(Kind.GROUP, [*parts, *fact(group.members)], ts=now)
     engine.queue.submit(group)
 
 

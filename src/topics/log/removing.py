@@ -192,7 +192,7 @@ def _readable(topic: Topic, run: Run) -> bool:
         return True
     try:
         topic.store.columns(run)
-    except (SegmentDamaged, OSError):
+    except SegmentDamaged:
         return False
     return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from array import array
 from collections import OrderedDict
@@ -18,6 +19,20 @@ from topics.storage.segment import DEAD, SUFFIX, Segment, SegmentDamaged, file_n
 
 # Open descriptors are bounded, whatever the number of topics.
 MAX_OPEN_SEGMENTS = 256
+# Each open segment takes as many: the file, and the mapping's own.
+_DESCRIPTORS_EACH = 2
+# What an open file failed of is in short supply just now.
+_SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+# Only these speak of the file itself. Whatever else went wrong may pass, and the records must outlast it.
+_FILE_IS_BAD = {
+    errno.ENOENT,
+    errno.EIO,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ELOOP,
+    errno.EUCLEAN,
+    errno.EBADMSG,
+}
 
 
 class SegmentStore:
@@ -26,6 +41,7 @@ class SegmentStore:
         self.hot_dir = hot_dir
         self.cold_dir = cold_dir
         self._open: OrderedDict[int, Segment] = OrderedDict()
+        self._most_open = MAX_OPEN_SEGMENTS
         self._views = Views()
         # Runs that still hold something live, per segment file; a file without any can go.
         self.users: dict[int, int] = {}
@@ -58,21 +74,49 @@ class SegmentStore:
             directory = self.cold_dir
         return os.path.join(directory, file_name(number))
 
+    def use_descriptors(self, most: int) -> None:
+        """Readers' handles take no more than so many."""
+        self._most_open = max(min(most // _DESCRIPTORS_EACH, MAX_OPEN_SEGMENTS), 1)
+
     def segment(self, number: int) -> Segment:
         segment = self._open.get(number)
         if segment is None:
-            segment = self._open[number] = self.open_for_flips(number)
-            if len(self._open) > MAX_OPEN_SEGMENTS:
-                self._open.popitem(last=False)[1].close()
+            while len(self._open) >= self._most_open:
+                self._close_oldest()
+            segment = self._open[number] = self._open_in_want(number)
         else:
             self._open.move_to_end(number)
         return segment
+
+    def _close_oldest(self) -> None:
+        segment = self._open.popitem(last=False)[1]
+        segment.close()
+        # As long as somebody refers to the mapping it keeps its descriptor.
+        self._views.drop_all_of(segment)
+
+    def _open_in_want(self, number: int) -> Segment:
+        """When the system has no more to give, what this store holds comes first."""
+        try:
+            return self.open_for_flips(number)
+        except OSError as error:
+            if error.errno not in _SCARCE:
+                raise
+        self.let_go()
+        return self.open_for_flips(number)
+
+    def let_go(self) -> None:
+        """Of all that is only kept to read faster."""
+        while self._open:
+            self._close_oldest()
+        self._views.drop_all_of(None)
 
     def open_for_flips(self, number: int) -> Segment:
         """A handle of the caller's own, so that flips on another thread share nothing with readers."""
         try:
             return Segment(self.fs, self.path(number))
         except OSError as error:
+            if error.errno not in _FILE_IS_BAD:
+                raise
             # Gone or unreadable is the same to a reader: what it held has to be announced as lost.
             raise SegmentDamaged(f"{self.path(number)}: {error}") from error
 

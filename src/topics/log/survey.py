@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -107,20 +108,31 @@ def _live_matches(segment: Segment, entry: RunEntry, question: Question, match: 
 
 def answer(store: SegmentStore, questions: list[Question], match: TagMatch) -> list[Found | None]:
     """Any thread, with handles of its own; None for a damaged file, which is not announced from here."""
-    opened: dict[int, Segment] = {}
     answers: list[Found | None] = []
-    try:
-        for question in questions:
-            try:
-                if question.segment not in opened:
-                    opened[question.segment] = store.open_for_flips(question.segment)
-                answers.append(look_up(opened[question.segment], question, match))
-            except SegmentDamaged:
-                answers.append(None)
-    finally:
-        for segment in opened.values():
-            segment.close()
+    # One file at a time, so that a question to very many does not take all descriptors there are.
+    for number, of_file in groupby(questions, key=lambda question: question.segment):
+        answers += _answer_from(store, number, [*of_file], match)
     return answers
+
+
+def _answer_from(
+    store: SegmentStore, number: int, questions: list[Question], match: TagMatch
+) -> list[Found | None]:
+    try:
+        segment = store.open_for_flips(number)
+    except SegmentDamaged:
+        return [None] * len(questions)
+    try:
+        return [_look_up_if_intact(segment, question, match) for question in questions]
+    finally:
+        segment.close()
+
+
+def _look_up_if_intact(segment: Segment, question: Question, match: TagMatch) -> Found | None:
+    try:
+        return look_up(segment, question, match)
+    except SegmentDamaged:
+        return None
 
 
 class Survey:

@@ -197,7 +197,11 @@ class Topic:
     def stage(self, run: Run, batch: Batch, rows: bytes, ts: int, hops: bytes | None = None) -> None:
         """Put rendered records behind the visible head: assigned, counted as pending, seen by nobody."""
         first = self.assigned + 1
-        added = run.extend(batch, rows, ts, hops)
+        try:
+            added = run.extend(batch, rows, ts, hops)
+        except MemoryError:
+            self._take_back(run)
+            raise
         if not run.ephemeral:
             self.store.unsealed.grew(run, added)
         self.assigned += batch.count
@@ -207,6 +211,17 @@ class Topic:
         self.last_ts = ts
         if batch.tags is not None:
             self.tags.extend(run.base, batch.tags, first)
+
+    def _take_back(self, run: Run) -> None:
+        """There was no memory for records that should have gone into the run: it is as it was before."""
+        if run.count:
+            assert run.hot is not None
+            run.hot.truncate(run.count)
+        else:
+            # One without records could not be sealed.
+            self.store.unsealed.discard(run)
+            self.runs.pop()
+            self.bases.pop()
 
     def publish(self, count: int, size: int, ts: int) -> None:
         """Staged records become visible, in the order in which they were assigned."""

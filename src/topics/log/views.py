@@ -44,11 +44,20 @@ class Views:
         self._views[run.topic_id, run.base] = _View(run, columns, segment, entry, size)
         self.bytes += size
         while len(self._views) > MAX_RUNS or (self.bytes > MAX_BYTES and len(self._views) > MIN_RUNS):
-            oldest = self._views.popitem(last=False)[1]
-            self.bytes -= oldest.size
-            oldest.segment.unload(oldest.entry)
-            if oldest.run.hot is None:
-                oldest.run.dead = None
+            self._let_go(self._views.popitem(last=False)[1])
+
+    def _let_go(self, view: _View) -> None:
+        self.bytes -= view.size
+        view.segment.unload(view.entry)
+        if view.run.hot is None:
+            view.run.dead = None
+
+    def drop_all_of(self, segment: Segment | None) -> None:
+        """Those from this file, or simply all."""
+        for key, view in [*self._views.items()]:
+            if segment is None or view.segment is segment:
+                del self._views[key]
+                self._let_go(view)
 
     def drop(self, run: Run) -> None:
         view = self._views.pop((run.topic_id, run.base), None)

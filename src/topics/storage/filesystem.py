@@ -149,6 +149,9 @@ class Filesystem:
     def open(self, path: str) -> File:
         return File(os.open(path, os.O_RDWR | os.O_CLOEXEC), path)
 
+    def open_to_read(self, path: str) -> File:
+        return File(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 

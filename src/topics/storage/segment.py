@@ -13,6 +13,7 @@ covers the flags: who reads them compares how many are set with how many should 
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from collections.abc import Sequence
@@ -156,6 +157,16 @@ class SegmentWriter:
         replace_file(fs, os.path.join(directory, file_name(number)), [*self._parts, footer, trailer])
 
 
+def _open(fs: Filesystem, path: str) -> File:
+    try:
+        return fs.open(path)
+    except OSError as error:
+        # A file system that had to be made read-only still has the records.
+        if error.errno not in (errno.EROFS, errno.EACCES):
+            raise
+        return fs.open_to_read(path)
+
+
 class Segment:
     """An open segment file. Columns are views into the mapping: nothing is read before it is used.
 
@@ -164,7 +175,7 @@ class Segment:
     """
 
     def __init__(self, fs: Filesystem, path: str) -> None:
-        self._file: File = fs.open(path)
+        self._file: File = _open(fs, path)
         self.path = path
         try:
             self._view = self._file.map()

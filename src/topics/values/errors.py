@@ -73,5 +73,9 @@ def topic_not_found(name: str) -> ApiError:
     return ApiError("topic_not_found", f'no topic named "{name}"', {"topic": name})
 
 
+def short_of_memory() -> ApiError:
+    return ApiError("throttled", "there is no memory for this now", {"retry_after_ms": 1000})
+
+
 def limit_reached(limit: str, maximum: int) -> ApiError:
     return ApiError("throttled", f"{limit} reached", {"limit": limit, "max": maximum})

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.flow.routers.lab import RouterLab
+from tests.log.harness import short_of_memory
 from topics.flow.commit import CommitLoop
 from topics.flow.governor import LAG_MS, Governor, Level
 from topics.flow.routers import background
@@ -253,4 +254,25 @@ def test_a_checkpoint_never_misses_what_a_reader_wrote_while_it_waited(tmp_path:
         commit.close()
 
     asyncio.run(scenario())
+    lab.kill()
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_copies_that_there_is_no_memory_for_end_writing_and_come_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    lab = RouterLab(tmp_path)
+    lab.put("s")
+    lab.route("one", "s", "a")
+    lab.route("two", "s", "b")
+    lab.write("s", 1, 2)
+    with monkeypatch.context() as patch:
+        short_of_memory(patch, after=after)
+        lab.background()
+    failure = lab.engine.queue.failure
+    assert failure is not None
+    assert "MemoryError" in failure.message
+    assert (lab.seqs("a"), lab.seqs("b"), lab.seqs("s")) == ([], [], [1, 2])
+    lab.restart()
+    assert (lab.seqs("a"), lab.seqs("b")) == ([1, 2], [1, 2])
     lab.kill()

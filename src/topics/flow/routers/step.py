@@ -85,6 +85,19 @@ class StepBuilder:
     def submit(self, routers: list[Router]) -> bool:
         """False when no router could move."""
         at_once, synced = RouteOp(self._engine, sync=False), RouteOp(self._engine, sync=True)
+        try:
+            self._stage_all(routers, at_once, synced)
+        except MemoryError as error:
+            # Destinations have given out seqs that no frame will speak of.
+            at_once.others = tuple(router.dest for router in routers)
+            self._engine.queue.give_up(error, at_once, synced)
+            return False
+        for op in (at_once, synced):
+            if op.landings:
+                self._commit(op)
+        return bool(at_once.landings or synced.landings)
+
+    def _stage_all(self, routers: list[Router], at_once: RouteOp, synced: RouteOp) -> None:
         for router in routers:
             draft = self._draft(router)
             router.is_blocked = draft.cursor < self._window.last
@@ -97,10 +110,6 @@ class StepBuilder:
                 or dest.assigned + draft.seqs_needed > dest.reserved
             )
             self._stage(router, draft, synced if waits else at_once)
-        for op in (at_once, synced):
-            if op.landings:
-                self._commit(op)
-        return bool(at_once.landings or synced.landings)
 
     # --- deciding ---------------------------------------------------------------------------------------
 
