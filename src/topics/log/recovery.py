@@ -149,7 +149,7 @@ class Recovery:
                 if item.kind == Kind.APPEND:
                     self._show_appends([item])
                 phase.take(item)
-            if not count % 1024:
+            if not count % 16:
                 self._progress(min((item.position - start) / reader.size, 0.999))
         if phase is reloading:
             reloading.settle()
