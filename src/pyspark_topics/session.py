@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from pyspark_topics.java import ensure_java
+from pyspark_topics.source import DefaultSource
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
@@ -59,3 +60,14 @@ def spark_session(
     for key, value in {**settings(master), **(extra or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def beside(session: SparkSession) -> SparkSession:
+    """Another session on the same Spark, with views of its own, that knows the source.
+
+    Spark looks for sources only where it finds its own files, and it looks for those in vain if there is a
+    space in their path.
+    """
+    another = session.newSession()
+    another.dataSource.register(DefaultSource)
+    return another

@@ -105,6 +105,7 @@ def test_create_decides_about_an_absent_topic(server: ServerProcess) -> None:
 def test_the_body_must_be_declared_as_arrow(server: ServerProcess, content_type: str) -> None:
     answer = send(server, "POST", "/v0/topics/b.type/append", arrow_stream({"data": ["1"]}), content_type)
     assert (answer.status, answer.json["error"]["code"]) == (415, "unsupported_media_type")
+    assert "application/vnd.apache.arrow.stream" in answer.json["error"]["message"]
 
 
 @pytest.mark.parametrize("body", [b"no arrow", b"\xff\xff\xff\xff\x10\x00\x00\x00"])

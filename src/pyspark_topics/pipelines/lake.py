@@ -30,7 +30,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Offsets, Position
-from pyspark_topics.pipelines.parquet import DataFile, sync_folder, write_files
+from pyspark_topics.pipelines.parquet import DataFile, local_path, sync_folder, write_files
 from pyspark_topics.schema import TIMESTAMP
 
 RECORDS = pa.schema(
@@ -124,7 +124,7 @@ class Lake:
         return [DataFile.from_action(row) for row in rows]
 
     def file_paths(self) -> list[str]:
-        return [str(uri) for uri in self._records.file_uris()]
+        return [local_path(uri) for uri in self._records.file_uris()]
 
     def gaps(self) -> list[Gap]:
         # Not through `to_pyarrow_table`: its reading threads call back into Python, and a process that ends
@@ -225,15 +225,11 @@ def _add(one: DataFile, changed: bool = True) -> AddAction:
 
 def _sync_log(table: DeltaTable, after: int) -> None:
     """delta-rs leaves syncing to the operating system; what counts as safe has to survive a power cut."""
-    folder = Path(_local(table.table_uri)) / "_delta_log"
+    folder = Path(local_path(table.table_uri)) / "_delta_log"
     for version in range(after + 1, table.version() + 1):  # ours is the first of them, or one behind others
         with (folder / f"{version:020}.json").open("rb") as commit:
             os.fsync(commit.fileno())
     sync_folder(str(folder))
-
-
-def _local(uri: str) -> str:
-    return uri.removeprefix("file://")
 
 
 def _now() -> datetime:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -139,6 +140,11 @@ class _OpenFile:
         self._writer.close()
         self._sink.close()
         os.unlink(self._full)
+
+
+def local_path(uri: str) -> str:
+    """delta-rs gives paths as in addresses, with or without `file://`: a space in them is `%20`."""
+    return unquote(uri.removeprefix("file://"))
 
 
 def sync_folder(folder: str) -> None:

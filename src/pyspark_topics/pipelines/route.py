@@ -36,6 +36,7 @@ from pyspark_topics.pipelines.views import (
     prepared,
     table,
 )
+from pyspark_topics.session import beside
 from pyspark_topics.stream import publish_cursors
 from topics.client import Client, Refused
 
@@ -155,8 +156,8 @@ class _Run:
 
     def follow(self) -> None:
         context = self._context
-        # A session of its own, on the same Spark: routes must not see each other's views.
-        result = self._route.result(context.spark.newSession(), self._sieve, context)
+        # Routes must not see each other's views.
+        result = self._route.result(beside(context.spark), self._sieve, context)
         writer = (
             result.writeStream.foreachBatch(self._write)
             .outputMode(self._route.mode)

@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.payload import parse_data
+from pyspark_topics.pipelines.parquet import local_path
 from pyspark_topics.pipelines.python_files import run_file
 
 # All records of all topics of the route.
@@ -59,7 +60,7 @@ def table(spark: SparkSession, path: str) -> DataFrame:
     if os.path.isdir(os.path.join(full, "_delta_log")):
         from deltalake import DeltaTable
 
-        return spark.read.parquet(*DeltaTable(full).file_uris())
+        return spark.read.parquet(*(local_path(uri) for uri in DeltaTable(full).file_uris()))
     kind = _FORMATS.get(Path(full).suffix, "parquet")
     return spark.read.options(**({"header": "true", "inferSchema": "true"} if kind == "csv" else {})).load(
         full, format=kind

@@ -39,8 +39,9 @@ def check_type(route: Route, exchange: Exchange) -> None:
     content_type = exchange.headers.get(b"content-type")
     if content_type != _JSON:
         content_type = (content_type or b"").strip().lower()
-        if not content_type.startswith(_JSON) and not (route.arrow and content_type.startswith(ARROW)):
-            raise ApiError("unsupported_media_type", "the body must be declared as application/json")
+        wanted = ARROW if route.arrow else _JSON
+        if not content_type.startswith((_JSON, wanted)):
+            raise ApiError("unsupported_media_type", f"the body must be declared as {wanted.decode()}")
     encoding = exchange.headers.get(b"content-encoding")
     if encoding is not None and encoding.strip().lower() not in (b"", b"identity", b"gzip"):
         raise ApiError("unsupported_media_type", "the only content encoding understood is gzip")

@@ -91,6 +91,14 @@ def test_a_file_that_is_not_finished_leaves_nothing(tmp_path: Path, monkeypatch:
 # --- commits --------------------------------------------------------------------------------------------
 
 
+def test_a_lake_may_lie_anywhere(tmp_path: Path) -> None:
+    lake = Lake(str(tmp_path / "my lake" / "café"))
+    (one,) = add(lake, 1, 3, Gap("orders", 1, 1, 2, "cap"))
+    assert lake.file_paths() == [os.path.join(lake.path, one.path)]
+    assert pq.read_table(lake.file_paths()[0])["seq"].to_pylist() == [1, 2, 3]
+    assert Lake(lake.path).gaps() == [Gap("orders", 1, 1, 2, "cap")]
+
+
 def test_files_and_positions_move_together(lake: Lake) -> None:
     assert lake.position("orders") is None
     add(lake, 1, 3)

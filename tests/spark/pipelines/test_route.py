@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from pyspark_topics.pipelines import Route
+from pyspark_topics.pipelines import Archive, Route
 from tests.spark.pipelines.running import Pipelines
 from tests.spark.server import Server
 
@@ -123,6 +123,17 @@ def test_a_python_function_joins_with_a_table(
     tables = {"customers": str(tmp_path / "customers.csv")}
     pipelines.run(Route(topics=[topic], into=f"{topic}.out", python=enrich, tables=tables))
     assert data(server, f"{topic}.out") == [{"name": "Grace", "order": 1}, {"name": "Ada", "order": 3}]
+
+
+def test_a_table_of_the_lake_may_lie_anywhere(
+    server: Server, topic: str, pipelines: Pipelines, tmp_path: Path
+) -> None:
+    lake = str(tmp_path / "my lake" / "orders")
+    server.append(topic, 7)
+    pipelines.run(Archive(topics=[topic], table=lake))
+    sql = "SELECT r.data AS new, o.data AS old FROM records r JOIN old o ON r.data = o.data"
+    pipelines.run(Route(topics=[topic], into=f"{topic}.out", sql=sql, tables={"old": lake}))
+    assert data(server, f"{topic}.out") == [{"new": "7", "old": "7"}]
 
 
 def test_two_topics_are_joined_as_streams(server: Server, topic: str, pipelines: Pipelines) -> None:
