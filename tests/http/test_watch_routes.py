@@ -475,6 +475,15 @@ def flood(app: RunningApp, topic: str, count: int) -> None:
         app.write(topic, *["x" * 10_000 for _ in range(40)])
 
 
+def overwhelmed(app: RunningApp) -> EventReader:
+    """A client that reads nothing of far too much, and soon loses the server's patience."""
+    app.app.watches.patience_s = 0.1
+    app.call("PUT", "/v0/topics/t")
+    slow = stalled(app, app.watch("t")["wid"])
+    flood(app, "t", 40)
+    return slow
+
+
 def test_a_client_that_does_not_read_delays_nobody_and_catches_up(app: RunningApp) -> None:
     app.call("PUT", "/v0/topics/t")
     slow = stalled(app, app.watch("t")["wid"])
@@ -547,10 +556,7 @@ def test_a_client_that_ignores_even_that_is_torn_down(
     app: RunningApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outlet, "EXPLANATION_S", 0.2)
-    app.app.watches.patience_s = 0.1
-    app.call("PUT", "/v0/topics/t")
-    slow = stalled(app, app.watch("t")["wid"])
-    flood(app, "t", 40)
+    slow = overwhelmed(app)
     eventually(lambda: app.footprint()["slots"] == 0)
     assert app.footprint()["connections"] == 0
     slow.close()
@@ -560,10 +566,7 @@ def test_a_client_that_reads_late_still_learns_why_it_was_cut_off(
     app: RunningApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outlet, "FAREWELL_S", 0.0)
-    app.app.watches.patience_s = 0.1
-    app.call("PUT", "/v0/topics/t")
-    slow = stalled(app, app.watch("t")["wid"])
-    flood(app, "t", 40)
+    slow = overwhelmed(app)
     eventually(lambda: app.footprint()["feeds"] == 0)
     # Answered after the farewell would have been over.
     app.call("GET", "/v0/topics/t")
@@ -575,10 +578,7 @@ def test_shutdown_does_not_wait_for_a_client_that_was_cut_off(
 ) -> None:
     monkeypatch.setattr(outlet, "FAREWELL_S", 0.1)
     monkeypatch.setattr(app.app.server, "_drain_s", 60.0)
-    app.app.watches.patience_s = 0.1
-    app.call("PUT", "/v0/topics/t")
-    slow = stalled(app, app.watch("t")["wid"])
-    flood(app, "t", 40)
+    slow = overwhelmed(app)
     eventually(lambda: app.footprint()["feeds"] == 0)
     app.begin_stop()
     eventually(lambda: app.footprint()["slots"] == 0)

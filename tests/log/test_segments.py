@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,9 @@ def open_segments(lab: Lab) -> int:
     return sum(target.startswith(f"{lab.directory}/segments/") for target in targets)
 
 
-def refusing(lab: Lab, code: int, *, times: int) -> Callable[[str], File]:
+@contextmanager
+def refusing(lab: Lab, code: int, *, times: int = 1000) -> Iterator[None]:
+    """The disk opens nothing, so many times."""
     left = [OSError(code, os.strerror(code))] * times
     opened = lab.disk.open
 
@@ -45,20 +48,19 @@ def refusing(lab: Lab, code: int, *, times: int) -> Callable[[str], File]:
             raise left.pop()
         return opened(path)
 
-    return open_
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lab.disk, "open", open_)
+        yield
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_what_readers_hold_is_given_up_before_a_read_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_what_readers_hold_is_given_up_before_a_read_fails(tmp_path: Path, code: int) -> None:
     lab = sealed(tmp_path)
     store, runs = lab.engine.store, lab.topic("t").runs
     for run in runs[:4]:
         store.columns(run)
     assert open_segments(lab) == 8
-    with monkeypatch.context() as patch:
-        patch.setattr(lab.disk, "open", refusing(lab, code, times=1))
+    with refusing(lab, code, times=1):
         store.columns(runs[4])
     assert open_segments(lab) == 2
     assert lab.seqs("t") == list(range(1, 4 * RUNS + 1))
@@ -66,40 +68,32 @@ def test_what_readers_hold_is_given_up_before_a_read_fails(
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE])
-def test_a_file_that_cannot_be_opened_just_now_is_not_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_a_file_that_cannot_be_opened_just_now_is_not_lost(tmp_path: Path, code: int) -> None:
     lab = sealed(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(lab.disk, "open", refusing(lab, code, times=1000))
-        with pytest.raises(OSError, match=os.strerror(code)):
-            lab.seqs("t")
+    with refusing(lab, code), pytest.raises(OSError, match=os.strerror(code)):
+        lab.seqs("t")
     assert lab.topic("t").totals.damage == 0
     assert lab.seqs("t") == list(range(1, 4 * RUNS + 1))
     lab.kill()
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
-def test_a_file_that_may_only_be_read_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_a_file_that_may_only_be_read_is_read(tmp_path: Path, code: int) -> None:
     lab = sealed(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(lab.disk, "open", refusing(lab, code, times=1000))
+    with refusing(lab, code):
         assert lab.seqs("t") == list(range(1, 4 * RUNS + 1))
     lab.kill()
 
 
 @pytest.mark.parametrize("durability", ["disk", "fsync"])
 def test_an_operation_that_cannot_look_into_a_file_is_answered_and_ends_writing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
+    tmp_path: Path, durability: str
 ) -> None:
     lab = sealed(tmp_path)
     lab.put("t", durability=durability)
-    with monkeypatch.context() as patch:
-        patch.setattr(lab.disk, "open", refusing(lab, errno.EMFILE, times=1000))
-        with pytest.raises(ApiError, match="Too many open files; writes are off until restart"):
-            lab.delete("t", before=7)
+    latched = pytest.raises(ApiError, match="Too many open files; writes are off until restart")
+    with refusing(lab, errno.EMFILE), latched:
+        lab.delete("t", before=7)
     with pytest.raises(ApiError, match="writes are off"):
         lab.write("t", {"data": 0})
     lab.restart()
