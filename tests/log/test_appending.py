@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.log.harness import Lab, short_of_memory
 from topics.log.appending import AppendOp
 from topics.log.batch import parse_append
 from topics.log.grouping import append_group
+from topics.log.tags import TagIndex
 from topics.values.errors import ApiError
 from topics.values.settings import MAX_SEQ
 
@@ -62,6 +64,34 @@ def test_a_write_without_memory_for_it_leaves_nothing_behind(
     assert lab.lines("t")[0] == before + 1
     if durability != "ephemeral":
         assert lab.seqs("t") == live == list(range(1, before + 1))
+    lab.kill()
+
+
+@pytest.mark.parametrize("before", [0, 1, 300])
+def test_nor_does_one_whose_tags_find_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    lab = Lab(tmp_path)
+    lab.put("t")
+    lab.write_each("t", before, tag="a")
+    was = lab.state("t")
+    extend = TagIndex.extend
+
+    def half(self: TagIndex, run_base: int, tags: Sequence[str | None], first_seq: int) -> None:
+        extend(self, run_base, tags[:1], first_seq)
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TagIndex, "extend", half)
+        with pytest.raises(ApiError) as caught:
+            lab.write("t", {"data": "lost", "tag": "b"}, {"data": "lost", "tag": "b"})
+    assert caught.value.code == "throttled"
+    assert lab.state("t") == was
+    assert lab.write("t", {"data": "kept", "tag": "c"}).first_seq == before + 1
+    assert lab.delete("t", match="b") == 0
+    assert lab.seqs("t") == list(range(1, before + 2))
+    lab.restart()
+    assert lab.seqs("t") == list(range(1, before + 2))
     lab.kill()
 
 

@@ -198,6 +198,8 @@ class Topic:
         """Put rendered records behind the visible head: assigned, counted as pending, seen by nobody."""
         first = self.assigned + 1
         try:
+            if batch.tags is not None:
+                self.tags.extend(run.base, batch.tags, first)
             added = run.extend(batch, rows, ts, hops)
         except MemoryError:
             self._take_back(run)
@@ -209,8 +211,6 @@ class Topic:
         self.pending_bytes += batch.size
         self.totals.pending_bytes += batch.size
         self.last_ts = ts
-        if batch.tags is not None:
-            self.tags.extend(run.base, batch.tags, first)
 
     def _take_back(self, run: Run) -> None:
         """There was no memory for records that should have gone into the run: it is as it was before."""
@@ -222,6 +222,7 @@ class Topic:
             self.store.unsealed.discard(run)
             self.runs.pop()
             self.bases.pop()
+        self.tags.forget_above(self.assigned)
 
     def publish(self, count: int, size: int, ts: int) -> None:
         """Staged records become visible, in the order in which they were assigned."""
