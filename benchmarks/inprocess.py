@@ -10,7 +10,7 @@ from benchmarks.figures import Bar, Figure, at_least, at_most, number
 from benchmarks.local import LocalEngine, Pace, pace
 from benchmarks.payloads import COMPACT, NAMED, SPACED, TAGS, Shape, node, tag
 from benchmarks.session import Session
-from topics.log.tags import TagIndex, TagMatch
+from topics.log.remove.tags import TagIndex, TagMatch
 from topics.log.topic import Topic
 
 AREA = "inprocess"

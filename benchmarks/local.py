@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.payloads import Shape
-from topics.log.batch import parse_append
-from topics.log.checkpoint import Checkpointer
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
-from topics.log.recovery import Recovery
-from topics.log.tags import TagMatch
+from topics.log.recover.recovery import Recovery
+from topics.log.remove.tags import TagMatch
+from topics.log.seal.checkpoint import Checkpointer
 from topics.log.topic import Topic
+from topics.log.write.batch import parse_append
 from topics.storage.filesystem import Filesystem
 from topics.values.clock import SystemClock
 from topics.values.config import TopicConfig

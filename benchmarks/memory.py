@@ -27,7 +27,7 @@ _PAGE = 1000
 _READ_BYTES = 8 * 1024 * 1024
 _SHAPES = {shape.name: shape for shape in (COMPACT, NAMED)}
 _HOUSEKEEPING_EVERY = 50_000
-# Turns are so short that the machine is in one mood for all sizes, and so many that no single one matters.
+# Pipeline are so short that the machine is in one mood for all sizes, and so many that no single one matters.
 _TURNS = 61
 _APPENDS = 2
 _DIFFS = 50

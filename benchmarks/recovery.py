@@ -14,7 +14,7 @@ from benchmarks.local import LocalEngine, Pace, pace
 from benchmarks.payloads import COMPACT, NAMED, Shape
 from benchmarks.session import Session
 from topics.log.engine import Engine
-from topics.log.recovery import Recovery
+from topics.log.recover.recovery import Recovery
 from topics.storage.filesystem import Filesystem
 from topics.values.clock import SystemClock
 from topics.values.settings import Settings

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import settings
 
 from tests.support import ServerProcess
-from topics.log import checkpoint
 from topics.log.engine import Engine
-from topics.log.state import TopicState, capture_topic
+from topics.log.seal import checkpoint
+from topics.log.seal.snapshot_state import TopicState, capture_topic
 
 # The same examples every time: a failure seen once can be seen again. Long searches are marked slow.
 settings.register_profile("repeatable", derandomize=True, deadline=None)

@@ -18,7 +18,14 @@ MAY_IMPORT = {
     "topics.storage": ("topics.values",),
     "topics.log": ("topics.storage", "topics.values"),
     "topics.flow": ("topics.log", "topics.storage", "topics.values"),
-    "topics.http": ("topics.flow", "topics.log", "topics.storage", "topics.values"),
+    "topics.keep": ("topics.flow", "topics.log", "topics.storage", "topics.values"),
+    "topics.http": (
+        "topics.keep",
+        "topics.flow",
+        "topics.log",
+        "topics.storage",
+        "topics.values",
+    ),
     "topics.client": ("topics.values",),
     "pyspark_topics": (
         "topics.client",

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.cli.command import Outcome, topics
 from tests.log.harness import Lab
-from topics.log.rendering import Shape
+from topics.log.read.render import Shape
 
 TAGGED = Shape(tags=True)
 

@@ -11,7 +11,7 @@ from tests.cli.backups import backup, content, fill, lab_in, restore
 from tests.cli.command import refused, topics
 from tests.http.streaming import RunningApp
 from tests.support.damage import flip
-from topics.storage.backups import BackupStore
+from topics.keep.backup_directory import BackupStore
 from topics.storage.filesystem import Filesystem
 from topics.storage.segment import Segment
 

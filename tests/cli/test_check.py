@@ -18,7 +18,7 @@ from tests.flow.routers.lab import RouterLab
 from tests.log.harness import Lab
 from tests.storage.support import columns
 from tests.support.damage import flip
-from topics.log.state import SnapshotState, decode, encode
+from topics.log.seal.snapshot_state import SnapshotState, decode, encode
 from topics.storage import snapshot
 from topics.storage.filesystem import Filesystem
 from topics.storage.segment import Segment, SegmentWriter

@@ -13,7 +13,7 @@ from tests.cli.command import refused, topics
 from tests.http.streaming import RunningApp
 from tests.log.harness import T0, Lab
 from tests.support.damage import flip
-from topics.log.recovery import RecoveryFailed
+from topics.log.recover.recovery import RecoveryFailed
 from topics.storage.filesystem import Filesystem
 
 # --- epochs ---------------------------------------------------------------------------------------------

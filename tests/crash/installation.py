@@ -7,14 +7,14 @@ from typing import Any
 
 from tests.crash.disk import SimulatedDisk
 from topics.flow.cursors import Cursors
-from topics.flow.queues import Queues
+from topics.flow.queues.registry import Queues
 from topics.flow.routers.journal import RouterJournal
 from topics.flow.routers.registry import Routers
-from topics.flow.stages import Stages
+from topics.flow.stages.stages import Stages
 from topics.flow.tiers import Tiers
-from topics.log.checkpoint import Checkpointer
 from topics.log.engine import Engine
-from topics.log.recovery import Recovery
+from topics.log.recover.recovery import Recovery
+from topics.log.seal.checkpoint import Checkpointer
 from topics.values.clock import ManualClock
 from topics.values.settings import Settings
 

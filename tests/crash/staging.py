@@ -13,7 +13,7 @@ from tests.crash.drafts import Draft
 from tests.crash.effects import Added, Did, Effect
 from tests.crash.world import World
 from tests.support.arrow import arrow_stream
-from topics.flow.stages import CommitRequest
+from topics.flow.stages.stages import CommitRequest
 from topics.values.errors import ApiError
 
 

@@ -13,7 +13,7 @@ from tests.log.harness import Lab
 from topics.cli.backup import _Taking
 from topics.cli.backup_source import Source, stopped_server
 from topics.cli.work import Steps
-from topics.storage.backups import BackupStore
+from topics.keep.backup_directory import BackupStore
 from topics.values.settings import Settings
 
 LUCKS = 3

@@ -9,10 +9,10 @@ import pytest
 from tests.crash.disk import Crash, SimulatedDisk
 from tests.crash.installation import Installation
 from tests.crash.model import observe
-from topics.flow.claiming import Claim
-from topics.log.batch import parse_append
+from topics.flow.queues.claims import Claim
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
+from topics.log.write.batch import parse_append
 from topics.values.clock import ManualClock
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError

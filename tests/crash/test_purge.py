@@ -11,10 +11,10 @@ import pytest
 
 from tests.crash.disk import Crash, SimulatedDisk
 from tests.log.harness import Lab
-from topics.flow.commit import CommitLoop
-from topics.flow.purges import Purge, Purges
+from topics.flow.commit_loop import CommitLoop
 from topics.flow.upkeep import Upkeep
-from topics.log.rendering import Shape
+from topics.keep.purge import Purge, Purges
+from topics.log.read.render import Shape
 
 SECRET = "a-secret"
 TAGGED = Shape(tags=True)

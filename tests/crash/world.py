@@ -12,11 +12,11 @@ from tests.crash.effects import Added, Configured, Did, Match, Record, Removed, 
 from tests.crash.installation import Installation, finished
 from tests.crash.model import Event, Model
 from tests.model.twins import tag_match
-from topics.flow.claiming import Claim
-from topics.log.batch import parse_append
+from topics.flow.queues.claims import Claim
 from topics.log.lifecycle import drop_topic, put_topic
-from topics.log.ops import Op
 from topics.log.topic import Topic
+from topics.log.write.batch import parse_append
+from topics.log.write.operation import Op
 from topics.storage.journal import SyncTicket
 from topics.values.clock import ManualClock
 from topics.values.config import TopicConfig

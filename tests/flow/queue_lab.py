@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.log.harness import Lab
-from topics.flow.claiming import Claim
-from topics.flow.job_queue import JobQueue
-from topics.flow.lease_table import Holder
-from topics.flow.queues import Queues
-from topics.log.ops import Fail
+from topics.flow.queues.claims import Claim
+from topics.flow.queues.leases import Holder
+from topics.flow.queues.queue import JobQueue
+from topics.flow.queues.registry import Queues
+from topics.log.write.operation import Fail
 from topics.values.errors import ApiError
 
 LEASE_MS = 1000

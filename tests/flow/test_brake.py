@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.test_commit import append, driven
+from tests.flow.test_commit_loop import append, driven
 from topics.flow import brake
 from topics.flow.brake import BYTES_PER_S_AT_TWICE, MAX_PAUSE_S, MIN_FREE_BYTES, Brake
-from topics.flow.commit import CommitLoop
+from topics.flow.commit_loop import CommitLoop
 from topics.log.engine import Engine
-from topics.log.unsealed import Unsealed
+from topics.log.seal.unsealed import Unsealed
 
 BUDGET = 4 * MIN_FREE_BYTES
 

@@ -13,7 +13,7 @@ import pytest
 from tests.log.harness import Lab
 from tests.support import ServerProcess, eventually
 from topics.flow import upkeep
-from topics.flow.commit import CommitLoop
+from topics.flow.commit_loop import CommitLoop
 from topics.flow.upkeep import Upkeep
 
 

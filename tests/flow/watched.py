@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tests.log.harness import Lab
-from topics.flow.fanout import Fanout
 from topics.flow.governor import Governor
-from topics.flow.watching import Options, Step, Subscription
+from topics.flow.watch.fanout import Fanout
+from topics.flow.watch.subscription import Options, Step, Subscription
 from topics.log.topic import Topic
 
 OPTIONS = Options(limit=1000, max_bytes=1 << 20, names_first_gap=True)

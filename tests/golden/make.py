@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 
 from topics.flow.cursors import Cursor
-from topics.flow.lease_table import Entry
+from topics.flow.queues.leases import Entry
 from topics.flow.routers import frames as routers
-from topics.flow.stage_spool import part_path, write_part
-from topics.flow.stages import Committed, StageRange
-from topics.log.batch import batch_from_columns
-from topics.log.deletion import Selector
+from topics.flow.stages.spool import part_path, write_part
+from topics.flow.stages.stages import Committed, StageRange
 from topics.log.lifecycle import CreatePayload
-from topics.log.payload import encode_append
-from topics.log.state import RunState, SnapshotState, TopicState, encode
+from topics.log.remove.deletion import Selector
+from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState, encode
+from topics.log.write.append_payload import encode_append
+from topics.log.write.batch import batch_from_columns
 from topics.storage import fileheader
 from topics.storage.columns import Columns
 from topics.storage.filesystem import Filesystem, write_file_atomically
@@ -97,7 +97,7 @@ PIECES = [
 ]
 STEP = routers.Step(1, [routers.Part(1, 9, 4, 3, TS, True, True, False, STAMP, PIECES)])
 # Two routers at once, and originals that the journal will not have any more.
-SPARED = routers.Spared((10).to_bytes(8, "little"), [b'"ten"'], [b'{"a":1}'], ["n1"], [None], b"\1")
+SPARED = routers.CarriedRows((10).to_bytes(8, "little"), [b'"ten"'], [b'{"a":1}'], ["n1"], [None], b"\1")
 SPARED_STEP = routers.Step(
     1,
     [

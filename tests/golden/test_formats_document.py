@@ -14,15 +14,16 @@ from tests.golden.make import BOOT, GOLDEN, PART, TS, flow_state, routers
 from topics.cli.backup import LOCK as BACKUPS_LOCK
 from topics.cli.restoring import STAGING
 from topics.flow.cursors import Cursor, Cursors
-from topics.flow.lease_table import Entry
-from topics.flow.queues import Queues
-from topics.flow.stage_spool import SUFFIX
-from topics.flow.stages import IDLE_MS, REMEMBERED_BATCHES, Committed, StageRange, Stages
-from topics.log import ledger
-from topics.log.payload import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
-from topics.log.sealing import SHARED_RUNS
-from topics.log.state import RunState, SnapshotState, TopicState
-from topics.storage import backups, journal, journal_reader, segment, snapshot, witness
+from topics.flow.queues.leases import Entry
+from topics.flow.queues.registry import Queues
+from topics.flow.stages.spool import SUFFIX
+from topics.flow.stages.stages import IDLE_MS, REMEMBERED_BATCHES, Committed, StageRange, Stages
+from topics.keep import backup_directory as backups
+from topics.log.remove import ledger
+from topics.log.seal.sealer import SHARED_RUNS
+from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState
+from topics.log.write.append_payload import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
+from topics.storage import journal, journal_reader, segment, snapshot, witness
 from topics.storage.checksum import checksum
 from topics.storage.directories import Directories
 from topics.storage.fileheader import FILE_HEADER_BYTES
@@ -138,7 +139,7 @@ ARRAYS = {
     "part": routers.Part,
     "stamp": routers.Stamp,
     "piece": routers.Piece,
-    "spared": routers.Spared,
+    "carried": routers.CarriedRows,
     "cursor": Cursor,
     "commit": Committed,
     "range": StageRange,

@@ -29,12 +29,14 @@ from tests.golden.make import (
     snapshot_state,
     write_all,
 )
-from topics.flow import cursors, queues, stages
-from topics.flow.stage_spool import SUFFIX, part_path, read_part
-from topics.log.deletion import Selector
+from topics.flow import cursors
+from topics.flow.queues import registry as queues
+from topics.flow.stages import stages
+from topics.flow.stages.spool import SUFFIX, part_path, read_part
 from topics.log.lifecycle import CreatePayload
-from topics.log.payload import decode_append
-from topics.log.state import decode
+from topics.log.remove.deletion import Selector
+from topics.log.seal.snapshot_state import decode
+from topics.log.write.append_payload import decode_append
 from topics.storage.filesystem import Filesystem
 from topics.storage.frame import Frame, Kind
 from topics.storage.journal_reader import JournalReader

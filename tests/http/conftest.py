@@ -13,9 +13,9 @@ import pytest
 from tests.http.running import Running
 from tests.http.streaming import RunningApp
 from tests.support import eventually, raw_request
-from topics.http.edge import Limits
-from topics.http.gate import Gate
-from topics.http.routing import Route
+from topics.http.door.readiness import Readiness
+from topics.http.wire.context import Limits
+from topics.http.wire.routing import Route
 from topics.values.settings import Settings
 
 Serve = Callable[..., Running]
@@ -38,7 +38,7 @@ def loop_errors() -> Iterator[list[str]]:
 
 @pytest.fixture
 def serve(loop_errors: list[str]) -> Iterator[Serve]:
-    """`serve(routes, keys=…, limits=…, gate=…, **settings)` starts a server that ends with the test."""
+    """`serve(routes, keys=…, limits=…, readiness=…, **settings)` starts a server that ends with the test."""
     servers: list[Running] = []
 
     def start(
@@ -46,21 +46,21 @@ def serve(loop_errors: list[str]) -> Iterator[Serve]:
         *,
         keys: str = "",
         limits: Limits | None = None,
-        gate: Gate | None = None,
+        readiness: Readiness | None = None,
         **settings: Any,
     ) -> Running:
-        if gate is None:
-            gate = Gate()
-            gate.admit()
-        running = Running(routes, Settings(port=0, **settings), keys, gate, limits or Limits())
+        if readiness is None:
+            readiness = Readiness()
+            readiness.admit()
+        running = Running(routes, Settings(port=0, **settings), keys, readiness, limits or Limits())
         servers.append(running)
         return running
 
     yield start
     for running in servers:
         running.stop()
-        assert not running.server.edge.connections
-        assert not running.server.edge.streams
+        assert not running.server.context.connections
+        assert not running.server.context.streams
         assert running.inflight() == 0
     assert not loop_errors
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.http.streaming import EventReader, RunningApp
 from tests.support import Answer
-from topics.flow.claiming import Claim
-from topics.flow.job_queue import JobQueue
+from topics.flow.queues.claims import Claim
+from topics.flow.queues.queue import JobQueue
 from topics.values.clock import ManualClock
 
 LEASE_MS = 1000

@@ -10,11 +10,11 @@ from typing import Any
 import uvloop
 
 from tests.support import Answer, Wire
-from topics.http.auth import KeyRing
-from topics.http.edge import Limits
-from topics.http.gate import Gate
-from topics.http.routing import Route
+from topics.http.door.keys import KeyRing
+from topics.http.door.readiness import Readiness
 from topics.http.server import Server
+from topics.http.wire.context import Limits
+from topics.http.wire.routing import Route
 from topics.values.settings import Settings
 
 TIMEOUT_S = 20.0
@@ -70,12 +70,12 @@ class Running(InThread):
     """The HTTP server alone, with routes of the test's own."""
 
     def __init__(
-        self, routes: list[Route], settings: Settings, keys: str, gate: Gate, limits: Limits
+        self, routes: list[Route], settings: Settings, keys: str, readiness: Readiness, limits: Limits
     ) -> None:
         self.keyring = KeyRing.parse(keys)
-        self.gate = gate
+        self.readiness = readiness
         self.server: Server
-        self._arguments = (settings, self.keyring, routes, gate)
+        self._arguments = (settings, self.keyring, routes, readiness)
         self._limits = limits
         self._wires: list[Wire] = []
         super().__init__()

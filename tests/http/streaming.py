@@ -121,7 +121,7 @@ class RunningApp(InThread):
                 "heartbeats": len(app.watches.heartbeats._entries) + len(app.work.heartbeats._entries),
                 "desks": len(app.work.desks),
                 "parked": len(app.service.parked),
-                "connections": len(app.server.edge.streams),
+                "connections": len(app.server.context.streams),
                 "tasks": len(asyncio.all_tasks(self.loop)),
                 "descriptors": _open_sockets(),
             }

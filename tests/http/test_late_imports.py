@@ -26,7 +26,7 @@ def test_stages_import_what_they_need_on_a_thread(verb: str) -> None:
     check = f"""
 import asyncio, sys, threading
 from types import SimpleNamespace
-from topics.http.stage_routes import StageRoutes
+from topics.http.routes.stages import StageRoutes
 
 class Finder:
     def find_spec(self, name, path=None, target=None):

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from topics.http.app import Application
-from topics.log.recovery import Recovery
+from topics.log.recover.recovery import Recovery
 from topics.values.settings import Settings
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import eventually
-from topics.http.routing import Route
 from topics.http.server import bind, write_port_file
+from topics.http.wire.routing import Route
 from topics.values.errors import ConfigError
 
 
@@ -117,13 +117,13 @@ def test_signals_stop_a_process_cleanly(tmp_path, number):
     script = textwrap.dedent(
         """
         import asyncio, sys, uvloop
-        from topics.http.auth import KeyRing
-        from topics.http.gate import Gate
+        from topics.http.door.keys import KeyRing
+        from topics.http.door.readiness import Readiness
         from topics.http.server import Server
         from topics.values.settings import Settings
 
         async def main():
-            server = Server(Settings(port=0, port_file=sys.argv[1]), KeyRing.parse(""), [], Gate())
+            server = Server(Settings(port=0, port_file=sys.argv[1]), KeyRing.parse(""), [], Readiness())
             server.on_stopped.append(lambda: print("stopped"))
             # The file appears in `start`, and the signal follows at once: whoever handles it comes first.
             serving = asyncio.create_task(server.serve_until_signal())

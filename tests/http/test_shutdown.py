@@ -13,8 +13,8 @@ import uvloop
 from tests.http.streaming import EventReader, SocketClient
 from tests.support import ServerProcess, Wire, eventually, raw_request
 from topics.http.app import Application
-from topics.log.applying import Applying
-from topics.log.recovery import Recovery
+from topics.log.recover.recovery import Recovery
+from topics.log.recover.replay import Replay
 from topics.storage.filesystem import Filesystem
 from topics.values.settings import Settings
 
@@ -85,7 +85,7 @@ def test_a_clean_stop_leaves_nothing_to_replay(
     server.stop()
     app = Application(Settings(data_dir=str(tmp_path / "data"), port=0))
     replayed: list[object] = []
-    monkeypatch.setattr(Applying, "take", lambda _, frame: replayed.append(frame))
+    monkeypatch.setattr(Replay, "take", lambda _, frame: replayed.append(frame))
     Recovery(app.engine).run()
     assert app.engine.require("t").head == 5000
     assert replayed == []
@@ -121,8 +121,8 @@ def test_progress_is_shown_while_recovering_and_a_stop_does_not_wait_for_the_end
         refused = wire.request("GET", "/v0/topics")
         assert (refused.status, refused.code) == (503, "not_ready")
         assert wire.request("GET", "/v0/openapi.json").status == 200
-        app.server.edge.loop.call_soon_threadsafe(app.server.request_stop)
-        eventually(lambda: app.gate.draining)
+        app.server.context.loop.call_soon_threadsafe(app.server.request_stop)
+        eventually(lambda: app.readiness.draining)
     finally:
         go_on.set()
         thread.join(20)

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from topics.log import ledger
-from topics.log.appending import AppendOp
-from topics.log.batch import parse_append
-from topics.log.checkpoint import Checkpointer
 from topics.log.engine import Engine
 from topics.log.lifecycle import drop_topic, put_topic
-from topics.log.reading import Page
-from topics.log.recovery import Recovery
-from topics.log.rendering import STORED, Shape
+from topics.log.read.page import Page
+from topics.log.read.render import STORED, Shape
+from topics.log.recover.recovery import Recovery
+from topics.log.remove import ledger
+from topics.log.remove.tags import TagMatch, parse_match
 from topics.log.run import HotColumns
-from topics.log.tags import TagMatch, parse_match
+from topics.log.seal.checkpoint import Checkpointer
 from topics.log.topic import Topic
+from topics.log.write.append import AppendOp
+from topics.log.write.batch import parse_append
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import File, Filesystem
 from topics.storage.frame import HEADER_BYTES

@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.log.harness import Lab, records
-from topics.log.batch import Batch, batch_from_columns, parse_append
-from topics.log.columnar import check_batch
+from topics.keep.check_columns import column_findings
 from topics.log.packed_ends import PackedEnds
 from topics.log.run import HotColumns
-from topics.storage.checking import column_findings
+from topics.log.write.arrow_batch import check_batch
+from topics.log.write.batch import Batch, batch_from_columns, parse_append
 from topics.values.clock import ManualClock
 
 # Four of these make a run large enough for the next one to be given room.

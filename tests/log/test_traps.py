@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.log.harness import T0, Lab, gap, records, seqs
-from topics.log.tags import parse_match
+from topics.log.remove.tags import parse_match
 from topics.values.errors import ApiError
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.cli.command import topics
 from tests.flow.routers.lab import RouterLab
-from tests.flow.test_purges import found, purge
-from topics.log.rendering import Shape
+from tests.keep.test_purge import found, purge
+from topics.log.read.render import Shape
 from topics.storage.filesystem import Filesystem
 from topics.values.errors import ApiError
 

@@ -12,12 +12,12 @@ import pytest
 
 from tests.log.harness import Lab, account, records
 from tests.model.reference import LOST, Answer, Draft, ReferenceTopic, Refused
-from topics.log.batch import parse_append
 from topics.log.lifecycle import put_topic
-from topics.log.reading import Page
-from topics.log.rendering import Shape
-from topics.log.tags import TagMatch
+from topics.log.read.page import Page
+from topics.log.read.render import Shape
+from topics.log.remove.tags import TagMatch
 from topics.log.topic import Topic
+from topics.log.write.batch import parse_append
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
 

@@ -24,7 +24,7 @@ MUTATIONS = (
     Mutation(
         "answer-before-the-sync",
         "A write is answered when its class is satisfied, not before.",
-        "log/appending.py",
+        "log/write/append.py",
         '    if durability == "fsync":\n        op.sync = True\n',
         "",
         _crash("append fsync"),
@@ -56,7 +56,7 @@ MUTATIONS = (
     Mutation(
         "overtake-a-write-under-way",
         "Nothing reaches the journal ahead of a group that is being written.",
-        "log/commit.py",
+        "log/write/commit_queue.py",
         "        write.wait()\n        if write.error is not None:\n",
         "        if write.error is not None:\n",
         ("tests/flow/test_writing_aside.py",),
@@ -72,7 +72,7 @@ MUTATIONS = (
     Mutation(
         "use-seqs-that-are-not-reserved",
         "A seq is never given to two records, in any class, not even across a power loss.",
-        "log/reservation.py",
+        "log/write/reservation.py",
         "    op.sync = True\n    if last_seq > topic.reserve_asked:\n",
         "    if last_seq > topic.reserve_asked:\n",
         _crash("append with a reservation"),
@@ -83,7 +83,7 @@ MUTATIONS = (
         "storage/journal_reader.py",
         "    if len(payload) != header.payload_length or checksum(payload) != header.payload_checksum:\n",
         "    if len(payload) != header.payload_length:\n",
-        ("tests/log/test_restart_loss.py", "tests/storage/test_journal_reader.py"),
+        ("tests/log/recover/test_restart_loss.py", "tests/storage/test_journal_reader.py"),
     ),
     Mutation(
         "take-all-damage-for-a-torn-tail",
@@ -91,12 +91,12 @@ MUTATIONS = (
         "storage/journal_reader.py",
         "        return position < self._proven\n",
         "        return False\n",
-        ("tests/log/test_restart_loss.py", "tests/storage/test_journal_reader.py"),
+        ("tests/log/recover/test_restart_loss.py", "tests/storage/test_journal_reader.py"),
     ),
     Mutation(
         "evict-in-silence",
         "A cap that takes records from readers says so.",
-        "log/retention.py",
+        "log/remove/retention.py",
         "        topic.cap_hi = max(topic.cap_hi, last)\n",
         "",
         ("tests/log/test_worked_states.py", "tests/model/test_engine_against_model.py::test_walk"),
@@ -104,7 +104,7 @@ MUTATIONS = (
     Mutation(
         "expire-in-silence",
         "A TTL that takes records from readers says so.",
-        "log/retention.py",
+        "log/remove/retention.py",
         "        topic.ttl_hi = max(topic.ttl_hi, last)\n        absorb_holes(topic)\n\n\ndef _last_older",
         "        absorb_holes(topic)\n\n\ndef _last_older",
         ("tests/log/test_worked_states.py", "tests/model/test_engine_against_model.py::test_walk"),
@@ -112,7 +112,7 @@ MUTATIONS = (
     Mutation(
         "announce-a-deletion",
         "What somebody deleted is gone without a tombstone.",
-        "log/deletion.py",
+        "log/remove/deletion.py",
         "        return drop_front(topic, limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0\n",
         "        topic.cap_hi = max(topic.cap_hi, limit - 1)\n"
         "        return drop_front(topic, limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0\n",
@@ -121,11 +121,11 @@ MUTATIONS = (
     Mutation(
         "drop-a-flag-flip",
         "A deleted record does not come back, whatever is read to start from.",
-        "log/checkpoint.py",
+        "log/seal/checkpoint.py",
         "        segment.flip(segment.entry(flip.run.topic_id, flip.run.base), indexes)\n",
         "        segment.entry(flip.run.topic_id, flip.run.base)\n",
         (
-            "tests/log/test_checkpoint.py",
+            "tests/log/seal/test_checkpoint.py",
             "tests/model/test_engine_against_model.py::test_walk",
             *_crash("flip flags"),
         ),
@@ -133,11 +133,11 @@ MUTATIONS = (
     Mutation(
         "take-a-failed-sync-for-done",
         "After a failed sync nobody pretends: writes are off, reads go on, a restart makes it good.",
-        "log/commit.py",
+        "log/write/commit_queue.py",
         "        if error is not None:\n            self._latch(error, ops)\n            return\n"
         "        self._journal.finish_sync",
         "        self._journal.finish_sync",
-        ("tests/crash/test_sync_failure.py", "tests/log/test_commit_failure.py"),
+        ("tests/crash/test_sync_failure.py", "tests/log/write/test_commit_failure.py"),
     ),
     Mutation(
         "trust-pages-a-failed-sync-left",
@@ -153,7 +153,7 @@ MUTATIONS = (
         "storage/witness.py",
         "        self._words[_ACKED] = position\n",
         "        pass\n",
-        ("tests/log/test_restart_loss.py", "tests/storage/test_witness.py"),
+        ("tests/log/recover/test_restart_loss.py", "tests/storage/test_witness.py"),
     ),
     Mutation(
         "answer-a-deletion-before-the-sync",

@@ -24,10 +24,17 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.storage.support import FS, append, columns, journal_files, new_journal, sync
-from topics.log.batch import batch_from_columns
-from topics.log.payload import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS, decode_append, encode_append
-from topics.log.state import RunState, SnapshotState, TopicState
-from topics.log.state import decode as decode_state
+from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState
+from topics.log.seal.snapshot_state import decode as decode_state
+from topics.log.write.append_payload import (
+    HAS_HOPS,
+    HAS_META,
+    HAS_NODES,
+    HAS_TAGS,
+    decode_append,
+    encode_append,
+)
+from topics.log.write.batch import batch_from_columns
 from topics.storage import snapshot
 from topics.storage.checksum import checksum
 from topics.storage.columns import Columns

@@ -28,7 +28,7 @@ from pyspark_topics.pipelines.staging import Stage
 from pyspark_topics.pipelines.tombstones import Sieve, as_rows
 from pyspark_topics.pipelines.views import (
     RECORDS,
-    Views,
+    ReadCache,
     as_records,
     by_function,
     by_sql,
@@ -120,7 +120,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         function: Callable[..., Any] = self.python
         return function
 
-    def _views(self, spark: SparkSession, sieve: Sieve, context: Context) -> Views:
+    def _views(self, spark: SparkSession, sieve: Sieve, context: Context) -> ReadCache:
         def stream(topics: list[str]) -> Callable[[], DataFrame]:
             options = source_options(
                 context.server,
@@ -136,7 +136,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         makers[RECORDS] = stream(self.topics)
         for name, path in self.tables.items():
             makers[name] = lambda path=path: table(spark, path)  # type: ignore[misc]
-        return Views(makers)
+        return ReadCache(makers)
 
 
 class _Run:

@@ -25,7 +25,7 @@ _FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
 
 
 @dataclass
-class Views(Mapping[str, DataFrame]):
+class ReadCache(Mapping[str, DataFrame]):
     """Frames by name, made when they are asked for: a stream nobody asked for is not read."""
 
     makers: dict[str, Callable[[], DataFrame]]
@@ -67,7 +67,7 @@ def table(spark: SparkSession, path: str) -> DataFrame:
     )
 
 
-def by_sql(spark: SparkSession, query: str, views: Views) -> DataFrame:
+def by_sql(spark: SparkSession, query: str, views: ReadCache) -> DataFrame:
     # SQL does not tell `Orders` from `orders`: a name that is written just so comes last, and counts.
     for name in sorted(views, key=lambda name: name in query):
         if name.lower() in query.lower():  # perhaps only inside a text, which does no harm
@@ -75,7 +75,7 @@ def by_sql(spark: SparkSession, query: str, views: Views) -> DataFrame:
     return spark.sql(query)
 
 
-def by_function(function: Callable[..., Any], views: Views, spark: SparkSession) -> DataFrame:
+def by_function(function: Callable[..., Any], views: ReadCache, spark: SparkSession) -> DataFrame:
     """Each parameter gets the view of its name."""
     offered: dict[str, Any] = {"spark": spark, "views": views}
     arguments = {}

@@ -28,8 +28,8 @@ from topics.cli.work import (
     progress,
     show,
 )
+from topics.keep.backup_directory import FORMAT, BackupDamaged, BackupStore, Copied, Manifest
 from topics.storage import snapshot as snapshot_files
-from topics.storage.backups import FORMAT, BackupDamaged, BackupStore, Copied, Manifest
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import Filesystem, LockHeld
 from topics.storage.segment import Segment, SegmentDamaged

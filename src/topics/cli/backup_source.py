@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from topics.cli.offline import require_all_segments, require_data_dir
 from topics.cli.work import UserMistake
 from topics.client import Client, TopicsError
-from topics.log.state import SnapshotState, decode
+from topics.log.seal.snapshot_state import SnapshotState, decode
 from topics.storage import segment as segment_files
 from topics.storage import snapshot as snapshot_files
 from topics.storage.directories import Directories

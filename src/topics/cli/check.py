@@ -17,14 +17,14 @@ from typing import Any
 from topics.cli.offline import add_cold_dir, offline_settings, require_data_dir
 from topics.cli.work import add_json, answering, counted, progress, show
 from topics.http.app import Application
-from topics.log.audit import missing_ranges
-from topics.log.checking import DirectoryCheck
-from topics.log.journal_check import NOTE, PROBLEM, Finding
-from topics.log.ledger import KIND_NAMES
-from topics.log.recovery import Recovery, RecoveryFailed
-from topics.log.removing import surviving_damage
+from topics.keep.check import DirectoryCheck
+from topics.keep.check_columns import column_findings
+from topics.keep.check_journal import NOTE, PROBLEM, Finding
+from topics.log.read.audit import missing_ranges
+from topics.log.recover.recovery import Recovery, RecoveryFailed
+from topics.log.remove.ledger import KIND_NAMES
+from topics.log.remove.removal import surviving_damage
 from topics.log.topic import Topic
-from topics.storage.checking import column_findings
 from topics.storage.directories import Directories
 from topics.storage.snapshot import file_name
 from topics.storage.untouched import NO_LOCK, UntouchedDisk
@@ -202,7 +202,7 @@ def _unsealed(topic: Topic) -> Iterator[Finding]:
 
 def _parts(disk: UntouchedDisk, data_dir: str) -> Iterator[Finding]:
     """Rows that were staged and are not committed yet."""
-    from topics.flow.stage_spool import SUFFIX, is_intact
+    from topics.flow.stages.spool import SUFFIX, is_intact
 
     for path in sorted(Path(Directories(data_dir).stages).glob(f"*{SUFFIX}")):
         file = disk.open(str(path))

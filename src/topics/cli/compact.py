@@ -23,8 +23,8 @@ from topics.cli.work import (
     progress,
     show,
 )
-from topics.flow.purges import FAILED, REWRITING, Purge
-from topics.http.admin_routes import shown
+from topics.http.routes.admin import shown
+from topics.keep.purge import FAILED, REWRITING, Purge
 from topics.values.settings import Settings
 
 POLL_S = 0.2

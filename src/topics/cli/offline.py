@@ -12,7 +12,7 @@ from typing import Any
 
 from topics.cli.work import DEFAULT_URL, UserMistake
 from topics.http.app import Application
-from topics.log.state import decode
+from topics.log.seal.snapshot_state import decode
 from topics.storage import segment as segment_files
 from topics.storage.directories import Directories
 from topics.storage.filesystem import Filesystem, numbered_files

@@ -13,7 +13,7 @@ from typing import Any
 
 from topics.cli.restoring import Restored, Restoring, Wanted
 from topics.cli.work import UserMistake, add_json, answering, counted, moment, progress, show
-from topics.storage.backups import MANIFEST, BackupDamaged, BackupStore, Manifest
+from topics.keep.backup_directory import MANIFEST, BackupDamaged, BackupStore, Manifest
 from topics.storage.filesystem import Filesystem
 
 # Of a seq, which fits into 64 bits.

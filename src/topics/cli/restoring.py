@@ -14,18 +14,18 @@ import numpy as np
 
 from topics.cli.offline import offline_settings
 from topics.cli.work import Steps, UserMistake
-from topics.flow.rewinding import begin_new_epochs, truncate
 from topics.http.app import Application
+from topics.keep.backup_directory import BackupStore, Manifest
+from topics.keep.rewind import head_at
+from topics.keep.rewind_flow import begin_new_epochs, truncate
 from topics.log.engine import Engine
-from topics.log.recovery import Recovery
-from topics.log.rewinding import head_at
-from topics.log.state import SnapshotState, decode
+from topics.log.recover.recovery import Recovery
+from topics.log.seal.snapshot_state import SnapshotState, decode
 from topics.log.topic import Topic
 from topics.storage import fileheader
 from topics.storage import journal as journal_files
 from topics.storage import segment as segment_files
 from topics.storage import snapshot as snapshot_files
-from topics.storage.backups import BackupStore, Manifest
 from topics.storage.directories import Directories
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import Filesystem, write_file_atomically

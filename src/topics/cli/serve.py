@@ -50,7 +50,7 @@ def _serve(settings: Settings) -> int:
 
     from topics.cli.allocator import keep_freed_memory
     from topics.http.app import Application
-    from topics.http.crowd import raise_descriptor_limit
+    from topics.http.door.connection_limit import raise_descriptor_limit
 
     async def serve() -> None:
         app = Application(settings)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from topics.client import Client, TopicsError
-from topics.log.recovery import RecoveryFailed
+from topics.log.recover.recovery import RecoveryFailed
 from topics.storage.fileheader import ForeignFile
 from topics.storage.filesystem import LockHeld
 from topics.values.errors import ConfigError

@@ -7,7 +7,7 @@ piled up. Writes gather meanwhile and are committed together; none is refused fo
 
 from __future__ import annotations
 
-from topics.log.unsealed import Unsealed
+from topics.log.seal.unsealed import Unsealed
 
 # Less than this is always free: a pass of sealing is worth its files only from some size on.
 MIN_FREE_BYTES = 64 * 1024 * 1024

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from topics.log.engine import Engine
-from topics.log.ops import CallbackOp, Fail, Op
 from topics.log.topic import Topic
+from topics.log.write.operation import CallbackOp, Fail, Op
 from topics.storage.frame import Frame, Kind
 from topics.values.errors import invalid, limit_reached
 from topics.values.names import is_topic_name

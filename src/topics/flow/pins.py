@@ -12,7 +12,7 @@ import secrets
 from dataclasses import dataclass
 
 from topics.log.engine import Engine
-from topics.log.reading import hole_reason
+from topics.log.read.page import hole_reason
 from topics.log.run import Run
 from topics.log.topic import Topic
 from topics.values.errors import limit_reached

@@ -10,36 +10,36 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 
-from topics.flow.commit import CommitLoop
-from topics.flow.fanout import Fanout
-from topics.flow.queues import Queues
+from topics.flow.commit_loop import CommitLoop
+from topics.flow.queues.registry import Queues
 from topics.flow.routers.background import RouterPass
 from topics.flow.routers.journal import RouterJournal
 from topics.flow.routers.registry import Routers
 from topics.flow.upkeep import Span, Upkeep
-from topics.http.admin_routes import AdminRoutes
-from topics.http.auth import KeyRing
-from topics.http.bulk_routes import BulkPlane
-from topics.http.exposure import refuse_exposure_without_keys
-from topics.http.gate import Gate
+from topics.flow.watch.fanout import Fanout
+from topics.http.door.keys import KeyRing
+from topics.http.door.listen_address import refuse_exposure_without_keys
+from topics.http.door.readiness import Readiness
+from topics.http.door.stream_slots import StreamSlots
 from topics.http.metrics.figures import Figures
 from topics.http.metrics.routes import Metrics
 from topics.http.openapi.routes import OpenApi
-from topics.http.probes import Probes
-from topics.http.queue_routes import QueueRoutes
-from topics.http.record_routes import RecordRoutes
-from topics.http.router_routes import RouterRoutes
-from topics.http.routing import Route
+from topics.http.routes.admin import AdminRoutes
+from topics.http.routes.bulk import BulkPlane
+from topics.http.routes.probes import Probes
+from topics.http.routes.queues import QueueRoutes
+from topics.http.routes.records import RecordRoutes
+from topics.http.routes.routers import RouterRoutes
+from topics.http.routes.service import Service
+from topics.http.routes.socket import SocketRoutes
+from topics.http.routes.topics import TopicRoutes
+from topics.http.routes.watch import WatchRoutes
+from topics.http.routes.work import WorkRoutes
 from topics.http.server import Server
-from topics.http.service import Service
-from topics.http.socket_commands import SocketRoutes
-from topics.http.stream_slots import StreamSlots
-from topics.http.topic_routes import TopicRoutes
 from topics.http.tracing import start_tracing
-from topics.http.watch_routes import WatchRoutes
-from topics.http.work_stream import WorkRoutes
+from topics.http.wire.routing import Route
 from topics.log.engine import Engine
-from topics.log.recovery import Recovery
+from topics.log.recover.recovery import Recovery
 from topics.storage.cold_note import settle_cold_dir
 from topics.storage.directories import Directories
 from topics.storage.filesystem import Filesystem
@@ -67,7 +67,7 @@ class Application:
         self._lock = self._fs.lock(directories.lock)
         self.settings = settings = _with_cold_dir(self._fs, directories, settings)
         self._progress = 0.0
-        self.gate = Gate(lambda: self._progress)
+        self.readiness = Readiness(lambda: self._progress)
         self.engine = Engine(settings, self._fs, self._clock)
         self.service = Service(self.engine, settings)
         self.bulk = BulkPlane(self.service)
@@ -90,10 +90,10 @@ class Application:
         self.sockets = SocketRoutes(self.service, self.fanout, self.stream_slots)
         self._tracing = start_tracing(os.environ) if settings.tracing else None
         routes = self._routes() if self._tracing is None else self._tracing.instrument(self._routes())
-        self.server = Server(settings, self._keyring, routes, self.gate)
+        self.server = Server(settings, self._keyring, routes, self.readiness)
         self._span: Span = nullcontext
         if self._tracing is not None:
-            self.server.watch.trace(self._tracing)
+            self.server.request_log.trace(self._tracing)
             self._span = self._tracing.span
         self.figures = Figures(self.metrics, self.server, self.service, self.routers, self.bulk.cursors)
         self.server.on_shutdown += [self.watches.end_streams, self.sockets.end_sockets]
@@ -104,8 +104,8 @@ class Application:
         self._recovered = False
 
     def _routes(self) -> list[Route]:
-        probes = Probes(self.gate, lambda: len(self.engine.sorted_names))
-        self.metrics = Metrics(self.engine, self.gate, probes.uptime_ms)
+        probes = Probes(self.readiness, lambda: len(self.engine.sorted_names))
+        self.metrics = Metrics(self.engine, self.readiness, probes.uptime_ms)
         self.metrics.gauges["sse_connections"] = lambda: self.stream_slots.open
         self.metrics.gauges["watch_sessions"] = lambda: len(self.watches.sessions)
         self.metrics.gauges["routers"] = lambda: len(self.routers.table)
@@ -129,8 +129,8 @@ class Application:
     async def run(self) -> None:
         """Serve until a signal. Probes answer from the start, data once recovery is over."""
         await self.server.start()
-        self.engine.store.use_descriptors(self.server.edge.crowd.left_for_segments)
-        self.server.edge.relieve = self.engine.store.let_go
+        self.engine.store.use_descriptors(self.server.context.connection_limit.left_for_segments)
+        self.server.context.relieve = self.engine.store.let_go
         serving = asyncio.create_task(self.server.serve_until_signal())
         try:
             await self.recover()
@@ -151,7 +151,7 @@ class Application:
         recovery = Recovery(self.engine, self._note_progress)
         with self._span("recovery"):
             self._checkpointer = await loop.run_in_executor(None, recovery.run)
-        if self.gate.draining:
+        if self.readiness.draining:
             raise _Stopped
         self.service.governor.start(loop)
         pacer = self.service.pacer
@@ -167,11 +167,11 @@ class Application:
         # What exists now stays: keep the collector from walking it again and again.
         gc.collect()
         gc.freeze()
-        self.gate.admit()
+        self.readiness.admit()
 
     def _note_progress(self, progress: float) -> None:
         """Called by the recovery, on its thread."""
-        if self.gate.draining:
+        if self.readiness.draining:
             # As safe as a crash, and nobody has to wait for it.
             raise _Stopped
         self._progress = progress

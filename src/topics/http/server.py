@@ -14,14 +14,14 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
-from topics.http.auth import KeyRing
-from topics.http.edge import Edge, Limits
-from topics.http.exposure import listen_address, refuse_exposure_without_keys
-from topics.http.gate import Gate
-from topics.http.protocol import Connection
-from topics.http.request_watch import RequestWatch
-from topics.http.routing import Route, RouteTree
-from topics.http.timeouts import Timeouts
+from topics.http.door.keys import KeyRing
+from topics.http.door.listen_address import listen_address, refuse_exposure_without_keys
+from topics.http.door.readiness import Readiness
+from topics.http.wire.context import Limits, WireContext
+from topics.http.wire.http1 import Connection
+from topics.http.wire.request_log import RequestLog
+from topics.http.wire.routing import Route, RouteTree
+from topics.http.wire.timeouts import Timeouts
 from topics.values.errors import ConfigError
 from topics.values.settings import Settings
 
@@ -45,7 +45,7 @@ class Server:
         settings: Settings,
         keyring: KeyRing,
         routes: Iterable[Route],
-        gate: Gate,
+        readiness: Readiness,
         *,
         limits: Limits | None = None,
         drain_s: float = DRAIN_S,
@@ -54,8 +54,8 @@ class Server:
         self._keyring = keyring
         self.routes = tuple(routes)
         self._tree = RouteTree(self.routes)
-        self.watch = RequestWatch(settings)
-        self._gate = gate
+        self.request_log = RequestLog(settings)
+        self._gate = readiness
         self._limits = limits or Limits()
         self._drain_s = drain_s
         self._listeners: list[asyncio.AbstractServer] = []
@@ -66,17 +66,17 @@ class Server:
         self.addresses: list[tuple[str, int]] = []
 
     async def start(self) -> None:
-        """Bind and serve. The gate decides whether data requests are answered yet."""
+        """Bind and serve. The readiness decides whether data requests are answered yet."""
         refuse_exposure_without_keys(self._settings, self._keyring)
         loop = asyncio.get_running_loop()
-        self.edge = Edge(
+        self.context = WireContext(
             settings=self._settings,
             routes=self._tree,
             keyring=self._keyring,
-            gate=self._gate,
+            readiness=self._gate,
             loop=loop,
             limits=self._limits,
-            watch=self.watch,
+            request_log=self.request_log,
         )
         sockets = bind(*listen_address(self._settings))
         try:
@@ -92,9 +92,9 @@ class Server:
             raise
         for listener in sockets:
             self._listeners.append(
-                await loop.create_server(lambda: Connection(self.edge), sock=listener, backlog=_BACKLOG)
+                await loop.create_server(lambda: Connection(self.context), sock=listener, backlog=_BACKLOG)
             )
-        self._timeouts = Timeouts(self.edge)
+        self._timeouts = Timeouts(self.context)
         self._timeouts.start()
 
     @property
@@ -129,25 +129,25 @@ class Server:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._drain_s
         # Looking now and then costs nothing while serving; counting every request would.
-        while self.edge.busy() and loop.time() < deadline:  # noqa: ASYNC110
+        while self.context.busy() and loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(_DRAIN_POLL_S)
 
     async def _cut_off(self) -> None:
         if self._timeouts is not None:
             self._timeouts.stop()
-        tasks = tuple(self.edge.tasks)
+        tasks = tuple(self.context.tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)
-        for connection in (*self.edge.connections, *self.edge.streams):
+        for connection in (*self.context.connections, *self.context.streams):
             connection.transport.close()
         # Closing waits for clients to read what they were sent, which some never do.
         for _ in range(50):
-            if not (self.edge.connections or self.edge.streams):
+            if not (self.context.connections or self.context.streams):
                 return
             await asyncio.sleep(_DRAIN_POLL_S)
-        for connection in (*self.edge.connections, *self.edge.streams):
+        for connection in (*self.context.connections, *self.context.streams):
             connection.transport.abort()
         await asyncio.sleep(0)
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from topics.log.ops import CallbackOp, Op
+from topics.log.write.operation import CallbackOp, Op
 from topics.storage.frame import Kind
 from topics.storage.journal import Journal
 
 if TYPE_CHECKING:
-    from topics.log.commit import CommitQueue
+    from topics.log.write.commit_queue import CommitQueue
 
 # After a power loss the clock may stand this much ahead, so it is short; and each mark costs a sync.
 AHEAD_MS = 2000

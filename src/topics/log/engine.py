@@ -11,25 +11,25 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from topics.log import deletion
-from topics.log.appending import AppendOp, append_batch
-from topics.log.batch import AppendRequest, Batch
 from topics.log.clock_mark import ClockMark
-from topics.log.commit import CommitQueue, Counters
-from topics.log.deletion import Selector
 from topics.log.extension import Extension
 from topics.log.lifecycle import create_topic
-from topics.log.ops import CallbackOp, Fail, Op
-from topics.log.reading import Page, read_page
-from topics.log.removing import surviving_damage
-from topics.log.rendering import STORED, Shape
-from topics.log.retention import expire
-from topics.log.segments import SegmentStore
-from topics.log.survey import Survey
-from topics.log.tags import TagMatch
+from topics.log.read.page import Page, read_page
+from topics.log.read.render import STORED, Shape
+from topics.log.remove import deletion
+from topics.log.remove.deletion import Selector
+from topics.log.remove.removal import surviving_damage
+from topics.log.remove.retention import expire
+from topics.log.remove.tag_search import TagSearch
+from topics.log.remove.tags import TagMatch
+from topics.log.seal.segment_store import SegmentStore
+from topics.log.seal.unsealed import Unsealed
 from topics.log.topic import Topic
 from topics.log.totals import Totals
-from topics.log.unsealed import Unsealed
+from topics.log.write.append import AppendOp, append_batch
+from topics.log.write.batch import AppendRequest, Batch
+from topics.log.write.commit_queue import CommitQueue, Counters
+from topics.log.write.operation import CallbackOp, Fail, Op
 from topics.storage.directories import Directories
 from topics.storage.filesystem import Filesystem
 from topics.storage.frame import Frame, Kind
@@ -235,11 +235,11 @@ class Engine:
         done: Callable[[int], None],
         fail: Fail,
         *,
-        survey: Survey | None = None,
+        search: TagSearch | None = None,
     ) -> None:
         """Remove what exists now. The bound is the last seq given out, committed or not.
 
-        `survey` may know already what the files hold of it. Synced in every class that keeps records: what
+        `search` may know already what the files hold of it. Synced in every class that keeps records: what
         somebody wanted gone must not come back because the power failed.
         """
         selector = Selector(
@@ -250,7 +250,7 @@ class Engine:
         )
         keeps = topic.config.durability != "ephemeral"
         self.submit_delete(
-            topic, selector, lambda op, deleted: done(deleted), fail, survey=survey, sync=keeps
+            topic, selector, lambda op, deleted: done(deleted), fail, search=search, sync=keeps
         )
 
     def submit_delete(
@@ -260,7 +260,7 @@ class Engine:
         done: Callable[[Op, int], None],
         fail: Fail,
         *,
-        survey: Survey | None = None,
+        search: TagSearch | None = None,
         sync: bool = False,
     ) -> None:
         """`sync`: even if the topic's class does not ask for it."""
@@ -270,17 +270,19 @@ class Engine:
         frame = self.journal.frame(Kind.DELETE, msgspec.msgpack.encode(selector), topic_id=topic.id, ts=now)
 
         def apply(op: Op) -> None:
-            deleted = self.apply_delete(topic, selector, now, survey)
+            deleted = self.apply_delete(topic, selector, now, search)
             self.note_moved_lines(topic, *lines)
             done(op, deleted)
 
         sync = sync or topic.config.durability == "fsync"
         self.queue.submit(CallbackOp(frame, topic, apply, fail, sync=sync))
 
-    def apply_delete(self, topic: Topic, selector: Selector, now: int, survey: Survey | None = None) -> int:
+    def apply_delete(
+        self, topic: Topic, selector: Selector, now: int, search: TagSearch | None = None
+    ) -> int:
         def act() -> int:
             expire(topic, now)
-            return deletion.apply(topic, selector, survey)
+            return deletion.apply(topic, selector, search)
 
         return surviving_damage(topic, act)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from topics.log import ledger
+from topics.log.remove import ledger
 
 if TYPE_CHECKING:
     from topics.log.topic import Topic

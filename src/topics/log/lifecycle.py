@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from topics.log.ops import CallbackOp, Fail, Op
-from topics.log.reservation import FIRST_STEP
-from topics.log.retention import enforce_caps, expire
+from topics.log.remove.retention import enforce_caps, expire
 from topics.log.topic import Topic
+from topics.log.write.operation import CallbackOp, Fail, Op
+from topics.log.write.reservation import FIRST_STEP
 from topics.storage.frame import Kind
 from topics.values.config import TopicConfig, check_config
 from topics.values.errors import ApiError, limit_reached

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topics.log.batch import Batch
 from topics.log.packed_ends import PackedEnds
+from topics.log.write.batch import Batch
 from topics.storage.columns import I64, Columns, around_data
 
 # Calls into numpy cost microseconds each, whatever they do: for so few rows plain Python is faster.

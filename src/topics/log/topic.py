@@ -10,14 +10,14 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
-from topics.log.batch import Batch
 from topics.log.clock_mark import ClockMark
 from topics.log.holes import Hole
-from topics.log.ledger import Ledger
+from topics.log.remove.ledger import Ledger
+from topics.log.remove.tags import TagIndex
 from topics.log.run import Run
-from topics.log.segments import SegmentStore
-from topics.log.tags import TagIndex
+from topics.log.seal.segment_store import SegmentStore
 from topics.log.totals import Totals
+from topics.log.write.batch import Batch
 from topics.values.config import TopicConfig
 
 

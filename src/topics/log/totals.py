@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topics.log.ledger import KIND_NAMES
+from topics.log.remove.ledger import KIND_NAMES
 
 
 class Totals:

@@ -8,9 +8,9 @@ from tests.log.harness import Lab, records
 from topics.flow.routers.definitions import Options, Router
 from topics.flow.routers.journal import RouterJournal
 from topics.flow.routers.registry import Routers
-from topics.log.reading import Page
-from topics.log.rendering import Shape
-from topics.log.tags import parse_match
+from topics.log.read.page import Page
+from topics.log.read.render import Shape
+from topics.log.remove.tags import parse_match
 
 TAGGED = Shape(tags=True)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.flow.routers.lab import RouterLab
 from tests.log.harness import gap
 from topics.flow.routers.definitions import Options
-from topics.log.batch import parse_append
+from topics.log.write.batch import parse_append
 from topics.storage.frame import Kind
 from topics.storage.journal import SyncTicket
 

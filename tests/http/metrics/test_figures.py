@@ -74,7 +74,7 @@ def test_json_has_the_same_numbers(start: Start) -> None:
     assert set(as_json) <= set(as_text)
 
 
-# --- the HTTP edge --------------------------------------------------------------------------------------
+# --- the HTTP side --------------------------------------------------------------------------------------
 
 
 def test_durations_by_route_method_and_status(start: Start) -> None:

@@ -19,13 +19,13 @@ from tests.http.bulk import ARROW
 from tests.http.streaming import RunningApp
 from tests.support import Answer, Wire
 from tests.support.arrow import arrow_stream
-from topics.http import socket_commands
 from topics.http.openapi import models, socket_messages
 from topics.http.openapi.details import DETAILS
 from topics.http.openapi.document import build
 from topics.http.openapi.operations import OPERATIONS
-from topics.http.routing import Route
-from topics.log.batch import AppendBody, Line
+from topics.http.routes import socket as socket_commands
+from topics.http.wire.routing import Route
+from topics.log.write.batch import AppendBody, Line
 from topics.values.config import TopicConfig
 from topics.values.errors import STATUS_BY_CODE
 
@@ -161,7 +161,7 @@ class Visit:
         return self._checked(method, path, answer)
 
     def _checked(self, method: str, path: str, answer: Answer) -> Any:
-        match = self._app.app.server.edge.routes.find(method.encode(), path.encode())
+        match = self._app.app.server.context.routes.find(method.encode(), path.encode())
         assert match.route is not None
         operation = OPERATIONS[method, match.route.template]
         self.visited.add((operation.id, answer.status))

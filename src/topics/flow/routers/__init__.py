@@ -1,8 +1,8 @@
 """Routers: whatever is committed to one topic is copied into another, off the write path.
 
     topic.wake ─▶ background (when) ─▶ registry (who) ─▶ slices (how much) ─▶ window (what)
-               ─▶ step (filter, hops, keys, room) ─▶ copies ─▶ landing (behind the destination's head)
-    frames     ─▶ journal ─▶ lineage ─▶ copies ─▶ landing          the same again, at recovery
+               ─▶ step (filter, hops, keys, room) ─▶ copies ─▶ arrival (behind the destination's head)
+    frames     ─▶ journal ─▶ lineage ─▶ copies ─▶ arrival          the same again, at recovery
 
 How copies survive without being journalled:
 

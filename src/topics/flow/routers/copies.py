@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from topics.flow.routers.frames import Spared, Stamp
-from topics.log.batch import Batch, batch_from_columns
+from topics.flow.routers.frames import CarriedRows, Stamp
+from topics.log.write.batch import Batch, batch_from_columns
 from topics.storage.columns import I64, META_KEY, U8, Columns
 from topics.values.settings import MAX_META_KEYS
 
@@ -50,19 +50,19 @@ class SourceRows:
             None if self.hops is None else self.hops[indexes],
         )
 
-    def spare(self) -> Spared:
+    def carry(self) -> CarriedRows:
         hops = None if self.hops is None else self.hops.tobytes()
-        return Spared(self.seqs.tobytes(), self.data, self.metas, self.nodes, self.tags, hops)
+        return CarriedRows(self.seqs.tobytes(), self.data, self.metas, self.nodes, self.tags, hops)
 
 
-def spared_rows(spared: Spared) -> SourceRows:
+def carried_rows(carried: CarriedRows) -> SourceRows:
     return SourceRows(
-        np.frombuffer(spared.seqs, np.int64),
-        spared.data,
-        spared.metas,
-        spared.nodes,
-        spared.tags,
-        None if spared.hops is None else np.frombuffer(spared.hops, np.uint8),
+        np.frombuffer(carried.seqs, np.int64),
+        carried.data,
+        carried.metas,
+        carried.nodes,
+        carried.tags,
+        None if carried.hops is None else np.frombuffer(carried.hops, np.uint8),
     )
 
 

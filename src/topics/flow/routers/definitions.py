@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 from sortedcontainers import SortedDict
 
-from topics.log.tags import TagMatch
+from topics.log.remove.tags import TagMatch
 from topics.log.topic import Topic
 from topics.values.errors import ApiError, invalid
 from topics.values.names import require_topic_name

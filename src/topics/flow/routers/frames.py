@@ -1,7 +1,7 @@
 """What routers write into the journal: definitions, and steps.
 
 A step tells which source seqs became which destination seqs, for all routers of one source that moved
-together; it does not repeat the records. `spared` is the exception: records of which the journal will not
+together; it does not repeat the records. `carried` is the exception: records of which the journal will not
 have the original any more when somebody has to read it again.
 """
 
@@ -82,7 +82,7 @@ class Part(msgspec.Struct, array_like=True, gc=False):
     pieces: list[Piece]
 
 
-class Spared(msgspec.Struct, array_like=True, gc=False):
+class CarriedRows(msgspec.Struct, array_like=True, gc=False):
     """Source records as columns, in the order of their seqs."""
 
     seqs: bytes
@@ -96,7 +96,7 @@ class Spared(msgspec.Struct, array_like=True, gc=False):
 class Step(msgspec.Struct, array_like=True, gc=False):
     source: int
     parts: list[Part]
-    spared: Spared | None = None
+    carried: CarriedRows | None = None
 
 
 class RouterState(msgspec.Struct, array_like=True, gc=False):

@@ -6,16 +6,16 @@ import logging
 from typing import Any
 
 from topics.flow.routers import frames
+from topics.flow.routers.arrival import Arrival, stage_copies
 from topics.flow.routers.definitions import Router, set_options
 from topics.flow.routers.frames import COPIES, GONE, Definition, Part, Piece, RouterState, Step
-from topics.flow.routers.landing import Landing, stage_copies
 from topics.flow.routers.lineage import Lineage
 from topics.flow.routers.registry import Routers
-from topics.log import ledger
 from topics.log.engine import Engine
 from topics.log.holes import add_hole
-from topics.log.reloading import is_loaded, load_rows
-from topics.log.retention import expire
+from topics.log.recover.reload import is_loaded, load_rows
+from topics.log.remove import ledger
+from topics.log.remove.retention import expire
 from topics.log.topic import Topic
 from topics.storage.frame import Frame, Kind
 
@@ -137,16 +137,16 @@ class RouterJournal:
         dest = self._engine.by_id.get(part.dest)
         if dest is None:
             return
-        landing = Landing(router, dest, part, [])
+        arrival = Arrival(router, dest, part, [])
         if part.pieces:
             expire(dest, part.ts)
             first = part.pieces[0].first_dest
             if first > dest.head + 1:
                 add_hole(dest, dest.head + 1, first - 1, ledger.LOST)
                 self._engine.totals.damage += 1
-            landing.sizes = [self._stage_again(step, part, piece, dest, position) for piece in part.pieces]
+            arrival.sizes = [self._stage_again(step, part, piece, dest, position) for piece in part.pieces]
             self._engine.touched.add(dest)
-        landing.apply(self._engine)
+        arrival.apply(self._engine)
 
     def _stage_again(self, step: Step, part: Part, piece: Piece, dest: Topic, position: int) -> int:
         """Stage what had been staged the first time; returns what it counts for."""

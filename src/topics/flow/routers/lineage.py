@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from topics.flow.routers.copies import SourceRows, copies_of, join_rows, rows_at, spared_rows
+from topics.flow.routers.copies import SourceRows, carried_rows, copies_of, join_rows, rows_at
 from topics.flow.routers.frames import COPIES, Part, Piece, Step
-from topics.log.batch import Batch
-from topics.log.payload import decode_append
 from topics.log.run import HotColumns
+from topics.log.write.append_payload import decode_append
+from topics.log.write.batch import Batch
 from topics.storage.columns import I64, Columns
 from topics.storage.frame import Frame
 
@@ -95,7 +95,7 @@ class Lineage:
             return _columns(piece.first_dest, rendered.batch, rendered.rows, part.ts, rendered.hops)
 
         # Its own source may lie further back; whoever depends on this stretch depends on that as well.
-        lowest = position if step.spared is not None else self._lowest(step.source, piece, position)
+        lowest = position if step.carried is not None else self._lowest(step.source, piece, position)
         return _Stretch(piece.first_dest, piece.count, lowest, load)
 
     def _lowest(self, source_id: int, piece: Piece, position: int) -> int:
@@ -116,8 +116,8 @@ class Lineage:
         return Rendered(batch, batch.render(piece.first_dest, part.ts), hops, lowest)
 
     def _originals(self, step: Step, seqs: I64, position: int) -> tuple[SourceRows, int] | None:
-        if step.spared is not None:
-            rows = spared_rows(step.spared)
+        if step.carried is not None:
+            rows = carried_rows(step.carried)
             return rows.take(np.searchsorted(rows.seqs, seqs)), position
         known = self._known.get(step.source)
         parts: list[SourceRows] = []

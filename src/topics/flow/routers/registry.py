@@ -8,14 +8,14 @@ from itertools import pairwise
 from topics.flow.routers import frames
 from topics.flow.routers.definitions import Options, Router, RouterTable, check_ends, set_options
 from topics.flow.routers.frames import Definition
-from topics.flow.routers.slices import STEP_BYTES, STEP_ROWS_MIN, in_slices, step_rows
+from topics.flow.routers.source_window import read_window
 from topics.flow.routers.step import StepBuilder
-from topics.flow.routers.window import read_window
+from topics.flow.routers.step_size import STEP_BYTES, STEP_ROWS_MIN, in_slices, step_rows
 from topics.log.engine import Engine
 from topics.log.lifecycle import create_topic, require_room
-from topics.log.ops import CallbackOp, Fail, Op
-from topics.log.removing import surviving_damage
+from topics.log.remove.removal import surviving_damage
 from topics.log.topic import Topic
+from topics.log.write.operation import CallbackOp, Fail, Op
 from topics.storage.frame import Kind
 from topics.values.config import DEFAULT_CONFIG
 from topics.values.errors import ApiError, limit_reached, topic_not_found

@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from topics.flow.routers.arrival import Arrival, RouteOp, stage_copies
+from topics.flow.routers.capacity import Room, batch_sizes, is_bounded, room_in, row_sizes
 from topics.flow.routers.copies import copies_of
 from topics.flow.routers.definitions import Router
 from topics.flow.routers.frames import COPIES, HOLE_IN_FRONT, HOLE_INSIDE, Part, Piece, Stamp, Step, encode
 from topics.flow.routers.keys import find_foreign_keys, take_live_keys
-from topics.flow.routers.landing import Landing, RouteOp, stage_copies
-from topics.flow.routers.room import Room, batch_sizes, is_bounded, room_in, row_sizes
-from topics.flow.routers.window import Window
-from topics.log.batch import Batch
+from topics.flow.routers.source_window import Window
 from topics.log.engine import Engine
-from topics.log.removing import surviving_damage
-from topics.log.reservation import cover, extend_if_short
-from topics.log.retention import expire
+from topics.log.remove.removal import surviving_damage
+from topics.log.remove.retention import expire
 from topics.log.topic import Topic
+from topics.log.write.batch import Batch
+from topics.log.write.reservation import cover, extend_if_short
 from topics.storage.columns import I64
 from topics.storage.frame import Kind
 from topics.values.settings import MAX_HOPS
@@ -93,9 +93,9 @@ class StepBuilder:
             self._engine.queue.give_up(error, at_once, synced)
             return False
         for op in (at_once, synced):
-            if op.landings:
+            if op.arrivals:
                 self._commit(op)
-        return bool(at_once.landings or synced.landings)
+        return bool(at_once.arrivals or synced.arrivals)
 
     def _stage_all(self, routers: list[Router], at_once: RouteOp, synced: RouteOp) -> None:
         for router in routers:
@@ -242,38 +242,38 @@ class StepBuilder:
             self._stamp(router),
             [],
         )
-        landing = Landing(router, dest, part, [])
+        arrival = Arrival(router, dest, part, [])
         last_seq = dest.assigned + draft.seqs_needed
         if last_seq > dest.reserved:
-            landing.reserve_to = cover(engine, dest, last_seq, op)
+            arrival.reserve_to = cover(engine, dest, last_seq, op)
         for stretch in draft.stretches:
             if stretch.picked is None:
-                self._stage_hole(landing, stretch)
+                self._stage_hole(arrival, stretch)
             else:
-                self._stage_copies(router, landing, stretch, stretch.picked)
-        op.landings.append(landing)
+                self._stage_copies(router, arrival, stretch, stretch.picked)
+        op.arrivals.append(arrival)
         router.sent = draft.cursor
         router.keys_scanned = dest.assigned
         engine.touched.add(dest)
 
     @staticmethod
-    def _stage_hole(landing: Landing, stretch: _Stretch) -> None:
-        dest = landing.dest
+    def _stage_hole(arrival: Arrival, stretch: _Stretch) -> None:
+        dest = arrival.dest
         # Said in the frame: by the time it is replayed, other records may lie below it or none at all.
         kind = HOLE_INSIDE if dest.live_count + dest.pending_count else HOLE_IN_FRONT
-        landing.part.pieces.append(
+        arrival.part.pieces.append(
             Piece(kind, stretch.first_source, stretch.count, dest.assigned + 1, stretch.offsets)
         )
-        landing.sizes.append(0)
+        arrival.sizes.append(0)
         dest.assigned += stretch.count
 
-    def _stage_copies(self, router: Router, landing: Landing, stretch: _Stretch, picked: I64) -> None:
-        dest, part = landing.dest, landing.part
+    def _stage_copies(self, router: Router, arrival: Arrival, stretch: _Stretch, picked: I64) -> None:
+        dest, part = arrival.dest, arrival.part
         part.pieces.append(
             Piece(COPIES, stretch.first_source, stretch.count, dest.assigned + 1, stretch.offsets)
         )
         batch, hops = self._batch(router, picked)
-        landing.sizes.append(batch.size)
+        arrival.sizes.append(batch.size)
         if part.kept:
             self._copied[picked] = True
         rows = self._render(batch, dest.assigned + 1, part.ts)
@@ -290,10 +290,10 @@ class StepBuilder:
 
     def _commit(self, op: RouteOp) -> None:
         engine, window = self._engine, self._window
-        parts = [landing.part for landing in op.landings]
+        parts = [arrival.part for arrival in op.arrivals]
         step = Step(self._source.id, parts)
         if not window.in_journal and self._copied.any():
-            step.spared = window.rows.take(np.flatnonzero(self._copied)).spare()
+            step.carried = window.rows.take(np.flatnonzero(self._copied)).carry()
         header = {"ts": self._now}
         pieces = parts[0].pieces
         if len(parts) == 1 and pieces:
@@ -301,7 +301,7 @@ class StepBuilder:
             count = pieces[-1].last_dest - pieces[0].first_dest + 1
             header |= {"topic_id": parts[0].dest, "first_seq": pieces[0].first_dest, "count": count}
         op.buffers += engine.journal.frame(int(Kind.ROUTE), encode(step), **header)
-        op.others = tuple(landing.dest for landing in op.landings)
+        op.others = tuple(arrival.dest for arrival in op.arrivals)
         engine.queue.submit(op)
         for dest in op.others:
             if len(engine.queue.waiting) < MAX_RESERVATIONS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import monotonic
 
-from topics.flow.commit import CommitLoop
+from topics.flow.commit_loop import CommitLoop
 from topics.flow.cursors import Cursors
 from topics.flow.routers.registry import Routers
 from topics.flow.upkeep import Upkeep
@@ -13,9 +13,9 @@ from topics.http.metrics.http import HttpFigures
 from topics.http.metrics.log import LogFigures
 from topics.http.metrics.process import ProcessFigures
 from topics.http.metrics.routes import Metrics
+from topics.http.routes.service import Service
 from topics.http.server import Server
-from topics.http.service import Service
-from topics.log.checkpoint import Checkpointer
+from topics.log.seal.checkpoint import Checkpointer
 
 
 class Figures:

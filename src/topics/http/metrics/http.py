@@ -1,4 +1,4 @@
-"""Figures of the HTTP edge: how long routes take, what is refused, who is connected, how busy the loop is."""
+"""Figures of the HTTP side: how long routes take, what is refused, who is connected, how busy the loop is."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from topics.http.metrics.family import Family, Sample, counter, gauge, histogram_samples, labelled
 from topics.http.metrics.scrape import Scrape
+from topics.http.routes.service import Service
 from topics.http.server import Server
-from topics.http.service import Service
 from topics.values.histogram import Histogram
 
 
@@ -17,7 +17,11 @@ class HttpFigures:
         self._service = service
 
     def families(self, _: Scrape) -> Iterator[Family]:
-        watch, edge, governor = self._server.watch, self._server.edge, self._service.governor
+        request_log, context, governor = (
+            self._server.request_log,
+            self._server.context,
+            self._service.governor,
+        )
         yield Family(
             "topics_http_request_duration_seconds",
             "histogram",
@@ -28,23 +32,27 @@ class HttpFigures:
             "topics_http_long_poll_seconds",
             "histogram",
             "Time that requests waited which had asked to wait.",
-            histogram_samples(watch.waits),
+            histogram_samples(request_log.waits),
         )
-        yield labelled("counter", "topics_http_errors_total", "Requests refused.", "code", watch.errors)
+        yield labelled("counter", "topics_http_errors_total", "Requests refused.", "code", request_log.errors)
         yield counter(
             "topics_http_abandoned_total",
             "Requests whose client left before the answer.",
-            watch.abandoned_requests,
+            request_log.abandoned_requests,
         )
-        yield counter("topics_http_slow_requests_total", "Requests logged as slow.", watch.slow_requests)
-        yield counter("topics_http_connections_accepted_total", "Connections accepted.", watch.connections)
+        yield counter(
+            "topics_http_slow_requests_total", "Requests logged as slow.", request_log.slow_requests
+        )
+        yield counter(
+            "topics_http_connections_accepted_total", "Connections accepted.", request_log.connections
+        )
         yield counter(
             "topics_http_connections_refused_total",
             "Connections turned away because all places were taken.",
-            edge.crowd.turned_away,
+            context.connection_limit.turned_away,
         )
-        yield gauge("topics_http_connections", "Open connections.", edge.open_connections)
-        busy = sum(connection.busy for connection in edge.connections)
+        yield gauge("topics_http_connections", "Open connections.", context.open_connections)
+        busy = sum(connection.busy for connection in context.connections)
         yield gauge("topics_http_requests_in_flight", "Requests not yet answered.", busy)
         parked = len(self._service.parked)
         yield gauge("topics_http_long_polls", "Reads waiting for a record.", parked)
@@ -61,7 +69,7 @@ class HttpFigures:
     def _durations(self) -> Iterator[Sample]:
         for route in self._server.routes:
             yield from _by_status(route.timings, method=route.method, route=route.template)
-        yield from _by_status(self._server.watch.unrouted, method="any", route="none")
+        yield from _by_status(self._server.request_log.unrouted, method="any", route="none")
 
 
 def _by_status(timings: tuple[Histogram, ...], **values: str) -> Iterator[Sample]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
-from topics.flow.commit import CommitLoop
+from topics.flow.commit_loop import CommitLoop
 from topics.flow.upkeep import Upkeep
 from topics.http.metrics.family import Family, counter, gauge, labelled
 from topics.http.metrics.scrape import Scrape
-from topics.log import ledger
-from topics.log.checkpoint import Checkpointer
 from topics.log.engine import Engine
+from topics.log.remove import ledger
+from topics.log.seal.checkpoint import Checkpointer
 
 # Removal nobody asked for.
 _EVICTIONS = (ledger.CAP, ledger.TTL, ledger.LOST)

@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from topics.http.auth import READ
-from topics.http.exchange import Exchange
-from topics.http.gate import Gate
+from topics.http.door.keys import READ
+from topics.http.door.readiness import Readiness
 from topics.http.metrics.family import Family, Sample, counter, gauge, labelled, labels
 from topics.http.metrics.scrape import Scrape
-from topics.http.routing import Route
-from topics.log.commit import Counters
+from topics.http.wire.exchange import Exchange
+from topics.http.wire.routing import Route
 from topics.log.engine import Engine
 from topics.log.topic import Topic
+from topics.log.write.commit_queue import Counters
 
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 # Series per topic stop here; a truncation flag says so.
@@ -25,9 +25,9 @@ MAX_TOPICS_SHOWN = 1000
 class Metrics:
     """Other rooms add what they count: `gauges` are read at each scrape, `more` yields whole families."""
 
-    def __init__(self, engine: Engine, gate: Gate, uptime_ms: Callable[[], int]) -> None:
+    def __init__(self, engine: Engine, readiness: Readiness, uptime_ms: Callable[[], int]) -> None:
         self._engine = engine
-        self._gate = gate
+        self._gate = readiness
         self._uptime_ms = uptime_ms
         self.gauges: dict[str, Callable[[], int]] = {
             "routers": _zero,

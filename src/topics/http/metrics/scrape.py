@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from topics.http.auth import ApiKey
+from topics.http.door.keys import ApiKey
 from topics.log.engine import Engine
 from topics.log.topic import Topic
 from topics.values.config import CLASSES

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from topics.http.admin_routes import PurgeBody
-from topics.http.cursor_routes import CursorBody
 from topics.http.openapi import bulk_models as models
 from topics.http.openapi.describing import (
     ARROW_STREAM,
@@ -16,8 +14,10 @@ from topics.http.openapi.describing import (
     switch,
     text,
 )
-from topics.http.scan_routes import ScanBody
-from topics.http.stage_routes import CommitBody
+from topics.http.routes.admin import PurgeBody
+from topics.http.routes.cursors import CursorBody
+from topics.http.routes.scan import ScanBody
+from topics.http.routes.stages import CommitBody
 from topics.values.settings import MAX_IDEMPOTENCY_KEY_BYTES
 
 _NAMED = ONE_TOPIC + "/cursors/:consumer"

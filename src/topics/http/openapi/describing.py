@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from topics.http.heads import ARROW
-from topics.http.sse import CONTENT_TYPE as EVENTS
+from topics.http.wire.answer_heads import ARROW
+from topics.http.wire.event_stream import CONTENT_TYPE as EVENTS
 from topics.values.settings import MAX_IDEMPOTENCY_KEY_BYTES
 
 TEXT, EVENT_STREAM, ARROW_STREAM = "text/plain", EVENTS.decode(), ARROW.decode()

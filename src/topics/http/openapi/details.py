@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from topics.http.watch_routes import HEARTBEAT_MS_RANGE
+from topics.http.routes.watch import HEARTBEAT_MS_RANGE
 from topics.values.config import CLAIM_JITTER_MS_MAX, LEASE_MS_RANGE, PRIORITY_LIMIT
 from topics.values.settings import (
     DEFAULT_LIMIT,

@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 
 import topics
-from topics.http.auth import ADMIN, DELETE, READ, WRITE
+from topics.http.door.keys import ADMIN, DELETE, READ, WRITE
 from topics.http.openapi.describing import Operation, Query
 from topics.http.openapi.details import DETAILS, REFINED
 from topics.http.openapi.models import Error
 from topics.http.openapi.operations import OPERATIONS
 from topics.http.openapi.socket_messages import messages
-from topics.http.routing import Body, Route
+from topics.http.wire.routing import Body, Route
 from topics.values.errors import STATUS_BY_CODE
 from topics.values.names import ROUTER_NAME, TOPIC_NAME
 

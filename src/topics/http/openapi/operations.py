@@ -22,11 +22,11 @@ from topics.http.openapi.describing import (
     switch,
     text,
 )
-from topics.http.paging import DEFAULT_PAGE, MAX_PAGE
-from topics.http.queue_routes import ClaimBody, ExtendBody, HeldBody, NackBody
-from topics.http.record_routes import DeleteBody, DiffBody
-from topics.http.router_routes import RouterBody
-from topics.http.watch_routes import WatchBody
+from topics.http.routes.paging import DEFAULT_PAGE, MAX_PAGE
+from topics.http.routes.queues import ClaimBody, ExtendBody, HeldBody, NackBody
+from topics.http.routes.records import DeleteBody, DiffBody
+from topics.http.routes.routers import RouterBody
+from topics.http.routes.watch import WatchBody
 from topics.values.config import LEASE_MS_RANGE, ConfigBody
 from topics.values.settings import MAX_CLAIM, MAX_NODE_BYTES
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from topics.http.exchange import Exchange
-from topics.http.routing import Route
+from topics.http.wire.exchange import Exchange
+from topics.http.wire.routing import Route
 
 
 class OpenApi:

@@ -1,0 +1,243 @@
+"""Drives the commit queue from the event loop: one write per tick for all waiting frames, one sync for all.
+
+Syncs never run on the loop. The kernel's asynchronous `fdsync` is used where it works, a thread elsewhere;
+while one sync runs, the next group gathers behind it. Writes do run on it, because that is fastest, unless
+somebody is to be served at once: file systems make a writer wait for milliseconds while they sync others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from topics.flow.brake import Brake
+from topics.flow.governor import Governor
+from topics.log.engine import Engine
+from topics.log.write.commit_queue import GroupWrite
+from topics.storage.journal import SyncTicket
+
+log = logging.getLogger("topics.commit")
+
+# Unsynced journal is pushed out in steps of this size, so that no single sync has to carry gigabytes.
+TRICKLE_BYTES = 8 * 1024 * 1024
+
+
+class KernelSync:
+    """`fdsync` through Linux AIO: completion arrives on an event descriptor the loop watches."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        from caio import linux_aio  # raises ImportError where there is none
+
+        self._loop = loop
+        self._operation: Any = linux_aio.Operation
+        self._context: Any = linux_aio.Context(16)
+        loop.add_reader(self._context.fileno, self._completed)
+
+    def start(self, fd: int, done: Callable[[BaseException | None], None]) -> None:
+        operation = self._operation.fdsync(fd)
+        operation.set_callback(lambda result: done(_error(result)))
+        self._context.submit(operation)
+
+    def _completed(self) -> None:
+        try:
+            self._context.poll()
+        except BlockingIOError:
+            pass
+        while self._context.process_events():
+            pass
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._context.fileno)
+
+
+def _error(result: int) -> BaseException | None:
+    return None if result >= 0 else OSError(-result, os.strerror(-result))
+
+
+class CommitLoop:
+    """Attach it to an engine and every submitted operation is committed in the next turn of the loop."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        loop: asyncio.AbstractEventLoop,
+        governor: Governor | None = None,
+        writes_aside: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`writes_aside` tells whether the loop has something better to do than to wait for a write."""
+        self._engine = engine
+        self._writes_aside = writes_aside
+        self._writer = ThreadPoolExecutor(1, "journal")
+        self._governor = governor or Governor()
+        self.brake = Brake(engine.store.unsealed, engine.settings.hot_bytes)
+        # Until then the brake holds the next group back, by the loop's clock.
+        self._held_until = 0.0
+        self._queue = engine.queue
+        self._loop = loop
+        self._busy = False
+        self._paused = 0
+        self._quiet: list[asyncio.Future[None]] = []
+        self._kernel = _kernel_sync(loop)
+        self._queue.wake = self._schedule
+        if self._queue.wants_flush:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        window_s = self._governor.commit_window_s
+        if self._held_until:
+            window_s = max(window_s, self._held_until - self._loop.time())
+        if window_s > 0:
+            self._loop.call_later(window_s, self._tick)
+        elif self._queue.expects_more:
+            # Once more round the loop: what the sockets bring by then goes along, and one large group costs
+            # less than two.
+            self._loop.call_soon(self._loop.call_soon, self._tick)
+        else:
+            self._loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        # One that is under way calls again when it is over.
+        if self._paused or self._queue.is_writing:
+            return
+        if not self._is_held():
+            self._write()
+        self._sync_if_wanted()
+
+    def _write(self) -> None:
+        before = self._engine.journal.position
+        if self._writes_aside():
+            self._write_aside(before)
+        else:
+            self._queue.flush()
+            self._hold_next(before)
+
+    def _is_held(self) -> bool:
+        if not self._held_until:
+            return False
+        left_s = self._held_until - self._loop.time()
+        if left_s <= 0 or not self.brake.is_on:
+            self._held_until = 0.0
+            return False
+        self._loop.call_later(left_s, self._tick)
+        return True
+
+    def _hold_next(self, before: int) -> None:
+        """The brake makes the next group wait for what was written since `before`."""
+        if self.brake.is_on:
+            written = self._engine.journal.position - before
+            self._held_until = self._loop.time() + self.brake.pause_s(written)
+
+    def _write_aside(self, before: int) -> None:
+        write = self._queue.begin_write()
+        if write is None:
+            return
+
+        def run() -> None:
+            write.run()
+            self._loop.call_soon_threadsafe(self._finish_write, write, before)
+
+        self._writer.submit(run)
+
+    def _finish_write(self, write: GroupWrite, before: int) -> None:
+        self._queue.finish_write(write)
+        self._hold_next(before)
+        if self._queue.wants_flush:
+            self._tick()
+        elif not self._paused:
+            self._sync_if_wanted()
+
+    def _sync_if_wanted(self) -> None:
+        if not self._busy and (self._queue.wants_sync or self._too_much_unsynced()):
+            self._start_sync()
+
+    def _too_much_unsynced(self) -> bool:
+        journal = self._engine.journal
+        return journal.position - journal.synced > TRICKLE_BYTES and self._queue.failure is None
+
+    def _start_sync(self) -> None:
+        self._busy = True
+        ticket = self._queue.begin_sync()
+        journal = self._engine.journal
+        if self._kernel is not None and journal.only_current_unsynced:
+            try:
+                self._kernel.start(journal.current_file().fileno(), lambda error: self._finish(ticket, error))
+                return
+            except OSError as error:
+                log.warning("kernel sync refused (%s); using a thread from now on", error)
+                self._kernel.close()
+                self._kernel = None
+        self._sync_in_thread(ticket)
+
+    def _sync_in_thread(self, ticket: SyncTicket) -> None:
+        future = self._loop.run_in_executor(None, ticket.run)
+        future.add_done_callback(lambda done: self._finish(ticket, done.exception()))
+
+    def _finish(self, ticket: SyncTicket, error: BaseException | None) -> None:
+        self._busy = False
+        if isinstance(error, OSError) and error.errno in (errno.EINVAL, errno.ENOSYS) and self._kernel:
+            # No asynchronous sync for this file system: nothing was attempted, so a thread may try.
+            self._kernel.close()
+            self._kernel = None
+            self._busy = True
+            self._sync_in_thread(ticket)
+            return
+        self._queue.finish_sync(ticket, error)
+        if self._queue.wants_sync or self._queue.wants_flush:
+            if self._paused:
+                self._start_sync() if self._queue.wants_sync else self._announce_quiet()
+            else:
+                self._tick()
+        else:
+            self._announce_quiet()
+
+    # --- barrier ----------------------------------------------------------------------------------------
+
+    async def pause(self) -> None:
+        """Stop handing frames to the journal and wait until everything in it has been applied."""
+        self._paused += 1
+        self._queue.settle()
+        # Again and again: a reader who brings a derived topic up to date may have written meanwhile.
+        while self._busy or self._queue.wants_sync:
+            if not self._busy:
+                self._start_sync()
+            quiet = self._loop.create_future()
+            self._quiet.append(quiet)
+            await quiet
+
+    def resume(self) -> None:
+        self._paused -= 1
+        if not self._paused and (self._queue.wants_flush or self._queue.wants_sync):
+            self._schedule()
+
+    def _announce_quiet(self) -> None:
+        waiting, self._quiet = self._quiet, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def drain(self) -> None:
+        """Commit everything submitted so far."""
+        while self._queue.depth:
+            self._held_until = 0.0
+            self._tick()
+            await asyncio.sleep(0.001)
+
+    def close(self) -> None:
+        if self._kernel is not None:
+            self._kernel.close()
+            self._kernel = None
+        self._queue.wake = lambda: None
+        self._queue.settle()
+        self._writer.shutdown()
+
+
+def _kernel_sync(loop: asyncio.AbstractEventLoop) -> KernelSync | None:
+    try:
+        return KernelSync(loop)
+    except (ImportError, OSError, NotImplementedError):
+        return None

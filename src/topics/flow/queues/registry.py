@@ -1,0 +1,89 @@
+"""All queues of an engine: their leases beside the topics, and what of them is kept across restarts.
+
+Delivery counts are kept with the leases, so only where `leases_durable` asks for it; the number of dead
+letters is kept always, because the frame that moves a job says so anyway.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from topics.flow.queues.leases import Entry
+from topics.flow.queues.queue import JobQueue
+from topics.log.engine import Engine
+from topics.log.remove.deletion import Selector
+from topics.log.topic import Topic
+from topics.storage.frame import Frame, Kind
+from topics.values.errors import ApiError
+
+_entries = msgspec.msgpack.Decoder(list[Entry])
+_selector = msgspec.msgpack.Decoder(Selector)
+# Lease ids start at a random number this long, so that those of two runs of the server never meet.
+_ID_BITS = 62
+
+
+class Queues:
+    """The extension behind every topic of type queue; `topic.extension` is its `JobQueue`."""
+
+    name = "queues"
+    kinds: tuple[int, ...] = (Kind.LEASE, Kind.DEAD_LETTER)
+
+    def __init__(self, engine: Engine, random_bits: Callable[[int], int] = secrets.randbits) -> None:
+        self._engine = engine
+        self._last_id = random_bits(_ID_BITS)
+        engine.extensions.append(self)
+        engine.on_shown.append(self._shown)
+
+    def _shown(self, topic: Topic) -> None:
+        if topic.config.is_queue:
+            topic.extension = JobQueue(self._engine, topic, self._next_lease_id)
+
+    def of(self, topic: Topic) -> JobQueue:
+        if not topic.config.is_queue:
+            raise ApiError("not_a_queue", f'topic "{topic.name}" is not a queue', {"topic": topic.name})
+        queue: JobQueue = topic.extension
+        return queue
+
+    def _next_lease_id(self) -> int:
+        """Old tokens must never fit a new lease, so ids do not start over with the process."""
+        self._last_id += 1
+        return self._last_id
+
+    # --- restart ----------------------------------------------------------------------------------------
+
+    def replay(self, frame: Frame) -> None:
+        topic = self._engine.by_id.get(frame.topic_id)
+        if topic is None or not topic.config.is_queue:
+            return
+        queue = self.of(topic)
+        if frame.kind == Kind.LEASE:
+            queue.restore(_entries.decode(frame.payload), frame.flags)
+        else:
+            self._engine.apply_delete(topic, _selector.decode(frame.payload), frame.ts)
+            queue.dead_lettered += frame.count
+
+    def reload(self, frame: Frame) -> None:
+        """Neither kind of frame holds record data."""
+
+    def dump(self) -> Any:
+        state = []
+        for topic in self._engine.by_id.values():
+            if topic.committed and topic.config.is_queue:
+                queue = self.of(topic)
+                entries = queue.entries() if topic.config.leases_durable else []
+                if entries or queue.dead_lettered:
+                    state.append((topic.id, queue.dead_lettered, entries))
+        return state
+
+    def load(self, state: Any) -> None:
+        for topic_id, dead_lettered, entries in state:
+            queue = self.of(self._engine.by_id[topic_id])
+            queue.dead_lettered = dead_lettered
+            queue.table.restore(entries)
+
+    def topic_dropped(self, topic: Topic) -> None:
+        """Its leases go with it; those who still wait on it are woken by the topic."""

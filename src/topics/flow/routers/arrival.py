@@ -1,0 +1,85 @@
+"""Copies arrive: staged behind the destination's head, visible once their step is committed.
+
+The same code runs when a step is made and when recovery reads it back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from topics.flow.routers.definitions import Router
+from topics.flow.routers.frames import COPIES, GONE, HOLE_INSIDE, Part
+from topics.log.engine import Engine
+from topics.log.holes import add_hole
+from topics.log.remove import ledger
+from topics.log.remove.retention import enforce_caps, expire
+from topics.log.topic import Topic
+from topics.log.write.batch import Batch
+from topics.log.write.operation import Op
+from topics.values.errors import ApiError
+
+
+def stage_copies(
+    engine: Engine, dest: Topic, part: Part, batch: Batch, rows: bytes, hops: bytes, position: int
+) -> None:
+    """Put copies behind the destination's head. `position`: no frame they can be made from lies below it."""
+    run = dest.open_run(engine.run_max_events, engine.run_max_bytes, position, ephemeral=not part.kept)
+    dest.stage(run, batch, rows, part.ts, hops)
+    run.framed += batch.count
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A part whose copies are staged: what has to happen in the destination when it is committed."""
+
+    router: Router | None
+    dest: Topic
+    part: Part
+    # Bytes of the copies in each piece.
+    sizes: list[int]
+    reserve_to: int = 0
+
+    def apply(self, engine: Engine) -> None:
+        """Live and in recovery alike: staged copies become visible, holes open, retention follows."""
+        dest, part = self.dest, self.part
+        if self.router is not None:
+            self.router.cursor = part.cursor
+            self.router.forwarded += part.forwarded
+        if dest.dropped or not part.pieces:
+            return
+        dest.reserved = max(dest.reserved, self.reserve_to)
+        expire(dest, part.ts)
+        for piece, size in zip(part.pieces, self.sizes, strict=True):
+            if piece.kind == COPIES:
+                dest.publish(piece.count, size, part.ts)
+            elif piece.kind == GONE:
+                add_hole(dest, piece.first_dest, piece.last_dest, ledger.LOST)
+            else:
+                inside = piece.kind == HOLE_INSIDE
+                first, last = piece.first_dest, piece.last_dest
+                add_hole(dest, first, last, ledger.TRIM, interior=inside, hops=piece.hops)
+        cap_hi = dest.cap_hi
+        enforce_caps(dest)
+        if dest.mixed and dest.cap_hi != cap_hi and engine.recovered:
+            engine.note_lines(dest)
+
+
+class RouteOp(Op):
+    """A step on its way to disk."""
+
+    __slots__ = ("_engine", "arrivals")
+
+    def __init__(self, engine: Engine, *, sync: bool) -> None:
+        super().__init__([], None, sync=sync)
+        self._engine = engine
+        self.arrivals: list[Arrival] = []
+
+    def apply(self) -> None:
+        for arrival in self.arrivals:
+            arrival.apply(self._engine)
+        for arrival in self.arrivals:
+            if arrival.dest.listeners and arrival.part.pieces:
+                arrival.dest.wake()
+
+    def fail(self, error: ApiError) -> None:
+        return None  # nobody waits for it, and after a restart the records are forwarded again

@@ -1,0 +1,99 @@
+"""The next stretch of a source that routers have to deal with: its live records, and what was lost of it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+
+import numpy as np
+
+from topics.flow.routers.copies import SourceRows, join_rows, rows_at
+from topics.log.read.page import survivors
+from topics.log.remove import ledger
+from topics.log.run import Run
+from topics.log.topic import Topic
+from topics.values.settings import MAX_HOPS
+
+
+@dataclass(slots=True)
+class Window:
+    # Every seq up to here, above where the router stood, is in `rows`, in `lost`, or was deleted.
+    last: int
+    rows: SourceRows
+    # Ranges, and how many routers their loss has come through already.
+    lost: list[tuple[int, int, int]]
+    # The journal holds the originals from `position` on, until their run is sealed.
+    in_journal: bool
+    position: int
+
+
+def read_window(
+    source: Topic, after: int, max_records: int, max_bytes: int, upto: int | None = None
+) -> Window:
+    """Seqs above `after`, up to the visible head, to `upto`, or to as many records as one step may move."""
+    parts: list[SourceRows] = []
+    last = end = source.head if upto is None else upto
+    in_journal, position = True, 0
+    start_seq = max(after + 1, source.floor)
+    for index in range(max(bisect_right(source.bases, start_seq) - 1, 0), len(source.runs)):
+        run = source.runs[index]
+        start, stop = max(start_seq - run.base, 0), min(run.count, end - run.base + 1)
+        if stop <= start or not run.live_count:
+            continue
+        if max_records <= 0 or max_bytes <= 0:
+            last = run.base - 1
+            break
+        columns = source.store.columns(run)
+        alive = survivors(run, columns, start, stop, None)
+        sizes = np.cumsum(columns.sizes(start, stop)[alive - start])
+        fitting = min(max_records, max(int(np.searchsorted(sizes, max_bytes, side="right")), 1))
+        if len(alive):
+            parts.append(rows_at(columns, alive[:fitting]))
+            position = run.start_position if len(parts) == 1 else min(position, run.start_position)
+            in_journal = in_journal and _is_in_journal(run)
+        del columns
+        if fitting < len(alive):
+            last = run.base + int(alive[fitting]) - 1
+            break
+        max_records -= len(alive)
+        max_bytes -= int(sizes[-1]) if len(alive) else 0
+    return Window(last, join_rows(parts), _lost(source, after + 1, last), in_journal, position)
+
+
+def _is_in_journal(run: Run) -> bool:
+    """True when recovery will meet every record of this run in a frame that lineage understands."""
+    return run.sealed is None and not run.ephemeral and run.framed == run.count
+
+
+def _lost(source: Topic, first: int, last: int) -> list[tuple[int, int, int]]:
+    """Ranges of which readers were or will be told; what was deleted is nobody's business.
+
+    A loss travels as far as a record would have, or it would never come to rest in a loop. It sets out here
+    if it happened here: how far the record had come is lost with it.
+    """
+    ranges: list[tuple[int, int, int]] = []
+    if first < source.floor:
+        account = source.ledger
+        for at in range(bisect_left(account.lasts, first), len(account.lasts)):
+            if account.firsts[at] > last:
+                break
+            if account.kinds[at] != ledger.DELETED:
+                ranges.append((account.firsts[at], account.lasts[at], 0))
+    for hole in reversed(source.holes):
+        if hole.last < first:
+            break
+        ranges.append((hole.first, hole.last, hole.hops if hole.kind == ledger.TRIM else 0))
+    merged: list[tuple[int, int, int]] = []
+    position = first
+    for begin, end, hops in sorted(ranges):
+        begin, end = max(begin, position), min(end, last)
+        if begin > end:
+            continue
+        position = end + 1
+        if hops >= MAX_HOPS:
+            continue
+        if merged and merged[-1][1:] == (begin - 1, hops):
+            merged[-1] = (merged[-1][0], end, hops)
+        else:
+            merged.append((begin, end, hops))
+    return merged

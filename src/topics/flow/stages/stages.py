@@ -1,0 +1,343 @@
+"""Stages: writes prepared in parts, by many writers, and committed exactly once.
+
+Parts are spooled and invisible. The commit carries an identity, an id and a batch number, which is journalled
+in the same frame as the records, so that the two cannot part. A repeat is recognised for ever: it gets the
+first answer if it brings the same rows, and an error if it brings others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from topics.log.engine import Engine
+from topics.log.lifecycle import create_topic, require_room
+from topics.log.topic import Topic
+from topics.log.write.append import AppendOp, admit_total
+from topics.log.write.group import admit_group, append_group
+from topics.storage.frame import Frame, Kind
+from topics.values.config import DEFAULT_CONFIG
+from topics.values.errors import ApiError, invalid
+
+if TYPE_CHECKING:
+    from topics.flow.stages.spool import About, Part
+    from topics.log.write.arrow_batch import ColumnBatch
+
+# A stage of which nothing was heard for so long is given up.
+IDLE_MS = 3_600_000
+COLLECT_EVERY_S = 600.0
+# One commit is one frame, and a few times its size is in memory while it is written.
+MAX_STAGE_BYTES = 1024 * 1024 * 1024
+# Batches of an identity whose rows a repeat is compared with. A stream repeats its last one or two; what is
+# older than all of these is refused, never taken on trust.
+REMEMBERED_BATCHES = 100
+# Rendering runs beside the loop, for seqs that others may have taken meanwhile; then it is done again.
+RENDER_ATTEMPTS = 3
+
+
+class StageRange(msgspec.Struct, array_like=True, gc=False):
+    topic: str
+    first_seq: int
+    last_seq: int
+    count: int
+
+
+class Committed(msgspec.Struct, array_like=True, gc=False):
+    """A batch of an identity, and what became of it."""
+
+    id: str
+    batch: int
+    count: int
+    digest: int
+    ranges: list[StageRange]
+
+
+class CommitRequest(msgspec.Struct, gc=False):
+    stage: str
+    id: str
+    batch: int
+    parts: list[str]
+    topic: str | None
+    check_topic: Callable[[str], None]
+
+
+if TYPE_CHECKING:
+    Write = tuple[Topic, list[ColumnBatch]]
+
+_committed = msgspec.msgpack.Decoder(Committed)
+_state = msgspec.msgpack.Decoder(list[Committed])
+
+
+class Stages:
+    name = "stages"
+    kinds: tuple[int, ...] = (Kind.STAGE,)
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._directory = engine.dirs.stages
+        # The newest batches of each identity, ascending by number.
+        self._identities: dict[str, dict[int, Committed]] = {}
+        self._committing: dict[str, asyncio.Future[None]] = {}
+        # When something was last heard of a stage, by the digest of its name.
+        self._active: dict[str, int] = {}
+
+    # --- parts ------------------------------------------------------------------------------------------
+
+    async def put_part(
+        self,
+        stage: str,
+        part: str,
+        body: bytes,
+        default_topic: str | None,
+        check_topic: Callable[[str], None],
+    ) -> About:
+        from topics.flow.stages.spool import digest_of, part_path, write_part
+
+        engine = self._engine
+        self._touch(digest_of(stage))
+        engine.fs.make_dirs(self._directory)
+        return await asyncio.get_running_loop().run_in_executor(
+            None,
+            lambda: write_part(
+                engine.fs,
+                part_path(self._directory, stage, part),
+                body,
+                max_bytes=engine.settings.max_body_bytes,
+                default_topic=default_topic,
+                check_topic=check_topic,
+            ),
+        )
+
+    def _touch(self, key: str) -> None:
+        self._active[key] = self._engine.now()
+
+    def drop(self, stage: str) -> int:
+        """Forget a stage; returns how many parts it had."""
+        from topics.flow.stages.spool import digest_of
+
+        return self._remove(digest_of(stage))
+
+    def _remove(self, key: str) -> int:
+        fs = self._engine.fs
+        names = [name for name in fs.list(self._directory) if name.startswith(key + "-")]
+        for name in names:
+            fs.remove(os.path.join(self._directory, name))
+        self._active.pop(key, None)
+        return len(names)
+
+    # --- commit -----------------------------------------------------------------------------------------
+
+    async def commit(self, request: CommitRequest) -> tuple[Committed, bool]:
+        """What was committed under the identity, and whether that had happened before."""
+        loop = asyncio.get_running_loop()
+        while (earlier := self._committing.get(request.id)) is not None:
+            await asyncio.shield(earlier)
+        finished = self._committing[request.id] = loop.create_future()
+        try:
+            return await self._commit(request)
+        finally:
+            del self._committing[request.id]
+            finished.set_result(None)
+
+    async def _commit(self, request: CommitRequest) -> tuple[Committed, bool]:
+        batches = self._identities.get(request.id, {})
+        known = batches.get(request.batch)
+        if known is None and batches and request.batch < max(batches):
+            raise _conflict(request, "is older than any batch of this identity that can still be compared")
+        parts = await self._read_parts(request)
+        if known is not None:
+            # The first answer names topics, and may have been given to another key.
+            for written in known.ranges:
+                request.check_topic(written.topic)
+            self._compare(known, request, parts)
+            return known, True
+        if parts is None:
+            raise ApiError("not_found", "a part of this commit is not there", {"stage": request.stage})
+        writes = self._writes(request, await _in_thread(lambda: _grouped(parts, request.topic)))
+        now = await self._render(writes)
+        count, digest = _total(parts, request.topic)
+        committed = await self._append(request, writes, count, digest, now)
+        self._spent(request)
+        return committed, False
+
+    async def _read_parts(self, request: CommitRequest) -> list[Part] | None:
+        """The rows of all parts; None when one of them is missing."""
+        from topics.flow.stages.spool import PartMissing, digest_of, part_path, read_part
+
+        self._touch(digest_of(request.stage))
+        fs, paths = self._engine.fs, [part_path(self._directory, request.stage, p) for p in request.parts]
+        try:
+            parts: list[Part] = await _in_thread(lambda: [read_part(fs, path) for path in paths])
+        except PartMissing:
+            return None
+        if sum(part.about.bytes for part in parts) > MAX_STAGE_BYTES:
+            raise ApiError("payload_too_large", f"one commit takes at most {MAX_STAGE_BYTES} bytes")
+        for name in {name for part in parts for name in part.about.topics if name is not None}:
+            request.check_topic(name)
+        return parts
+
+    @staticmethod
+    def _compare(known: Committed, request: CommitRequest, parts: list[Part] | None) -> None:
+        """A repeat whose parts are gone can only be the same one: they went when it was committed."""
+        if parts is not None and (known.count, known.digest) != _total(parts, request.topic):
+            raise _conflict(request, "was committed with other rows")
+
+    def _writes(self, request: CommitRequest, rows: dict[str | None, list[ColumnBatch]]) -> list[Write]:
+        """The topics themselves, created where they are missing."""
+        if None in rows:
+            raise invalid("there are rows without a topic, and the commit names none")
+        engine = self._engine
+        wanted = {name: batches for name, batches in rows.items() if name is not None}
+        topics = engine.by_name
+        known = [(topics[name], batches) for name, batches in wanted.items() if name in topics]
+        admit_group(engine, known, engine.now())
+        admit_total(engine, sum(b.size for batches in wanted.values() for b in batches), engine.now())
+        # Created last, all or none: a commit that is refused leaves no topics behind.
+        missing = [name for name in wanted if name not in topics]
+        require_room(engine, len(missing))
+        created = [
+            (create_topic(engine, name, DEFAULT_CONFIG, lambda: None, lambda error: None), wanted[name])
+            for name in missing
+        ]
+        return [*known, *created]
+
+    async def _render(self, writes: list[Write]) -> int:
+        """Render everything beside the loop; returns the time for which it was done."""
+        now = self._engine.now()
+        for _ in range(RENDER_ATTEMPTS):
+            now = self._engine.now()
+            expected = [(topic.assigned, topic.ttl_hi, max(now, topic.last_ts)) for topic, _ in writes]
+            await _in_thread(lambda: _prepare(writes, expected))  # noqa: B023
+            current = [(topic.assigned, topic.ttl_hi, max(now, topic.last_ts)) for topic, _ in writes]
+            if current == expected:
+                return now
+        # Others write faster than we render. Then it is done on the loop, where nobody comes in between.
+        return self._engine.now()
+
+    async def _append(
+        self, request: CommitRequest, writes: list[Write], count: int, digest: int, now: int
+    ) -> Committed:
+        engine = self._engine
+        for topic, _ in writes:
+            if engine.by_name.get(topic.name) is not topic:
+                raise ApiError("throttled", f'topic "{topic.name}" was deleted meanwhile; commit again')
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        committed = Committed(request.id, request.batch, count, digest, [])
+
+        def fact(members: list[AppendOp]) -> list[bytes]:
+            committed.ranges = _ranges(members)
+            return engine.journal.frame(Kind.STAGE, msgspec.msgpack.encode(committed), ts=now)
+
+        def settle() -> None:
+            self._remember(committed)
+            if not done.done():
+                done.set_result(None)
+
+        def refuse(error: ApiError) -> None:
+            if not done.done():
+                done.set_exception(error)
+
+        append_group(engine, writes, now, fact, settle, refuse)
+        await done
+        return committed
+
+    def _spent(self, request: CommitRequest) -> None:
+        from topics.flow.stages.spool import part_path
+
+        for part in request.parts:
+            self._engine.fs.remove(part_path(self._directory, request.stage, part))
+
+    # --- giving up --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Recovery is over: parts that are still there count as heard of now."""
+        for name in self._engine.fs.list(self._directory):
+            self._touch(name.partition("-")[0])
+        self._schedule()
+
+    def _schedule(self) -> None:
+        asyncio.get_running_loop().call_later(COLLECT_EVERY_S, self._collect_again)
+
+    def _collect_again(self) -> None:
+        self.collect()
+        self._schedule()
+
+    def collect(self) -> None:
+        """Remove the parts of stages that nobody has touched for long."""
+        now = self._engine.now()
+        for key in [key for key, heard in self._active.items() if now - heard >= IDLE_MS]:
+            self._remove(key)
+
+    # --- as an extension of the log ---------------------------------------------------------------------
+
+    def replay(self, frame: Frame) -> None:
+        self._remember(_committed.decode(frame.payload))
+
+    def _remember(self, committed: Committed) -> None:
+        batches = self._identities.setdefault(committed.id, {})
+        batches[committed.batch] = committed
+        while len(batches) > REMEMBERED_BATCHES:
+            del batches[min(batches)]
+
+    def reload(self, frame: Frame) -> None:
+        return None
+
+    def dump(self) -> Any:
+        return [committed for batches in self._identities.values() for committed in batches.values()]
+
+    def load(self, state: Any) -> None:
+        for committed in _state.decode(msgspec.msgpack.encode(state)):
+            self._remember(committed)
+
+    def topic_dropped(self, topic: Topic) -> None:
+        return None
+
+
+def _conflict(request: CommitRequest, what: str) -> ApiError:
+    return ApiError(
+        "stage_conflict",
+        f"batch {request.batch} {what}",
+        {"id": request.id, "batch": request.batch},
+    )
+
+
+async def _in_thread(work: Callable[[], Any]) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+def _grouped(parts: list[Part], topic: str | None) -> dict[str | None, list[ColumnBatch]]:
+    from topics.flow.stages.spool import batches_by_topic
+
+    return batches_by_topic(parts, topic)
+
+
+def _total(parts: list[Part], topic: str | None) -> tuple[int, int]:
+    """Rows and digest of a whole commit; where rows without a topic go is part of what they are."""
+    from topics.flow.stages.spool import DIGEST_MODULUS, digest_of
+
+    digest = sum(part.about.digest for part in parts)
+    if topic is not None:
+        digest += int(digest_of(topic)[:16], 16)
+    return sum(part.about.count for part in parts), digest % DIGEST_MODULUS
+
+
+def _prepare(writes: list[Write], expected: list[tuple[int, int, int]]) -> None:
+    for (_, batches), (assigned, _, ts) in zip(writes, expected, strict=True):
+        for batch in batches:
+            batch.prepare(assigned + 1, ts)
+            assigned += batch.count
+
+
+def _ranges(members: list[AppendOp]) -> list[StageRange]:
+    ranges: dict[str, StageRange] = {}
+    for member in members:
+        assert member.topic is not None
+        name = member.topic.name
+        known = ranges.setdefault(name, StageRange(name, member.first_seq, 0, 0))
+        known.last_seq = member.last_seq
+        known.count += member.count
+    return list(ranges.values())

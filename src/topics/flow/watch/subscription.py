@@ -1,0 +1,195 @@
+"""One topic as seen by one stream: what it is told next, and where that leaves it.
+
+    position ─▶ read ─▶ gap? ─▶ records? ─▶ level with the head? ─▶ next position
+                                     topic gone ─▶ goodbye, or on in the instance that took the name
+
+A step depends on nothing but the topic, the position and the options, so everybody who stands at the same
+place shares one, together with the bytes made from it. No protocol is known here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from topics.log.engine import Engine
+from topics.log.read.page import Page
+from topics.log.read.render import STORED, Shape
+from topics.log.topic import Topic
+
+if TYPE_CHECKING:
+    from topics.flow.watch.feed import Feed
+
+RECORD = "record"
+TOMBSTONE = "tombstone"
+CAUGHT_UP = "caught-up"
+DELETED = "topic-deleted"
+
+
+class Options(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """How a subscription wants to be served; equal options share their steps."""
+
+    limit: int
+    max_bytes: int
+    nodes: frozenset[str] | None = None
+    shape: Shape = STORED
+    # Deliver only what is synced to disk.
+    strong: bool = False
+    # A gap met by the first read of a stream is told apart from one that opens while it runs.
+    names_first_gap: bool = False
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """`body` holds the members of a JSON object without its braces; `seq` is the cursor once it is told."""
+
+    kind: str
+    seq: int
+    body: bytes
+
+
+class Step:
+    """What to tell a subscription, and the position it has afterwards."""
+
+    __slots__ = ("count", "epoch", "events", "gap", "level", "more", "seq", "shared", "size")
+
+    def __init__(
+        self,
+        events: tuple[Event, ...],
+        seq: int,
+        epoch: int,
+        *,
+        level: bool,
+        more: bool,
+        count: int = 0,
+        gap: str | None = None,
+    ) -> None:
+        self.events = events
+        # How many records it holds, and the reason of the loss it tells of.
+        self.count = count
+        self.gap = gap
+        self.seq = seq
+        self.epoch = epoch
+        self.level = level
+        self.more = more
+        self.size = sum(len(event.body) for event in events)
+        # What each protocol made of it, for the next subscription at the same place.
+        self.shared: dict[str, bytes] = {}
+
+
+class Watcher(Protocol):
+    """The connection behind a subscription."""
+
+    # No room for more: it asks to be resumed when there is.
+    stalled: bool
+
+    def deliver(self, subscription: Subscription, step: Step) -> None: ...
+
+    def ended(self, subscription: Subscription) -> None:
+        """Its topic is gone, and it has been told."""
+
+
+class Subscription:
+    """A watcher's place in one topic."""
+
+    __slots__ = ("epoch", "feed", "fresh", "head", "level", "name", "options", "seq", "watcher")
+
+    def __init__(
+        self, watcher: Watcher, name: str, options: Options, *, seq: int, epoch: int, head: int = 0
+    ) -> None:
+        self.watcher = watcher
+        self.name = name
+        self.options = options
+        self.seq = seq
+        self.epoch = epoch
+        # The last head known, for when the topic is gone.
+        self.head = head
+        # Nothing was read yet.
+        self.fresh = True
+        # The watcher knows that it has everything.
+        self.level = False
+        # Where it is served, while it is.
+        self.feed: Feed | None = None
+
+    def at_rest(self, topic: Topic) -> bool:
+        return self.seq == topic.head and self.level and self.epoch == topic.id
+
+    def move(self, step: Step) -> None:
+        self.seq = step.seq
+        self.epoch = step.epoch
+        self.level = step.level
+        self.fresh = False
+
+
+def next_step(engine: Engine, topic: Topic, subscription: Subscription, upto: int | None) -> Step:
+    """One page further, not beyond `upto`."""
+    options = subscription.options
+    page = engine.read(
+        topic,
+        subscription.seq,
+        options.limit,
+        options.max_bytes,
+        nodes=options.nodes,
+        shape=options.shape,
+        epoch=subscription.epoch,
+        upto=upto,
+    )
+    events: list[Event] = []
+    position = subscription.seq
+    gap = page.tombstone
+    if gap is not None:
+        position = gap.gap_to
+        events.append(_gap_event(topic, page, subscription.fresh and options.names_first_gap))
+    if page.count:
+        events.append(Event(RECORD, page.next_from_seq, _records(topic, page, position)))
+    # Passing only what is skipped in silence is no news to a watcher that was level before.
+    if page.caught_up and (events or not subscription.level):
+        events.append(Event(CAUGHT_UP, page.next_from_seq, _head(topic.name_json, page.head_seq)))
+    end = page.head_seq if upto is None else min(upto, page.head_seq)
+    return Step(
+        tuple(events),
+        page.next_from_seq,
+        topic.id,
+        level=page.caught_up,
+        more=page.next_from_seq < end,
+        count=page.count,
+        gap=None if gap is None else gap.reason,
+    )
+
+
+def last_step(subscription: Subscription) -> Step:
+    """The topic is gone."""
+    body = _head(subscription.name.encode(), subscription.head) + b',"reason":"deleted"'
+    event = Event(DELETED, subscription.seq, body)
+    return Step((event,), subscription.seq, subscription.epoch, level=False, more=False)
+
+
+def _gap_event(topic: Topic, page: Page, is_first: bool) -> Event:
+    gap = page.tombstone
+    assert gap is not None
+    reason = "from_seq_too_old" if is_first and gap.reason != "recreated" else gap.reason
+    body = b'"topic":"%b","reason":"%b","gap_from":%d,"gap_to":%d,"earliest_seq":%d,"head_seq":%d' % (
+        topic.name_json,
+        reason.encode(),
+        gap.gap_from,
+        gap.gap_to,
+        gap.earliest_seq,
+        gap.head_seq,
+    )
+    return Event(TOMBSTONE, gap.gap_to, body)
+
+
+def _records(topic: Topic, page: Page, position: int) -> bytes:
+    # Stored lines become array elements by turning newlines into commas.
+    rows = page.rows[:-1].replace(b"\n", b",")
+    return b'"topic":"%b","records":[%b],"from_seq":%d,"to_seq":%d,"head_seq":%d' % (
+        topic.name_json,
+        rows,
+        position,
+        page.next_from_seq,
+        page.head_seq,
+    )
+
+
+def _head(name: bytes, head: int) -> bytes:
+    return b'"topic":"%b","head_seq":%d' % (name, head)

@@ -1,0 +1,87 @@
+"""What can be refused from the head of a request alone, in the order clients rely on.
+
+key -> in-flight place -> scope -> name -> route -> server state -> Accept -> announced size
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from topics.values.errors import ApiError, limit_reached
+
+if TYPE_CHECKING:
+    from topics.http.door.keys import ApiKey
+    from topics.http.wire.context import WireContext
+    from topics.http.wire.exchange import Exchange
+    from topics.http.wire.routing import Match, Route
+
+
+def admit(context: WireContext, exchange: Exchange) -> None:
+    """Fill in route, name and key; raise what the client is to be told instead."""
+    match = context.routes.find(exchange.method_bytes, exchange.target)
+    route = match.route
+    exchange.route = route
+    exchange.name = match.name
+    exchange.params = match.params
+    if context.keyring.enabled and (route is None or not route.public):
+        _authorise(context, exchange, match)
+    if route is None:
+        raise _not_routed(exchange, match)
+    if not context.readiness.open and not route.always_open:
+        raise context.readiness.refusal()
+    if route.event_stream and not route.auth_in_handler and not exchange.accepts_event_stream():
+        raise not_acceptable()
+    length = exchange.headers.get(b"content-length")
+    if length is not None and int(length) > context.max_body_bytes:
+        raise too_large(context.max_body_bytes)
+
+
+def _authorise(context: WireContext, exchange: Exchange, match: Match) -> None:
+    route = match.route
+    key = exchange.key = _presented_key(context, exchange, route)
+    if route is not None and route.auth_in_handler:
+        return
+    if key is None:
+        raise unauthorized()
+    if route is None or route.counted:
+        most = context.settings.max_inflight_per_key
+        if most and key.inflight >= most:
+            raise limit_reached("max_inflight_per_key", most)
+        exchange.take_place()
+    if route is not None:
+        if key.scopes & route.scopes != route.scopes:
+            raise ApiError("forbidden", "the key lacks a scope this route needs")
+        if route.all_names and key.prefixes:
+            raise ApiError("forbidden", "this route needs a key that is not restricted to some names")
+    if match.restricted and not key.allows(match.name):
+        raise ApiError("forbidden", "the key does not cover this name")
+
+
+def _presented_key(context: WireContext, exchange: Exchange, route: Route | None) -> ApiKey | None:
+    authorization = exchange.headers.get(b"authorization")
+    if authorization is not None:
+        return context.keyring.by_header(authorization)
+    if route is not None and route.token_in_query:
+        token = exchange.query("token")
+        if token:
+            return context.keyring.by_secret(token.encode("utf-8", "replace"))
+    return None
+
+
+def _not_routed(exchange: Exchange, match: Match) -> ApiError:
+    if match.allow:
+        exchange.allow = match.allow
+        return ApiError("method_not_allowed", "this path does not answer to that method")
+    return ApiError("not_found", "no such path")
+
+
+def unauthorized() -> ApiError:
+    return ApiError("unauthorized", "a valid API key is needed")
+
+
+def not_acceptable() -> ApiError:
+    return ApiError("not_acceptable", "this path answers with text/event-stream, which Accept excludes")
+
+
+def too_large(max_body_bytes: int) -> ApiError:
+    return ApiError("payload_too_large", f"the body is larger than {max_body_bytes} bytes")

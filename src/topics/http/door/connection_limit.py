@@ -1,0 +1,78 @@
+"""How many clients may be connected at all, and what becomes of the others."""
+
+from __future__ import annotations
+
+import logging
+import resource
+from asyncio import Transport
+
+from topics.http.wire.answer_heads import JSON, Heads
+from topics.values.errors import limit_reached
+from topics.values.settings import Settings
+
+logger = logging.getLogger("topics.http")
+
+# Descriptors that connections must leave for journals, segments and sockets of our own.
+_RESERVED = 256
+# What an idle server has open, and a little for what threads open and close again; the rest is for segments.
+_OWN = 24
+# From this share of the places on, idle connections are let go sooner.
+_CROWDED = 0.9
+
+
+class ConnectionLimit:
+    """Counts those that are turned away; the ones that are in are counted by the context."""
+
+    def __init__(self, settings: Settings) -> None:
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.most = most_connections(settings.max_connections, descriptors)
+        self.left_for_segments = left_for_segments(self.most, descriptors)
+        self.turned_away = 0
+        self._told = 0
+
+    def is_full(self, connections: int) -> bool:
+        return connections >= self.most
+
+    def is_crowded(self, connections: int) -> bool:
+        return connections >= self.most * _CROWDED
+
+    def turn_away(self, transport: Transport, heads: Heads) -> None:
+        """Says why and closes at once: waiting until the client has heard it would take a place."""
+        self.turned_away += 1
+        error = limit_reached("max_connections", self.most)
+        body = error.body()
+        head = heads.before_length(error.status, JSON, [(b"Retry-After", b"1")], b"close")
+        transport.write(head + b"%d\r\n\r\n%b" % (len(body), body))
+        transport.close()
+
+    def tell(self) -> None:
+        """Now and then, so that a flood of clients is no flood of log lines."""
+        more = self.turned_away - self._told
+        if more:
+            self._told = self.turned_away
+            logger.warning("%d connections turned away: %d are open already", more, self.most)
+
+
+def most_connections(setting: int, descriptors: int) -> int:
+    """What was asked for, as far as the operating system allows; 0 asks for all that it allows."""
+    if descriptors == resource.RLIM_INFINITY:
+        return setting or 1 << 31
+    allowed = max(descriptors - _RESERVED, descriptors // 2)
+    return min(setting or allowed, allowed)
+
+
+def left_for_segments(connections: int, descriptors: int) -> int:
+    """How many descriptors are free when every connection is taken."""
+    if descriptors == resource.RLIM_INFINITY:
+        return 1 << 31
+    return max(descriptors - connections - _OWN, 0)
+
+
+def raise_descriptor_limit() -> None:
+    """As many open files as we may have without asking anybody."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:
+            logger.warning("cannot raise the limit of open files above %d: %s", soft, error)

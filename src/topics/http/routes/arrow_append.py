@@ -1,0 +1,163 @@
+"""Bulk writes over HTTP: an Arrow stream, each record batch of which is written whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from topics.http.door.keys import WRITE
+from topics.http.late_imports import load
+from topics.http.routes.service import Service, answer
+from topics.http.wire.answer_heads import ARROW
+from topics.http.wire.exchange import Exchange
+from topics.http.wire.routing import Body, Route
+from topics.log.write.append import AppendOp
+from topics.log.write.batch import column_request
+from topics.log.write.idempotency import checked_key
+from topics.values.errors import ApiError, invalid
+
+if TYPE_CHECKING:
+    from topics.log.write.arrow_batch import ColumnBatch
+
+
+class BulkAppendRoutes:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="POST",
+                template="/v0/topics/:topic/append",
+                handler=self.append,
+                scopes=WRITE,
+                body=Body.REQUIRED,
+                arrow=True,
+            )
+        ]
+
+    async def append(self, exchange: Exchange) -> None:
+        require_arrow(exchange)
+        key = checked_key(exchange.query("idempotency_key"), exchange.header(b"idempotency-key"))
+        batches = await checked_batches(exchange, self._service.settings.max_body_bytes)
+        if not any(batch.count for batch in batches):
+            raise invalid("the stream holds no rows")
+        self._service.refuse_under_pressure(exchange.name)
+        await BulkAppend(self._service, exchange, key).run(batches)
+
+
+class BulkAppend:
+    """One bulk write: every batch goes through the same door as a JSON write, and is answered for in turn."""
+
+    def __init__(self, service: Service, exchange: Exchange, key: str | None) -> None:
+        self._engine = service.engine
+        self._exchange = exchange
+        self._key = key
+        self._create = create_flag(exchange)
+        self._results: list[dict[str, Any]] = []
+        self._created = False
+        self._head_seq = 0
+        self._wal_ms = self._fsync_ms = 0.0
+
+    async def run(self, batches: list[ColumnBatch]) -> None:
+        loop = asyncio.get_running_loop()
+        waiting: list[tuple[int, asyncio.Future[AppendOp]]] = []
+        refusal: ApiError | None = None
+        for index, batch in enumerate(batches):
+            if batch.count:
+                done: asyncio.Future[AppendOp] = loop.create_future()
+                waiting.append((index, done))
+                try:
+                    self._submit(index, batch, done)
+                except ApiError as error:
+                    refusal = error
+                    waiting.pop()
+                    break
+            # Rendering is work for the processor: others get their turn between two batches.
+            await asyncio.sleep(0)
+        self._results = [_result(None) for _ in batches]
+        for index, done in waiting:
+            try:
+                self._note(index, await done)
+            except ApiError as error:
+                refusal = refusal or error
+        if refusal is not None:
+            raise self._refused(refusal)
+        self._answer()
+
+    def _submit(self, index: int, batch: ColumnBatch, done: asyncio.Future[AppendOp]) -> None:
+        # The index is part of the identity: a retry repeats exactly the batches that were committed.
+        key = None if self._key is None else f"{self._key}\0{index}"
+        request = column_request(batch, create=self._create, idempotency_key=key)
+        self._engine.append(self._exchange.name, request, settler(done), refuser(done))
+
+    def _note(self, index: int, op: AppendOp) -> None:
+        self._results[index] = _result(op)
+        self._created = self._created or op.created
+        self._head_seq = max(self._head_seq, op.head_seq)
+        self._wal_ms += op.wal_ms
+        if op.topic is not None and op.topic.config.durable:
+            self._fsync_ms = max(self._fsync_ms, op.fsync_ms)
+
+    def _refused(self, refusal: ApiError) -> ApiError:
+        """What was committed before the refusal stays, so the caller is told what that is."""
+        detail = {**(refusal.detail or {}), "batches": [r for r in self._results if r["count"]]}
+        return ApiError(refusal.code, refusal.message, detail, retry_after_s=refusal.retry_after_s)
+
+    def _answer(self) -> None:
+        body = {
+            "topic": self._exchange.name,
+            "batches": self._results,
+            "head_seq": self._head_seq,
+            "count": sum(result["count"] for result in self._results),
+            "created": self._created,
+        }
+        answer(
+            self._exchange,
+            body,
+            201 if self._created else 200,
+            wal_append_ms=round(self._wal_ms, 3),
+            fsync_ms=round(self._fsync_ms, 3),
+        )
+
+
+def settler(done: asyncio.Future[Any]) -> Callable[[Any], None]:
+    """Sets the result unless the one who waited was cancelled meanwhile (the server stops)."""
+    return lambda result: None if done.done() else done.set_result(result)
+
+
+def refuser(done: asyncio.Future[Any]) -> Callable[[ApiError], None]:
+    return lambda error: None if done.done() else done.set_exception(error)
+
+
+def _result(op: AppendOp | None) -> dict[str, Any]:
+    if op is None:
+        return {"first_seq": None, "last_seq": None, "count": 0, "deduped": False}
+    return {"first_seq": op.first_seq, "last_seq": op.last_seq, "count": op.count, "deduped": op.deduped}
+
+
+def require_arrow(exchange: Exchange) -> None:
+    if not (exchange.header(b"content-type") or b"").strip().lower().startswith(ARROW):
+        raise ApiError("unsupported_media_type", f"the body must be declared as {ARROW.decode()}")
+
+
+async def checked_batches(exchange: Exchange, max_bytes: int) -> list[ColumnBatch]:
+    """Every batch of the body, all of them checked before the first one is written."""
+    await load("topics.log.write.arrow_batch")
+    from topics.log.write.arrow_batch import check_batch, read_stream
+
+    batches = []
+    for index, batch in enumerate(read_stream(exchange.body, max_bytes)):
+        try:
+            batches.append(check_batch(batch))
+        except ApiError as error:
+            raise ApiError(error.code, f"record batch {index}: {error.message}") from None
+        await asyncio.sleep(0)
+    return batches
+
+
+def create_flag(exchange: Exchange) -> bool | None:
+    if exchange.query("create") is None:
+        return None
+    return exchange.query_flag("create", True)

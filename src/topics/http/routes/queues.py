@@ -1,0 +1,194 @@
+"""Queues over HTTP: claim jobs, acknowledge, give back, extend."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from topics.flow.queues.claims import Claim
+from topics.flow.queues.queue import JobQueue
+from topics.flow.queues.registry import Queues
+from topics.http.door.keys import READ, WRITE
+from topics.http.routes.fields import check_node, clamped, decode, lease_length
+from topics.http.routes.service import Service, answer, elapsed_ms
+from topics.http.wire.exchange import Exchange
+from topics.http.wire.routing import Body, Route
+from topics.log.write.operation import Op
+from topics.values.errors import ApiError, invalid
+from topics.values.settings import MAX_CLAIM, U64_MAX
+
+MAX_DELAY_MS = 86_400_000
+_TOKEN = re.compile(r"lease_[0-9a-fA-F]+\Z")
+
+
+class ClaimBody(msgspec.Struct, gc=False):
+    node: str
+    max: int = 1
+    lease_ms: int | None = None
+
+
+class HeldBody(msgspec.Struct, gc=False):
+    """Jobs that a node says it holds; `lease_ids` guard them one by one."""
+
+    node: str
+    seqs: list[int]
+    lease_ids: list[str] = []
+
+
+class NackBody(HeldBody, gc=False):
+    delay_ms: int = 0
+
+
+class ExtendBody(HeldBody, gc=False, kw_only=True):
+    lease_ms: int
+
+
+_claim = msgspec.json.Decoder(ClaimBody)
+_ack = msgspec.json.Decoder(HeldBody)
+_nack = msgspec.json.Decoder(NackBody)
+_extend = msgspec.json.Decoder(ExtendBody)
+
+
+class QueueRoutes:
+    def __init__(self, service: Service, queues: Queues) -> None:
+        self._service = service
+        self._queues = queues
+
+    def routes(self) -> list[Route]:
+        one = "/v0/topics/:topic"
+        return [
+            Route(
+                method="POST",
+                template=one + "/claim",
+                handler=self.claim,
+                scopes=READ | WRITE,
+                body=Body.NEVER_EMPTY,
+            ),
+            Route(method="POST", template=one + "/ack", handler=self.ack, scopes=WRITE, body=Body.REQUIRED),
+            Route(method="POST", template=one + "/nack", handler=self.nack, scopes=WRITE, body=Body.REQUIRED),
+            Route(
+                method="POST", template=one + "/extend", handler=self.extend, scopes=WRITE, body=Body.REQUIRED
+            ),
+        ]
+
+    def _queue(self, exchange: Exchange) -> JobQueue:
+        return self._queues.of(self._service.topic(exchange))
+
+    def claim(self, exchange: Exchange) -> None:
+        body = decode(_claim, exchange.body)
+        check_node(body.node)
+        wanted = clamped(body.max, 1, MAX_CLAIM, "max")
+        lease_ms = None if body.lease_ms is None else lease_length(body.lease_ms)
+        queue = self._queue(exchange)
+        self._service.refuse_under_pressure(exchange.name)
+        self._service.pull(queue.topic)
+        config = queue.topic.config
+
+        def done(claim: Claim) -> None:
+            texts = [text for _, text in claim.jobs]
+            exchange.reply(
+                b'{"topic":"%b","count":%d,"ready":%d,"claimed":[%b],"performance":{"server_total_ms":%.3f}}'
+                % (
+                    queue.topic.name_json,
+                    len(texts),
+                    queue.counters(queue.engine.now())["ready"],
+                    b"{" + b",{".join(texts) if texts else b"",
+                    elapsed_ms(exchange),
+                )
+            )
+
+        claim = Claim(body.node, wanted, lease_ms or config.lease_ms, done, exchange.fail)
+        if config.claim_jitter_ms:
+            exchange.on_close(claim.leave)
+        queue.claim(claim)
+
+    def ack(self, exchange: Exchange) -> None:
+        body = decode(_ack, exchange.body)
+        guarded = check_held(body)
+        queue = self._queue(exchange)
+
+        def done(acked: int, skipped: list[int], op: Op | None) -> None:
+            fsync_ms = op.fsync_ms if op is not None and queue.topic.config.durable else 0.0
+            timing = b',"fsync_ms":%.3f' % fsync_ms
+            exchange.reply(_settled(exchange, queue, b"acked", acked, skipped, timing))
+
+        queue.ack(body.node, guarded, done, exchange.fail)
+
+    def nack(self, exchange: Exchange) -> None:
+        body = decode(_nack, exchange.body)
+        guarded = check_held(body)
+        delay_ms = clamped(body.delay_ms, 0, MAX_DELAY_MS, "delay_ms")
+        queue = self._queue(exchange)
+
+        def done(nacked: int, skipped: list[int]) -> None:
+            exchange.reply(_settled(exchange, queue, b"nacked", nacked, skipped))
+
+        queue.nack(body.node, guarded, delay_ms, done, exchange.fail)
+
+    def extend(self, exchange: Exchange) -> None:
+        body = decode(_extend, exchange.body)
+        guarded = check_held(body)
+        lease_ms = lease_length(body.lease_ms)
+        queue = self._queue(exchange)
+
+        def done(deadlines: dict[int, int], skipped: list[int]) -> None:
+            body: dict[str, Any] = {
+                "topic": queue.topic.name,
+                "extended": len(deadlines),
+                "skipped": skipped,
+                "deadlines": deadlines,
+            }
+            answer(exchange, body)
+
+        queue.extend(body.node, guarded, lease_ms, done, exchange.fail)
+
+
+def check_held(body: HeldBody) -> list[tuple[int, int | None]]:
+    """The seqs, each with the lease it must be under, if the caller said which."""
+    check_node(body.node)
+    seqs, tokens = body.seqs, body.lease_ids
+    if len(seqs) > MAX_CLAIM:
+        raise ApiError("batch_too_large", f"at most {MAX_CLAIM} seqs fit in one request")
+    if seqs and not 0 <= min(seqs) <= max(seqs) <= U64_MAX:
+        raise invalid("seqs must be unsigned 64-bit integers")
+    if not tokens:
+        return [(seq, None) for seq in seqs]
+    if len(tokens) != len(seqs):
+        raise invalid("lease_ids must be as many as seqs")
+    return [(seq, lease_id(token)) for seq, token in zip(seqs, tokens, strict=True)]
+
+
+def lease_id(token: str) -> int | None:
+    """The lease a token names; an empty one guards nothing."""
+    if not token:
+        return None
+    if _TOKEN.match(token) is None:
+        raise invalid("lease_ids must be lease ids as given out by claim, or empty")
+    return int(token.partition("_")[2], 16)
+
+
+def _settled(
+    exchange: Exchange,
+    queue: JobQueue,
+    verb: bytes,
+    count: int,
+    skipped: list[int],
+    performance: bytes = b"",
+) -> bytes:
+    counters = queue.counters(queue.engine.now())
+    return (
+        b'{"topic":"%b","%b":%d,"skipped":[%b],"ready":%d,"in_flight":%d,'
+        b'"performance":{"server_total_ms":%.3f%b}}'
+        % (
+            queue.topic.name_json,
+            verb,
+            count,
+            ",".join(map(str, skipped)).encode(),
+            counters["ready"],
+            counters["in_flight"],
+            elapsed_ms(exchange),
+            performance,
+        )
+    )

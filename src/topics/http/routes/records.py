@@ -1,0 +1,294 @@
+"""Records: write, read (with long-poll), delete."""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from topics.flow.large_deletes import Deletions
+from topics.http.door.keys import ADMIN, DELETE, READ, WRITE
+from topics.http.routes.fields import clamped, decode, node_set, unsigned, unsigned_or_none
+from topics.http.routes.lone_appends import SMALL_BODY_BYTES, LoneAppends
+from topics.http.routes.service import Service, answer, check_dead_letter, elapsed_ms
+from topics.http.wire.exchange import Exchange
+from topics.http.wire.routing import Body, Route
+from topics.log.read.page import Page
+from topics.log.read.render import Shape
+from topics.log.remove.tags import parse_match
+from topics.log.topic import Topic
+from topics.log.write.append import AppendOp
+from topics.log.write.batch import AppendRequest, check_append, decode_append, lone_record
+from topics.values.errors import invalid, topic_not_found
+from topics.values.settings import (
+    DEFAULT_LIMIT,
+    DEFAULT_READ_BYTES,
+    MAX_LIMIT,
+    MAX_READ_BYTES,
+    MAX_WAIT_MS,
+)
+
+
+class DiffBody(msgspec.Struct, gc=False):
+    from_seq: int = 0
+    limit: int = 0
+    node: str | list[str] | None = None
+    include_tags: bool = False
+    include_meta: bool = True
+    wait_ms: int = 0
+    max_batch_bytes: int = 0
+    epoch: int | UnsetType = UNSET
+
+
+class DeleteBody(msgspec.Struct, gc=False):
+    before_seq: int | None = None
+    match: str | list[object] | None = None
+
+
+_diff = msgspec.json.Decoder(DiffBody)
+_delete = msgspec.json.Decoder(DeleteBody)
+_encode = msgspec.json.encode
+_DEFAULT_DIFF = DiffBody()
+_SHAPES = {(tags, meta): Shape(tags=tags, meta=meta) for tags in (False, True) for meta in (False, True)}
+
+
+class RecordRoutes:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._engine = service.engine
+        self._deletions = Deletions(service.engine)
+        self._lone = LoneAppends(service.engine, self._write)
+
+    def routes(self) -> list[Route]:
+        one = "/v0/topics/:topic"
+        return [
+            Route(method="POST", template=one, handler=self.append, scopes=WRITE, body=Body.REQUIRED),
+            Route(method="POST", template=one + "/diff", handler=self.diff, scopes=READ, body=Body.OPTIONAL),
+            Route(
+                method="POST",
+                template=one + "/delete",
+                handler=self.delete,
+                scopes=DELETE,
+                body=Body.REQUIRED,
+            ),
+        ]
+
+    # --- write ------------------------------------------------------------------------------------------
+
+    def append(self, exchange: Exchange) -> None:
+        if not self._service.pacer.active or not self._service.waits_its_turn(exchange, self._append):
+            self._append(exchange)
+
+    def _append(self, exchange: Exchange) -> None:
+        key_header = exchange.headers.get(b"idempotency-key")
+        body = exchange.body
+        decoded = decode_append(body)
+        if len(body) <= SMALL_BODY_BYTES and key_header is None and b"?" not in exchange.target:
+            line = lone_record(decoded)
+            topic = self._engine.by_name.get(exchange.name)
+            if line is not None and topic is not None:
+                self._service.refuse_under_pressure(exchange.name)
+                self._lone.add(exchange, topic, line)
+                return
+        request = check_append(decoded, len(exchange.body), key_header)
+        if request.config is not None:
+            check_dead_letter(exchange.key, request.config)
+        if request.backpressure:
+            self._service.refuse_under_pressure(exchange.name)
+        self._write(exchange, request)
+
+    def _write(self, exchange: Exchange, request: AppendRequest) -> None:
+        caller = exchange.key
+        self._engine.append(
+            exchange.name,
+            request,
+            lambda op: _appended(exchange, op),
+            exchange.fail,
+            may_configure=caller is None or caller.can(ADMIN),
+        )
+
+    # --- read -------------------------------------------------------------------------------------------
+
+    def diff(self, exchange: Exchange) -> None:
+        if not self._service.pacer.active or not self._service.waits_its_turn(exchange, self._diff):
+            self._diff(exchange)
+
+    def _diff(self, exchange: Exchange) -> None:
+        body = decode(_diff, exchange.body) if exchange.body else _DEFAULT_DIFF
+        read = Read(body)
+        engine = self._engine
+        topic = engine.find(exchange.name)
+        if topic is None:
+            raise topic_not_found(exchange.name)
+        self._service.refuse_under_pressure(topic.name)
+        self._service.note_read(topic)
+        self._service.pull(topic)
+        page = read.page(self._service, topic)
+        if read.wait_ms and page.count == 0 and page.tombstone is None and page.caught_up:
+            ParkedRead(self._service, exchange, topic, read, page).park()
+        else:
+            exchange.reply(render_page(exchange, topic, page))
+
+    # --- delete -----------------------------------------------------------------------------------------
+
+    def delete(self, exchange: Exchange) -> None:
+        body = decode(_delete, exchange.body)
+        if body.before_seq is None and body.match is None:
+            raise invalid("before_seq or match is required")
+        before = unsigned_or_none(body.before_seq, "before_seq")
+        match = None if body.match is None else parse_match(body.match)
+        topic = self._service.topic(exchange)
+        self._service.pull(topic)
+
+        def done(deleted: int) -> None:
+            result = {
+                "topic": topic.name,
+                "deleted": deleted,
+                "earliest_seq": topic.floor,
+                "head_seq": topic.head,
+                "count": topic.live_count,
+                "bytes": topic.live_bytes,
+            }
+            answer(exchange, result)
+
+        self._deletions.delete(topic, before, match, done, exchange.fail)
+
+
+def _appended(exchange: Exchange, op: AppendOp) -> None:
+    with_seqs = b"?" not in exchange.target or exchange.query_flag("return_seqs", True)
+    result = append_result(op, exchange.started, with_seqs=with_seqs)
+    exchange.reply(result, 201 if op.created else 200)
+
+
+def append_result(op: AppendOp, started: float, *, with_seqs: bool) -> bytes:
+    """What the writer is told; `started` is when it asked, on the clock of perf_counter."""
+    first, count = op.first_seq, op.count
+    last = first + count - 1
+    topic = op.topic
+    assert topic is not None
+    if not with_seqs:
+        listed = b""
+    elif count == 1:
+        listed = b'"seqs":[%d],' % first
+    else:
+        listed = b'"seqs":%b,' % _encode([*range(first, last + 1)])
+    return (
+        b'{"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
+        b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
+        % (
+            topic.name_json,
+            first,
+            last,
+            listed,
+            op.head_seq,
+            count,
+            b"true" if op.created else b"false",
+            b"true" if op.deduped else b"false",
+            (perf_counter() - started) * 1000,
+            op.wal_ms,
+            op.fsync_ms if topic.config.durable else 0.0,
+        )
+    )
+
+
+class Read:
+    """A checked diff request."""
+
+    __slots__ = ("epoch", "from_seq", "limit", "max_bytes", "nodes", "shape", "wait_ms")
+
+    def __init__(self, body: DiffBody) -> None:
+        self.from_seq = unsigned(body.from_seq, "from_seq")
+        self.limit = clamped(body.limit, DEFAULT_LIMIT, MAX_LIMIT, "limit")
+        self.max_bytes = clamped(body.max_batch_bytes, DEFAULT_READ_BYTES, MAX_READ_BYTES, "max_batch_bytes")
+        self.wait_ms = clamped(body.wait_ms, 0, MAX_WAIT_MS, "wait_ms")
+        self.nodes = node_set(body.node)
+        self.shape = _SHAPES[body.include_tags, body.include_meta]
+        self.epoch = None if body.epoch is UNSET else unsigned(body.epoch, "epoch")
+
+    def page(self, service: Service, topic: Topic) -> Page:
+        return service.engine.read(
+            topic,
+            self.from_seq,
+            self.limit,
+            self.max_bytes,
+            nodes=self.nodes,
+            shape=self.shape,
+            epoch=self.epoch,
+        )
+
+
+def render_page(exchange: Exchange, topic: Topic, page: Page) -> bytes:
+    """The answer around the rows: stored lines become array elements by turning newlines into commas."""
+    # Any buffer will do for %b; the view spares a copy of the whole page.
+    rows: Any = memoryview(page.rows.replace(b"\n", b","))[:-1] if page.rows else b""
+    gap = page.tombstone
+    topic.totals.served("diff", page.count, None if gap is None else gap.reason)
+    return (
+        b'{"topic":"%b","records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
+        b'"tombstone":%b,"lag":%d,"epoch":%d,"performance":{"server_total_ms":%.3f,"records_scanned":%d%b}}'
+        % (
+            topic.name_json,
+            rows,
+            page.next_from_seq,
+            page.head_seq,
+            page.earliest_seq,
+            b"true" if page.caught_up else b"false",
+            b"null" if gap is None else _encode(gap),
+            page.lag,
+            topic.id,
+            elapsed_ms(exchange),
+            page.scanned,
+            b',"cold_segments_read":%d' % page.cold_reads if page.cold_reads else b"",
+        )
+    )
+
+
+class ParkedRead:
+    """A long-poll: answered by the next committed record, by the clock, or by the client going away."""
+
+    def __init__(self, service: Service, exchange: Exchange, topic: Topic, read: Read, page: Page) -> None:
+        self._service = service
+        self._exchange = exchange
+        self._topic = topic
+        self._read = read
+        self._page = page
+        self._timer: asyncio.TimerHandle | None = None
+
+    def park(self) -> None:
+        # Same turn of the loop as the read it guards: no append can fall in between.
+        self._topic.listeners.append(self._wake)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._read.wait_ms / 1000, self.release)
+        self._exchange.on_close(self._leave)
+        self._service.parked.add(self)
+
+    def _leave(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._topic.listeners.remove(self._wake)
+            self._service.parked.discard(self)
+
+    def _wake(self) -> None:
+        topic = self._topic
+        if topic.dropped:
+            self._leave()
+            self._exchange.fail(topic_not_found(topic.name))
+        elif topic.head > self._page.head_seq:
+            self._leave()
+            self._answer(self._read.page(self._service, topic))
+
+    def release(self) -> None:
+        """Answer with what was there when the wait began, except the floor: once shown, it never falls."""
+        self._leave()
+        self._service.engine.refresh(self._topic)
+        self._page.earliest_seq = self._topic.floor
+        self._answer(self._page)
+
+    def _answer(self, page: Page) -> None:
+        # Somebody has been reading all the while, not only when the wait began.
+        self._topic.last_read_ts = self._service.engine.now()
+        self._exchange.reply(render_page(self._exchange, self._topic, page))

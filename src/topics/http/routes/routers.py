@@ -1,0 +1,163 @@
+"""Routers: create or change, show, list, delete."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from topics.flow.routers.definitions import Options, Router, check_ends
+from topics.flow.routers.registry import Routers
+from topics.http.door.keys import ADMIN, DELETE, READ, ApiKey
+from topics.http.routes.fields import decode
+from topics.http.routes.paging import page, start_of_page
+from topics.http.routes.service import answer, check_name
+from topics.http.wire.exchange import Exchange
+from topics.http.wire.routing import Body, Route
+from topics.log.remove.tags import parse_match
+from topics.values.errors import ApiError
+from topics.values.names import require_router_name
+
+
+class RouterBody(msgspec.Struct, gc=False):
+    source: str
+    dest: str
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    create_dest: bool = True
+    filter: str | list[object] | None = None
+    allow_cycle: bool = False
+    guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once"
+
+    def options(self) -> Options:
+        match = None if self.filter is None else parse_match(self.filter)
+        return Options(
+            self.preserve_node,
+            self.preserve_tag,
+            None if match is None else match.value,
+            match is not None and match.is_prefix,
+            self.allow_cycle,
+            self.guarantee == "exactly_once",
+        )
+
+
+_body = msgspec.json.Decoder(RouterBody)
+
+
+class RouterRoutes:
+    def __init__(self, routers: Routers) -> None:
+        self._routers = routers
+
+    def routes(self) -> list[Route]:
+        one = "/v0/routers/:router"
+        return [
+            Route(method="GET", template="/v0/routers", handler=self.list, scopes=READ),
+            Route(method="PUT", template=one, handler=self.put, scopes=ADMIN, body=Body.REQUIRED),
+            Route(method="GET", template=one, handler=self.show, scopes=READ),
+            Route(method="DELETE", template=one, handler=self.drop, scopes=DELETE),
+        ]
+
+    def put(self, exchange: Exchange) -> None:
+        body = decode(_body, exchange.body)
+        options = body.options()
+        require_router_name(exchange.name)
+        check_ends(body.source, body.dest)
+        for topic in (body.source, body.dest):
+            check_name(exchange.key, topic)
+        _require_visible(exchange.key, self._routers.find(exchange.name))
+
+        def done(router: Router, created: bool) -> None:
+            result = {"router": router.name, "created": created, **_definition(router)}
+            answer(exchange, result, 201 if created else 200)
+
+        try:
+            self._routers.put(
+                exchange.name,
+                body.source,
+                body.dest,
+                options,
+                done,
+                exchange.fail,
+                create_dest=body.create_dest,
+            )
+        except ApiError as error:
+            _leave_out_foreign_names(exchange.key, error)
+            raise
+
+    def show(self, exchange: Exchange) -> None:
+        router = self._routers.find(exchange.name)
+        if router is None:
+            name = exchange.name
+            raise ApiError("router_not_found", f'no router named "{name}"', {"router": name})
+        _require_visible(exchange.key, router)
+        self._routers.pull(router.dest)
+        body = {"router": router.name, **_definition(router), "forwarded_total": router.forwarded}
+        answer(exchange, body)
+
+    def list(self, exchange: Exchange) -> None:
+        source, dest = exchange.query("source"), exchange.query("dest")
+        prefix = exchange.query("prefix") or ""
+        routers = (
+            router
+            for router in self._routers.table.names_after(start_of_page(exchange), prefix)
+            if (not source or router.source.name == source)
+            and (not dest or router.dest.name == dest)
+            and _is_allowed(exchange.key, router)
+        )
+
+        def entry(router: Router) -> dict[str, Any]:
+            self._routers.pull(router.dest)
+            return _entry(router)
+
+        answer(exchange, page(exchange, "routers", routers, entry))
+
+    def drop(self, exchange: Exchange) -> None:
+        _require_visible(exchange.key, self._routers.find(exchange.name))
+
+        def done(deleted: bool) -> None:
+            answer(exchange, {"router": exchange.name, "deleted": deleted})
+
+        self._routers.drop(exchange.name, done, exchange.fail)
+
+
+def _definition(router: Router) -> dict[str, Any]:
+    options, match = router.options, router.match
+    return {
+        "source": router.source.name,
+        "dest": router.dest.name,
+        "preserve_node": options.preserve_node,
+        "preserve_tag": options.preserve_tag,
+        "filter": None if match is None else match.to_json(),
+        "allow_cycle": options.allow_cycle,
+        "guarantee": _guarantee(router),
+    }
+
+
+def _entry(router: Router) -> dict[str, Any]:
+    return {
+        "router": router.name,
+        "source": router.source.name,
+        "dest": router.dest.name,
+        "guarantee": _guarantee(router),
+        "forwarded_total": router.forwarded,
+    }
+
+
+def _guarantee(router: Router) -> str:
+    return "exactly_once" if router.options.exactly_once else "at_least_once"
+
+
+def _require_visible(key: ApiKey | None, router: Router | None) -> None:
+    """Refuses without a word about the ends: a key must not learn names outside its prefixes."""
+    if router is not None and not _is_allowed(key, router):
+        raise ApiError("forbidden", f'this key may not use the router "{router.name}"')
+
+
+def _leave_out_foreign_names(key: ApiKey | None, error: ApiError) -> None:
+    """A loop may lead through topics that the key must not hear of."""
+    if key is not None and error.code == "router_cycle" and error.detail is not None:
+        error.detail["cycle"] = [topic for topic in error.detail["cycle"] if key.allows(topic)]
+
+
+def _is_allowed(key: ApiKey | None, router: Router) -> bool:
+    return key is None or all(map(key.allows, (router.name, router.source.name, router.dest.name)))

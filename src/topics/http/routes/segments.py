@@ -1,0 +1,96 @@
+"""For readers that do their own reading: which files hold what, and why the rest is missing."""
+
+from __future__ import annotations
+
+import base64
+import os
+from typing import Any
+
+from topics.flow.pins import PinnedRun, Pins, Snapshot
+from topics.http.door.keys import READ
+from topics.http.routes.service import Service, answer
+from topics.http.wire.exchange import Exchange
+from topics.http.wire.routing import Route
+from topics.log.read.audit import missing_ranges
+from topics.log.remove import ledger
+from topics.log.remove.removal import surviving_damage
+from topics.values.errors import ApiError
+
+
+class SegmentRoutes:
+    def __init__(self, service: Service, pins: Pins) -> None:
+        self._service = service
+        self._engine = service.engine
+        self._pins = pins
+
+    def routes(self) -> list[Route]:
+        every = "/v0/topics/:topic/segments"
+        one = every + "/:snapshot"
+        # Files are shared by topics: whoever may open them may read all of those.
+        return [
+            Route(method="GET", template=every, handler=self.take, scopes=READ, all_names=True),
+            Route(method="POST", template=one + "/renew", handler=self.renew, scopes=READ, all_names=True),
+            Route(method="DELETE", template=one, handler=self.release, scopes=READ, all_names=True),
+            Route(method="GET", template="/v0/topics/:topic/ledger", handler=self.ledger, scopes=READ),
+        ]
+
+    def take(self, exchange: Exchange) -> None:
+        topic = self._service.current_topic(exchange)
+        topic.last_read_ts = self._engine.now()
+        snapshot = self._pins.take(topic)
+        body = {
+            **_lease(snapshot),
+            "topic": topic.name,
+            "epoch": topic.id,
+            "head_seq": topic.head,
+            "earliest_seq": topic.floor,
+            "loss_line": topic.loss_line,
+            "seq_base": topic.seq_base,
+            "ttl_ms": topic.config.ttl_ms,
+            "now": self._engine.now(),
+            "data_dir": os.path.abspath(self._engine.dirs.root),
+            "runs": [_run(run) for run in snapshot.runs],
+            "tail_from_seq": snapshot.tail_from_seq,
+            "holes": [{"gap_from": a, "gap_to": b, "reason": reason} for a, b, reason in snapshot.holes],
+        }
+        answer(exchange, body)
+
+    def renew(self, exchange: Exchange) -> None:
+        snapshot = self._pins.renew(self._service.topic(exchange), exchange.params[0])
+        if snapshot is None:
+            raise ApiError("not_found", "no such snapshot; its lease may have run out")
+        answer(exchange, _lease(snapshot))
+
+    def release(self, exchange: Exchange) -> None:
+        released = self._pins.release(self._service.topic(exchange), exchange.params[0])
+        answer(exchange, {"snapshot": exchange.params[0], "released": released})
+
+    def ledger(self, exchange: Exchange) -> None:
+        topic = self._service.current_topic(exchange)
+        ranges = surviving_damage(topic, lambda: missing_ranges(topic))
+        body = {
+            "topic": topic.name,
+            "epoch": topic.id,
+            "head_seq": topic.head,
+            "earliest_seq": topic.floor,
+            "ranges": [
+                {"from": first, "to": last, "kind": ledger.KIND_NAMES[kind]} for first, last, kind in ranges
+            ],
+        }
+        answer(exchange, body)
+
+
+def _lease(snapshot: Snapshot) -> dict[str, Any]:
+    return {"snapshot": snapshot.id, "expires_ms": snapshot.expires_ms}
+
+
+def _run(run: PinnedRun) -> dict[str, Any]:
+    return {
+        "path": run.path,
+        "topic_id": run.topic_id,
+        "base": run.base,
+        "count": run.count,
+        "first_ts": run.first_ts,
+        "last_ts": run.last_ts,
+        "dead": base64.b64encode(run.dead).decode(),
+    }

@@ -1,0 +1,121 @@
+"""Stages over HTTP: parts in, then one commit."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from topics.flow.stages.stages import CommitRequest, Stages
+from topics.http.door.keys import WRITE, ApiKey
+from topics.http.late_imports import load
+from topics.http.routes.arrow_append import require_arrow
+from topics.http.routes.fields import decode, unsigned
+from topics.http.routes.service import Service, answer, check_name
+from topics.http.wire.exchange import Exchange
+from topics.http.wire.routing import Body, Route
+from topics.values.errors import ApiError, invalid
+from topics.values.names import require_topic_name
+
+MAX_NAME_BYTES = 256
+# Brings pyarrow with it.
+_SPOOL = "topics.flow.stages.spool"
+
+
+class IdentityBody(msgspec.Struct, gc=False):
+    id: str
+    batch: int
+
+
+class CommitBody(msgspec.Struct, gc=False):
+    identity: IdentityBody
+    parts: list[str | int]
+    topic: str | None = None
+
+
+_commit = msgspec.json.Decoder(CommitBody)
+
+
+class StageRoutes:
+    def __init__(self, service: Service, stages: Stages) -> None:
+        self._service = service
+        self._stages = stages
+
+    def routes(self) -> list[Route]:
+        one = "/v0/stages/:id"
+        return [
+            Route(
+                method="PUT",
+                template=one + "/parts/:n",
+                handler=self.put_part,
+                scopes=WRITE,
+                body=Body.REQUIRED,
+                arrow=True,
+            ),
+            Route(
+                method="POST", template=one + "/commit", handler=self.commit, scopes=WRITE, body=Body.REQUIRED
+            ),
+            Route(method="DELETE", template=one, handler=self.drop, scopes=WRITE),
+        ]
+
+    async def put_part(self, exchange: Exchange) -> None:
+        require_arrow(exchange)
+        check = _Names(exchange.key)
+        default_topic = exchange.query("topic")
+        if default_topic is not None:
+            check(default_topic)
+        stage, part = _short(exchange.name), _short(exchange.params[0])
+        await load(_SPOOL)
+        about = await self._stages.put_part(stage, part, exchange.body, default_topic, check)
+        topics = sorted(name for name in about.topics if name is not None)
+        answer(exchange, {"stage": stage, "part": part, "count": about.count, "topics": topics})
+
+    async def commit(self, exchange: Exchange) -> None:
+        body = decode(_commit, exchange.body)
+        if body.topic is not None:
+            _Names(exchange.key)(body.topic)
+        request = CommitRequest(
+            _short(exchange.name),
+            _short(body.identity.id),
+            unsigned(body.identity.batch, "identity.batch"),
+            [_short(str(part)) for part in body.parts],
+            body.topic,
+            partial(_require_allowed, exchange.key),
+        )
+        if len(set(request.parts)) != len(request.parts):
+            raise invalid("parts names one part twice")
+        await load(_SPOOL)
+        committed, deduped = await self._stages.commit(request)
+        topics = {
+            r.topic: {"first_seq": r.first_seq, "last_seq": r.last_seq, "count": r.count}
+            for r in committed.ranges
+        }
+        answer(exchange, {"committed": True, "deduped": deduped, "topics": topics})
+
+    async def drop(self, exchange: Exchange) -> None:
+        await load(_SPOOL)
+        parts = self._stages.drop(exchange.name)
+        answer(exchange, {"stage": exchange.name, "deleted": parts > 0})
+
+
+class _Names:
+    """Which topics a key may write to; rows may name any number of them."""
+
+    def __init__(self, key: ApiKey | None) -> None:
+        self._key = key
+
+    def __call__(self, name: str) -> None:
+        require_topic_name(name)
+        check_name(self._key, name)
+
+
+def _require_allowed(key: ApiKey | None, topic: str) -> None:
+    """Parts may have come with another key: this one does not get to hear what they name."""
+    if key is not None and not key.allows(topic):
+        raise ApiError("forbidden", "this key may not write to every topic of this commit")
+
+
+def _short(name: str) -> str:
+    if not name or len(name.encode()) > MAX_NAME_BYTES:
+        raise invalid(f"names of stages, parts and identities have 1 to {MAX_NAME_BYTES} bytes")
+    return name

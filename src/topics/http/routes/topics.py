@@ -1,0 +1,116 @@
+"""Topics themselves: create, show, list, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from topics.http.door.keys import ADMIN, DELETE, READ
+from topics.http.routes.paging import page, start_of_page
+from topics.http.routes.service import Service, answer, check_dead_letter
+from topics.http.wire.exchange import Exchange
+from topics.http.wire.routing import Body, Route
+from topics.log.lifecycle import drop_topic, put_topic
+from topics.log.topic import Topic
+from topics.values.config import DEFAULT_CONFIG, config_to_json, parse_config
+from topics.values.priority import effective_priority
+
+
+class TopicRoutes:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._engine = service.engine
+
+    def routes(self) -> list[Route]:
+        one = "/v0/topics/:topic"
+        return [
+            Route(method="GET", template="/v0/topics", handler=self.list, scopes=READ),
+            Route(method="PUT", template=one, handler=self.put, scopes=ADMIN, body=Body.OPTIONAL),
+            Route(method="GET", template=one, handler=self.show, scopes=READ),
+            Route(method="DELETE", template=one, handler=self.drop, scopes=DELETE),
+        ]
+
+    def put(self, exchange: Exchange) -> None:
+        config = parse_config(exchange.body) if exchange.body else DEFAULT_CONFIG
+        check_dead_letter(exchange.key, config)
+        name = exchange.name
+
+        def done(created: bool) -> None:
+            body = {"topic": name, "created": created, "config": config_to_json(config)}
+            answer(exchange, body, 201 if created else 200)
+
+        def applied(created: bool) -> None:
+            topic = self._engine.find(name)
+            if topic is not None and config.is_queue and config.leases_durable and not created:
+                topic.extension.keep_leases(lambda: done(created), exchange.fail)
+            else:
+                done(created)
+
+        existing = self._engine.find(name)
+        if existing is not None and existing.config.is_queue:
+            # Which leases outlived a restart is decided by the config they were given under.
+            existing.extension.refresh()
+        put_topic(self._engine, name, config, applied, exchange.fail)
+
+    def show(self, exchange: Exchange) -> None:
+        topic = self._service.current_topic(exchange)
+        now = self._engine.now()
+        if exchange.query_flag("touch", True):
+            topic.last_read_ts = now
+        body: dict[str, Any] = {
+            "topic": topic.name,
+            "type": topic.config.type,
+            "head_seq": topic.head,
+            "earliest_seq": topic.floor,
+            "next_seq": topic.head + 1,
+            "count": topic.live_count,
+            "bytes": topic.live_bytes,
+            "epoch": topic.id,
+            "config": config_to_json(topic.config),
+            "effective_priority": effective_priority(topic.config, topic.last_read_ts, now),
+            "last_write_ts": topic.last_write_ts,
+            "last_read_ts": topic.last_read_ts,
+        }
+        if topic.config.is_queue:
+            body["queue"] = topic.extension.counters(now)
+        answer(exchange, body)
+
+    def list(self, exchange: Exchange) -> None:
+        prefix = exchange.query("prefix") or ""
+        touch = exchange.query_flag("touch", False)
+        key, engine = exchange.key, self._engine
+        now = engine.now()
+        names = engine.names_after(start_of_page(exchange), prefix)
+        topics = (engine.by_name[name] for name in names if key is None or key.allows(name))
+
+        def entry(topic: Topic) -> dict[str, Any]:
+            engine.refresh(topic)
+            if touch:
+                topic.last_read_ts = now
+            return _entry(topic, now)
+
+        answer(exchange, page(exchange, "topics", topics, entry))
+
+    def drop(self, exchange: Exchange) -> None:
+        name = exchange.name
+        removed = self._service.routers_touching(name)
+        topic = self._engine.find(name)
+        if topic is not None:
+            self._service.pull_from(topic)
+
+        def done(deleted: bool) -> None:
+            body = {"topic": name, "deleted": deleted, "routers_removed": removed if deleted else []}
+            answer(exchange, body)
+
+        drop_topic(self._engine, name, exchange.query_flag("if_empty", False), done, exchange.fail)
+
+
+def _entry(topic: Topic, now: int) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "head_seq": topic.head,
+        "earliest_seq": topic.floor,
+        "count": topic.live_count,
+        "bytes": topic.live_bytes,
+        "durable": topic.config.durable,
+        "effective_priority": effective_priority(topic.config, topic.last_read_ts, now),
+    }

@@ -1,0 +1,226 @@
+"""Work streams: jobs pushed to a worker as places become free, and taken back when its connection ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from topics.flow.queues.claims import Claim
+from topics.flow.queues.leases import Holder
+from topics.flow.queues.queue import JobQueue
+from topics.flow.queues.registry import Queues
+from topics.http.door.keys import READ, WRITE
+from topics.http.door.stream_slots import StreamSlots
+from topics.http.routes.fields import check_node, lease_length
+from topics.http.routes.service import Service
+from topics.http.wire import event_stream as sse
+from topics.http.wire.exchange import Exchange
+from topics.http.wire.fed_connection import PATIENCE_S, FedConnection
+from topics.http.wire.routing import Route
+from topics.http.wire.stream import Stream
+from topics.values.errors import ApiError, invalid
+from topics.values.settings import MAX_CLAIM
+
+HEARTBEAT_S = 15.0
+# Leases and delays end without anybody calling: somebody has to look, well within a quarter of a second.
+LOOK_S = 0.1
+
+
+class WorkRoutes:
+    def __init__(
+        self, service: Service, queues: Queues, slots: StreamSlots, *, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._service = service
+        self._queues = queues
+        self._slots = slots
+        self.patience_s = patience_s
+        self.heartbeats = sse.Heartbeats()
+        self.desks: dict[JobQueue, Desk] = {}
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(
+                method="GET",
+                template="/v0/topics/:topic/work",
+                handler=self.open,
+                scopes=READ | WRITE,
+                event_stream=True,
+                token_in_query=True,
+            )
+        ]
+
+    def open(self, exchange: Exchange) -> None:
+        node = exchange.query("node")
+        if node is None:
+            raise invalid("node is required")
+        check_node(node)
+        most = min(_number(exchange.query("max")) or 1, MAX_CLAIM)
+        lease_ms = _number(exchange.query("lease_ms"))
+        queue = self._queues.of(self._service.topic(exchange))
+        give_back = self._slots.take(exchange.key)
+        desk = self.desks.get(queue)
+        if desk is None:
+            desk = self.desks[queue] = Desk(self._service, queue)
+        held = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
+        lease_ms = None if lease_ms is None else lease_length(lease_ms)
+        stream = WorkStream(desk, held, self.patience_s, node, most, lease_ms)
+        stream.write(sse.RETRY)
+        beat = self.heartbeats.add(stream)
+        desk.add(stream)
+
+        def closed() -> None:
+            give_back()
+            self.heartbeats.cancel(beat)
+            stream.on_closed()
+            if not desk.streams and self.desks.get(queue) is desk:
+                desk.close()
+                del self.desks[queue]
+
+        held.on_close(closed)
+
+    def end_streams(self) -> None:
+        """The server stops."""
+        for desk in tuple(self.desks.values()):
+            desk.end_streams(sse.shutdown_frame())
+
+
+def _number(text: str | None) -> int | None:
+    """A query parameter that is not an unsigned number counts as missing."""
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else None
+
+
+class Desk:
+    """All work streams of one queue. Whenever a job or a place may be free, those with room ask together."""
+
+    def __init__(self, service: Service, queue: JobQueue) -> None:
+        self.queue = queue
+        self.streams: deque[WorkStream] = deque()
+        self._service = service
+        self._loop = asyncio.get_running_loop()
+        self._soon: asyncio.Handle | None = None
+        self._later = self._loop.call_later(LOOK_S, self._look)
+        queue.listeners.append(self.wake)
+        queue.topic.listeners.append(self.wake)
+
+    def add(self, stream: WorkStream) -> None:
+        self.streams.append(stream)
+        self.wake()
+
+    def wake(self) -> None:
+        """Many wakes in one turn of the loop lead to one round."""
+        if self._soon is None:
+            self._soon = self._loop.call_soon(self._round)
+
+    def _look(self) -> None:
+        self._later = self._loop.call_later(LOOK_S, self._look)
+        self._round()
+
+    def _round(self) -> None:
+        self._soon = None
+        queue, topic = self.queue, self.queue.topic
+        if queue.is_gone:
+            self.end_streams(gone_frame(topic.name))
+            return
+        self._service.pull(topic)
+        topic.last_read_ts = queue.refresh()
+        claims: list[Claim] = []
+        for stream in self.streams:
+            # More claimers than jobs would only come away empty.
+            if len(claims) >= queue.ready:
+                break
+            if stream.room > 0:
+                claims.append(stream.ask())
+        # Somebody else is first next time, or a trickle of jobs would all go to one worker.
+        self.streams.rotate(-1)
+        if topic.config.claim_jitter_ms:
+            for claim in claims:
+                queue.claim(claim)
+        elif claims:
+            queue.serve(claims)
+
+    def end_streams(self, last_words: bytes) -> None:
+        for stream in tuple(self.streams):
+            stream.end(last_words)
+
+    def close(self) -> None:
+        self._later.cancel()
+        if self._soon is not None:
+            self._soon.cancel()
+        self.queue.listeners.remove(self.wake)
+        self.queue.topic.listeners.remove(self.wake)
+
+
+class WorkStream(FedConnection):
+    """One worker's connection: at most `most` leases at a time, all of which end with it."""
+
+    __slots__ = ("_claim", "_desk", "_holder", "_lease_ms", "_loop", "_most", "_node", "last_sent")
+
+    _held: Stream
+    heartbeat_s = HEARTBEAT_S
+
+    def __init__(
+        self, desk: Desk, held: Stream, patience_s: float, node: str, most: int, lease_ms: int | None
+    ) -> None:
+        super().__init__(held, patience_s)
+        self._desk = desk
+        self._node = node
+        self._most = most
+        self._lease_ms = lease_ms
+        self._holder = Holder()
+        self._claim: Claim | None = None
+        self._loop = asyncio.get_running_loop()
+        self.last_sent = self._loop.time()
+
+    @property
+    def room(self) -> int:
+        """How many jobs it may get now; none while it waits for some, or does not read."""
+        if self._claim is not None or self.stalled:
+            return 0
+        return self._most - len(self._holder.seqs)
+
+    def ask(self) -> Claim:
+        lease_ms = self._lease_ms or self._desk.queue.topic.config.lease_ms
+        self._claim = Claim(self._node, self.room, lease_ms, self._deliver, self._refused, self._holder)
+        return self._claim
+
+    def _deliver(self, claim: Claim) -> None:
+        self._claim = None
+        if claim.jobs:
+            opening = b'{"topic":"%b",' % self._desk.queue.topic.name_json
+            self.last_sent = self._loop.time()
+            self.write(b"".join([sse.frame("job", opening + text, b"%d" % seq) for seq, text in claim.jobs]))
+
+    def _refused(self, error: ApiError) -> None:
+        self._claim = None
+        if self._desk.queue.is_gone:
+            self.end(gone_frame(self._desk.queue.topic.name))
+        else:
+            self.end(sse.error_frame(code=error.status, error=error.code, message=error.message))
+
+    def beat(self) -> None:
+        if not self.stalled:
+            self.write(sse.HEARTBEAT)
+
+    def on_relief(self) -> None:
+        self._desk.wake()
+
+    def give_up(self) -> None:
+        """A worker that does not read does not work either: others get its jobs."""
+        self.end(sse.slow_frame([self._desk.queue.topic.name]))
+
+    def end(self, last_words: bytes) -> None:
+        self._held.write(last_words)
+        self.hang_up()
+
+    def release(self) -> None:
+        """What it still holds is free at once, and it is given nothing more."""
+        super().release()
+        if self in self._desk.streams:
+            self._desk.streams.remove(self)
+            if self._claim is not None:
+                self._claim.leave()
+            self._desk.queue.release(self._holder)
+
+
+def gone_frame(name: str) -> bytes:
+    return sse.error_frame(code=409, error="not_a_queue", message=f'the queue "{name}" is gone')

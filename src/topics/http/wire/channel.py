@@ -1,0 +1,206 @@
+"""The lower half of a connection: writing, pressure in both directions, and being taken over by a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from topics.http.wire.context import WireContext
+
+logger = logging.getLogger("topics.http")
+
+# What becomes of the bytes that arrive:
+HTTP = 0  # they are requests
+DEAF = 1  # ignored, but answers are still owed
+LINGER = 2  # ignored, so that the client gets to read our last answer
+STREAM = 3  # ignored, while a stream is open
+RAW = 4  # given to whoever took the connection over
+CLOSED = 5
+
+# Above this, a second system call costs less than copying the body behind its head.
+_COPY_BYTES = 64 * 1024
+
+
+class Channel(asyncio.Protocol):
+    __slots__ = (
+        "_closers",
+        "_drain_waiters",
+        "_early",
+        "_half_closed",
+        "_ignored_bytes",
+        "_reading_paused",
+        "_receiver",
+        "_write_paused",
+        "context",
+        "mode",
+        "stalled_since",
+        "stalled_state",
+        "transport",
+    )
+
+    transport: asyncio.Transport
+
+    def __init__(self, context: WireContext) -> None:
+        self.context = context
+        self.mode = HTTP
+        self._write_paused = False
+        self._reading_paused = False
+        # The client has ended its side of the connection.
+        self._half_closed = False
+        self._ignored_bytes = 0
+        self._drain_waiters: list[asyncio.Future[None]] = []
+        self._closers: list[Callable[[], None]] = []
+        self._receiver: Callable[[bytes], None] | None = None
+        # Bytes of another protocol that came before their receiver.
+        self._early = b""
+        # Kept by the timeouts.
+        self.stalled_state: tuple[int, int] = (-1, -1)
+        self.stalled_since = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+        context, limits = self.context, self.context.limits
+        if context.connection_limit.is_full(context.open_connections):
+            self.mode = CLOSED
+            context.connection_limit.turn_away(self.transport, context.heads)
+            return
+        self.transport.set_write_buffer_limits(high=limits.write_high_bytes, low=limits.write_low_bytes)
+        self.context.connections.add(self)
+        self.context.request_log.connections += 1
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.mode = CLOSED
+        self.context.connections.discard(self)
+        self.context.streams.discard(self)
+        self._receiver = None
+        self._wake_drained()
+        closers, self._closers = self._closers, []
+        for closer in closers:
+            try:
+                closer()
+            except Exception:
+                logger.exception("a close callback failed")
+
+    @property
+    def busy(self) -> bool:
+        raise NotImplementedError
+
+    def progress(self) -> tuple[int, int]:
+        """Which timeout applies, and a number that changes while things move."""
+        raise NotImplementedError
+
+    def reconsider(self) -> None:
+        """Room to write may have come or gone."""
+        raise NotImplementedError
+
+    def write_answer(self, head: bytes, body: bytes) -> None:
+        head += b"%d\r\n\r\n" % len(body)
+        if len(body) < _COPY_BYTES:
+            self.transport.write(head + body)
+        else:
+            self.transport.write(head)
+            self.transport.write(body)
+
+    def ignore(self, data: bytes) -> None:
+        """Bytes that are not requests."""
+        if self.mode == RAW:
+            if self._receiver is None:
+                self._early += data
+            else:
+                self._receiver(data)
+        elif self.mode == LINGER:
+            self._ignored_bytes += len(data)
+            if self._ignored_bytes > self.context.limits.linger_bytes:
+                self.transport.abort()
+
+    def end(self, *, unread: bool) -> None:
+        """No more answers. With unread input, closing at once would reset the connection."""
+        if self.transport.is_closing():
+            self.mode = CLOSED
+        elif unread and not self._half_closed:
+            self.mode = LINGER
+            self.transport.write_eof()
+            self.resume_reading()
+        else:
+            self.mode = CLOSED
+            self.transport.close()
+
+    # Pressure
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self.reconsider()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._wake_drained()
+        self.reconsider()
+
+    def pause_reading(self) -> None:
+        if not (self._reading_paused or self._half_closed or self.transport.is_closing()):
+            self._reading_paused = True
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._reading_paused and not (self._half_closed or self.transport.is_closing()):
+            self._reading_paused = False
+            self.transport.resume_reading()
+
+    def buffered(self) -> int:
+        return 0 if self.transport.is_closing() else self.transport.get_write_buffer_size()
+
+    @property
+    def choked(self) -> bool:
+        """The client does not keep up: more is buffered than it should have waiting."""
+        return self._write_paused and not self.transport.is_closing()
+
+    async def drained(self) -> None:
+        if self._write_paused and self.mode != CLOSED:
+            waiter = self.context.loop.create_future()
+            self._drain_waiters.append(waiter)
+            await waiter
+
+    def _wake_drained(self) -> None:
+        waiters, self._drain_waiters = self._drain_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # Streams
+
+    def leave_unheard(self) -> None:
+        """An endless stream to a client that has ended its side: nothing would tell us that it has gone."""
+        if self._half_closed:
+            self.transport.close()
+
+    def let_go(self) -> None:
+        """The client of a stream has ended its side: what it does not read is not kept for it for ever."""
+        if self.transport.get_write_buffer_size():
+            self.context.loop.call_later(self.context.limits.linger_s, self.transport.abort)
+
+    def hand_over(self, mode: int) -> bool:
+        """From here on the connection belongs to a stream. False when the client has gone."""
+        if self.mode > DEAF or self.transport.is_closing():
+            # Nothing that it sent behind this request is looked at any more.
+            self.mode = CLOSED
+            return False
+        self.mode = mode
+        self.context.connections.discard(self)
+        self.context.streams.add(self)
+        # A stream's socket is always read: that is how we learn that its client has gone.
+        self.resume_reading()
+        return True
+
+    def add_closer(self, callback: Callable[[], None]) -> bool:
+        """False when the connection has ended already."""
+        if self.mode == CLOSED:
+            return False
+        self._closers.append(callback)
+        return True
+
+    def set_receiver(self, receiver: Callable[[bytes], None]) -> None:
+        self._receiver = receiver
+        early, self._early = self._early, b""
+        if early:
+            receiver(early)

@@ -1,0 +1,100 @@
+"""What all connections of one server share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING
+
+from topics.http.door.connection_limit import ConnectionLimit
+from topics.http.door.keys import KeyRing
+from topics.http.door.readiness import Readiness
+from topics.http.wire.answer_heads import Heads
+from topics.http.wire.known_requests import KnownRequests
+from topics.http.wire.request_log import RequestLog
+from topics.http.wire.routing import RouteTree
+from topics.values.settings import MIB, Settings
+
+if TYPE_CHECKING:
+    from topics.http.wire.channel import Channel
+
+# What a connection may be doing for too long; the order of `Limits.allowed_s`.
+IDLE, HEAD, BODY, WRITE, LINGERING, WORKING = range(6)
+
+
+@dataclass(slots=True, kw_only=True)
+class Limits:
+    """How much, and for how long, a client may keep us busy before its request is understood."""
+
+    target_bytes: int = 16 * 1024
+    # Room for the longest id a client may have to bring back: 256 topics with names of 255 bytes.
+    head_bytes: int = 128 * 1024
+    # A client may pipeline; what it sends ahead is held back by TCP once this much is waiting here.
+    waiting_requests: int = 64
+    waiting_bytes: int = MIB
+    # Above the high mark nothing more is produced for a client that does not read.
+    write_high_bytes: int = 256 * 1024
+    write_low_bytes: int = 64 * 1024
+    # A refused body this small is read and forgotten, so that the connection can be used again.
+    discard_bytes: int = MIB
+    # A larger one ends the connection, but slowly: closing on unread input resets it, and the
+    # client would never see why.
+    linger_bytes: int = 1024 * MIB
+    linger_s: float = 30.0
+    head_s: float = 15.0
+    # A body has to bring this much, or its end, each time; a client that reads has to take this much.
+    body_idle_s: float = 30.0
+    body_step_bytes: int = 4 * 1024
+    write_step_bytes: int = 64 * 1024
+    keep_alive_s: float = 75.0
+    # The same when most places are taken.
+    crowded_idle_s: float = 2.0
+    write_stall_s: float = 30.0
+    sweep_s: float = 1.0
+
+    def allowed_s(self) -> tuple[float, ...]:
+        """How long a connection may stay in each of the states above."""
+        return self.keep_alive_s, self.head_s, self.body_idle_s, self.write_stall_s, self.linger_s, inf
+
+
+def _nothing_to_give() -> None:
+    return None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class WireContext:
+    settings: Settings
+    routes: RouteTree
+    keyring: KeyRing
+    readiness: Readiness
+    loop: asyncio.AbstractEventLoop
+    limits: Limits = field(default_factory=Limits)
+    heads: Heads = field(default_factory=Heads)
+    request_log: RequestLog = field(default_factory=RequestLog)
+    known_requests: KnownRequests = field(default_factory=KnownRequests)
+    # Connections speaking plain request and answer; the timeouts look at these.
+    connections: set[Channel] = field(default_factory=set)
+    # Connections that became a stream or a socket; their owners look after them.
+    streams: set[Channel] = field(default_factory=set)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    # Gives back memory that is only kept to be faster; called when there is none left.
+    relieve: Callable[[], None] = field(default=_nothing_to_give)
+
+    # Looked at for every request, so not worth a detour through the settings.
+    max_body_bytes: int = field(init=False)
+    connection_limit: ConnectionLimit = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.max_body_bytes = self.settings.max_body_bytes
+        self.connection_limit = ConnectionLimit(self.settings)
+
+    @property
+    def open_connections(self) -> int:
+        return len(self.connections) + len(self.streams)
+
+    def busy(self) -> bool:
+        """True while a request is unanswered, a stream is open or a handler still runs."""
+        return bool(self.streams or self.tasks) or any(connection.busy for connection in self.connections)

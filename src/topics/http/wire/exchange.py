@@ -1,0 +1,310 @@
+"""One request and its answer: all that a handler gets to see of HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from topics.http.wire.answer_heads import JSON, HeaderList
+from topics.http.wire.channel import RAW, STREAM
+from topics.http.wire.request_ids import with_id
+from topics.http.wire.request_log import log_fields
+from topics.http.wire.routing import path_of
+from topics.http.wire.stream import Stream, Upgraded
+from topics.values.errors import ApiError, short_of_memory
+
+if TYPE_CHECKING:
+    from topics.http.door.keys import ApiKey
+    from topics.http.wire.http1 import Connection
+    from topics.http.wire.routing import Route
+
+logger = logging.getLogger("topics.http")
+
+_TRUE = ("true", "1")
+_FALSE = ("false", "0")
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+
+
+class Exchange:
+    """Answered exactly once, in the handler or later; a second answer, or one to nobody, does nothing."""
+
+    __slots__ = (
+        "_closers",
+        "_connection",
+        "_holds_place",
+        "_query",
+        "_streaming",
+        "allow",
+        "body",
+        "closed",
+        "closes",
+        "complete",
+        "headers",
+        "http10",
+        "key",
+        "method_bytes",
+        "name",
+        "params",
+        "pieces",
+        "plain",
+        "received",
+        "refusal",
+        "route",
+        "started",
+        "target",
+    )
+
+    def __init__(
+        self, connection: Connection, method: bytes, target: bytes, headers: dict[bytes, bytes]
+    ) -> None:
+        self._connection: Connection | None = connection
+        self._closers: list[Callable[[], None]] | None = None
+        self._holds_place = False
+        self._query: dict[str, str] | None = None
+        self._streaming: Connection | None = None
+        self.method_bytes = method
+        self.target = target
+        # Names in lower case; repeated headers joined with commas.
+        self.headers = headers
+        self.body = b""
+        self.key: ApiKey | None = None
+        self.route: Route | None = None
+        self.name = ""
+        self.params: tuple[str, ...] = ()
+        # When the request was complete, on the clock of time.perf_counter.
+        self.started = 0.0
+        # The client has gone without an answer.
+        self.closed = False
+
+        # For the connection: has the body arrived, and what becomes of the connection after the answer?
+        self.complete = False
+        self.received = 0
+        # A body that came in several pieces. Not a list of them: chunks may be tiny, and objects are not.
+        self.pieces: bytearray | None = None
+        self.plain = True
+        self.closes = False
+        self.http10 = False
+        self.allow = b""
+        # Decided before its turn came: the error, and a status other than its usual one.
+        self.refusal: tuple[ApiError, int] | None = None
+
+    @property
+    def method(self) -> str:
+        return self.method_bytes.decode()
+
+    @property
+    def path(self) -> bytes:
+        return path_of(self.target)
+
+    @property
+    def answered(self) -> bool:
+        return self._connection is None
+
+    @property
+    def handled(self) -> bool:
+        """It was let in, and its handler was called."""
+        return self.started > 0.0
+
+    @property
+    def parked(self) -> bool:
+        """Somebody waits to hear that the client has gone."""
+        return self._closers is not None
+
+    def header(self, name: bytes) -> bytes | None:
+        """`name` in lower case."""
+        return self.headers.get(name)
+
+    def query(self, name: str) -> str | None:
+        """The first value given for a query parameter, decoded."""
+        if self._query is None:
+            text = self.target.partition(b"#")[0].partition(b"?")[2].decode("utf-8", "replace")
+            # Reversed: of several values, the first one has to win.
+            pairs = parse_qsl(text, keep_blank_values=True, errors="replace")
+            self._query = dict(reversed(pairs))
+        return self._query.get(name)
+
+    def query_flag(self, name: str, default: bool) -> bool:
+        value = self.query(name)
+        if value in _TRUE:
+            return True
+        return False if value in _FALSE else default
+
+    def accepts_event_stream(self) -> bool:
+        accept = self.headers.get(b"accept", b"").strip().lower()
+        return not accept or b"text/event-stream" in accept or b"*/*" in accept
+
+    # Answering
+
+    def reply(
+        self, body: bytes, status: int = 200, content_type: bytes = JSON, headers: HeaderList | None = None
+    ) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        self._connection = None
+        if self._holds_place:
+            self._give_place_back()
+        connection.context.request_log.finished(self, status, self._closers is not None)
+        if self.plain and status == 200 and content_type is JSON and headers is None:
+            connection.send(body)
+        else:
+            connection.send_special(self, status, content_type, body, headers)
+
+    def passes_unnoticed(self, elapsed_s: float) -> bool:
+        """Answered now, it would be counted and nothing more."""
+        return self._connection is not None and elapsed_s < self._connection.context.request_log.notable_s
+
+    def reply_uncounted(self, body: bytes) -> bool:
+        """The usual answer, to a request that its handler counts together with others. True if sent."""
+        connection = self._connection
+        if connection is None:
+            return False
+        self._connection = None
+        if self._holds_place:
+            self._give_place_back()
+        if self.plain:
+            connection.send(body)
+        else:
+            connection.send_special(self, 200, JSON, body, None)
+        return True
+
+    def fail(self, error: ApiError, status: int | None = None) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        self._connection = None
+        if self._holds_place:
+            self._give_place_back()
+        headers: HeaderList = []
+        if error.retry_after_s is not None:
+            headers.append((b"Retry-After", b"%d" % error.retry_after_s))
+        if error.code == "unauthorized":
+            headers.append((b"WWW-Authenticate", b"Bearer"))
+        elif error.code == "method_not_allowed":
+            headers.append((b"Allow", self.allow))
+        elif error.code == "shutting_down":
+            self.closes = True
+        status = status or error.status
+        connection.context.request_log.failed(self, error, status, self._closers is not None)
+        connection.send_special(self, status, JSON, error.body(), headers)
+
+    def fail_with(self, error: Exception) -> None:
+        """Whatever was raised on the way to the answer becomes the answer."""
+        if isinstance(error, ApiError):
+            self.fail(error)
+        elif isinstance(error, MemoryError) and self._streaming is None:
+            if self._connection is not None:
+                self._connection.context.relieve()
+            self.fail(short_of_memory())
+        elif isinstance(error, OSError) and error.strerror and self._streaming is None:
+            # A full disk, above all. The path that an OSError may name stays here.
+            self.fail(ApiError("internal", f"storage refused it: {error.strerror}"))
+        else:
+            self._fail_unexpectedly(error)
+
+    def _fail_unexpectedly(self, error: Exception) -> None:
+        """Log what happened, tell the client nothing about it."""
+        logger.error("request failed", exc_info=error, extra=log_fields(self, 500))
+        if self._streaming is not None:
+            # The answer has begun; all that is left to say is that it ends here.
+            self._streaming.transport.abort()
+        else:
+            failure = ApiError("internal", "internal error")
+            failure.__cause__ = error
+            self.fail(failure)
+
+    def on_close(self, callback: Callable[[], None]) -> None:
+        """Call back at once when the client goes away before the answer."""
+        if self.closed:
+            callback()
+        elif self._closers is None:
+            self._closers = [callback]
+        else:
+            self._closers.append(callback)
+
+    def open_stream(self, content_type: bytes, headers: HeaderList | None = None) -> Stream:
+        """Answer with a body of unknown length; if the client has gone, the stream is closed already."""
+        connection = self._leave(STREAM)
+        return Stream(connection, content_type, with_id(self, headers), chunked=not self.http10)
+
+    def upgrade(self) -> Upgraded:
+        """Take the bare connection, before any answer; the caller speaks the other protocol from here."""
+        return Upgraded(self._leave(RAW), self.headers)
+
+    def _leave(self, mode: int) -> Connection | None:
+        connection, self._connection = self._connection, None
+        if self._holds_place:
+            self._give_place_back()
+        waited, self._closers = self._closers is not None, None
+        if connection is None:
+            return None
+        if self.route is not None and not self.route.counted:
+            connection.leave_unheard()
+        if not connection.hand_over(mode):
+            connection.context.request_log.abandoned(self)
+            return None
+        connection.context.request_log.finished(self, 101 if mode == RAW else 200, waited)
+        self._streaming = connection
+        return connection
+
+    # Running handlers
+
+    def run(self, coroutine: Coroutine[Any, Any, None], *, until_closed: bool = False) -> None:
+        """Run an async handler; with `until_closed` it is cancelled when the client goes away."""
+        connection = self._connection
+        if connection is None:
+            coroutine.close()
+            return
+        task = connection.context.loop.create_task(self._guard(coroutine))
+        connection.context.tasks.add(task)
+        task.add_done_callback(connection.context.tasks.discard)
+        if until_closed:
+            self.on_close(partial(_cancel, task))
+
+    async def _guard(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        try:
+            await coroutine
+        except asyncio.CancelledError:
+            self.fail(ApiError("shutting_down", "the server is shutting down"))
+            raise
+        except Exception as error:
+            self.fail_with(error)
+
+    # For the connection and the admission
+
+    def take_place(self) -> None:
+        assert self.key is not None
+        self.key.inflight += 1
+        self._holds_place = True
+
+    def _give_place_back(self) -> None:
+        assert self.key is not None
+        self.key.inflight -= 1
+        self._holds_place = False
+
+    def refuse_later(self, error: ApiError, status: int) -> None:
+        """When its turn comes; and nothing after it on this connection."""
+        self.refusal = (error, status)
+        self.closes = True
+
+    def client_gone(self) -> None:
+        if self._connection is None:
+            return
+        self._connection.context.request_log.abandoned(self)
+        self._connection = None
+        self.closed = True
+        if self._holds_place:
+            self._give_place_back()
+        closers, self._closers = self._closers, None
+        for closer in closers or ():
+            try:
+                closer()
+            except Exception:
+                logger.exception("a close callback failed")

@@ -1,0 +1,360 @@
+"""One connection, from the bytes of its socket to requests that take turns.
+
+What a client sends ahead waits; beyond a bound the socket is not read any more.
+"""
+
+from __future__ import annotations
+
+import logging
+from time import perf_counter
+
+import httptools
+
+from topics.http.door.admission import too_large
+from topics.http.wire.channel import DEAF, HTTP, LINGER, RAW
+from topics.http.wire.context import BODY, HEAD, IDLE, LINGERING, WORKING, WRITE, WireContext
+from topics.http.wire.exchange import Exchange
+from topics.http.wire.known_requests import END, KnownRequest
+from topics.http.wire.pipeline import Pipeline
+from topics.http.wire.request_ids import HEADER
+from topics.values.errors import ApiError, invalid
+
+logger = logging.getLogger("topics.http")
+
+# The parser cannot be stopped inside one piece, so this bounds how many requests a piece may hold.
+_SLICE_BYTES = 16 * 1024
+_MANY_UNKNOWN_HEADS = 64
+
+
+class Connection(Pipeline):
+    __slots__ = (
+        "_begun",
+        "_feeding",
+        "_head_bytes",
+        "_headers",
+        "_held_at",
+        "_held_back",
+        "_latest",
+        "_parser",
+        "_reading",
+        "_requests",
+        "_target",
+        "_unknown_heads",
+        "_without_upgrade",
+    )
+
+    def __init__(self, context: WireContext) -> None:
+        super().__init__(context)
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        # The parser is inside a request.
+        self._begun = False
+        self._target = b""
+        # None once a head is complete: header lines that follow then are trailers, which nobody wants.
+        self._headers: dict[bytes, bytes] | None = {}
+        self._head_bytes = 0
+        # The request whose body is arriving.
+        self._reading: Exchange | None = None
+        # Input not parsed yet because too much is waiting already, and how far it is parsed.
+        self._held_back = b""
+        self._held_at = 0
+        self._feeding = False
+        self._without_upgrade: bytes | None = None
+        self._requests = 0
+        # The request completed by the piece being parsed.
+        self._latest: Exchange | None = None
+        # How many heads in a row nobody had seen before.
+        self._unknown_heads = 0
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._parser = None
+        super().connection_lost(error)
+
+    def progress(self) -> tuple[int, int]:
+        if self._write_paused or self.transport.is_closing():
+            return WRITE, self.transport.get_write_buffer_size() // self.context.limits.write_step_bytes
+        if self.mode == LINGER:
+            return LINGERING, 0
+        if self._current is not None and self._current.complete:
+            return WORKING, self._requests
+        if self._reading is not None:
+            return BODY, self._reading.received // self.context.limits.body_step_bytes
+        return (HEAD if self._begun else IDLE), self._requests
+
+    # Bytes in
+
+    def data_received(self, data: bytes) -> None:
+        if self.mode:
+            self.ignore(data)
+            return
+        if not self._behind:
+            if not self._begun and self._current is None and not self._write_paused:
+                end = data.find(END)
+                known = self.context.known_requests.get(data[:end]) if end > 0 else None
+                if (
+                    known is not None
+                    and len(data) - end - 4 == known.body_bytes
+                    and self._take_known(known, data[end + 4 :])
+                ):
+                    return
+            if len(data) <= _SLICE_BYTES or self._is_all_body(data):
+                self._parse(data)
+                return
+        self._held_back = self._held_back[self._held_at :] + data
+        self._held_at = 0
+        self._behind = True
+        self.advance()
+
+    def _take_known(self, known: KnownRequest, body: bytes) -> bool:
+        """False when the request might be refused: that is for the usual way to decide."""
+        context, key = self.context, known.key
+        if not context.readiness.open:
+            return False
+        exchange = Exchange(self, known.method, known.target, known.headers)
+        if key is not None:
+            most = context.settings.max_inflight_per_key
+            if most and key.inflight >= most:
+                return False
+            exchange.key = key
+            exchange.take_place()
+        exchange.body = body
+        exchange.complete = True
+        exchange.route = known.route
+        exchange.name = known.name
+        exchange.params = known.params
+        self._requests += 1
+        self._unknown_heads = 0
+        self._current = exchange
+        if not known.is_json:
+            self.handle(exchange)
+            return True
+        exchange.started = perf_counter()
+        try:
+            known.route.handler(exchange)
+        except Exception as error:
+            exchange.fail_with(error)
+        return True
+
+    def _is_all_body(self, data: bytes) -> bool:
+        reading = self._reading
+        if reading is None or b"content-length" not in reading.headers:
+            return False
+        return int(reading.headers[b"content-length"]) - reading.received >= len(data)
+
+    def _parse(self, data: bytes) -> None:
+        """A piece of input, as far as we know one request or a part of one."""
+        at_start, requests = not self._begun, self._requests
+        self._feed(data)
+        latest = self._latest
+        if latest is not None:
+            self._latest = None
+            alone = at_start and not self._begun and self._requests == requests + 1
+            # A connection's first request may be its only one; heads that differ each time are a waste.
+            if alone and requests and self.mode == HTTP and self._unknown_heads < _MANY_UNKNOWN_HEADS:
+                self._unknown_heads += 1
+                self.context.known_requests.remember(latest, data)
+
+    def _feed(self, data: bytes) -> None:
+        parser = self._parser
+        assert parser is not None
+        reading = self._reading
+        received = reading.received if reading is not None else 0
+        begun, requests = self._begun, self._requests
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._after_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserCallbackError:
+            logger.exception("a parser callback failed")
+            self._refuse_input(ApiError("internal", "internal error"), 500)
+        except httptools.HttpParserInvalidMethodError:
+            self._unheard_of_method(data, at_start=not begun and requests == self._requests)
+        except httptools.HttpParserError:
+            self._refuse_input(invalid("the request is not valid HTTP"), 400)
+        if self._begun:
+            self._check_overhead(reading, received, len(data))
+
+    def _check_overhead(self, reading: Exchange | None, received: int, fed: int) -> None:
+        """Bound what is not body: target, headers, the framing of chunks, trailers."""
+        if reading is not self._reading or (reading is not None and reading.received != received):
+            self._head_bytes = 0
+            return
+        self._head_bytes += fed
+        limits = self.context.limits
+        if len(self._target) > limits.target_bytes:
+            self._refuse_input(_target_too_long(), 414)
+        elif self._head_bytes > limits.head_bytes:
+            self._refuse_input(invalid("the headers are too long"), 431)
+
+    def on_message_begin(self) -> None:
+        self._begun = True
+
+    def on_url(self, piece: bytes) -> None:
+        self._target = self._target + piece if self._target else piece
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        headers = self._headers
+        if headers is None:
+            return
+        name = name.lower()
+        if name in headers:
+            value = headers[name] + b", " + value
+        headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        parser, headers, target = self._parser, self._headers, self._target
+        if self.mode or parser is None or headers is None:
+            return
+        self._target = b""
+        self._headers = None
+        self._head_bytes = 0
+        self._requests += 1
+        exchange = Exchange(self, parser.get_method(), target, headers)
+        if not parser.should_keep_alive() or b"connection" in headers:
+            exchange.closes = not parser.should_keep_alive()
+            exchange.http10 = parser.get_http_version() == "1.0"
+            exchange.plain = not (exchange.closes or exchange.http10)
+        if HEADER in headers:
+            # Its answer has a header of its own.
+            exchange.plain = False
+        if len(target) > _SLICE_BYTES and len(target) > self.context.limits.target_bytes:
+            exchange.refuse_later(_target_too_long(), 414)
+        elif b"upgrade" in headers and _has_body(headers) and parser.should_upgrade():
+            self._without_upgrade = _rebuild_head(exchange)
+            return
+        self._reading = exchange
+        self.take(exchange)
+
+    def on_body(self, piece: bytes) -> None:
+        exchange = self._reading
+        if exchange is None:
+            return
+        exchange.received += len(piece)
+        if exchange.answered:
+            return
+        if exchange.pieces is not None:
+            exchange.pieces += piece
+        elif exchange.body:
+            exchange.pieces = bytearray(exchange.body)
+            exchange.pieces += piece
+        else:
+            exchange.body = piece
+        # Only a chunked body gets this far; an announced length was judged before.
+        if exchange.received > self.context.max_body_bytes and exchange is self._current:
+            exchange.pieces = None
+            exchange.fail(too_large(self.context.max_body_bytes))
+
+    def on_message_complete(self) -> None:
+        self._begun = False
+        self._headers = {}
+        exchange = self._reading
+        if exchange is not None:
+            self._reading = None
+            self._latest = exchange
+            self.completed(exchange)
+
+    # Input that is not what it should be
+
+    def _refuse_input(self, error: ApiError, status: int) -> None:
+        """Answer in turn, then close: after this, nobody can tell where the next request would begin."""
+        if self.mode:
+            return
+        self.mode = DEAF
+        self._held_back = b""
+        exchange, self._reading = self._reading, None
+        if exchange is None:
+            exchange = Exchange(self, b"GET", b"", {})
+            self._waiting.append(exchange)
+            self._behind = True
+        exchange.refuse_later(error, status)
+        if exchange is not self._current:
+            self.advance()
+        elif exchange.answered:
+            self.end(unread=True)
+        else:
+            exchange.fail(error, status)
+
+    def _unheard_of_method(self, data: bytes, *, at_start: bool) -> None:
+        """The parser knows a fixed list of methods; for others, let routing say that they are not allowed."""
+        line, newline, rest = data.partition(b"\r\n")
+        method, _, after = line.partition(b" ")
+        if self.mode or not at_start or not newline or not (method.isalpha() and method.isupper()):
+            self._refuse_input(invalid("the request is not valid HTTP"), 400)
+            return
+        self._parser = httptools.HttpRequestParser(self)
+        # The parser knows this method and no route has it, so this happens once only.
+        self._feed(b"PATCH " + after + newline + rest)
+
+    def _after_upgrade(self, rest: bytes) -> None:
+        """The parser stops at an upgrade. Taken or not, what follows has to go somewhere."""
+        if self._without_upgrade is not None:
+            # It also skipped the body, which belongs to a request that we answer without upgrading.
+            rest = self._without_upgrade + rest
+            self._without_upgrade = None
+            self._parser = httptools.HttpRequestParser(self)
+        if self.mode == RAW:
+            if rest:
+                self.ignore(rest)
+        elif rest and self.mode == HTTP:
+            self._held_back = rest + self._held_back[self._held_at :]
+            self._held_at = 0
+            self._behind = True
+            self.advance()
+
+    # Input that has to wait
+
+    def parse_more(self) -> bool:
+        if not self._held_back or self.mode or self._feeding or self._too_much_waiting():
+            return False
+        data = self._held_back[self._held_at : self._held_at + _SLICE_BYTES]
+        self._held_at += len(data)
+        if self._held_at >= len(self._held_back):
+            self._held_back = b""
+            self._held_at = 0
+        self._feeding = True
+        try:
+            self._feed(data)
+        finally:
+            self._feeding = False
+        self._latest = None
+        return True
+
+    def choose_reading(self) -> None:
+        self._behind = bool(self._waiting or self._held_back)
+        if self.mode == HTTP:
+            if self._held_back or self._too_much_waiting():
+                self.pause_reading()
+            else:
+                self.resume_reading()
+
+    def _too_much_waiting(self) -> bool:
+        waiting, limits = self._waiting, self.context.limits
+        if self._write_paused or len(waiting) >= limits.waiting_requests:
+            return True
+        return bool(waiting) and sum(exchange.received for exchange in waiting) >= limits.waiting_bytes
+
+    def hand_over(self, mode: int) -> bool:
+        # There may be thousands of streams, and none of them will parse again.
+        self._parser = None
+        self._headers = None
+        return super().hand_over(mode)
+
+    def forget_input(self) -> None:
+        super().forget_input()
+        self._reading = self._latest = None
+        self._held_back = b""
+
+
+def _target_too_long() -> ApiError:
+    return invalid("the request target is too long")
+
+
+def _has_body(headers: dict[bytes, bytes]) -> bool:
+    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+
+
+def _rebuild_head(exchange: Exchange) -> bytes:
+    """The head again, without asking for an upgrade."""
+    lines = [exchange.method_bytes + b" " + exchange.target + b" HTTP/1.1"]
+    dropped = (b"upgrade", b"connection", b"http2-settings")
+    lines += [name + b": " + value for name, value in exchange.headers.items() if name not in dropped]
+    return b"\r\n".join(lines) + b"\r\n\r\n"

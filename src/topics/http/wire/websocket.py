@@ -1,0 +1,227 @@
+"""WebSocket: the handshake, frames in both directions, and what happens to a connection in between.
+
+What the messages mean is in `socket_commands`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable, Collection
+from hashlib import sha1
+from typing import Protocol
+
+from wsproto.connection import Connection, ConnectionState, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
+from wsproto.frame_protocol import CloseReason
+
+from topics.flow.watch.fanout import Fanout
+from topics.flow.watch.subscription import Step, Subscription
+from topics.http.door.keys import ApiKey
+from topics.http.wire.exchange import Exchange
+from topics.http.wire.fed_connection import FedWatcher
+from topics.http.wire.stream import Upgraded
+from topics.values.errors import invalid
+
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_KEY_BYTES = 16
+# How long the client may take to answer our goodbye.
+CLOSE_S = 1.0
+
+
+def accept_token(headers: dict[bytes, bytes]) -> bytes:
+    """The proof that we speak the protocol; raises when the request does not ask for it properly."""
+    asked = [token.strip().lower() for token in headers.get(b"connection", b"").split(b",")]
+    if headers.get(b"upgrade", b"").strip().lower() != b"websocket" or b"upgrade" not in asked:
+        raise invalid("this path speaks WebSocket: Connection: Upgrade and Upgrade: websocket are needed")
+    if headers.get(b"sec-websocket-version", b"").strip() != b"13":
+        raise invalid("Sec-WebSocket-Version must be 13")
+    key = headers.get(b"sec-websocket-key", b"").strip()
+    try:
+        nonce = base64.b64decode(key, validate=True)
+    except binascii.Error:
+        nonce = b""
+    if len(nonce) != _KEY_BYTES:
+        raise invalid("Sec-WebSocket-Key must be 16 bytes in base64")
+    return base64.b64encode(sha1(key + _GUID, usedforsecurity=False).digest())
+
+
+def upgraded(exchange: Exchange, token: bytes) -> Upgraded:
+    connection = exchange.upgrade()
+    connection.write(
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Accept: %b\r\n\r\n" % token
+    )
+    return connection
+
+
+def text_frame(payload: bytes) -> bytes:
+    """A whole message. Servers do not mask, so the bytes are the same for every client."""
+    size = len(payload)
+    if size < 126:
+        return b"\x81%c%b" % (size, payload)
+    if size < 1 << 16:
+        return b"\x81\x7e%b%b" % (size.to_bytes(2, "big"), payload)
+    return b"\x81\x7f%b%b" % (size.to_bytes(8, "big"), payload)
+
+
+class Conversation(Protocol):
+    """Who makes sense of the messages."""
+
+    def on_text(self, socket: Socket, message: bytes) -> None: ...
+
+    def on_binary(self, socket: Socket) -> None: ...
+
+    def on_too_large(self, socket: Socket) -> None: ...
+
+
+class Socket(FedWatcher):
+    """One client. Its subscriptions end with it."""
+
+    __slots__ = (
+        "_closer",
+        "_conversation",
+        "_give_back",
+        "_max_bytes",
+        "_pieces",
+        "_protocol",
+        "_received",
+        "by_name",
+        "key",
+    )
+
+    _held: Upgraded
+
+    def __init__(
+        self,
+        fanout: Fanout,
+        connection: Upgraded,
+        key: ApiKey | None,
+        conversation: Conversation,
+        max_bytes: int,
+    ) -> None:
+        # A socket that does not read stalls only itself, for as long as it likes.
+        super().__init__(fanout, connection, None)
+        self.key = key
+        self._conversation = conversation
+        self._max_bytes = max_bytes
+        self._protocol = Connection(ConnectionType.SERVER)
+        # The message that is arriving, and its size so far.
+        self._pieces = bytearray()
+        self._received = 0
+        self._closer: asyncio.TimerHandle | None = None
+        self._give_back: Callable[[], None] = _nothing
+        self.by_name: dict[str, Subscription] = {}
+
+    def start(self, give_back: Callable[[], None]) -> None:
+        """`give_back` is called when the connection is over."""
+        self._give_back = give_back
+        self._held.on_close(self.on_closed)
+        self._held.set_receiver(self._receive)
+
+    # Out
+
+    @property
+    def subscriptions(self) -> Collection[Subscription]:
+        return self.by_name.values()
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Takes the place of an earlier subscription to the same topic."""
+        self.unsubscribe(subscription.name)
+        self.by_name[subscription.name] = subscription
+        self._fanout.attach(subscription)
+
+    def unsubscribe(self, name: str) -> None:
+        subscription = self.by_name.pop(name, None)
+        if subscription is not None:
+            self._fanout.detach(subscription)
+
+    def deliver(self, subscription: Subscription, step: Step) -> None:
+        data = step.shared.get("ws")
+        if data is None:
+            messages = [
+                b'{"op":"%b",%b}' % (event.kind.replace("-", "_").encode(), event.body)
+                for event in step.events
+            ]
+            data = step.shared["ws"] = b"".join(map(text_frame, messages))
+        if data:
+            self.write(data)
+
+    def ended(self, subscription: Subscription) -> None:
+        del self.by_name[subscription.name]
+
+    def send(self, message: bytes) -> None:
+        if self._protocol.state is ConnectionState.OPEN:
+            self.write(text_frame(message))
+
+    def say_goodbye(self, message: bytes) -> None:
+        """Our side ends it; the client gets a moment to agree, so that it can read everything first."""
+        if self._protocol.state is not ConnectionState.OPEN:
+            return
+        self.release()
+        farewell = self._protocol.send(CloseConnection(code=CloseReason.GOING_AWAY))
+        self._held.write(text_frame(message) + farewell)
+        self._closer = asyncio.get_running_loop().call_later(CLOSE_S, self.hang_up)
+
+    def on_pressure(self) -> None:
+        # Whoever does not read answers gets to ask no more questions.
+        self._held.pause_reading()
+
+    def on_relief(self) -> None:
+        self._held.resume_reading()
+        super().on_relief()
+
+    def on_closed(self) -> None:
+        super().on_closed()
+        if self._closer is not None:
+            self._closer.cancel()
+        give_back, self._give_back = self._give_back, _nothing
+        give_back()
+
+    # In
+
+    def _receive(self, data: bytes) -> None:
+        protocol = self._protocol
+        if protocol.state not in (ConnectionState.OPEN, ConnectionState.LOCAL_CLOSING):
+            return
+        protocol.receive_data(data)
+        for event in protocol.events():
+            if isinstance(event, CloseConnection):
+                self._answer_close(event)
+                return
+            if protocol.state is not ConnectionState.OPEN:
+                continue
+            if isinstance(event, TextMessage):
+                self._take(event.data.encode(), is_last=event.message_finished)
+            elif isinstance(event, BytesMessage):
+                if event.message_finished:
+                    self._conversation.on_binary(self)
+            elif isinstance(event, Ping):
+                self.write(protocol.send(event.response()))
+
+    def _take(self, piece: bytes, *, is_last: bool) -> None:
+        """What goes beyond the limit is dropped as it comes; the refusal waits for the message's end."""
+        self._received += len(piece)
+        if self._received <= self._max_bytes:
+            self._pieces += piece
+        else:
+            self._pieces.clear()
+        if not is_last:
+            return
+        pieces, received = self._pieces, self._received
+        self._pieces, self._received = bytearray(), 0
+        if received > self._max_bytes:
+            self._conversation.on_too_large(self)
+        else:
+            self._conversation.on_text(self, bytes(pieces))
+
+    def _answer_close(self, event: CloseConnection) -> None:
+        """The client's goodbye, its answer to ours, or the end of a client that broke the protocol."""
+        if self._protocol.state in (ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING):
+            self._held.write(self._protocol.send(event.response()))
+        self.hang_up()
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,233 @@
+"""Purging segments: a file that holds anything of records that are gone is written again without it.
+
+    begin (on the loop)  ─▶  examine, rewrite (any thread)  ─▶  adopt (on the loop)
+
+The new file has a number of its own and takes over when a snapshot says so; the old one goes when no snapshot
+refers to it any more. So a crash at any point leaves one of them in charge, never a mixture.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from topics.keep.blanking import Mask, blanked, is_blank
+from topics.log.engine import Engine
+from topics.log.remove.removal import lose_runs
+from topics.log.run import Run
+from topics.log.topic import Topic
+from topics.storage.columns import U8
+from topics.storage.filesystem import TEMPORARY, Filesystem
+from topics.storage.journal_reader import QUARANTINE
+from topics.storage.segment import DEAD, SUFFIX, RunEntry, Segment, SegmentDamaged, SegmentWriter
+
+# A server may have a hundred thousand topics; looking at so many takes about a millisecond.
+STEP_TOPICS = 500
+
+
+@dataclass(slots=True)
+class _Held:
+    """A run in the file that still holds something live, as it was when the file's turn came."""
+
+    topic: Topic
+    run: Run
+    unflipped: array[int] = field(default_factory=lambda: array("I"))
+    floor: int = 0
+
+
+@dataclass(slots=True)
+class FilePlan:
+    """One segment file, and what became of it."""
+
+    number: int
+    held: list[_Held]
+    # Without a number the file is already as it should be.
+    new_number: int = 0
+    damaged: list[_Held] = field(default_factory=list)
+    written: list[_Held] = field(default_factory=list)
+    records: int = 0
+    old_bytes: int = 0
+    new_bytes: int = 0
+
+
+class SegmentPurge:
+    """One purge of all files, or of those that hold something of the topics named.
+
+    Whatever is left of topics that are gone altogether is always included.
+    """
+
+    def __init__(self, engine: Engine, topics: Collection[str] | None = None) -> None:
+        self._engine = engine
+        self._known = set(engine.by_id)
+        self._wanted = {t.id for t in engine.by_id.values() if topics is None or t.name in topics}
+        self.files: list[FilePlan] = []
+        # Files without anything live: they need no plan, but they may be held.
+        self._emptied: list[int] = []
+
+    def plan_in_steps(self) -> Iterator[None]:
+        """Find all files. Nothing else may seal or move files until this is over."""
+        files: dict[int, FilePlan] = {}
+        for at, topic in enumerate(list(self._engine.by_id.values()), 1):
+            for run in topic.runs:
+                if run.sealed is not None:
+                    plan = files.setdefault(run.sealed.segment, FilePlan(run.sealed.segment, []))
+                    plan.held.append(_Held(topic, run))
+            if at % STEP_TOPICS == 0:
+                yield
+        self.files = list(files.values())
+        self._emptied = [number for number, runs in self._engine.store.users.items() if not runs]
+
+    @staticmethod
+    def begin(file: FilePlan) -> None:
+        """Fix what counts as gone. From here to `adopt` nothing else may seal, flip or move files."""
+        file.held = [held for held in file.held if _is_in(held.run, file)]
+        for held in file.held:
+            assert held.run.sealed is not None
+            held.unflipped, held.floor = held.run.sealed.unflipped[:], held.topic.floor
+
+    # --- any thread -------------------------------------------------------------------------------------
+
+    def examine(self, file: FilePlan) -> bool:
+        """Whether there is anything in the file that has to go."""
+        try:
+            segment = self._engine.store.open_for_flips(file.number)
+        except SegmentDamaged:
+            return True
+        try:
+            return self._is_concerned(segment) and not self._is_clean(segment, file)
+        finally:
+            segment.close()
+
+    def _is_concerned(self, segment: Segment) -> bool:
+        return any(e.topic_id in self._wanted or e.topic_id not in self._known for e in segment.entries)
+
+    def _is_clean(self, segment: Segment, file: FilePlan) -> bool:
+        owned = {(held.run.topic_id, held.run.base) for held in file.held}
+        if any((entry.topic_id, entry.base) not in owned for entry in segment.entries):
+            return False
+        return all(_is_clean(segment, held) for held in file.held)
+
+    def rewrite(self, file: FilePlan, number: int) -> None:
+        """Write the file anew, under another number and in the same tier."""
+        store = self._engine.store
+        try:
+            segment = store.open_for_flips(file.number)
+        except SegmentDamaged:
+            file.damaged = file.held
+            return
+        try:
+            writer = SegmentWriter(number)
+            for held in file.held:
+                try:
+                    file.records += _copy(segment, held, writer)
+                    file.written.append(held)
+                except SegmentDamaged:
+                    file.damaged.append(held)
+            kept = {(held.run.topic_id, held.run.base) for held in file.held}
+            file.records += sum(e.count for e in segment.entries if (e.topic_id, e.base) not in kept)
+            file.old_bytes = segment.size
+        finally:
+            segment.close()
+        if writer.entries:
+            file.new_number, file.new_bytes = number, writer.size
+            directory = os.path.dirname(store.path(file.number))
+            writer.write(store.fs, directory, number)
+            store.fs.sync_dir(directory)
+
+    # --- on the loop again ------------------------------------------------------------------------------
+
+    def adopt(self, file: FilePlan) -> None:
+        """The new file answers for its runs from now on; what turned out to be unreadable is announced."""
+        store = self._engine.store
+        if file.written:
+            store.note_file(file.new_number)
+            if file.number in store.cold:
+                store.cold.add(file.new_number)
+        for held in file.written:
+            run = held.run
+            if not _is_in(run, file) or run.sealed is None:
+                continue  # emptied meanwhile
+            store.move(run, file.new_number, run.sealed.unflipped[len(held.unflipped) :])
+            if run.hot is not None:
+                # Memory has the old bytes; the file answers for its tags as well.
+                held.topic.forget_tags(run)
+                store.forget_hot(run)
+        for held in file.damaged:
+            if _is_in(held.run, file):
+                lose_runs(held.topic, [held.run])
+
+    def old_files(self) -> list[int]:
+        """Files that are to go and are still there: those written anew, and those that hold nothing live."""
+        users = self._engine.store.users
+        done = [f.number for f in self.files if f.written or f.damaged or users.get(f.number) == 0]
+        return [number for number in (*self._emptied, *done) if number in users]
+
+    def sweep(self) -> None:
+        """Any thread: remove the copies that nobody refers to, and make all removals durable."""
+        engine = self._engine
+        store, fs, dirs = engine.store, engine.fs, engine.dirs
+        quarantine = os.path.join(dirs.journal, QUARANTINE)
+        # Copies of what a crash had torn; half-written files; a file that a move between tiers left behind.
+        _remove(fs, quarantine, lambda name: True)
+        _remove(fs, dirs.journal, lambda name: name.endswith(TEMPORARY))
+        _remove(fs, dirs.snapshots, lambda name: name.endswith(TEMPORARY))
+        _remove(fs, store.hot_dir, lambda name: _is_left_over(name, store.users.keys() - store.cold))
+        if store.cold_dir is not None:
+            _remove(fs, store.cold_dir, lambda name: _is_left_over(name, store.cold))
+
+
+def _remove(fs: Filesystem, directory: str, is_unwanted: Callable[[str], bool]) -> None:
+    for name in filter(is_unwanted, fs.list(directory)):
+        fs.remove(os.path.join(directory, name))
+    if fs.exists(directory):
+        fs.sync_dir(directory)
+
+
+def _is_left_over(name: str, known: Collection[int]) -> bool:
+    number = name.removesuffix(SUFFIX)
+    return name.endswith(TEMPORARY) or (number != name and number.isdigit() and int(number) not in known)
+
+
+def _is_in(run: Run, file: FilePlan) -> bool:
+    return run.sealed is not None and run.sealed.segment == file.number
+
+
+def _is_clean(segment: Segment, held: _Held) -> bool:
+    if not held.run.dead_count and not held.unflipped and held.floor <= held.run.base:
+        return True
+    try:
+        entry = segment.entry(held.run.topic_id, held.run.base)
+        segment.verify(entry)
+        return is_blank(segment.columns(entry), _gone(segment, entry, held))
+    except SegmentDamaged:
+        return False
+
+
+def _copy(segment: Segment, held: _Held, writer: SegmentWriter) -> int:
+    """Returns how many records are blanks now that were not before."""
+    entry = segment.entry(held.run.topic_id, held.run.base)
+    segment.verify(entry)
+    columns = segment.columns(entry)
+    gone = _gone(segment, entry, held)
+    blanks = 0
+    if not is_blank(columns, gone):
+        columns, blanks = blanked(columns, gone), int(gone.sum())
+    writer.add(entry.topic_id, columns, _marks(segment, entry, held))
+    return blanks
+
+
+def _marks(segment: Segment, entry: RunEntry, held: _Held) -> U8:
+    marks: U8 = (segment.flags(entry) == DEAD).astype(np.uint8)
+    if held.unflipped:
+        marks[np.frombuffer(held.unflipped, np.uint32)] = 1
+    return marks
+
+
+def _gone(segment: Segment, entry: RunEntry, held: _Held) -> Mask:
+    gone: Mask = _marks(segment, entry, held) != 0
+    gone[: max(held.floor - entry.base, 0)] = True
+    return gone

@@ -1,0 +1,137 @@
+"""What recovery cannot read, and what follows: holes for what was lost, and no seq that is used twice."""
+
+from __future__ import annotations
+
+import logging
+
+from topics.log.engine import Engine
+from topics.log.holes import add_hole
+from topics.log.lifecycle import add_recovered
+from topics.log.remove import ledger
+from topics.log.topic import Topic
+from topics.storage.frame import HEADER_BYTES, Kind
+from topics.storage.journal_reader import Damage
+from topics.values.config import DEFAULT_CONFIG
+from topics.values.settings import MAX_BULK_RECORDS, MAX_SEQ
+
+log = logging.getLogger("topics.recovery")
+# No record takes less journal than this: `{"$seq":1,"$ts":0,"data":0}`, a newline, its length.
+_SMALLEST_RECORD_BYTES = 32
+
+
+class LostFrames:
+    def __init__(self, engine: Engine, known_to: int) -> None:
+        """`known_to`: what the journal said below this position, the snapshot knows."""
+        self._engine = engine
+        self._known_to = known_to
+        # Topics of which an unreadable frame may have held the last records.
+        self._uncertain: set[int] = set()
+        self._unreadable_bytes = 0
+        # Topics that may be of another kind than they seem: what said so cannot be read.
+        self._unsure: set[int] = set()
+        # Topics that got a hole at their head, and where it begins.
+        self._closed: list[tuple[Topic, int]] = []
+
+    def note_damage(self, damage: Damage) -> None:
+        engine = self._engine
+        engine.totals.damage += 1
+        header = damage.header
+        log.error(
+            "journal is damaged from %d to %d; its records are announced as lost", damage.position, damage.end
+        )
+        if damage.end <= self._known_to:
+            return  # found again as missing data
+        if header is None or header.kind == Kind.GROUP:
+            # Whose records it held, nobody can say.
+            self._uncertain.update(engine.by_id)
+            if self._unreadable_bytes:
+                # One of them may have been a config, another what was written under it.
+                self._unsure.update(engine.by_id)
+            self._unreadable_bytes += damage.end - damage.position
+            return
+        engine.next_topic_id = max(engine.next_topic_id, header.topic_id + 1)
+        if header.kind in (Kind.APPEND, Kind.ADVANCE):
+            self.prove_head(header.topic_id, header.first_seq + header.count - 1)
+        elif header.kind == Kind.CREATE and header.topic_id not in engine.by_id:
+            # At once: copies are not appended, so no frame of theirs would bring it back.
+            self.keep_nameless(header.topic_id)
+            self._unsure.add(header.topic_id)
+        elif header.kind == Kind.CONFIG:
+            self._unsure.add(header.topic_id)
+        elif header.kind == Kind.ROUTER_PUT:
+            self._unsure.update(engine.by_id)
+        elif header.kind == Kind.ROUTE:
+            if header.topic_id:
+                self.prove_head(header.topic_id, header.first_seq + header.count - 1)
+            else:
+                self._uncertain.update(engine.by_id)  # it fed several topics; only the payload named them
+
+    def prove_head(self, topic_id: int, head: int) -> None:
+        """The topic had got as far as this."""
+        topic = self._engine.by_id.get(topic_id)
+        self._uncertain.discard(topic_id)
+        if topic is not None and head > topic.head:
+            add_hole(topic, topic.head + 1, head, ledger.LOST)
+
+    def clear(self, topic_id: int) -> None:
+        """Later records of the topic can be read: by their seqs, they tell what is missing before them."""
+        self._uncertain.discard(topic_id)
+
+    def keep_nameless(self, topic_id: int) -> Topic:
+        """A topic whose creation is damaged: what was written to it is kept, under a name that says so."""
+        engine = self._engine
+        log.error("the name of topic %d is lost; its records are in recovered-%d", topic_id, topic_id)
+        return add_recovered(
+            engine, topic_id, f"recovered-{topic_id}", DEFAULT_CONFIG, engine.settings.seq_base
+        )
+
+    def close_reservations(self, position: int) -> None:
+        """Seqs that may have been handed out by frames that are gone are never handed out again.
+
+        `position` is where the journal ends now.
+        """
+        testimony = self._engine.witness.previous
+        synced = testimony.synced
+        if testimony.same_boot:
+            cut = testimony.acked > position
+        else:
+            # Whatever the page says was acknowledged: it may be as old as its process.
+            cut = testimony.known and not testimony.clean
+        # Synced journal that is gone may have held reservations.
+        destroyed = max(synced - position, 0) + self._unreadable_bytes
+        for topic in self._engine.by_id.values():
+            lost = topic.id in self._uncertain or (
+                cut and (topic.config.durability != "fsync" or synced > position)
+            )
+            reserved = max(topic.reserved, self._highest_given_out(topic, destroyed))
+            if lost and reserved > topic.head:
+                self._closed.append((topic, topic.head + 1))
+                add_hole(topic, topic.head + 1, min(reserved, MAX_SEQ), ledger.LOST)
+
+    def _highest_given_out(self, topic: Topic, destroyed: int) -> int:
+        """The highest seq of a topic that so many bytes of journal can have handed out."""
+        testimony = self._engine.witness.previous
+        # One frame may stand for many records: copies made by routers, records of class ephemeral.
+        by_frames = topic.head + -(-destroyed // HEADER_BYTES) * MAX_BULK_RECORDS
+        if testimony.same_boot and testimony.reserved:
+            return min(by_frames, testimony.reserved)
+        is_counted = topic.config.durability == "ephemeral" or topic.id in self._engine.derived
+        if is_counted or topic.id in self._unsure:
+            return by_frames
+        return topic.head + destroyed // _SMALLEST_RECORD_BYTES
+
+    def journal_holes(self) -> None:
+        """Closed for every later recovery too."""
+        engine = self._engine
+        for topic, first in self._closed:
+            engine.journal.write(
+                engine.journal.frame(
+                    Kind.HOLE,
+                    b"",
+                    topic_id=topic.id,
+                    first_seq=first,
+                    count=topic.head - first + 1,
+                    ts=engine.now(),
+                )
+            )
+        engine.queue.sync_journal()

@@ -1,0 +1,167 @@
+"""Recovery: the newest usable snapshot, then the journal on top of it, then an account of what is missing.
+
+    snapshot ─▶ reload (frames below its position: record data only)
+             ─▶ replay (frames above it: again, just as the first time) ─▶ lost_frames (what may be missing)
+
+What was promised and cannot be found becomes a hole, never a silent end.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+
+from topics.log.engine import Engine
+from topics.log.lifecycle import add_recovered
+from topics.log.recover.lost_frames import LostFrames
+from topics.log.recover.reload import Reload
+from topics.log.recover.replay import Replay
+from topics.log.recover.small_frames import JoinedFrames, join_small
+from topics.log.seal.checkpoint import Checkpointer, Predecessor
+from topics.log.seal.snapshot_state import SnapshotState, decode, restore_topic
+from topics.storage import segment as segment_files
+from topics.storage.frame import Frame, Kind
+from topics.storage.journal import Journal
+from topics.storage.journal_reader import Damage, JournalReader
+
+log = logging.getLogger("topics.recovery")
+# How often progress is told, at most, while the journal is read.
+REPORTS = 500
+_EMPTY = SnapshotState(0, 0, 1, 1, 0, [], {})
+
+
+class RecoveryFailed(Exception):
+    """The data directory cannot be opened without losing something silently."""
+
+
+class Recovery:
+    """Rebuilds an engine from its data directory. Running it twice gives the same state."""
+
+    def __init__(self, engine: Engine, progress: Callable[[float], None] = lambda _: None) -> None:
+        self._engine = engine
+        self._progress = progress
+        self._snapshot = _EMPTY
+
+    def run(self) -> Checkpointer:
+        engine = self._engine
+        testimony = engine.witness.previous
+        self._snapshot = self._choose_snapshot()
+        self._restore_snapshot()
+        predecessor = Predecessor(engine, self._snapshot.replay_from)
+        proven = testimony.acked if testimony.same_boot else testimony.synced
+        reader = JournalReader(
+            engine.fs, engine.dirs.journal, start=self._snapshot.replay_from, proven=proven
+        )
+        # Below the snapshot the journal holds nothing but records: those that are missing are announced.
+        if reader.files() and reader.files()[0].base > self._snapshot.position:
+            raise RecoveryFailed("no intact snapshot reaches back to the journal that is left")
+        self._remove_orphan_segments()
+        lost_frames = LostFrames(engine, self._snapshot.position)
+        self._replay(reader, lost_frames)
+        if reader.cut is not None:
+            log.warning("journal was torn at %d; the tail was put aside", reader.cut)
+        position = max(reader.end, self._snapshot.position)
+        if testimony.same_boot:
+            engine.clock_floor_ms = max(engine.clock_floor_ms, testimony.clock_ms)
+        # What had gone by age goes first: with nothing left below it, a hole belongs to the front.
+        engine.expire_all(engine.clock_floor_ms)
+        lost_frames.close_reservations(position)
+        # After a restart of the machine, everything that was read came from the disk.
+        doubtful_from = testimony.synced if testimony.same_boot else position
+        journal = Journal(
+            engine.fs, engine.dirs.journal, reader.files(), position, doubtful_from=doubtful_from
+        )
+        engine.start(journal)
+        lost_frames.journal_holes()
+        if engine.queue.failure is None:
+            # Only now, with the holes on disk, may the page forget what the previous process had promised.
+            reserved = max((topic.reserve_asked for topic in engine.by_id.values()), default=0)
+            engine.witness.begin(engine.journal.position, engine.now(), reserved)
+        # The time by which records have gone may be known to the page alone.
+        engine.clock_mark.catch_up()
+        engine.expire_all(engine.now())
+        engine.snapshots.look_over()
+        self._progress(1.0)
+        checkpointer = Checkpointer(engine, predecessor)
+        engine.recovered = True
+        return checkpointer
+
+    # --- snapshot ---------------------------------------------------------------------------------------
+
+    def _choose_snapshot(self) -> SnapshotState:
+        for body in self._engine.snapshots.newest_first():
+            state = decode(body)
+            if state is not None:
+                return state
+            log.warning("a damaged snapshot is passed over")
+        return _EMPTY
+
+    def _restore_snapshot(self) -> None:
+        engine, snapshot = self._engine, self._snapshot
+        engine.next_topic_id = snapshot.next_topic_id
+        engine.next_segment = snapshot.next_segment
+        engine.clock_floor_ms = engine.clock_mark.reached_ms = snapshot.clock_ms
+        engine.store.find_cold()
+        for state in snapshot.topics:
+            topic = add_recovered(engine, state.id, state.name, state.config, state.seq_base)
+            restore_topic(topic, state)
+        for extension in engine.extensions:
+            if extension.name in snapshot.extensions:
+                extension.load(snapshot.extensions[extension.name])
+
+    def _remove_orphan_segments(self) -> None:
+        """Segments written after the snapshot was taken: their records are still in the journal.
+
+        Older ones to which the snapshot does not refer may still be needed by the one before it. They are
+        left to the next checkpoints, like every file whose last record has gone.
+        """
+        engine = self._engine
+        for directory in filter(None, (engine.dirs.segments, engine.settings.cold_dir)):
+            for name in engine.fs.list(directory):
+                number = name.removesuffix(segment_files.SUFFIX)
+                if name.endswith(".tmp"):
+                    engine.fs.remove(os.path.join(directory, name))
+                elif number.isdigit() and int(number) >= self._snapshot.next_segment:
+                    engine.fs.remove(os.path.join(directory, name))
+                    # Its number is given out again, to a file in the first tier.
+                    engine.store.cold.discard(int(number))
+                elif number.isdigit():
+                    engine.store.note_file(int(number))
+
+    # --- journal ----------------------------------------------------------------------------------------
+
+    def _replay(self, reader: JournalReader, lost_frames: LostFrames) -> None:
+        engine, snapshot = self._engine, self._snapshot
+        start, position = snapshot.replay_from, snapshot.position
+        by_kind = {kind: extension for extension in engine.extensions for kind in extension.kinds}
+        reloading = Reload(engine, by_kind, snapshot)
+        applying = Replay(engine, by_kind, lost_frames, snapshot.next_topic_id)
+        phase: Reload | Replay = reloading
+        report_at = start
+        for item in join_small(reader.frames(), position):
+            if phase is reloading and item.position >= position:
+                reloading.settle()
+                phase = applying
+            if isinstance(item, Damage):
+                lost_frames.note_damage(item)
+            elif isinstance(item, JoinedFrames):
+                self._show_appends(item.frames)
+                if not phase.take_joined(item):
+                    for frame in item.frames:
+                        phase.take(frame)
+            else:
+                if item.kind == Kind.APPEND:
+                    self._show_appends([item])
+                phase.take(item)
+            # By bytes, not by frames: a thousand large batches take as long as a million small ones.
+            if item.position >= report_at:
+                report_at = item.position + reader.size // REPORTS
+                self._progress(min((item.position - start) / reader.size, 0.999))
+        if phase is reloading:
+            reloading.settle()
+
+    def _show_appends(self, frames: Iterable[Frame]) -> None:
+        for witness in self._engine.append_witnesses:
+            for frame in frames:
+                witness(frame)

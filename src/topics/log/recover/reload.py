@@ -1,0 +1,142 @@
+"""Below the snapshot: record data of frames whose effects it holds already only has to be brought back."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+
+import numpy as np
+
+from topics.log.engine import Engine
+from topics.log.extension import Extension
+from topics.log.holes import note_hole
+from topics.log.recover.small_frames import JoinedFrames
+from topics.log.remove import ledger
+from topics.log.remove.removal import settle_floor
+from topics.log.run import Run
+from topics.log.seal.snapshot_state import SnapshotState
+from topics.log.topic import Topic
+from topics.log.write.append_payload import decode_append
+from topics.log.write.batch import Batch
+from topics.storage.frame import Frame, Kind
+
+
+class Reload:
+    """Takes the frames that come before the snapshot, and settles the accounts when there are no more."""
+
+    def __init__(self, engine: Engine, by_kind: Mapping[int, Extension], snapshot: SnapshotState) -> None:
+        self._engine = engine
+        self._by_kind = by_kind
+        self._unsealed_dead = {topic.id: topic.unsealed_dead for topic in snapshot.topics}
+
+    def take(self, frame: Frame) -> None:
+        if frame.kind == Kind.APPEND:
+            topic, first = self._engine.by_id.get(frame.topic_id), frame.first_seq
+            if topic is None or frame.last_seq < topic.floor or first > topic.head or is_loaded(topic, first):
+                return
+            batch, rows, hops = decode_append(frame.payload, frame.count, frame.flags)
+            load_rows(self._engine, topic, first, batch, rows, frame.ts, hops, frame.position)
+        elif frame.kind in self._by_kind:
+            self._by_kind[frame.kind].reload(frame)
+
+    def take_joined(self, joined: JoinedFrames) -> bool:
+        """Small frames as if they were one; False where that would make a difference."""
+        topic = self._engine.by_id.get(joined.topic_id)
+        if topic is None:
+            return False
+        first, last = joined.first_seq, joined.last_seq
+        if first < topic.floor or last > topic.head or is_any_loaded(topic, first, last):
+            return False
+        batch, rows = joined.decode()
+        times = joined.times()
+        run = load_rows(self._engine, topic, first, batch, rows, times[0][1], None, joined.position)
+        run.restamp(first - run.base, times)
+        return True
+
+    def settle(self) -> None:
+        """All data the snapshot speaks of has been read: mark deletions, count, find what is missing."""
+        for topic in self._engine.by_id.values():
+            self._mark_unsealed(topic)
+            self._find_missing(topic)
+            count = sum(run.live_count for run in topic.runs)
+            size = sum(run.live_bytes for run in topic.runs)
+            topic.add_live(count, size)
+            settle_floor(topic, topic.floor)
+
+    def _mark_unsealed(self, topic: Topic) -> None:
+        dead = np.frombuffer(self._unsealed_dead.get(topic.id, b""), np.int64)
+        for run in topic.runs:
+            if run.hot is None:
+                continue
+            inside = dead[(dead >= run.base) & (dead <= run.last)] - run.base
+            if len(inside):
+                marks = np.zeros(run.count, np.uint8)
+                marks[inside] = 1
+                run.dead = bytearray(marks.tobytes())
+                run.dead_count = len(inside)
+            start = min(max(topic.floor - run.base, 0), run.count)
+            columns = run.hot.view()
+            run.live_count = run.live_between(start, run.count)
+            run.live_bytes = int(run.live_sizes(columns, start, run.count).sum())
+            del columns
+
+    def _find_missing(self, topic: Topic) -> None:
+        """Every seq from floor to head is in a run or in a known hole; the rest was lost."""
+        expected = topic.floor
+        anything_below = False
+        known = [(hole.first, hole.last) for hole in topic.holes]
+        spans = sorted([(run.base, run.last) for run in topic.runs] + known)
+        live_runs = {run.base: run.live_count for run in topic.runs}
+        for first, last in [*spans, (topic.head + 1, topic.head)]:
+            if first > expected:
+                note_hole(topic, expected, first - 1, ledger.LOST, interior=anything_below)
+                if topic.config.durability != "ephemeral":  # otherwise they were not expected to be there
+                    self._engine.totals.damage += 1
+            if live_runs.get(first):
+                anything_below = True
+            expected = max(expected, last + 1)
+
+
+def is_loaded(topic: Topic, seq: int) -> bool:
+    """True when a sealed or emptied run answers for this seq, or its data has been read already."""
+    return _run_at(topic, seq) is not None
+
+
+def is_any_loaded(topic: Topic, first: int, last: int) -> bool:
+    """The same of at least one seq in a stretch."""
+    index = bisect_right(topic.bases, last) - 1
+    return index >= 0 and topic.runs[index].last >= first
+
+
+def load_rows(
+    engine: Engine,
+    topic: Topic,
+    first_seq: int,
+    batch: Batch,
+    rows: bytes,
+    ts: int,
+    hops: bytes | None,
+    position: int,
+) -> Run:
+    """Into the run that takes them; they can be read again from `position` on."""
+    run = _run_ending_at(topic, first_seq - 1)
+    if run is None or engine.store.unsealed.is_full(run):
+        run = Run(topic.id, first_seq, start_position=position)
+        topic.insert_run(run)
+    if position < run.start_position:
+        engine.store.unsealed.lower(run, position)
+    engine.store.unsealed.grew(run, run.extend(batch, rows, ts, hops))
+    run.framed += batch.count
+    if batch.tags is not None:
+        topic.tags.extend(run.base, batch.tags, first_seq)
+    return run
+
+
+def _run_at(topic: Topic, seq: int) -> Run | None:
+    index = bisect_right(topic.bases, seq) - 1
+    return topic.runs[index] if index >= 0 and topic.runs[index].last >= seq else None
+
+
+def _run_ending_at(topic: Topic, seq: int) -> Run | None:
+    run = _run_at(topic, seq)
+    return run if run is not None and run.hot is not None and run.last == seq else None

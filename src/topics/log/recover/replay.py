@@ -1,0 +1,141 @@
+"""Above the snapshot: frames take effect again, exactly as they did the first time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from topics.log.engine import Engine
+from topics.log.extension import Extension
+from topics.log.holes import add_hole
+from topics.log.lifecycle import CreatePayload, add_recovered, apply_config, apply_drop
+from topics.log.recover.lost_frames import LostFrames
+from topics.log.recover.small_frames import JoinedFrames
+from topics.log.remove import ledger
+from topics.log.remove.deletion import Selector
+from topics.log.remove.retention import enforce_caps, expire, keep_lines
+from topics.log.topic import Topic
+from topics.log.write.append_payload import decode_append
+from topics.storage.frame import Frame, Kind
+from topics.values.config import TopicConfig
+
+_create = msgspec.msgpack.Decoder(CreatePayload)
+_config = msgspec.msgpack.Decoder(TopicConfig)
+_selector = msgspec.msgpack.Decoder(Selector)
+_number = msgspec.msgpack.Decoder(int)
+_lines = msgspec.msgpack.Decoder(tuple[int, int])
+_heads = msgspec.msgpack.Decoder(list[tuple[int, int]])
+
+
+class Replay:
+    """Takes the frames that the snapshot does not know yet."""
+
+    def __init__(
+        self, engine: Engine, by_kind: Mapping[int, Extension], lost_frames: LostFrames, next_topic_id: int
+    ) -> None:
+        """`next_topic_id`: every id below it is known to the snapshot, or was dropped by then."""
+        self._engine = engine
+        self._by_kind = by_kind
+        self._doubts = lost_frames
+        self._next_topic_id = next_topic_id
+        self._dropped: set[int] = set()
+
+    def take(self, frame: Frame) -> None:
+        engine = self._engine
+        kind = frame.kind
+        # Of every frame, not only of creations: one that is damaged must not free its number, the epoch.
+        engine.next_topic_id = max(engine.next_topic_id, frame.topic_id + 1)
+        if kind == Kind.CREATE:
+            payload = _create.decode(frame.payload)
+            if payload.name in engine.by_name:
+                # The frame that dropped the instance before this one is damaged.
+                apply_drop(engine, engine.by_name[payload.name])
+            topic = add_recovered(engine, frame.topic_id, payload.name, payload.config, payload.seq_base)
+            topic.reserved = topic.reserve_asked = payload.reserved
+        elif kind == Kind.HEADS:
+            for topic_id, head in _heads.decode(frame.payload):
+                self._doubts.prove_head(topic_id, head)
+        elif kind == Kind.CLOCK:
+            engine.clock_mark.reached_ms = max(engine.clock_mark.reached_ms, frame.ts)
+            if not engine.witness.previous.same_boot:
+                engine.clock_floor_ms = max(engine.clock_floor_ms, frame.ts)
+        elif kind in self._by_kind:
+            self._by_kind[kind].replay(frame)
+        else:
+            known = engine.by_id.get(frame.topic_id) or self._nameless(frame)
+            if known is not None:
+                self._apply_to(known, frame)
+
+    def take_joined(self, joined: JoinedFrames) -> bool:
+        """Small frames as if they were one; False where that would make a difference."""
+        engine = self._engine
+        topic = engine.by_id.get(joined.topic_id)
+        if topic is None:
+            return False
+        config = topic.config
+        if config.ttl_ms or config.cap_records or config.cap_bytes or joined.first_seq != topic.head + 1:
+            return False  # retention has to be asked in between, or something is missing or known already
+        self._doubts.clear(topic.id)
+        batch, rows = joined.decode()
+        times = joined.times()
+        run = topic.open_run(engine.run_max_events, engine.run_max_bytes, joined.position, ephemeral=False)
+        topic.stage(run, batch, rows, times[0][1])
+        run.restamp(joined.first_seq - run.base, times)
+        run.framed += batch.count
+        topic.last_ts = times[-1][1]
+        was_empty = not topic.live_count
+        topic.publish(batch.count, batch.size, times[-1][1])
+        if was_empty:
+            topic.floor_ts = times[0][1]
+        engine.touched.add(topic)
+        return True
+
+    def _nameless(self, frame: Frame) -> Topic | None:
+        """The topic of a frame whose creation cannot be found."""
+        topic_id = frame.topic_id
+        was_dropped = topic_id < self._next_topic_id or topic_id in self._dropped
+        if was_dropped or frame.kind not in (Kind.APPEND, Kind.ADVANCE):
+            return None
+        return self._doubts.keep_nameless(topic_id)
+
+    def _apply_to(self, topic: Topic, frame: Frame) -> None:
+        engine = self._engine
+        kind = frame.kind
+        if kind == Kind.APPEND:
+            self._append_rows(topic, frame)
+        elif kind == Kind.ADVANCE:
+            expire(topic, frame.ts)
+            self._doubts.prove_head(topic.id, frame.last_seq)
+            topic.last_ts = max(topic.last_ts, frame.ts)
+        elif kind == Kind.DELETE:
+            engine.apply_delete(topic, _selector.decode(frame.payload), frame.ts)
+        elif kind == Kind.CONFIG:
+            apply_config(topic, _config.decode(frame.payload), frame.ts)
+        elif kind == Kind.RESERVE:
+            topic.reserved = topic.reserve_asked = max(topic.reserved, _number.decode(frame.payload))
+        elif kind == Kind.HOLE:
+            expire(topic, frame.ts)
+            self._doubts.prove_head(topic.id, frame.last_seq)
+        elif kind == Kind.LINES:
+            keep_lines(topic, *_lines.decode(frame.payload))
+        elif kind == Kind.DROP:
+            self._dropped.add(topic.id)
+            apply_drop(engine, topic)
+
+    def _append_rows(self, topic: Topic, frame: Frame) -> None:
+        self._doubts.clear(topic.id)
+        if frame.last_seq <= topic.head:
+            return
+        if frame.first_seq > topic.head + 1:
+            add_hole(topic, topic.head + 1, frame.first_seq - 1, ledger.LOST)
+            self._engine.totals.damage += 1
+        batch, rows, hops = decode_append(frame.payload, frame.count, frame.flags)
+        expire(topic, frame.ts)
+        engine = self._engine
+        run = topic.open_run(engine.run_max_events, engine.run_max_bytes, frame.position, ephemeral=False)
+        topic.stage(run, batch, rows, frame.ts, hops)
+        run.framed += batch.count
+        topic.publish(batch.count, batch.size, frame.ts)
+        enforce_caps(topic)
+        engine.touched.add(topic)

@@ -1,0 +1,231 @@
+"""Checkpoints: seal what is full, write a snapshot, let go of journal and segments nobody needs.
+
+    seal  ─▶  capture (on the loop, nothing pending)  ─▶  write snapshot (any thread)
+          ─▶  release (on the loop)  ─▶  remove files (any thread)
+
+What happens on the loop costs what is new since the last checkpoint, not what exists, and where that can be
+much it is done in steps. The state of a topic is encoded when it has changed, and kept until it does again.
+
+The two newest snapshots stay usable. Therefore journal and segments are kept as long as either needs them,
+and a delete flag is flipped only after *two* snapshots know the deletion: replay from either one then starts
+from flags that never run ahead of its state, and repeats every eviction exactly as it happened.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from topics.log.run import Run
+from topics.log.seal.sealer import Sealer
+from topics.log.seal.snapshot_state import SnapshotState, capture_topic, encode, encode_snapshot
+from topics.storage.segment import Segment, SegmentDamaged
+
+if TYPE_CHECKING:
+    from topics.log.engine import Engine
+
+# A checkpoint starts when this much was written since the last one, even if no run is full.
+CHECKPOINT_BYTES = 64 * 1024 * 1024
+# Time spent on the loop in one step of capturing.
+STEP_S = 0.005
+
+
+@dataclass(slots=True)
+class _Flip:
+    run: Run
+    segment: int
+    count: int
+    is_done: bool = False
+
+
+def _segment_of(flip: _Flip) -> int:
+    return flip.segment
+
+
+class Predecessor:
+    """What the snapshot that recovery started from still needs until two newer ones exist.
+
+    Taken before the journal is replayed on top of it. Without it, a server that checkpoints once in its
+    life, at shutdown, would never let go of anything.
+    """
+
+    __slots__ = ("overlay", "replay_from", "unreferenced")
+
+    def __init__(self, engine: Engine, replay_from: int) -> None:
+        self.replay_from = replay_from
+        self.overlay = _unflipped(engine)
+        self.unreferenced = set(engine.store.droppable())
+
+
+def _unflipped(engine: Engine) -> list[_Flip]:
+    return [
+        _Flip(run, run.sealed.segment, len(run.sealed.unflipped))
+        for run in sorted(engine.store.unflipped, key=Run.place)
+        if run.sealed is not None
+    ]
+
+
+class Checkpointer:
+    def __init__(self, engine: Engine, predecessor: Predecessor) -> None:
+        self._engine = engine
+        self.sealer = Sealer(engine)
+        self._previous_replay_from = predecessor.replay_from
+        self._previous_overlay = predecessor.overlay
+        self._overlay: list[_Flip] = []
+        self._flips: list[_Flip] = []
+        self._last_position = engine.journal.position
+        self._last_ms = engine.now()
+        self._unreferenced = predecessor.unreferenced
+        self._known_damage = 0
+        # The encoded state of every topic, as it was when it was last looked at.
+        self._states: dict[int, bytes] = {}
+        # How many have been made so far.
+        self.passes = 0
+
+    # --- when -------------------------------------------------------------------------------------------
+
+    def is_due(self) -> bool:
+        engine = self._engine
+        if engine.queue.failure is not None:
+            return False
+        written = engine.journal.position - self._last_position
+        waited_ms = engine.now() - self._last_ms
+        if engine.totals.damage != self._known_damage:
+            return True  # what a reader found missing is to be known to the next recovery
+        if engine.snapshots.is_short:
+            return True
+        if written >= CHECKPOINT_BYTES or (written and waited_ms >= engine.settings.segment_max_age_ms):
+            return True
+        return bool(self._unreferenced or engine.store.droppable() or engine.store.unsealed.has_full)
+
+    # --- snapshot ---------------------------------------------------------------------------------------
+
+    def capture_step(self) -> bool:
+        """Look at topics that have changed, for a few milliseconds; returns whether it was time to stop.
+
+        Ahead of `capture`, while writes go on: what changes again is looked at again.
+        """
+        stop_at = time.perf_counter() + STEP_S
+        changed = self._engine.store.changed
+        waiting: list[int] = []
+        while changed:
+            if time.perf_counter() >= stop_at:
+                changed.update(waiting)
+                return True
+            topic_id = changed.pop()
+            topic = self._engine.by_id.get(topic_id)
+            if topic is None:
+                self._states.pop(topic_id, None)
+            elif topic.committed:
+                self._states[topic_id] = encode(capture_topic(topic))
+            else:
+                waiting.append(topic_id)
+        changed.update(waiting)
+        return False
+
+    def capture(self) -> tuple[list[bytes], int]:
+        """State at the journal's end; call it when nothing is between journal and application."""
+        engine = self._engine
+        while self.capture_step():
+            pass
+        self._overlay = _unflipped(engine)
+        self._flips = [flip for flip in self._previous_overlay if not engine.store.is_frozen(flip.segment)]
+        position = engine.journal.position
+        replay_from = engine.store.unsealed.oldest_position(position)
+        now = engine.now()
+        engine.clock_mark.restart(now)
+        state = SnapshotState(
+            position,
+            replay_from,
+            engine.next_topic_id,
+            engine.next_segment,
+            now,
+            [],
+            {extension.name: extension.dump() for extension in engine.extensions},
+        )
+        return encode_snapshot(state, list(self._states.values())), replay_from
+
+    def write_snapshot(self, body: list[bytes]) -> None:
+        """Off the loop. Once it is durable, deletions that two snapshots know may be flipped."""
+        self._engine.fs.sync_dir(self._engine.dirs.segments)
+        self._engine.snapshots.write(b"".join(body))
+        # One file at a time: a deletion may concern more of them than there are descriptors.
+        for number, flips in groupby(sorted(self._flips, key=_segment_of), key=_segment_of):
+            with suppress(SegmentDamaged):  # whoever reads it next will announce it
+                self._flip_all(self._engine.store.open_for_flips(number), flips)
+
+    def _flip_all(self, segment: Segment, flips: Iterator[_Flip]) -> None:
+        try:
+            for flip in flips:
+                with suppress(SegmentDamaged):
+                    self._flip(flip, segment)
+            segment.sync()
+        finally:
+            segment.close()
+
+    def _flip(self, flip: _Flip, segment: Segment) -> None:
+        sealed = flip.run.sealed
+        if sealed is None or sealed.segment != flip.segment:
+            return  # dropped or moved meanwhile
+        indexes = np.frombuffer(sealed.unflipped[: flip.count].tobytes(), np.uint32)
+        segment.flip(segment.entry(flip.run.topic_id, flip.run.base), indexes)
+        flip.is_done = True
+
+    def release(self, replay_from: int) -> list[str]:
+        """On the loop again: forget flipped deletions, and files that neither snapshot refers to.
+
+        Those are for `remove`, off the loop: a busy file system takes its time.
+        """
+        engine = self._engine
+        flipped: dict[Run, int] = {}
+        for flip in self._previous_overlay:
+            if flip.is_done and flip.run.sealed is not None and flip.run.sealed.segment == flip.segment:
+                flipped[flip.run] = flip.count
+                del flip.run.sealed.unflipped[: flip.count]
+                engine.store.changed.add(flip.run.topic_id)
+                if not flip.run.sealed.unflipped:
+                    engine.store.unflipped.discard(flip.run)
+        for flip in self._overlay:
+            # Counted when those that are flipped now were still in the list.
+            flip.count -= flipped.get(flip.run, 0)
+        self._previous_overlay = self._overlay
+        gone = engine.journal.leave_behind(min(replay_from, self._previous_replay_from))
+        self._previous_replay_from = replay_from
+        # Unreferenced by the snapshot before this one as well: now the file can go.
+        gone += [
+            engine.store.forget(number) for number in self._unreferenced if not engine.store.is_pinned(number)
+        ]
+        self._unreferenced = set(engine.store.droppable())
+        self._last_position = engine.journal.position
+        self._last_ms = engine.now()
+        self._known_damage = engine.totals.damage
+        self.passes += 1
+        return gone
+
+    def remove(self, paths: list[str]) -> None:
+        for path in paths:
+            self._engine.fs.remove(path)
+
+    def run_now(self, *, everything: bool = False) -> None:
+        """The whole checkpoint in the caller's thread (in-process use, tests, shutdown)."""
+        engine = self._engine
+        sealer = self.sealer
+        plan = sealer.plan(everything=everything)
+        try:
+            for file in plan:
+                sealer.write(file)
+                sealer.adopt(file)
+        finally:
+            sealer.abandon(plan)
+        engine.queue.sync_journal()
+        if engine.queue.failure is not None:
+            return
+        body, replay_from = self.capture()
+        self.write_snapshot(body)
+        self.remove(self.release(replay_from))

@@ -1,0 +1,230 @@
+"""Sealed segments as the log sees them: opened when needed, a bounded number at a time, in either tier."""
+
+from __future__ import annotations
+
+import errno
+import os
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable
+
+import numpy as np
+
+from topics.log.run import Run, SealedAt
+from topics.log.seal.read_cache import ReadCache
+from topics.log.seal.unsealed import Unsealed
+from topics.storage.columns import Columns
+from topics.storage.filesystem import Filesystem
+from topics.storage.segment import DEAD, SUFFIX, Segment, SegmentDamaged, file_name
+
+# Open descriptors are bounded, whatever the number of topics.
+MAX_OPEN_SEGMENTS = 256
+# Each open segment takes as many: the file, and the mapping's own.
+_DESCRIPTORS_EACH = 2
+# What an open file failed of is in short supply just now.
+_SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+# Only these speak of the file itself. Whatever else went wrong may pass, and the records must outlast it.
+_FILE_IS_BAD = {
+    errno.ENOENT,
+    errno.EIO,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ELOOP,
+    errno.EUCLEAN,
+    errno.EBADMSG,
+}
+
+
+class SegmentStore:
+    def __init__(self, fs: Filesystem, hot_dir: str, cold_dir: str | None, unsealed: Unsealed) -> None:
+        self.fs = fs
+        self.hot_dir = hot_dir
+        self.cold_dir = cold_dir
+        self._open: OrderedDict[int, Segment] = OrderedDict()
+        self._most_open = MAX_OPEN_SEGMENTS
+        self._views = ReadCache()
+        # Runs that still hold something live, per segment file; a file without any can go.
+        self.users: dict[int, int] = {}
+        self._unused: set[int] = set()
+        self.unsealed = unsealed
+        # Sealed runs whose flags lack deletions, and topics whose state no captured one shows.
+        self.unflipped: set[Run] = set()
+        self.changed: set[int] = set()
+        self.cold: set[int] = set()
+        self.cold_reads = 0
+        # How often a sealed run was found ready to read, and how often its file had to be asked.
+        self.cache_hits = self.cache_misses = 0
+        # Files that somebody outside reads by their path; they are neither removed nor moved.
+        self.is_pinned: Callable[[int], bool] = _never
+        # Files of which even the flags must not change for the moment.
+        self.is_frozen: Callable[[int], bool] = _never
+
+    def find_cold(self) -> None:
+        """Which segments have been moved to the second tier; a copy still in the first one wins."""
+        if self.cold_dir is not None:
+            hot = set(self.fs.list(self.hot_dir))
+            for name in self.fs.list(self.cold_dir):
+                number = name.removesuffix(SUFFIX)
+                if number.isdigit() and name not in hot:
+                    self.cold.add(int(number))
+
+    def path(self, number: int) -> str:
+        directory = self.hot_dir
+        if number in self.cold and self.cold_dir is not None:
+            directory = self.cold_dir
+        return os.path.join(directory, file_name(number))
+
+    def use_descriptors(self, most: int) -> None:
+        """Readers' handles take no more than so many."""
+        self._most_open = max(min(most // _DESCRIPTORS_EACH, MAX_OPEN_SEGMENTS), 1)
+
+    def segment(self, number: int) -> Segment:
+        segment = self._open.get(number)
+        if segment is None:
+            while len(self._open) >= self._most_open:
+                self._close_oldest()
+            segment = self._open[number] = self._open_in_want(number)
+        else:
+            self._open.move_to_end(number)
+        return segment
+
+    def _close_oldest(self) -> None:
+        segment = self._open.popitem(last=False)[1]
+        segment.close()
+        # As long as somebody refers to the mapping it keeps its descriptor.
+        self._views.drop_all_of(segment)
+
+    def _open_in_want(self, number: int) -> Segment:
+        """When the system has no more to give, what this store holds comes first."""
+        try:
+            return self.open_for_flips(number)
+        except OSError as error:
+            if error.errno not in _SCARCE:
+                raise
+        self.let_go()
+        return self.open_for_flips(number)
+
+    def let_go(self) -> None:
+        """Of all that is only kept to read faster."""
+        while self._open:
+            self._close_oldest()
+        self._views.drop_all_of(None)
+
+    def open_for_flips(self, number: int) -> Segment:
+        """A handle of the caller's own, so that flips on another thread share nothing with readers."""
+        try:
+            return Segment(self.fs, self.path(number))
+        except OSError as error:
+            if error.errno not in _FILE_IS_BAD:
+                raise
+            # Gone or unreadable is the same to a reader: what it held has to be announced as lost.
+            raise SegmentDamaged(f"{self.path(number)}: {error}") from error
+
+    def columns(self, run: Run) -> Columns:
+        """The run's columns, with `run.dead` loaded. Do not keep them: memory runs go on growing."""
+        if run.hot is not None:
+            return run.hot.view()
+        assert run.sealed is not None
+        cached = self._views.find(run)
+        if cached is not None:
+            self.cache_hits += 1
+            return cached
+        self.cache_misses += 1
+        if run.sealed.segment in self.cold:
+            self.cold_reads += 1
+        segment = self.segment(run.sealed.segment)
+        entry = segment.entry(run.topic_id, run.base)
+        segment.verify(entry)
+        columns = segment.columns(entry)
+        self._load_dead(run, segment.flags(entry))
+        self._views.add(run, columns, segment, entry)
+        return columns
+
+    def _load_dead(self, run: Run, flags: np.ndarray) -> None:
+        if not run.dead_count or run.dead is not None:
+            return
+        assert run.sealed is not None
+        marks = (flags == DEAD).astype(np.uint8)
+        if run.sealed.unflipped:
+            marks[np.frombuffer(run.sealed.unflipped, np.uint32)] = 1
+        if int(marks.sum()) != run.dead_count:
+            # No checksum covers the flags. A deleted record must not come back because one has rotted.
+            raise SegmentDamaged(f"{self.path(run.sealed.segment)}: flags of run {run.base} are damaged")
+        run.dead = bytearray(marks.tobytes())
+
+    def unload(self, run: Run) -> None:
+        """What is known of a run that left memory is out of date: the next reader asks the file."""
+        if run.hot is None:
+            self._views.drop(run)
+            run.dead = None
+
+    def release(self, run: Run) -> None:
+        """The run holds nothing live any more: give back its memory and its claim on the file."""
+        self._views.drop(run)
+        self.unsealed.discard(run)
+        self.unflipped.discard(run)
+        self.changed.add(run.topic_id)
+        run.hot = None
+        run.dead = None
+        if run.sealed is not None:
+            number = run.sealed.segment
+            run.sealed = None
+            self._leave(number)
+
+    def forget_hot(self, run: Run) -> None:
+        """A sealed run leaves memory; its deletions are on disk or in its list of unflipped ones."""
+        run.hot = None
+        run.dead = None
+
+    def seal(self, run: Run, number: int, unflipped: array[int]) -> None:
+        """A file has the run from now on, with flags that lack only the given deletions."""
+        self.unsealed.discard(run)
+        self.changed.add(run.topic_id)
+        run.sealed = SealedAt(number, unflipped)
+        (self.unflipped.add if unflipped else self.unflipped.discard)(run)
+        self.users[number] = self.users.get(number, 0) + 1
+        self._unused.discard(number)
+
+    def note_file(self, number: int) -> None:
+        """The file exists, whether or not a run refers to it."""
+        if not self.users.setdefault(number, 0):
+            self._unused.add(number)
+
+    def _leave(self, number: int) -> None:
+        self.users[number] -= 1
+        if not self.users[number]:
+            self._unused.add(number)
+
+    def move(self, run: Run, number: int, unflipped: array[int]) -> None:
+        """Another file has the run from now on, with flags that lack only the given deletions."""
+        assert run.sealed is not None
+        self._views.drop(run)
+        self._leave(run.sealed.segment)
+        self.seal(run, number, unflipped)
+
+    def droppable(self) -> list[int]:
+        return [number for number in sorted(self._unused) if not self.is_pinned(number)]
+
+    def close_file(self, number: int) -> None:
+        segment = self._open.pop(number, None)
+        if segment is not None:
+            segment.close()
+
+    def forget(self, number: int) -> str:
+        """Returns the path of its file, which is the caller's to remove."""
+        path = self.path(number)
+        self.close_file(number)
+        self.users.pop(number, None)
+        self._unused.discard(number)
+        self.cold.discard(number)
+        return path
+
+    def close(self) -> None:
+        for segment in self._open.values():
+            segment.close()
+        self._open.clear()
+        self._views.clear()
+
+
+def _never(_: int) -> bool:
+    return False

@@ -1,0 +1,88 @@
+"""Writes to several topics that are committed together: one frame, one moment at which all become visible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from topics.log.topic import Topic
+from topics.log.write.append import AppendOp, admit, admit_total, append_batch
+from topics.log.write.batch import Batch
+from topics.log.write.operation import Op
+from topics.storage.frame import Kind
+from topics.values.errors import ApiError
+
+if TYPE_CHECKING:
+    from topics.log.engine import Engine
+
+Write = tuple[Topic, Sequence[Batch]]
+
+
+class GroupOp(Op):
+    """It takes its members' frames into one of its own, whose checksum makes them stand or fall together."""
+
+    __slots__ = ("_on_done", "_on_error", "members")
+
+    def __init__(self, on_done: Callable[[], None], on_error: Callable[[ApiError], None]) -> None:
+        super().__init__([], None, sync=True)
+        self.members: list[AppendOp] = []
+        self._on_done = on_done
+        self._on_error = on_error
+
+    def apply(self) -> None:
+        for member in self.members:
+            member.publish()
+        # Nobody is told of one topic before all of them show what they got.
+        self._on_done()
+        for member in self.members:
+            member.announce()
+
+    def fail(self, error: ApiError) -> None:
+        self._on_error(error)
+
+
+def admit_group(engine: Engine, writes: Sequence[Write], now: int) -> None:
+    """Refuse the group if a topic would refuse its part, or if all parts together are too much."""
+    for topic, batches in writes:
+        admit(engine, topic, sum(b.count for b in batches), sum(b.size for b in batches), now)
+    admit_total(engine, sum(batch.size for _, batches in writes for batch in batches), now)
+
+
+def append_group(
+    engine: Engine,
+    writes: Sequence[Write],
+    now: int,
+    fact: Callable[[list[AppendOp]], list[bytes]],
+    on_done: Callable[[], None],
+    on_error: Callable[[ApiError], None],
+) -> None:
+    """Commit all writes as one; `fact` adds a frame that says what they were, once their seqs are known."""
+    # Each batch may bring a reservation with it; nothing may be refused once the first one has its seqs.
+    engine.queue.require_room(1 + sum(len(batches) for _, batches in writes))
+    admit_group(engine, writes, now)
+    group = GroupOp(on_done, on_error)
+    topics = [topic for topic, _ in writes]
+    if topics:
+        group.topic, group.others = topics[0], tuple(topics[1:])
+    try:
+        for topic, batches in writes:
+            for batch in batches:
+                op = AppendOp(engine, topic, batch, now)
+                append_batch(engine, topic, batch, op, submit=_member_of(group))
+    except ApiError as error:
+        if not group.members:
+            raise
+        # Out of memory, with seqs given out that will never be committed.
+        engine.queue.give_up(error, group)
+        return
+    parts = [part for member in group.members for part in member.buffers]
+    group.buffers = engine.journal.frame_of(Kind.GROUP, [*parts, *fact(group.members)], ts=now)
+    engine.queue.submit(group)
+
+
+def _member_of(group: GroupOp) -> Callable[[Op], None]:
+    def take(op: Op) -> None:
+        assert isinstance(op, AppendOp)
+        group.members.append(op)
+
+    return take

@@ -1,0 +1,64 @@
+"""Seqs are reserved ahead of use, so that a power failure cannot lead to one being handed out twice.
+
+A reservation is a journal frame that must be on disk before a seq inside it is acknowledged. Steps double
+with use: a busy topic reserves seldom, an idle one little. The next step is asked for before the current one
+is used up, so writers of unsynced classes normally never wait for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from topics.log.topic import Topic
+from topics.log.write.operation import Op
+from topics.storage.frame import Kind
+from topics.values.errors import ApiError
+
+if TYPE_CHECKING:
+    from topics.log.engine import Engine
+
+FIRST_STEP = 256
+LARGEST_STEP = 1 << 20
+
+
+class ReserveOp(Op):
+    """Extends a reservation in the background. It belongs to no topic's order: nobody waits behind it."""
+
+    __slots__ = ("reserves_for", "upto")
+
+    def __init__(self, buffers: list[bytes], topic: Topic) -> None:
+        super().__init__(buffers, None, sync=True)
+        self.reserves_for = topic
+        self.upto = topic.reserve_asked
+
+    def apply(self) -> None:
+        self.reserves_for.reserved = max(self.reserves_for.reserved, self.upto)
+        self.reserves_for.note_change()
+
+    def fail(self, error: ApiError) -> None:
+        return None
+
+
+def cover(engine: Engine, topic: Topic, last_seq: int, op: Op) -> int:
+    """Make `op` wait for a reservation that reaches `last_seq`; returns how far it will reach."""
+    op.sync = True
+    if last_seq > topic.reserve_asked:
+        # Steps start from the size of the write: bulk writers would otherwise wait for a dozen of them.
+        topic.reserving = max(topic.reserving, last_seq - topic.assigned)
+        op.buffers += _ask(engine, topic, last_seq)
+    return topic.reserve_asked
+
+
+def extend_if_short(engine: Engine, topic: Topic) -> None:
+    if topic.reserve_asked - topic.assigned < topic.reserving >> 2:
+        engine.queue.submit(ReserveOp(_ask(engine, topic, topic.assigned), topic))
+
+
+def _ask(engine: Engine, topic: Topic, from_seq: int) -> list[bytes]:
+    topic.reserving = min(max(topic.reserving * 2, FIRST_STEP), LARGEST_STEP)
+    topic.reserve_asked = from_seq + topic.reserving
+    engine.witness.reserved(topic.reserve_asked)
+    payload = msgspec.msgpack.encode(topic.reserve_asked)
+    return engine.journal.frame(Kind.RESERVE, payload, topic_id=topic.id, ts=engine.now())

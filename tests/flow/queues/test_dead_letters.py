@@ -1,0 +1,304 @@
+"""Jobs delivered too often: moved in one commit, never in neither place, whatever happens on the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.flow.queue_lab import LEASE_MS, QueueLab, numbers, unexpected
+from tests.support.damage import cut
+from topics.flow.queues import claims as claiming
+from topics.flow.queues import dead_letters
+from topics.flow.queues.claims import Claim
+from topics.flow.queues.jobs import Letter, read_letters
+from topics.log.lifecycle import put_topic
+from topics.log.read.render import Shape
+from topics.log.topic import Topic
+from topics.log.write.batch import parse_append
+from topics.storage.frame import Kind
+from topics.values.config import TopicConfig
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> QueueLab:
+    lab = QueueLab(tmp_path)
+    lab.put("q", max_deliveries=1, dead_letter="dead")
+    return lab
+
+
+def letters(lab: QueueLab) -> list[Any]:
+    page = lab.diff("dead", shape=Shape(tags=True))
+    return [json.loads(line) for line in page.rows.splitlines()]
+
+
+def let_expire(lab: QueueLab, times: int = 1) -> None:
+    for _ in range(times):
+        lab.claim(1000)
+        lab.clock.advance(LEASE_MS + 1)
+
+
+def test_the_claim_after_the_last_allowed_one_moves_the_job(lab: QueueLab) -> None:
+    lab.put("q", max_deliveries=3, dead_letter="dead")
+    lab.write("q", {"data": {"n": 1}, "tag": "t", "node": "n", "meta": {"m": 1}})
+    for delivery in (1, 2, 3):
+        assert [job["deliveries"] for job in lab.claim()] == [delivery]
+        lab.clock.advance(LEASE_MS + 1)
+    assert lab.engine.find("dead") is None
+    assert lab.claim() == []
+    assert letters(lab) == [
+        {
+            "$seq": 1,
+            "$ts": lab.clock.now_ms(),
+            "$node": "n",
+            "$tag": "t",
+            "data": {"n": 1},
+            "meta": {
+                "m": 1,
+                "$dead_letter_from": "q",
+                "$dead_letter_deliveries": "3",
+                "$dead_letter_src_seq": "1",
+            },
+        }
+    ]
+    assert lab.counters() == (0, 0, 1)
+    assert lab.seqs("q") == []
+    assert lab.gaps("q") == []
+    assert lab.topic("dead").config.type == "log"
+
+
+def test_moved_jobs_do_not_use_up_what_the_claimer_asked_for(lab: QueueLab) -> None:
+    lab.write("q", *range(3))
+    let_expire(lab)
+    lab.write("q", *range(2))
+    assert numbers(lab.claim(2)) == [4, 5]
+    assert [letter["data"] for letter in letters(lab)] == [0, 1, 2]
+    assert lab.counters() == (0, 2, 3)
+
+
+@pytest.mark.parametrize("config", [{"max_deliveries": 0, "dead_letter": "dead"}, {"max_deliveries": 1}])
+def test_without_a_limit_or_a_place_jobs_come_back_for_ever(lab: QueueLab, config: dict[str, Any]) -> None:
+    lab.put("q", **config)
+    lab.write("q", 1)
+    let_expire(lab, 5)
+    assert [job["deliveries"] for job in lab.claim()] == [6]
+
+
+@pytest.mark.parametrize(
+    ("meta", "kept"),
+    [
+        (None, {}),
+        ({}, {}),
+        ({"$dead_letter_from": "older", "x": 1}, {"x": 1}),
+        ({"$dead_letter_src_seq": "9"}, {}),
+        ({"$dead_letter_own": "mine"}, {"$dead_letter_own": "mine"}),
+        ({"x": 'a"b'}, {"x": 'a"b'}),
+    ],
+)
+def test_a_letter_tells_of_its_last_queue(lab: QueueLab, meta: Any, kept: Any) -> None:
+    lab.write("q", {"data": 1, "meta": meta})
+    let_expire(lab)
+    lab.claim()
+    [letter] = letters(lab)
+    assert letter["meta"] == kept | {
+        "$dead_letter_from": "q",
+        "$dead_letter_deliveries": "1",
+        "$dead_letter_src_seq": "1",
+    }
+
+
+def test_a_key_hidden_behind_an_escape_does_not_appear_twice(lab: QueueLab) -> None:
+    body = b'{"records":[{"data":1,"meta":{"\\u0024dead_letter_from":"older"}}]}'
+    lab.commit(lambda done, fail: lab.engine.append("q", parse_append(body), done, fail))
+    let_expire(lab)
+    lab.claim()
+    assert lab.diff("dead").rows.count(b"dead_letter_from") == 1
+
+
+def test_a_full_dead_letter_topic_leaves_the_job_claimable(lab: QueueLab) -> None:
+    lab.put("dead", type="log", cap_records=2, discard="reject")
+    lab.write("q", *range(4))
+    let_expire(lab)
+    lab.write("q", "fresh")
+    # Two fit; the others stay, and do not stand in the way of jobs that may be delivered.
+    assert numbers(lab.claim(9)) == [5]
+    assert [letter["data"] for letter in letters(lab)] == [0, 1]
+    assert lab.counters() == (2, 1, 2)
+    assert lab.claim(9) == []
+    assert lab.counters() == (2, 1, 2)
+    lab.delete("dead", before=2)
+    assert lab.claim(9) == []
+    assert lab.counters() == (1, 1, 3)
+    lab.delete("dead", before=99)
+    assert lab.claim(9) == []
+    assert lab.counters() == (0, 1, 4)
+    assert lab.ack(5) == (1, [])
+
+
+def test_while_there_is_no_room_a_claim_tries_one_job_only(
+    lab: QueueLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.put("dead", type="log", cap_records=1, discard="reject")
+    lab.write("dead", "full")
+    lab.write("q", *range(5))
+    let_expire(lab)
+    lab.claim()
+    tried: list[int] = []
+
+    def read(topic: Topic, seqs: Sequence[int]) -> dict[int, Letter]:
+        tried.append(len(seqs))
+        return read_letters(topic, seqs)
+
+    monkeypatch.setattr(dead_letters, "read_letters", read)
+    lab.claim()
+    assert tried == [1]
+
+
+def test_jobs_waiting_for_room_are_delivered_again_when_the_limit_is_raised(lab: QueueLab) -> None:
+    lab.put("dead", type="log", cap_records=1, discard="reject")
+    lab.write("dead", "full")
+    lab.write("q", 1)
+    let_expire(lab)
+    assert lab.claim() == []
+    lab.put("q", max_deliveries=2, dead_letter="dead")
+    assert [job["deliveries"] for job in lab.claim()] == [2]
+
+
+def test_no_more_topics_leaves_the_job_claimable(tmp_path: Path) -> None:
+    lab = QueueLab(tmp_path, max_topics=1)
+    lab.put("q", max_deliveries=1, dead_letter="dead")
+    lab.write("q", 1)
+    let_expire(lab)
+    assert lab.claim() == []
+    assert lab.counters() == (1, 0, 0)
+    assert lab.engine.find("dead") is None
+
+
+def test_a_job_deleted_while_it_waits_for_room_is_forgotten(lab: QueueLab) -> None:
+    lab.put("dead", type="log", cap_records=1, discard="reject")
+    lab.write("dead", "full")
+    lab.write("q", 1, 2)
+    let_expire(lab)
+    assert lab.claim(9) == []
+    lab.delete("q", before=2)
+    assert lab.counters() == (1, 0, 0)
+    lab.delete("dead", before=99)
+    assert lab.claim(9) == []
+    assert [letter["data"] for letter in letters(lab)] == [2]
+
+
+def test_a_failed_commit_leaves_the_job_in_the_queue(lab: QueueLab) -> None:
+    lab.put("dead", type="log")
+    lab.write("q", 1, 2)
+    let_expire(lab)
+    lab.break_the_disk()
+    for _ in range(2):
+        assert lab.claim(9) == []
+        assert lab.counters() == (2, 0, 0)
+        assert lab.queue().table.overdue == [1, 2]
+        assert not lab.queue().table.moving
+    assert lab.seqs("dead") == []
+
+
+def test_one_claim_moves_only_so_many(lab: QueueLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "MAX_MOVES", 3)
+    monkeypatch.setattr(claiming, "MAX_MOVES", 3)
+    lab.write("q", *range(5))
+    let_expire(lab)
+    assert lab.claim(9) == []
+    assert lab.counters() == (2, 0, 3)
+    assert lab.claim(9) == []
+    assert lab.counters() == (0, 0, 5)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("checkpoint", [True, False])
+@pytest.mark.parametrize("durability", ["disk", "fsync"])
+def test_moves_survive_a_restart(lab: QueueLab, clean: bool, checkpoint: bool, durability: str) -> None:
+    lab.put("q", max_deliveries=1, dead_letter="dead", durability=durability)
+    lab.write("q", *range(3))
+    let_expire(lab)
+    lab.claim(9)
+    if checkpoint:
+        lab.checkpoint()
+    before = letters(lab)
+    lab.restart(clean=clean)
+    assert letters(lab) == before
+    assert len(before) == 3
+    assert lab.seqs("q") == []
+    assert lab.counters() == (0, 0, 3)
+    lab.write("q", 1)
+    assert numbers(lab.claim()) == [4]
+
+
+def test_a_journal_torn_inside_the_move_never_loses_the_job(tmp_path: Path) -> None:
+    """Cut at every frame: the job is in the queue, in the dead letters, or in both."""
+    lab = QueueLab(tmp_path)
+    lab.put("q", max_deliveries=1, dead_letter="dead")
+    lab.write("q", "job")
+    let_expire(lab)
+    before = len(lab.frames())
+    lab.claim()
+    lab.kill()
+    found = set()
+    for frame in reversed(lab.frames()[before:]):
+        cut(frame.path, frame.offset)
+        lab.disk.boot += b"+"
+        lab.open()
+        in_queue = [json.loads(line)["data"] for line in lab.diff("q").rows.splitlines()]
+        in_dead = [letter["data"] for letter in letters(lab)] if lab.engine.find("dead") else []
+        assert "job" in in_queue + in_dead
+        found.add((len(in_queue), len(in_dead)))
+        lab.kill()
+    assert (1, 1) in found
+
+
+def test_the_copy_is_written_before_the_deletion_in_one_piece(lab: QueueLab) -> None:
+    lab.put("dead", type="log")
+    lab.write("q", 1)
+    let_expire(lab)
+    before = len(lab.frames())
+    lab.claim()
+    assert [frame.kind for frame in lab.frames()[before:]] == [Kind.APPEND, Kind.DEAD_LETTER]
+
+
+@pytest.mark.parametrize(("queue", "dead"), [("disk", "fsync"), ("fsync", "disk"), ("disk", "disk")])
+def test_a_move_is_synced_when_either_end_asks_for_it(tmp_path: Path, queue: str, dead: str) -> None:
+    lab = QueueLab(tmp_path)
+    lab.put("q", max_deliveries=1, dead_letter="dead", durability=queue)
+    lab.put("dead", type="log", durability=dead)
+    lab.write("q", 1)
+    let_expire(lab)
+    before = lab.engine.counters.fsyncs
+    lab.claim()
+    assert lab.counters() == (0, 0, 1)
+    assert lab.engine.counters.fsyncs == before + ("fsync" in (queue, dead))
+
+
+def test_a_move_does_not_overtake_what_the_queue_is_waiting_for(lab: QueueLab) -> None:
+    lab.put("dead", type="log")
+    lab.write("q", 1)
+    let_expire(lab)
+    config = TopicConfig(type="queue", max_deliveries=1, dead_letter="dead")
+    answers: list[str] = []
+    put_topic(lab.engine, "q", config, lambda _: answers.append("config"), unexpected)
+    lab.queue().serve([Claim("w", 1, LEASE_MS, lambda _: answers.append("claim"), unexpected)])
+    lab.engine.queue.flush()
+    assert answers == []
+    assert lab.seqs("dead") == []
+    lab.engine.queue.sync_now()
+    assert answers == ["config", "claim"]
+    assert lab.counters() == (0, 0, 1)
+
+
+def test_letters_of_a_sealed_segment(lab: QueueLab) -> None:
+    lab.write("q", *({"data": n, "tag": f"t{n}", "node": f"n{n}", "meta": {"m": n}} for n in range(6)))
+    let_expire(lab)
+    lab.checkpoint(everything=True)
+    assert lab.claim(9) == []
+    assert [(x["data"], x["$tag"], x["$node"], x["meta"]["m"]) for x in letters(lab)] == [
+        (n, f"t{n}", f"n{n}", n) for n in range(6)
+    ]

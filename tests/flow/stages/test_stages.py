@@ -1,0 +1,498 @@
+"""Stages: invisible until the commit, then all at once, and exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.log.harness import Lab
+from tests.support.arrow import arrow_stream
+from tests.support.damage import cut, flip
+from topics.flow.commit_loop import CommitLoop
+from topics.flow.stages import stages as stages_module
+from topics.flow.stages.stages import IDLE_MS, CommitRequest, Committed, Stages
+from topics.storage.frame import Kind
+from topics.values.errors import ApiError
+
+
+def anything_goes(name: str) -> None:
+    return None
+
+
+class StageLab(Lab):
+    stages: Stages
+
+    def layer(self) -> None:
+        self.stages = Stages(self.engine)
+        self.engine.extensions.append(self.stages)
+
+    def run(self, work: Callable[[], Any]) -> Any:
+        """On a loop that commits what is submitted."""
+
+        async def main() -> Any:
+            committing = CommitLoop(self.engine, asyncio.get_running_loop())
+            try:
+                return await work()
+            finally:
+                committing.close()
+
+        return asyncio.run(main())
+
+    def part(
+        self, part: str, *batches: dict[str, list[Any]], stage: str = "s", topic: str | None = None
+    ) -> Any:
+        return self.run(
+            lambda: self.stages.put_part(stage, part, arrow_stream(*batches), topic, anything_goes)
+        )
+
+    def commit_stage(
+        self, *parts: str, batch: int = 0, stage: str = "s", identity: str = "q", topic: str | None = None
+    ) -> tuple[dict[str, tuple[int, int, int]], bool]:
+        request = CommitRequest(stage, identity, batch, list(parts), topic, anything_goes)
+        committed, deduped = self.run(lambda: self.stages.commit(request))
+        return ranges(committed), deduped
+
+    def spooled(self) -> list[str]:
+        return [path.name for path in sorted((self.directory / "stages").glob("*"))]
+
+    def data(self, name: str) -> list[Any]:
+        return [json.loads(line)["data"] for line in self.diff(name).rows.splitlines()]
+
+
+def ranges(committed: Committed) -> dict[str, tuple[int, int, int]]:
+    return {r.topic: (r.first_seq, r.last_seq, r.count) for r in committed.ranges}
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> StageLab:
+    return StageLab(tmp_path)
+
+
+# --- what a commit does -----------------------------------------------------------------------------------
+
+
+def test_nothing_is_visible_before_the_commit_and_everything_after_it(lab: StageLab) -> None:
+    lab.write("a", "before")
+    lab.part("0", {"topic": ["a", "b", "a"], "data": ["1", "2", "3"]})
+    lab.part("1", {"data": ["4", "5"]}, {"data": ["6"]}, topic="b")
+    assert lab.data("a") == ["before"]
+    assert lab.engine.find("b") is None
+    assert lab.commit_stage("0", "1") == ({"a": (2, 3, 2), "b": (1, 4, 4)}, False)
+    assert lab.data("a") == ["before", 1, 3]
+    assert lab.data("b") == [2, 4, 5, 6]
+    assert lab.spooled() == []
+
+
+def test_a_commit_without_room_for_all_its_topics_creates_none(tmp_path: Path) -> None:
+    lab = StageLab(tmp_path, max_topics=3)
+    lab.write("a", "before")
+    lab.part("0", {"topic": ["a", "b", "c", "d"], "data": ["1", "2", "3", "4"]})
+    with pytest.raises(ApiError) as refused:
+        lab.commit_stage("0")
+    assert refused.value.detail == {"limit": "max_topics", "max": 3}
+    assert list(lab.engine.by_name) == ["a"]
+    lab.part("1", {"topic": ["a", "b", "c"], "data": ["1", "2", "3"]})
+    lab.commit_stage("1")
+    assert list(lab.engine.by_name) == ["a", "b", "c"]
+
+
+def test_parts_are_written_in_the_order_of_the_commit_and_only_those_it_names(lab: StageLab) -> None:
+    for part in "012":
+        lab.part(part, {"data": [part]}, topic="a")
+    lab.commit_stage("2", "0")
+    assert lab.data("a") == [2, 0]
+    assert len(lab.spooled()) == 1
+
+
+def test_a_part_sent_again_replaces_itself(lab: StageLab) -> None:
+    lab.part("0", {"data": ["1"]}, topic="a")
+    lab.part("0", {"data": ["2"]}, topic="a")
+    lab.commit_stage("0")
+    assert lab.data("a") == [2]
+
+
+def test_tags_nodes_and_metas_arrive(lab: StageLab) -> None:
+    lab.part(
+        "0",
+        {
+            "topic": ["a", "b", "a"],
+            "data": ["1", "2", "3"],
+            "tag": ["x", None, None],
+            "node": [None, "n", "n"],
+            "meta": [None, '{"m": 1}', "{}"],
+        },
+    )
+    lab.commit_stage("0")
+    from topics.log.read.render import Shape
+
+    rows = [json.loads(row) for row in lab.diff("a", shape=Shape(tags=True)).rows.splitlines()]
+    assert [{k: v for k, v in row.items() if k != "$ts"} for row in rows] == [
+        {"$seq": 1, "$tag": "x", "data": 1},
+        {"$seq": 2, "$node": "n", "data": 3, "meta": {}},
+    ]
+    assert json.loads(lab.diff("b").rows)["meta"] == {"m": 1}
+
+
+def test_the_commit_may_name_the_topic_of_rows_that_have_none(lab: StageLab) -> None:
+    lab.part("0", {"topic": [None, "b"], "data": ["1", "2"]})
+    with pytest.raises(ApiError, match="rows without a topic"):
+        lab.commit_stage("0")
+    assert lab.commit_stage("0", topic="a") == ({"a": (1, 1, 1), "b": (1, 1, 1)}, False)
+
+
+def test_a_commit_without_rows_still_counts(lab: StageLab) -> None:
+    assert lab.commit_stage(batch=7) == ({}, False)
+    lab.restart()
+    assert lab.commit_stage(batch=7) == ({}, True)
+
+
+def test_a_missing_part_is_an_error(lab: StageLab) -> None:
+    with pytest.raises(ApiError) as refusal:
+        lab.commit_stage("0")
+    assert refusal.value.code == "not_found"
+
+
+def test_topics_are_checked_for_parts_and_for_commits(lab: StageLab) -> None:
+    def only_a(name: str) -> None:
+        if name != "a":
+            raise ApiError("forbidden", name)
+
+    with pytest.raises(ApiError, match="b"):
+        lab.run(
+            lambda: lab.stages.put_part("s", "0", arrow_stream({"data": ["1"], "topic": ["b"]}), None, only_a)
+        )
+    lab.part("0", {"data": ["1"]}, topic="b")
+    request = CommitRequest("s", "q", 0, ["0"], None, only_a)
+    with pytest.raises(ApiError, match="b"):
+        lab.run(lambda: lab.stages.commit(request))
+    assert lab.engine.find("b") is None
+
+
+# --- all or nothing ---------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_refuses_its_rows_refuses_the_whole_commit(lab: StageLab) -> None:
+    lab.put("full", cap_records=2, discard="reject")
+    lab.write("full", 1)
+    lab.part("0", {"topic": ["a", "full"], "data": ["1", "2"]}, {"topic": ["full", "a"], "data": ["3", "4"]})
+    with pytest.raises(ApiError) as refusal:
+        lab.commit_stage("0")
+    assert refusal.value.code == "topic_full"
+    assert lab.data("full") == [1]
+    assert "a" not in lab.engine.by_name
+    lab.delete("full", before=2)
+    assert lab.commit_stage("0") == ({"a": (1, 2, 2), "full": (2, 3, 2)}, False)
+
+
+def test_the_quota_of_all_topics_counts_for_the_whole_commit(tmp_path: Path) -> None:
+    lab = StageLab(tmp_path, max_total_bytes=5)
+    lab.part("0", {"topic": ["a", "b"], "data": ["123", "456"]})
+    with pytest.raises(ApiError) as refusal:
+        lab.commit_stage("0")
+    assert refusal.value.detail == {"limit": "max_total_bytes", "max": 5}
+    assert not lab.engine.by_name
+
+
+def test_readers_of_one_topic_find_the_others_complete_when_they_are_woken(lab: StageLab) -> None:
+    for name in "ab":
+        lab.write(name, 0)
+    heads: list[tuple[int, int]] = []
+    for name in "ab":
+        lab.topic(name).listeners.append(lambda: heads.append((lab.topic("a").head, lab.topic("b").head)))
+    lab.part("0", {"topic": ["a", "b"], "data": ["1", "2"]})
+    lab.commit_stage("0")
+    assert heads == [(2, 2), (2, 2)]
+
+
+def _stage_of_two_topics(lab: StageLab) -> None:
+    lab.write("a", 0)
+    lab.write("b", 0)
+    lab.part("0", {"topic": ["a", "b"] * 3, "data": ["1"] * 6})
+    lab.commit_stage("0")
+
+
+def test_a_torn_tail_takes_all_of_a_commit_or_nothing(tmp_path: Path) -> None:
+    lab = StageLab(tmp_path / "whole")
+    _stage_of_two_topics(lab)
+    group = next(frame for frame in lab.frames() if frame.kind == Kind.GROUP)
+    assert group.end == group.path.stat().st_size
+    for offset in range(group.offset, group.end, 37):
+        torn = StageLab(tmp_path / str(offset))
+        _stage_of_two_topics(torn)
+        torn.kill()
+        path = next(frame for frame in torn.frames() if frame.kind == Kind.GROUP).path
+        cut(path, offset)
+        torn.disk.boot = b"after a power failure"
+        torn.open()
+        assert (torn.data("a"), torn.data("b")) == ([0], [0])
+        torn.kill()
+
+
+def test_a_commit_that_rotted_is_announced_as_lost_in_every_topic(lab: StageLab) -> None:
+    _stage_of_two_topics(lab)
+    lab.write("a", 2)
+    lab.kill()
+    group = next(frame for frame in lab.frames() if frame.kind == Kind.GROUP)
+    flip(group.path, group.payload_at + 200)
+    lab.open()
+    assert lab.data("a") == [0, 2] or lab.gaps("a")
+    assert lab.gaps("b")
+    assert lab.write("b", 3).first_seq > 4
+
+
+@pytest.mark.parametrize("checkpoints", [0, 1, 2])
+@pytest.mark.parametrize("clean", [False, True])
+def test_records_and_identity_survive_a_restart(lab: StageLab, checkpoints: int, clean: bool) -> None:
+    _stage_of_two_topics(lab)
+    for index in range(checkpoints):
+        lab.checkpoint(everything=index == 1)
+    states = lab.states()
+    for _ in range(2):
+        lab.restart(clean=clean)
+        assert lab.states() == states
+        assert lab.commit_stage("0") == ({"a": (2, 4, 3), "b": (2, 4, 3)}, True)
+
+
+# --- exactly once -----------------------------------------------------------------------------------------
+
+
+def test_a_repeat_without_its_parts_gets_the_first_answer(lab: StageLab) -> None:
+    lab.part("0", {"data": ["1", "2"]}, topic="a")
+    first = lab.commit_stage("0")
+    assert lab.commit_stage("0") == (first[0], True)
+    assert lab.data("a") == [1, 2]
+
+
+def test_a_repeat_with_the_same_rows_in_another_order_and_other_parts_is_recognised(lab: StageLab) -> None:
+    lab.part("0", {"data": ["1", "2", "3"], "tag": ["x", None, None]}, topic="a")
+    first = lab.commit_stage("0")
+    lab.part("0", {"data": ["3", "1"], "tag": [None, "x"]}, topic="a", stage="t")
+    lab.part("1", {"data": ["2"]}, topic="a", stage="t")
+    assert lab.commit_stage("0", "1", stage="t") == (first[0], True)
+    assert lab.data("a") == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {"data": ["1", "3"], "tag": ["x", None]},
+        {"data": ["1"], "tag": ["x"]},
+        {"data": ["1", "2"], "tag": [None, "x"]},
+        {"data": ["1", "2", "2"], "tag": ["x", None, None]},
+        {"data": ["1", "2"], "tag": ["x", None], "topic": ["a", "b"]},
+        {"data": ["1", "2"], "tag": ["x", None], "node": ["n", None]},
+    ],
+)
+def test_a_repeat_with_other_rows_is_a_conflict(lab: StageLab, rows: dict[str, list[Any]]) -> None:
+    lab.part("0", {"data": ["1", "2"], "tag": ["x", None]}, topic="a")
+    lab.commit_stage("0")
+    lab.part("0", rows, topic="a")
+    with pytest.raises(ApiError) as refusal:
+        lab.commit_stage("0")
+    assert refusal.value.code == "stage_conflict"
+    assert lab.data("a") == [1, 2]
+
+
+def test_an_earlier_batch_is_compared_too(lab: StageLab) -> None:
+    for batch in (4, 5):
+        lab.part("0", {"data": [str(batch)]}, topic="a")
+        lab.commit_stage("0", batch=batch)
+    lab.restart(clean=False)
+    lab.part("0", {"data": ["4"]}, topic="a")
+    assert lab.commit_stage("0", batch=4) == ({"a": (1, 1, 1)}, True)
+    lab.part("0", {"data": ["99"]}, topic="a")
+    with pytest.raises(ApiError, match="other rows"):
+        lab.commit_stage("0", batch=4)
+
+
+def test_a_batch_too_old_to_compare_is_refused_and_a_later_one_is_not(lab: StageLab) -> None:
+    lab.part("0", {"data": ["1"]}, topic="a")
+    lab.commit_stage("0", batch=5)
+    with pytest.raises(ApiError, match="older than any batch"):
+        lab.commit_stage("0", batch=4)
+    lab.part("0", {"data": ["1"]}, topic="a")
+    assert lab.commit_stage("0", batch=6) == ({"a": (2, 2, 1)}, False)
+    lab.part("0", {"data": ["1"]}, topic="a")
+    assert lab.commit_stage("0", batch=6, identity="other") == ({"a": (3, 3, 1)}, False)
+
+
+def test_identities_do_not_age(lab: StageLab) -> None:
+    lab.part("0", {"data": ["1"]}, topic="a")
+    first = lab.commit_stage("0")
+    lab.clock.advance(10 * 365 * 86_400_000)
+    lab.checkpoint()
+    lab.checkpoint()
+    lab.restart(clean=True)
+    assert lab.commit_stage("0") == (first[0], True)
+
+
+def test_commits_of_one_identity_that_run_at_once_commit_once(lab: StageLab) -> None:
+    lab.part("0", {"data": ["1"]}, topic="a")
+    request = CommitRequest("s", "q", 0, ["0"], None, anything_goes)
+
+    async def both() -> list[tuple[Committed, bool]]:
+        return await asyncio.gather(lab.stages.commit(request), lab.stages.commit(request))
+
+    first, second = lab.run(both)
+    assert (first[1], second[1]) == (False, True)
+    assert ranges(first[0]) == ranges(second[0]) == {"a": (1, 1, 1)}
+    assert lab.data("a") == [1]
+
+
+def test_a_refused_commit_may_be_tried_again(lab: StageLab) -> None:
+    lab.put("a", cap_records=1, discard="reject")
+    lab.write("a", 0)
+    lab.part("0", {"data": ["1"]}, topic="a")
+    with pytest.raises(ApiError, match="full"):
+        lab.commit_stage("0")
+    lab.delete("a", before=2)
+    assert lab.commit_stage("0") == ({"a": (2, 2, 1)}, False)
+
+
+# --- rendering beside the loop ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("intruders", [1, 2, 3, 5])
+def test_writers_that_come_in_between_do_not_upset_the_seqs(
+    lab: StageLab, monkeypatch: pytest.MonkeyPatch, intruders: int
+) -> None:
+    lab.put("a", ttl_ms=1000)
+    lab.write("a", 0)
+    lab.part("0", {"data": ["1", "2"]}, topic="a")
+    prepare, left = stages_module._prepare, [intruders]
+
+    async def in_thread(work: Callable[[], Any]) -> Any:
+        result = work()
+        if left[0] and rendering:
+            left[0] -= 1
+            lab.clock.advance(7)
+            lab.write("a", "intruder")
+        return result
+
+    rendering: list[bool] = []
+
+    def spy(*arguments: Any) -> None:
+        rendering.append(True)
+        prepare(*arguments)
+
+    monkeypatch.setattr(stages_module, "_prepare", spy)
+    monkeypatch.setattr(stages_module, "_in_thread", in_thread)
+    found, _ = lab.commit_stage("0")
+    taken = min(intruders, stages_module.RENDER_ATTEMPTS)
+    assert found == {"a": (2 + taken, 3 + taken, 2)}
+    rows = [json.loads(row) for row in lab.diff("a").rows.splitlines()]
+    assert [row["$seq"] for row in rows] == list(range(1, 4 + taken))
+    assert [row["$ts"] for row in rows] == sorted(row["$ts"] for row in rows)
+    states = lab.states()
+    lab.restart()
+    assert lab.states() == states
+
+
+def test_age_that_takes_records_in_between_is_repeated_by_replay(
+    lab: StageLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Rendered for a time at which the first record lived, this commit would seem to push it over the cap.
+    lab.put("a", ttl_ms=1000, cap_records=2)
+    lab.write("a", 0)
+    lab.clock.advance(600)
+    lab.write("a", 0)
+    lab.clock.advance(399)
+    lab.part("0", {"data": ["1"]}, topic="a")
+    prepare = stages_module._prepare
+
+    def spy(*arguments: Any) -> None:
+        prepare(*arguments)
+        lab.clock.advance(2)
+        lab.engine.refresh(lab.topic("a"))
+
+    monkeypatch.setattr(stages_module, "_prepare", spy)
+    lab.commit_stage("0")
+    states = lab.states()
+    assert (states["a"]["seqs"], states["a"]["gaps"]) == ([2, 3], [(1, 1, "ttl")])
+    lab.restart()
+    assert lab.states() == states
+
+
+def test_a_topic_that_fills_up_in_between_refuses_the_whole_commit(
+    lab: StageLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.write("a", 0)
+    lab.put("full", cap_records=2, discard="reject")
+    lab.part("0", {"topic": ["a", "full"], "data": ["1", "2"]})
+
+    prepare = stages_module._prepare
+
+    async def in_thread(work: Callable[[], Any]) -> Any:
+        return work()
+
+    def intrude(*arguments: Any) -> None:
+        prepare(*arguments)
+        if lab.topic("full").head < 2:
+            lab.write("full", "intruder")
+
+    monkeypatch.setattr(stages_module, "_in_thread", in_thread)
+    monkeypatch.setattr(stages_module, "_prepare", intrude)
+    with pytest.raises(ApiError) as refusal:
+        lab.commit_stage("0")
+    assert refusal.value.code == "topic_full"
+    assert (lab.topic("a").assigned, lab.topic("a").pending_count) == (1, 0)
+    assert lab.write("a", 3).first_seq == 2
+
+
+# --- giving up --------------------------------------------------------------------------------------------
+
+
+def test_a_stage_can_be_dropped(lab: StageLab) -> None:
+    lab.part("0", {"data": ["1"]}, topic="a")
+    lab.part("1", {"data": ["1"]}, topic="a")
+    lab.part("0", {"data": ["1"]}, topic="a", stage="other")
+    assert lab.stages.drop("s") == 2
+    assert lab.stages.drop("s") == 0
+    assert len(lab.spooled()) == 1
+
+
+def test_idle_stages_are_collected_and_active_ones_are_not(lab: StageLab) -> None:
+    lab.part("0", {"data": ["1"]}, topic="a")
+    lab.clock.advance(IDLE_MS - 1)
+    lab.part("0", {"data": ["1"]}, topic="a", stage="other")
+    lab.stages.collect()
+    assert len(lab.spooled()) == 2
+    lab.clock.advance(1)
+    lab.stages.collect()
+    assert len(lab.spooled()) == 1
+
+
+def test_parts_survive_a_restart_and_are_collected_after_it(lab: StageLab) -> None:
+    lab.part("0", {"data": ["1"]}, topic="a")
+    lab.part("0", {"data": ["1"]}, topic="a", stage="forgotten")
+    lab.restart()
+
+    async def begin() -> None:
+        lab.stages.start()
+
+    lab.run(begin)
+    assert lab.commit_stage("0") == ({"a": (1, 1, 1)}, False)
+    lab.clock.advance(IDLE_MS)
+    lab.stages.collect()
+    assert lab.spooled() == []
+
+
+def test_a_part_that_rotted_is_not_committed(lab: StageLab) -> None:
+    lab.part("0", {"data": ['"hello"']}, topic="a")
+    path = next((lab.directory / "stages").glob("*.part"))
+    flip(path, path.stat().st_size // 2)
+    with pytest.raises(ApiError, match="damaged"):
+        lab.commit_stage("0")
+
+
+def test_a_commit_that_is_too_large_is_refused(lab: StageLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages_module, "MAX_STAGE_BYTES", 10)
+    lab.part("0", {"data": ['"hello"']}, topic="a")
+    with pytest.raises(ApiError) as refusal:
+        lab.commit_stage("0")
+    assert refusal.value.code == "payload_too_large"

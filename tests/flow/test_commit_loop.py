@@ -1,0 +1,193 @@
+"""The commit loop: groups, order, failed syncs, and the barrier checkpoints use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from topics.flow.commit_loop import CommitLoop
+from topics.log.engine import Engine
+from topics.log.lifecycle import put_topic
+from topics.log.recover.recovery import Recovery
+from topics.log.write.batch import parse_append
+from topics.storage.filesystem import Filesystem
+from topics.values.clock import ManualClock
+from topics.values.config import TopicConfig
+from topics.values.errors import ApiError
+from topics.values.settings import Settings
+
+ONE = b'{"records":[{"data":1}]}'
+
+
+def open_engine(path: Path, fs: Filesystem | None = None) -> Engine:
+    engine = Engine(Settings(data_dir=str(path)), fs or Filesystem(), ManualClock())
+    Recovery(engine).run()
+    return engine
+
+
+def driven(
+    path: Path,
+    scenario: Callable[[Engine, CommitLoop], Any],
+    *,
+    kernel: bool = True,
+    fs: Filesystem | None = None,
+    aside: bool = False,
+) -> Any:
+    """Run a scenario with the loop attached, through the kernel's sync or through a thread."""
+
+    async def main() -> Any:
+        engine = open_engine(path, fs)
+        commit = CommitLoop(engine, asyncio.get_running_loop(), writes_aside=lambda: aside)
+        if not kernel:
+            commit._kernel = None
+        try:
+            return await scenario(engine, commit)
+        finally:
+            commit.close()
+            engine.close(clean=False)
+
+    return asyncio.run(main())
+
+
+def append(engine: Engine, name: str, body: bytes = ONE) -> asyncio.Future[Any]:
+    future = asyncio.get_running_loop().create_future()
+    engine.append(name, parse_append(body), future.set_result, future.set_exception)
+    return future
+
+
+async def put(engine: Engine, name: str, config: TopicConfig) -> None:
+    future = asyncio.get_running_loop().create_future()
+    put_topic(engine, name, config, future.set_result, future.set_exception)
+    await future
+
+
+@pytest.mark.parametrize("aside", [False, True])
+@pytest.mark.parametrize("kernel", [True, False])
+def test_one_write_and_one_sync_serve_all_who_wait(tmp_path: Path, kernel: bool, aside: bool) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        await put(engine, "t", TopicConfig(durability="fsync", durable=True))
+        batches, syncs = engine.counters.batches, engine.counters.fsyncs
+        results = await asyncio.gather(*[append(engine, "t") for _ in range(50)])
+        assert [op.first_seq for op in results] == list(range(1, 51))
+        assert all(op.fsync_ms > 0 for op in results)
+        assert engine.counters.batches == batches + 1
+        assert engine.counters.fsyncs == syncs + 1
+
+    driven(tmp_path, scenario, kernel=kernel, aside=aside)
+
+
+def test_a_synced_record_is_invisible_until_its_sync(tmp_path: Path) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        await put(engine, "t", TopicConfig(durability="fsync", durable=True))
+        waiting = append(engine, "t")
+        engine.queue.flush()
+        topic = engine.require("t")
+        assert topic.assigned == 1
+        assert topic.head == 0
+        await waiting
+        assert topic.head == 1
+
+    driven(tmp_path, scenario)
+
+
+def test_after_a_change_of_class_nobody_overtakes(tmp_path: Path) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        await put(engine, "t", TopicConfig(durability="fsync", durable=True))
+        order: list[int] = []
+        first, second = append(engine, "t"), None
+        topic = engine.require("t")
+        topic.config = TopicConfig(durability="disk")
+        second = append(engine, "t")
+        for future in (first, second):
+            future.add_done_callback(lambda done: order.append(done.result().first_seq))
+        await asyncio.gather(first, second)
+        await asyncio.sleep(0)
+        assert order == [1, 2]
+
+    driven(tmp_path, scenario)
+
+
+def test_a_failed_sync_is_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        await put(engine, "t", TopicConfig(durability="fsync", durable=True))
+        assert (await append(engine, "t")).first_seq == 1
+
+        def refuse() -> None:
+            raise OSError(5, "input/output error")
+
+        monkeypatch.setattr(engine.journal.current_file().__class__, "sync", lambda self: refuse())
+        doomed = [append(engine, "t"), append(engine, "t")]
+        for future in doomed:
+            with pytest.raises(ApiError, match="until restart"):
+                await future
+        topic = engine.require("t")
+        assert (topic.head, topic.assigned, topic.live_count) == (1, 1, 1)
+        assert engine.read_only
+        with pytest.raises(ApiError, match="until restart"):
+            append(engine, "t")
+        assert engine.read(topic, 0, 10, 1000).count == 1
+
+    driven(tmp_path, scenario, kernel=False)
+
+
+def test_the_barrier_waits_for_everything_in_the_journal(tmp_path: Path) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        await put(engine, "t", TopicConfig(durability="fsync", durable=True))
+        before = append(engine, "t")
+        engine.queue.flush()
+        await commit.pause()
+        assert before.done()
+        behind = append(engine, "t")
+        await asyncio.sleep(0.02)
+        assert not behind.done()
+        assert engine.require("t").head == 1
+        commit.resume()
+        await behind
+        assert engine.require("t").head == 2
+
+    driven(tmp_path, scenario)
+
+
+def test_drain_commits_all(tmp_path: Path) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        futures = [append(engine, f"t{i}") for i in range(5)]
+        await commit.drain()
+        assert all(future.done() for future in futures)
+
+    driven(tmp_path, scenario)
+
+
+def test_writes_can_tell_which_group_they_are_in(tmp_path: Path) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        assert engine.open_group == 0
+        first = append(engine, "t")
+        group = engine.open_group
+        second = append(engine, "t")
+        assert engine.open_group == group > 0
+        await asyncio.gather(first, second)
+        assert engine.open_group == 0
+        third = append(engine, "t")
+        assert engine.open_group == group + 1
+        await third
+
+    driven(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_group_that_expects_more_waits_a_turn(tmp_path: Path, waits: bool) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        await append(engine, "t")
+        batches = engine.counters.batches
+        written: list[asyncio.Future[Any]] = []
+        engine.queue.before_flush(lambda: written.append(append(engine, "t")), expects_more=waits)
+        await asyncio.sleep(0)
+        second = append(engine, "t")
+        await second
+        await asyncio.gather(*written)
+        assert engine.counters.batches == batches + (1 if waits else 2)
+
+    driven(tmp_path, scenario)

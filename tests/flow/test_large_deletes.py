@@ -1,0 +1,102 @@
+"""Deletions by tag that ask many files: off the loop, in one moment, and with an answer whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.log.harness import Lab
+from topics.flow import large_deletes as deleting
+from topics.flow.commit_loop import CommitLoop
+from topics.flow.large_deletes import Deletions
+from topics.log.lifecycle import drop_topic
+from topics.log.remove.tags import parse_match
+from topics.values.errors import ApiError
+
+
+def driven(lab: Lab, scenario: Callable[[Deletions], Any]) -> None:
+    """A topic of ten sealed runs, a loop that commits, and a scenario."""
+    for at in range(10):
+        lab.write("t", *({"data": 4 * at + n, "tag": f"k{n}"} for n in range(4)))
+    lab.checkpoint(everything=True)
+
+    async def main() -> None:
+        commit = CommitLoop(lab.engine, asyncio.get_running_loop())
+        try:
+            await scenario(Deletions(lab.engine))
+        finally:
+            commit.close()
+
+    asyncio.run(main())
+    lab.kill()
+
+
+def deleted(deletions: Deletions, lab: Lab, match: str, before: int | None = None) -> asyncio.Future[int]:
+    future = asyncio.get_running_loop().create_future()
+    deletions.delete(lab.topic("t"), before, parse_match(match), future.set_result, future.set_exception)
+    return future
+
+
+def test_readers_see_all_of_it_or_nothing(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+
+    async def scenario(deletions: Deletions) -> None:
+        answer = deleted(deletions, lab, "k1")
+        counts = set()
+        while not answer.done():
+            counts.add(len(lab.seqs("t")))
+            await asyncio.sleep(0)
+        counts.add(len(lab.seqs("t")))
+        assert await answer == 10
+        assert counts == {40, 30}
+        assert await deleted(deletions, lab, "k*", 9) == 6
+        assert lab.topic("t").live_count == 24
+
+    driven(lab, scenario)
+
+
+def test_a_topic_that_goes_meanwhile_is_not_found(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+
+    async def scenario(deletions: Deletions) -> None:
+        answer = deleted(deletions, lab, "k1")
+        dropped = asyncio.get_running_loop().create_future()
+        drop_topic(lab.engine, "t", False, dropped.set_result, dropped.set_exception)
+        assert await dropped
+        with pytest.raises(ApiError) as refusal:
+            await answer
+        assert refusal.value.code == "topic_not_found"
+
+    driven(lab, scenario)
+
+
+def test_whoever_asked_hears_of_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(tmp_path)
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(deleting, "answer", broken)
+
+    async def scenario(deletions: Deletions) -> None:
+        with pytest.raises(ApiError) as refusal:
+            await deleted(deletions, lab, "k1")
+        assert refusal.value.code == "internal"
+        assert len(lab.seqs("t")) == 40
+
+    driven(lab, scenario)
+
+
+def test_a_few_files_are_asked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(tmp_path)
+    monkeypatch.setattr(deleting, "FEW_RUNS", 10)
+    monkeypatch.delattr(deleting, "answer")  # nobody is to ask on a thread
+
+    async def scenario(deletions: Deletions) -> None:
+        assert await deleted(deletions, lab, "k2") == 10
+
+    driven(lab, scenario)

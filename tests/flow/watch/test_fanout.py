@@ -1,0 +1,313 @@
+"""Who among the watchers is served when, and how much of a turn each of them gets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.flow.watched import Scenario, Watched
+from topics.flow.watch import fanout as fanout_module
+from topics.flow.watch.subscription import Options
+from topics.log.engine import Engine
+from topics.log.topic import Topic
+from topics.log.write.batch import parse_append
+
+
+def test_everybody_at_the_same_place_shares_one_step(
+    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(w: Watched) -> None:
+        w.lab.put("t")
+        listeners = [w.watch(options=Options(limit=5, max_bytes=1 << 20))[0] for _ in range(50)]
+        await w.settle()
+        reads = []
+        read = w.lab.engine.read
+        monkeypatch.setattr(w.lab.engine, "read", lambda *a, **k: reads.append(a) or read(*a, **k))
+        w.lab.write("t", 1)
+        await w.settle()
+        assert len(reads) == 1
+        assert len({id(listener.steps[-1]) for listener in listeners}) == 1
+        assert all(listener.heard()[-1] == ("caught-up", 1) for listener in listeners)
+
+    play(scenario)
+
+
+def test_a_stalled_watcher_is_passed_over_and_catches_up_in_fewer_frames(
+    play: Callable[[Scenario], None],
+) -> None:
+    async def scenario(w: Watched) -> None:
+        w.lab.put("t")
+        slow, subscription = w.watch()
+        quick, _ = w.watch()
+        await w.settle()
+        slow.stalled = True
+        for number in range(3):
+            w.lab.write("t", number)
+            await w.settle()
+        assert quick.heard()[1:] == [
+            ("record", [1]),
+            ("caught-up", 1),
+            ("record", [2]),
+            ("caught-up", 2),
+            ("record", [3]),
+            ("caught-up", 3),
+        ]
+        assert slow.heard() == [("caught-up", 0)]
+        slow.stalled = False
+        w.fanout.resume([subscription])
+        await w.settle()
+        assert slow.heard() == [("record", [1, 2, 3]), ("caught-up", 3)]
+
+    play(scenario)
+
+
+def test_a_stalled_watcher_of_a_trimmed_topic_is_told_its_loss(play: Callable[[Scenario], None]) -> None:
+    async def scenario(w: Watched) -> None:
+        w.lab.put("t", cap_records=2)
+        slow, subscription = w.watch()
+        await w.settle()
+        slow.heard()
+        slow.stalled = True
+        w.lab.write_each("t", 6)
+        await w.settle()
+        slow.stalled = False
+        w.fanout.resume([subscription])
+        await w.settle()
+        assert slow.heard() == [("tombstone", (1, 4, "cap")), ("record", [5, 6]), ("caught-up", 6)]
+
+    play(scenario)
+
+
+def test_a_topic_dropped_while_its_watcher_was_stalled(play: Callable[[Scenario], None]) -> None:
+    async def scenario(w: Watched) -> None:
+        w.lab.write("t", 1)
+        slow, subscription = w.watch()
+        await w.settle()
+        slow.heard()
+        slow.stalled = True
+        w.lab.drop("t")
+        await w.settle()
+        slow.stalled = False
+        w.fanout.resume([subscription])
+        await w.settle()
+        assert slow.heard() == [("topic-deleted", 1)]
+        assert not w.fanout.feeds
+
+    play(scenario)
+
+
+def test_a_turn_does_a_bounded_amount_of_work(
+    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(w: Watched) -> None:
+        monkeypatch.setattr(fanout_module, "TURN_WORK", 10)
+        w.lab.put("t")
+        w.lab.put("other")
+        listeners = [w.watch()[0] for _ in range(25)]
+        other, _ = w.watch("other")
+        await w.settle()
+        for listener in (*listeners, other):
+            listener.heard()
+        w.lab.write("t", 1)
+        w.lab.write("other", 1)
+        served = []
+        for _ in range(5):
+            await asyncio.sleep(0)
+            served.append((sum(bool(listener.told) for listener in listeners), bool(other.told)))
+        # A few at a time, and the other topic does not wait for all of them.
+        assert 0 < served[0][0] <= 10
+        assert served[0][1]
+        assert served[-1] == (25, True)
+
+    play(scenario)
+
+
+def test_a_higher_priority_gets_a_larger_share_of_each_turn(
+    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(w: Watched) -> None:
+        monkeypatch.setattr(fanout_module, "TURN_WORK", 24)
+        w.lab.put("low", priority=10)
+        w.lab.put("high", priority=800)
+        low = [w.watch("low")[0] for _ in range(40)]
+        high = [w.watch("high")[0] for _ in range(40)]
+        await w.settle()
+        for listener in (*low, *high):
+            listener.heard()
+        w.lab.write("low", 1)
+        w.lab.write("high", 1)
+        await asyncio.sleep(0)
+        counts = [sum(bool(listener.told) for listener in group) for group in (low, high)]
+        assert 0 < counts[0] < counts[1]
+        await w.settle()
+        assert all(listener.told for listener in (*low, *high))
+
+    play(scenario)
+
+
+def test_under_pressure_low_priorities_wait_but_not_for_ever(
+    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(w: Watched) -> None:
+        monkeypatch.setattr(fanout_module, "MERGE_S", 0.0)
+        monkeypatch.setattr(fanout_module, "DEFER_S", 0.0)
+        w.lab.put("low", priority=-1)
+        w.lab.put("plain")
+        low, _ = w.watch("low")
+        plain, _ = w.watch("plain")
+        await w.settle()
+        low.heard(), plain.heard()
+        w.governor.lag_ms = 200.0
+        w.lab.write("low", 1)
+        w.lab.write("plain", 1)
+        await asyncio.sleep(0.01)
+        assert plain.heard() == [("record", [1]), ("caught-up", 1)]
+        assert low.heard() == []
+        monkeypatch.setattr(fanout_module, "LONGEST_DEFER_S", 0.0)
+        await asyncio.sleep(0.01)
+        assert low.heard() == [("record", [1]), ("caught-up", 1)]
+        monkeypatch.setattr(fanout_module, "LONGEST_DEFER_S", 10.0)
+        w.lab.write("low", 2)
+        w.lab.write("low", 3)
+        await asyncio.sleep(0.01)
+        assert low.heard() == []
+        w.governor.lag_ms = 0.0
+        await asyncio.sleep(0.01)
+        assert low.heard() == [("record", [2, 3]), ("caught-up", 3)]
+
+    play(scenario)
+
+
+def test_records_that_arrive_during_a_round_travel_together(
+    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(w: Watched) -> None:
+        monkeypatch.setattr(fanout_module, "TURN_WORK", 1)
+        w.lab.put("t")
+        first, _ = w.watch()
+        second, _ = w.watch()
+        await w.settle()
+        first.heard(), second.heard()
+        w.lab.write("t", 1)
+        await asyncio.sleep(0)
+        w.lab.write("t", 2)
+        await w.settle()
+        assert first.heard() == [("record", [1]), ("caught-up", 1), ("record", [2]), ("caught-up", 2)]
+        assert second.heard() == [("record", [1, 2]), ("caught-up", 2)]
+
+    play(scenario)
+
+
+def test_leaving_leaves_nothing_behind(play: Callable[[Scenario], None]) -> None:
+    async def scenario(w: Watched) -> None:
+        w.lab.write("t", 1)
+        topic = w.lab.topic("t")
+        subscriptions = [w.watch()[1] for _ in range(3)]
+        assert len(topic.listeners) == 1
+        for subscription in subscriptions:
+            w.fanout.detach(subscription)
+            w.fanout.detach(subscription)
+        await w.settle()
+        assert not topic.listeners
+        assert not w.fanout.feeds
+
+    play(scenario)
+
+
+def test_a_turn_that_comes_after_everybody_has_left_touches_nothing(
+    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(w: Watched) -> None:
+        failures: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        w.lab.write("t", 1)
+        _, subscription = w.watch()
+        w.fanout.detach(subscription)
+        # What it would ask first; at the end of a shutdown there is no engine left to answer.
+        with monkeypatch.context() as patch:
+            patch.delattr(Engine, "now")
+            await w.settle()
+        assert not failures
+        # And later ones are served as ever.
+        listener, _ = w.watch()
+        await w.settle()
+        assert listener.heard() == [("record", [1]), ("caught-up", 1)]
+
+    play(scenario)
+
+
+def test_a_failing_read_does_not_stop_the_others(
+    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(w: Watched) -> None:
+        w.lab.write("bad", 1)
+        w.lab.write("good", 1)
+        bad = w.lab.topic("bad")
+        read = w.lab.engine.read
+
+        def sometimes(topic: Topic, *args: Any, **kwargs: Any) -> Any:
+            if topic is bad:
+                raise OSError("the disk is on fire")
+            return read(topic, *args, **kwargs)
+
+        monkeypatch.setattr(w.lab.engine, "read", sometimes)
+        w.watch("bad")
+        listener, _ = w.watch("good")
+        await w.settle()
+        assert listener.heard() == [("record", [1]), ("caught-up", 1)]
+        assert "the disk is on fire" in caplog.text
+
+    play(scenario)
+
+
+def test_a_round_pulls_first_and_counts_as_a_read(play: Callable[[Scenario], None]) -> None:
+    async def scenario(w: Watched) -> None:
+        w.lab.put("t")
+        topic = w.lab.topic("t")
+        w.watch()
+        await w.settle()
+        w.pulled.clear()
+        w.lab.clock.advance(1234)
+        w.lab.write("t", 1)
+        await w.settle()
+        assert w.pulled == [topic]
+        assert topic.last_read_ts == w.lab.clock.now_ms()
+
+    play(scenario)
+
+
+def test_strong_watchers_wait_for_the_disk(play: Callable[[Scenario], None]) -> None:
+    async def scenario(w: Watched) -> None:
+        engine = w.lab.engine
+        w.lab.put("t")
+        strong, _ = w.watch(options=Options(limit=10, max_bytes=1 << 20, strong=True))
+        eventual, _ = w.watch()
+        await w.settle()
+        strong.heard(), eventual.heard()
+        w.lab.write("t", 1, 2)
+        assert engine.journal.synced < engine.journal.position
+        await w.settle()
+        assert eventual.heard() == [("record", [1, 2]), ("caught-up", 2)]
+        assert strong.heard() == []
+        # It asked for a sync. More arrives meanwhile, and is not covered by that one.
+        engine.queue.flush()
+        ticket = engine.queue.begin_sync()
+        w.lab.engine.append("t", parse_append(b'{"records":[{"data":3}]}'), lambda op: None, _unexpected)
+        engine.queue.flush()
+        ticket.run()
+        engine.queue.finish_sync(ticket)
+        await w.settle()
+        assert strong.heard() == [("record", [1, 2])]
+        assert eventual.heard() == [("record", [3]), ("caught-up", 3)]
+        engine.queue.sync_now()
+        await w.settle()
+        assert strong.heard() == [("record", [3]), ("caught-up", 3)]
+
+    play(scenario)
+
+
+def _unexpected(error: Exception) -> None:
+    raise error

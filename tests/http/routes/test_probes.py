@@ -1,0 +1,55 @@
+import pytest
+
+from topics.http.door.readiness import Readiness
+from topics.http.routes.probes import Probes
+from topics.http.wire.routing import Route
+
+
+@pytest.mark.parametrize("path", ["/v0/health", "/healthz"])
+def test_health_answers_in_every_state(serve, path):
+    readiness = Readiness()
+    running = serve(
+        Probes(readiness, lambda: 3, version="1.2").routes(key_needed=False), readiness=readiness, keys="k"
+    )
+    for change in (lambda: None, readiness.admit, readiness.drain):
+        change()
+        answer = running.request("GET", path)
+        assert answer.status == 200
+        assert set(answer.json) == {"status", "version", "uptime_ms"}
+        assert answer.json["status"] == "ok"
+        assert answer.json["version"] == "1.2"
+        assert isinstance(answer.json["uptime_ms"], int)
+
+
+@pytest.mark.parametrize("path", ["/v0/ready", "/readyz"])
+def test_readiness_follows_the_gate(serve, path):
+    readiness = Readiness(lambda: 0.5)
+    running = serve(Probes(readiness, lambda: 3).routes(key_needed=False), readiness=readiness)
+    answer = running.request("GET", path)
+    assert (answer.status, answer.code) == (503, "not_ready")
+    assert answer.json["error"]["detail"] == {"replay_progress": 0.5}
+    assert answer.headers["retry-after"] == "1"
+    readiness.admit()
+    answer = running.request("GET", path)
+    assert answer.json == {"status": "ready", "wal_replay_complete": True, "topics": 3}
+    readiness.drain()
+    answer = running.request("GET", path)
+    assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "shutting_down", "1")
+
+
+def test_probes_may_need_a_key_of_any_scope(serve):
+    readiness = Readiness()
+    running = serve(Probes(readiness, lambda: 0).routes(key_needed=True), readiness=readiness, keys="k:d:x.")
+    assert running.request("GET", "/v0/health").status == 401
+    assert running.request("GET", "/v0/health", headers={"Authorization": "Bearer k"}).status == 200
+
+
+def test_data_routes_wait_for_recovery_but_keys_come_first(serve):
+    readiness = Readiness(lambda: 0.1)
+    route = Route(method="GET", template="/v0/topics", handler=lambda exchange: exchange.reply(b"[]"))
+    running = serve([route], readiness=readiness, keys="k")
+    assert running.request("GET", "/v0/topics").status == 401
+    answer = running.request("GET", "/v0/topics", headers={"Authorization": "Bearer k"})
+    assert (answer.status, answer.code) == (503, "not_ready")
+    readiness.admit()
+    assert running.request("GET", "/v0/topics", headers={"Authorization": "Bearer k"}).status == 200

@@ -1,0 +1,367 @@
+"""Bulk reads find exactly what every other read finds."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.log.harness import Lab, records
+from tests.support.damage import flip
+from topics.log.read import scan as scanning
+from topics.log.read.render import Shape
+from topics.log.read.scan import Piece, Scan, ScanRequest
+from topics.log.remove.tags import TagMatch, parse_match
+from topics.values.errors import ApiError
+
+EVERYTHING = Shape(tags=True)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path)
+
+
+def start(lab: Lab, name: str = "a", **request: Any) -> Scan:
+    return Scan(lab.engine, lab.topic(name), ScanRequest(**request))
+
+
+def pieces(scan: Scan) -> list[Piece]:
+    found = []
+    while not scan.finished:
+        piece = scan.step()
+        if piece is not None:
+            found.append(piece)
+    return found
+
+
+def rows(found: list[Piece]) -> list[dict[str, Any]]:
+    return [row for piece in found for row in piece.batch.to_pylist()]
+
+
+def seqs(found: list[Piece]) -> list[int]:
+    return [row["seq"] for row in rows(found)]
+
+
+def gaps(found: list[Piece]) -> list[tuple[int, int, str]]:
+    return [
+        (p.tombstone.gap_from, p.tombstone.gap_to, p.tombstone.reason)
+        for p in found
+        if p.tombstone is not None
+    ]
+
+
+def by_diff(lab: Lab, name: str, from_seq: int = 0, nodes: frozenset[str] | None = None) -> tuple[Any, Any]:
+    """Rows and gaps of a reader who follows diff until it is caught up."""
+    found: list[dict[str, Any]] = []
+    announced = []
+    while True:
+        page = lab.diff(name, from_seq, nodes=nodes, shape=EVERYTHING)
+        if page.tombstone is not None:
+            announced.append((page.tombstone.gap_from, page.tombstone.gap_to, page.tombstone.reason))
+        found += records(page)
+        from_seq = page.next_from_seq
+        if page.caught_up:
+            return found, announced
+
+
+def as_record(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as diff would show it."""
+    record = {"$seq": row["seq"], "$ts": int(row["ts"].timestamp() * 1000), "data": json.loads(row["data"])}
+    for column, key in (("node", "$node"), ("tag", "$tag")):
+        if row[column] is not None:
+            record[key] = row[column]
+    if row["meta"] is not None:
+        record["meta"] = json.loads(row["meta"])
+    return record
+
+
+# --- against diff -----------------------------------------------------------------------------------------
+
+
+def random_record(rng: random.Random) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "data": rng.choice([None, 7, "é\n", '","meta":', {"k": [1, {}]}, "x" * rng.randrange(60)])
+    }
+    if rng.random() < 0.5:
+        record["tag"] = rng.choice(["x", "x1", "y", "é"])
+    if rng.random() < 0.5:
+        record["node"] = rng.choice(["n", "m"])
+    if rng.random() < 0.3:
+        record["meta"] = rng.choice([{}, {"m": 1}, {"data": "}"}])
+    return record
+
+
+def damage_a_segment(lab: Lab, rng: random.Random) -> None:
+    if files := lab.segment_files():
+        flip(rng.choice(files), 40)
+        lab.restart()
+
+
+def random_step(lab: Lab, rng: random.Random) -> None:
+    roll = rng.random()
+    if roll < 0.55:
+        lab.write("a", *[random_record(rng) for _ in range(rng.randrange(1, 6))])
+    elif roll < 0.65:
+        lab.delete(
+            "a", match=rng.choice(["x*", "x", "y"]), before=rng.choice([None, lab.topic("a").head - 3, 5])
+        )
+    elif roll < 0.7:
+        lab.delete("a", before=max(lab.topic("a").floor + rng.randrange(4), 0))
+    elif roll < 0.8:
+        lab.clock.advance(rng.choice([10, 100, 400]))
+    elif roll < 0.9:
+        lab.checkpoint(everything=rng.random() < 0.5)
+    elif roll < 0.97:
+        lab.restart(clean=rng.random() < 0.5)
+    else:
+        damage_a_segment(lab, rng)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_rows_and_gaps_are_those_of_diff_whatever_has_happened(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+    monkeypatch.setattr(scanning, "STEP_RECORDS", rng.choice([1, 3, 7, 1000]))
+    monkeypatch.setattr(scanning, "STEP_BYTES", rng.choice([1, 60, 1 << 20]))
+    lab = Lab(tmp_path, segment_max_events=rng.randrange(2, 7), hot_bytes=rng.choice([1, 1 << 20]))
+    lab.put("a", cap_records=rng.choice([0, 0, 12]), ttl_ms=rng.choice([0, 500]))
+    for _ in range(40):
+        random_step(lab, rng)
+        from_seq = rng.choice([0, rng.randrange(lab.topic("a").head + 3)])
+        nodes = rng.choice([None, None, frozenset({"n"})])
+        scan = start(lab, from_seq=from_seq, nodes=nodes)
+        found = pieces(scan)
+        expected, announced = by_diff(lab, "a", from_seq, nodes)
+        assert [as_record(row) for row in rows(found)] == expected
+        assert gaps(found) == announced
+        assert scan.caught_up
+    lab.kill()
+
+
+# --- bounds and filters -----------------------------------------------------------------------------------
+
+
+def test_a_range_excludes_its_begin_and_includes_its_end(lab: Lab) -> None:
+    lab.write_each("a", 10)
+    scan = start(lab, from_seq=3, to_seq=7)
+    assert seqs(pieces(scan)) == [4, 5, 6, 7]
+    assert (scan.position, scan.caught_up, scan.scanned) == (7, False, 4)
+
+
+@pytest.mark.parametrize(("from_seq", "to_seq"), [(3, 3), (5, 3)])
+def test_an_empty_range_examines_nothing(lab: Lab, from_seq: int, to_seq: int) -> None:
+    lab.write_each("a", 10)
+    scan = start(lab, from_seq=from_seq, to_seq=to_seq)
+    assert pieces(scan) == []
+    assert (scan.position, scan.scanned) == (from_seq, 0)
+
+
+def test_a_scan_ends_at_the_head_it_began_with(lab: Lab) -> None:
+    lab.write_each("a", 3)
+    scan = start(lab)
+    lab.write_each("a", 2)
+    assert seqs(pieces(scan)) == [1, 2, 3]
+    assert scan.position == 3
+
+
+def test_records_above_the_visible_head_are_not_read(lab: Lab) -> None:
+    lab.write_each("a", 2)
+    from topics.log.write.batch import parse_append
+
+    pending = parse_append(b'{"records":[{"data":3}]}')
+    lab.engine.append("a", pending, lambda op: None, lambda error: None)
+    assert seqs(pieces(start(lab))) == [1, 2]
+
+
+def test_max_records_stops_at_the_last_record_it_delivers(lab: Lab) -> None:
+    lab.write("a", {"data": 1}, {"data": 2, "tag": "x"}, {"data": 3}, {"data": 4})
+    lab.write("a", {"data": 5}, {"data": 6})
+    lab.delete("a", match="x")
+    scan = start(lab, max_records=2)
+    assert seqs(pieces(scan)) == [1, 3]
+    assert (scan.position, scan.caught_up) == (3, False)
+    scan = start(lab, max_records=5)
+    assert seqs(pieces(scan)) == [1, 3, 4, 5, 6]
+
+
+def test_own_nodes_are_left_out_unless_the_topic_says_otherwise(lab: Lab) -> None:
+    lab.write("a", {"data": 1, "node": "n"}, {"data": 2}, {"data": 3, "node": "m"})
+    assert seqs(pieces(start(lab, nodes=frozenset({"n", "m"})))) == [2]
+    lab.put("a", dedupe_node=False)
+    assert seqs(pieces(start(lab, nodes=frozenset({"n", "m"})))) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize(
+    ("match", "expected"), [("x", [1, 5]), ("x*", [1, 2, 5]), ("z", []), ("*", [1, 2, 3, 5])]
+)
+def test_tags_select(lab: Lab, match: str, expected: list[int], sealed: bool) -> None:
+    for tag in ("x", "x1", "y", None, "x"):
+        lab.write("a", {"data": 0, "tag": tag})
+    if sealed:
+        lab.checkpoint(everything=True)
+    scan = start(lab, match=parse_match(match))
+    assert seqs(pieces(scan)) == expected
+    assert scan.caught_up
+
+
+def test_a_tag_filter_over_records_without_tags_finds_nothing(lab: Lab) -> None:
+    lab.write_each("a", 3)
+    assert seqs(pieces(start(lab, match=TagMatch("x", False)))) == []
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_times_select_since_inclusive_until_exclusive(lab: Lab, sealed: bool) -> None:
+    begin = lab.clock.now_ms()
+    for _ in range(9):
+        lab.write("a", 0)
+        lab.clock.advance(10)
+    if sealed:
+        lab.checkpoint(everything=True)
+    scan = start(lab, since_ts=begin + 20, until_ts=begin + 70)
+    assert seqs(pieces(scan)) == [3, 4, 5, 6, 7]
+    assert scan.caught_up
+    assert seqs(pieces(start(lab, since_ts=begin + 21))) == [4, 5, 6, 7, 8, 9]
+    assert seqs(pieces(start(lab, until_ts=begin))) == []
+
+
+def test_runs_outside_the_time_range_are_not_opened(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.write_each("a", 8)
+    lab.clock.advance(1000)
+    lab.write_each("a", 1)
+    opened: list[int] = []
+    columns = lab.engine.store.columns
+    monkeypatch.setattr(lab.engine.store, "columns", lambda run: opened.append(run.base) or columns(run))
+    assert seqs(pieces(start(lab, since_ts=lab.clock.now_ms()))) == [9]
+    assert opened == [9]
+
+
+def test_only_the_columns_asked_for_are_built(lab: Lab) -> None:
+    lab.write("a", {"data": {"k": 1}, "tag": "x"})
+    scan = start(lab, columns=("seq", "tag"))
+    assert scan.schema.names == ["seq", "tag"]
+    assert rows(pieces(scan)) == [{"seq": 1, "tag": "x"}]
+
+
+def test_the_columns_have_the_same_types_with_and_without_values(lab: Lab) -> None:
+    lab.write("a", 1)
+    lab.write("a", {"data": 1, "tag": "x", "node": "n", "meta": {}})
+    for from_seq in (0, 1):
+        for piece in pieces(start(lab, from_seq=from_seq)):
+            assert [str(t) for t in piece.batch.schema.types] == [
+                "int64",
+                "timestamp[ms, tz=UTC]",
+                "string",
+                "string",
+                "string",
+                "string",
+            ]
+
+
+# --- loss -------------------------------------------------------------------------------------------------
+
+
+def test_a_gap_is_cut_to_the_range_so_that_neighbouring_scans_add_up(lab: Lab) -> None:
+    lab.put("a", cap_records=2)
+    lab.write_each("a", 10)
+    first, second = start(lab, to_seq=5), start(lab, from_seq=5, to_seq=10)
+    assert gaps(pieces(first)) == [(1, 5, "cap")]
+    assert first.position == 5
+    found = pieces(second)
+    assert gaps(found) == [(6, 8, "cap")]
+    assert seqs(found) == [9, 10]
+
+
+def test_a_cursor_of_another_instance_starts_over(lab: Lab) -> None:
+    lab.write_each("a", 3)
+    epoch = lab.topic("a").id
+    lab.drop("a")
+    lab.write_each("a", 2)
+    found = pieces(start(lab, from_seq=2, epoch=epoch))
+    assert gaps(found) == [(1, 0, "recreated")]
+    assert seqs(found) == [1, 2]
+    found = pieces(start(lab, from_seq=9))
+    assert gaps(found) == [(1, 0, "recreated")]
+    assert seqs(found) == [1, 2]
+
+
+def test_what_retention_takes_during_a_scan_is_announced(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanning, "STEP_RECORDS", 2)
+    lab.write_each("a", 10)
+    scan = start(lab)
+    first = scan.step()
+    assert first is not None
+    assert seqs([first]) == [1, 2]
+    lab.put("a", cap_records=3)
+    rest = pieces(scan)
+    assert gaps(rest) == [(3, 7, "cap")]
+    assert seqs(rest) == [8, 9, 10]
+
+
+def test_what_age_takes_during_a_scan_is_announced(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanning, "STEP_RECORDS", 2)
+    lab.put("a", ttl_ms=100)
+    lab.write_each("a", 4)
+    lab.clock.advance(50)
+    lab.write_each("a", 2)
+    scan = start(lab)
+    scan.step()
+    lab.clock.advance(51)
+    rest = pieces(scan)
+    assert gaps(rest) == [(3, 4, "ttl")]
+    assert seqs(rest) == [5, 6]
+
+
+def test_starting_over_is_announced_once(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanning, "STEP_RECORDS", 2)
+    lab.write_each("a", 5)
+    scan = start(lab, from_seq=2, epoch=lab.topic("a").id + 1)
+    found = [scan.step() for _ in range(3)]
+    assert scan.finished
+    assert [piece and piece.tombstone and piece.tombstone.reason for piece in found] == [
+        "recreated",
+        None,
+        None,
+    ]
+    assert seqs([piece for piece in found if piece is not None]) == [1, 2, 3, 4, 5]
+
+
+def test_what_is_deleted_during_a_scan_is_gone_in_silence(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanning, "STEP_RECORDS", 2)
+    lab.write_each("a", 6)
+    scan = start(lab)
+    scan.step()
+    lab.delete("a", before=6)
+    rest = pieces(scan)
+    assert gaps(rest) == []
+    assert seqs(rest) == [6]
+
+
+def test_a_scan_of_a_topic_that_is_deleted_meanwhile_fails(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanning, "STEP_RECORDS", 2)
+    lab.write_each("a", 6)
+    scan = start(lab)
+    scan.step()
+    lab.drop("a")
+    with pytest.raises(ApiError) as refusal:
+        scan.step()
+    assert refusal.value.code == "topic_not_found"
+
+
+def test_several_holes_are_announced_in_their_places(lab: Lab) -> None:
+    lab.write_each("a", 20)
+    lab.checkpoint(everything=True)
+    lab.engine.store.close()
+    damaged = lab.segment_files()
+    flip(damaged[1], 40)
+    flip(damaged[3], 40)
+    found = pieces(start(lab))
+    assert gaps(found) == [(5, 8, "cap"), (13, 16, "cap")]
+    assert seqs(found) == [*range(1, 5), *range(9, 13), *range(17, 21)]
+    before = [piece.batch.column("seq")[0].as_py() for piece in found if piece.tombstone is not None]
+    assert before == [9, 17]

@@ -1,0 +1,136 @@
+"""Recovery takes small frames together, and nobody can tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.log.harness import Lab, records
+from tests.support.damage import flip
+from topics.log.recover import recovery
+from topics.log.recover import small_frames as joining
+from topics.log.recover.small_frames import JoinedFrames, join_small
+from topics.storage.frame import Frame, Kind
+from topics.storage.journal_reader import Damage
+
+
+def frame(
+    position: int, seq: int, count: int = 1, topic: int = 1, kind: int = Kind.APPEND, flags: int = 0
+) -> Frame:
+    return Frame(position, kind, flags, count, topic, seq, 0, 0, memoryview(b""))
+
+
+def shape(items: Iterable[Frame | Damage | JoinedFrames]) -> list[int | list[int]]:
+    """First seqs, those taken together in a list of their own."""
+    return [
+        [part.first_seq for part in item.frames]
+        if isinstance(item, JoinedFrames)
+        else getattr(item, "first_seq", -1)
+        for item in items
+    ]
+
+
+def joined(*items: Frame | Damage, border: int = 0) -> list[int | list[int]]:
+    return shape(join_small(items, border))
+
+
+def test_neighbours_are_joined() -> None:
+    assert joined(frame(0, 1), frame(10, 2, 3), frame(20, 5)) == [[1, 2, 5]]
+    assert joined(frame(0, 1)) == [1]
+    assert joined() == []
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        frame(10, 2, topic=2),
+        frame(10, 3),
+        frame(10, 2, flags=1),
+        frame(10, 2, count=100),
+        frame(10, 2, kind=Kind.DELETE),
+        Damage(10, 20, None),
+    ],
+)
+def test_whatever_is_different_stands_alone(between: Frame | Damage) -> None:
+    first, _, last = joined(frame(0, 1), between, frame(30, 40), frame(40, 41))
+    assert (first, last) == (1, [40, 41])
+
+
+def test_nothing_is_joined_across_the_snapshot() -> None:
+    frames = [frame(10 * seq, seq) for seq in range(1, 5)]
+    assert joined(*frames, border=30) == [[1, 2], [3, 4]]
+
+
+def test_only_so_many_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "MAX_FRAMES", 2)
+    assert joined(*(frame(10 * seq, seq) for seq in range(1, 6))) == [[1, 2], [3, 4], 5]
+
+
+def one_by_one(items: Iterable[Frame | Damage], border: int) -> Iterator[Frame | Damage]:
+    yield from items
+
+
+def history(lab: Lab) -> None:
+    """Single writes with all that may come between them."""
+    lab.put("capped", cap_records=3)
+    lab.put("aging", ttl_ms=50)
+    for number in range(12):
+        for name in ("plain", "plain", "capped", "aging"):
+            lab.write(name, {"data": {"n": number}})
+        lab.clock.advance(7)
+        if number % 5 == 4:
+            lab.write("plain", {"data": number, "tag": "x"}, {"data": number, "meta": {"m": 1}})
+            lab.delete("plain", before=number)
+        if number == 6:
+            lab.checkpoint()
+
+
+def told(lab: Lab) -> Any:
+    rows = [json.dumps(record) for name in lab.states() for record in records(lab.diff(name))]
+    return lab.states(), rows, {name: lab.topic(name).last_ts for name in lab.states()}
+
+
+@pytest.mark.parametrize("events", [4, 1000])
+def test_recovery_finds_the_same_either_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: int
+) -> None:
+    lab = Lab(tmp_path, segment_max_events=events)
+    history(lab)
+    before = told(lab)
+    lab.restart()
+    assert told(lab) == before
+    with monkeypatch.context() as patched:
+        patched.setattr(recovery, "join_small", one_by_one)
+        lab.restart()
+        assert told(lab) == before
+    lab.write("plain", 1)
+    lab.kill()
+
+
+def test_a_ttl_that_comes_later_finds_each_record_as_old_as_it_is(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, segment_max_events=1000)
+    for _ in range(4):
+        lab.write("t", 1)
+        lab.clock.advance(100)
+    lab.restart()
+    lab.put("t", ttl_ms=250)
+    assert lab.seqs("t") == [3, 4]
+    assert lab.gaps("t") == [(1, 2, "ttl")]
+    lab.kill()
+
+
+def test_a_hole_between_small_frames_is_announced(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, segment_max_events=1000)
+    lab.write_each("t", 9)
+    lab.engine.queue.sync_journal()
+    damaged = next(one for one in lab.frames() if one.kind == Kind.APPEND and one.first_seq == 5)
+    lab.kill()
+    flip(damaged.path, damaged.payload_at + 20)
+    lab.open()
+    assert lab.seqs("t") == [1, 2, 3, 4, 6, 7, 8, 9]
+    assert lab.gaps("t") == [(5, 5, "cap")]
+    lab.kill()

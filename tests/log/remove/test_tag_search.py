@@ -1,0 +1,138 @@
+"""Deletions by tag over sealed runs, with and without answers that were looked up ahead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.log.harness import Lab
+from tests.support.damage import flip
+from topics.log.remove import tag_search
+from topics.log.remove.tag_search import TagSearch, answer
+from topics.log.remove.tags import TagMatch, parse_match
+from topics.values.settings import MAX_SEQ
+
+
+@pytest.fixture(params=[1, 1 << 30], ids=["from files", "from memory"])
+def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    """Five sealed runs of four records with the tags a, b, a, ab, and two records in memory."""
+    lab = Lab(tmp_path, hot_bytes=request.param)
+    for at in range(5):
+        lab.write("t", *({"data": 4 * at + n, "tag": tag} for n, tag in enumerate(("a", "b", "a", "ab"))))
+    lab.checkpoint(everything=True)
+    lab.write("t", {"data": "hot", "tag": "a"}, {"data": "hot", "tag": "b"})
+    yield lab
+    lab.kill()
+
+
+def searched(lab: Lab, match: TagMatch, limit: int = MAX_SEQ) -> TagSearch:
+    search = TagSearch(lab.topic("t"), match, limit)
+    for _ in search.look_in_memory():
+        pass
+    for questions in search.questions():
+        search.note(questions, answer(lab.engine.store, questions, match))
+    return search
+
+
+def delete(lab: Lab, search: TagSearch, before: int | None = None) -> int:
+    topic = lab.topic("t")
+    deleted: int = lab.commit(
+        lambda done, fail: lab.engine.delete_records(topic, before, search.match, done, fail, search=search)
+    )
+    return deleted
+
+
+@pytest.mark.parametrize(
+    ("predicate", "before", "deleted"),
+    [("a", None, 11), ("a*", None, 16), ("*", None, 22), ("b", 8, 2), ("a", 8, 4), ("c", None, 0)],
+)
+@pytest.mark.parametrize("ahead", [True, False])
+def test_the_same_is_deleted_however_it_is_looked_up(
+    lab: Lab, predicate: str, before: int | None, deleted: int, ahead: bool
+) -> None:
+    match = parse_match(predicate)
+    reference = [
+        seq
+        for seq in range(1, 23)
+        if not (match.matches(("a", "b", "a", "ab")[(seq - 1) % 4] if seq <= 20 else "ab"[seq - 21]))
+        or (before is not None and seq >= before)
+    ]
+    size = lab.topic("t").live_bytes
+    if ahead:
+        search = searched(lab, match, MAX_SEQ if before is None else before)
+        assert delete(lab, search, before) == deleted
+    else:
+        assert lab.delete("t", before, predicate) == deleted
+    assert lab.seqs("t") == reference
+    left = lab.state("t")
+    assert (left["bytes"] < size) == (deleted > 0)
+    for _ in range(3):
+        lab.checkpoint()
+        lab.restart()
+        assert lab.state("t") == left
+    assert lab.delete("t", before, predicate) == 0
+
+
+def test_an_answer_does_not_count_when_its_run_has_changed_since(lab: Lab) -> None:
+    search = searched(lab, TagMatch("a", False))
+    assert lab.delete("t", match="a") == 11
+    assert delete(lab, search) == 0
+    search = searched(lab, TagMatch("b", False))
+    lab.delete("t", before=7)  # the floor is now inside a run that was asked
+    assert delete(lab, search) == 4
+    assert lab.topic("t").live_count == len(lab.seqs("t")) == 4
+
+
+def test_what_is_sealed_or_written_after_the_survey_goes_too(lab: Lab) -> None:
+    search = searched(lab, TagMatch("a", False))
+    lab.write("t", {"data": 1, "tag": "a"})
+    lab.checkpoint(everything=True)
+    assert delete(lab, search) == 12
+    assert lab.delete("t", match="a") == 0
+
+
+def test_only_what_was_written_before_the_deletion_was_ordered_goes(lab: Lab) -> None:
+    search = searched(lab, TagMatch("a", False))
+    topic = lab.topic("t")
+    answers: list[int] = []
+    lab.engine.delete_records(topic, None, search.match, answers.append, answers.append, search=search)  # type: ignore[arg-type]
+    lab.write("t", {"data": "later", "tag": "a"})
+    assert answers == [11]
+    assert lab.seqs("t")[-1] == 23
+
+
+def test_a_reader_sees_the_deletion_in_runs_it_has_open(lab: Lab) -> None:
+    assert len(lab.seqs("t")) == 22
+    search = searched(lab, TagMatch("b", False))
+    lab.seqs("t")
+    assert delete(lab, search) == 6
+    assert len(lab.seqs("t")) == 16
+
+
+def test_a_damaged_file_is_announced_by_the_deletion_not_by_the_survey(lab: Lab) -> None:
+    if lab.topic("t").runs[0].hot is not None:
+        lab.checkpoint()
+        lab.restart()  # after which only the files have it
+    first = lab.segment_files()[0]
+    flip(first, first.stat().st_size - 20)  # inside the trailer
+    search = searched(lab, TagMatch("b", False))
+    assert lab.topic("t").live_count == 22
+    lab.engine.store.close()
+    assert delete(lab, search) == 5
+    assert lab.gaps("t") == [(1, 4, "cap")]
+
+
+def test_files_are_asked_a_few_at_a_time(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tag_search, "STEP_RUNS", 2)
+    search = TagSearch(lab.topic("t"), TagMatch("a", False), 13)
+    if lab.topic("t").runs[0].hot is not None:
+        assert [len(step) for step in search.questions()] == []
+        monkeypatch.setattr(tag_search, "STEP_HOT_RUNS", 2)
+        assert len(list(search.look_in_memory())) == 2
+        return
+    steps = search.questions()
+    assert len(next(steps)) == 2
+    lab.delete("t", before=9)
+    assert [[question.run.base for question in step] for step in steps] == [[9]]

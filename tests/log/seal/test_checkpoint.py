@@ -1,0 +1,114 @@
+"""Snapshots: what is looked at for them, and when a delete flag may be flipped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.log.harness import Lab
+from topics.log.lifecycle import put_topic
+from topics.log.seal import checkpoint
+from topics.log.seal.snapshot_state import TopicState
+from topics.log.topic import Topic
+from topics.storage.segment import DEAD
+from topics.values.config import TopicConfig
+
+
+def test_a_checkpoint_looks_only_at_topics_that_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tmp_path)
+    for name in ("a", "b", "c"):
+        lab.write(name, 1, 2)
+    lab.checkpoint()
+    looked_at: list[str] = []
+    capture = checkpoint.capture_topic
+
+    def noting(topic: Topic) -> TopicState:
+        looked_at.append(topic.name)
+        return capture(topic)
+
+    monkeypatch.setattr(checkpoint, "capture_topic", noting)
+    lab.checkpoint()
+    assert looked_at == []
+    lab.write("b", 3)
+    lab.drop("c")
+    lab.checkpoint()
+    assert looked_at == ["b"]
+    lab.restart()
+    assert list(lab.engine.names_after("", "")) == ["a", "b"]
+    assert lab.seqs("b") == [1, 2, 3]
+    lab.kill()
+
+
+def test_capturing_stops_in_between_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "STEP_S", 0.0)
+    lab = Lab(tmp_path)
+    lab.write("a", 1)
+    assert lab.checkpointer.capture_step()
+    monkeypatch.setattr(checkpoint, "STEP_S", 1.0)
+    assert not lab.checkpointer.capture_step()
+    lab.write("a", 2)
+    lab.checkpoint()
+    lab.restart()
+    assert lab.seqs("a") == [1, 2]
+    lab.kill()
+
+
+def test_a_topic_on_its_way_to_disk_is_captured_once_it_is_there(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    put_topic(lab.engine, "t", TopicConfig(), lambda _: None, lambda error: None)
+    assert not lab.checkpointer.capture_step()  # nothing to do, and nothing forgotten
+    lab.engine.queue.sync_now()
+    lab.checkpoint()
+    lab.restart()
+    assert lab.engine.find("t") is not None
+    lab.kill()
+
+
+def flags(lab: Lab) -> tuple[set[int], set[int]]:
+    """Deletions in the only sealed run: those its file shows, and those it does not show yet."""
+    run = lab.engine.require("t").runs[0]
+    assert run.sealed is not None
+    segment = lab.engine.store.open_for_flips(run.sealed.segment)
+    shown = set(np.flatnonzero(segment.flags(segment.entries[0]) == DEAD).tolist())
+    segment.close()
+    return shown, set(run.sealed.unflipped)
+
+
+@pytest.fixture
+def tagged(tmp_path: Path) -> Lab:
+    """One sealed run of eight records with a tag each."""
+    lab = Lab(tmp_path, segment_max_events=8)
+    lab.write("t", *({"data": n, "tag": f"k{n}"} for n in range(8)))
+    lab.checkpoint()
+    return lab
+
+
+def test_a_flag_is_flipped_when_two_snapshots_know_of_it_and_not_before(tagged: Lab) -> None:
+    for number in range(1, 6):
+        tagged.delete("t", match=f"k{number}")
+        tagged.checkpoint()
+        assert flags(tagged) == (set(range(1, number)), {number})
+    left = tagged.states()
+    tagged.kill()
+    tagged.snapshot_files()[-1].write_bytes(b"rotten")
+    tagged.open()
+    assert tagged.states() == left
+
+
+def test_a_deletion_that_comes_while_flags_are_flipped_is_not_forgotten(tagged: Lab) -> None:
+    for number in (1, 2):
+        tagged.delete("t", match=f"k{number}")
+        tagged.checkpoint()
+    body, replay_from = tagged.checkpointer.capture()
+    tagged.checkpointer.write_snapshot(body)
+    tagged.delete("t", match="k3")
+    tagged.checkpointer.release(replay_from)
+    assert flags(tagged) == ({1, 2}, {3})
+    for _ in range(3):
+        tagged.checkpoint()
+        tagged.restart()
+        assert tagged.seqs("t") == [1, 5, 6, 7, 8]

@@ -1,0 +1,159 @@
+"""Sealing in passes: what a pass leaves over, and what becomes of a file that could not be written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.log.harness import Lab
+from tests.storage.support import FullDisk
+from topics.log.seal import sealer as sealing
+from topics.log.seal.sealer import Sealer, SegmentPlan
+from topics.log.write.batch import parse_append
+
+QUIET = (lambda _: None, lambda error: None)
+
+
+def fill(lab: Lab, runs: int) -> None:
+    for at in range(runs):
+        lab.write("t", *range(4 * at, 4 * at + 4))
+
+
+def sealed(lab: Lab) -> int:
+    return sum(run.sealed is not None for run in lab.engine.require("t").runs)
+
+
+def seqs(lab: Lab) -> int:
+    return lab.engine.read(lab.engine.require("t"), 0, 1000, 1 << 20).count
+
+
+def test_a_backlog_is_sealed_in_several_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "PASS_BYTES", 1)
+    lab = Lab(tmp_path)
+    fill(lab, 3)
+    lab.checkpoint()
+    assert (sealed(lab), lab.checkpointer.sealer.is_behind) == (1, True)
+    lab.checkpoint()
+    lab.checkpoint()
+    assert (sealed(lab), lab.checkpointer.sealer.is_behind) == (3, False)
+    assert seqs(lab) == 12
+    lab.restart()
+    assert seqs(lab) == 12
+    lab.kill()
+
+
+@pytest.mark.parametrize(
+    ("runs", "small_bytes", "files"),
+    [(8, 0, 8), (9, 0, 1), (17, 0, 2), (17, 1 << 20, 17), (65, 1 << 20, 5)],
+)
+def test_runs_share_files_only_when_there_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: int, small_bytes: int, files: int
+) -> None:
+    monkeypatch.setattr(sealing, "SEPARATE_SMALL_BYTES", small_bytes)
+    lab = Lab(tmp_path)
+    fill(lab, runs)
+    lab.checkpoint()
+    assert len(list((tmp_path / "segments").glob("*.segment"))) == files
+    assert seqs(lab) == 4 * runs
+    lab.restart()
+    assert seqs(lab) == 4 * runs
+    lab.kill()
+
+
+def test_runs_of_a_file_that_was_not_written_are_planned_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tmp_path)
+    fill(lab, 2)
+    plan = lab.checkpointer.sealer.plan()
+    assert [len(file.sealings) for file in plan] == [1, 1]
+    assert lab.checkpointer.sealer.plan() == []  # frozen: nobody plans them twice
+    lab.checkpointer.sealer.abandon(plan)
+
+    def refuse(self: Sealer, file: SegmentPlan) -> None:
+        raise OSError(28, "no space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Sealer, "write", refuse)
+        with pytest.raises(OSError, match="no space"):
+            lab.checkpoint()
+    lab.checkpoint()
+    assert sealed(lab) == 2
+    assert seqs(lab) == 8
+    lab.kill()
+
+
+def test_a_run_that_did_not_fit_on_the_disk_grows_while_the_error_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tmp_path, segment_max_events=100)
+    lab.write("t", 1, 2)
+    with monkeypatch.context() as full:
+        full.setattr(lab.disk, "create", FullDisk().create)
+        with pytest.raises(OSError, match="No space") as known:
+            lab.checkpoint(everything=True)
+    lab.write("t", 3)
+    assert seqs(lab) == 3
+    assert known.tb is not None
+    lab.kill()
+
+
+def test_a_full_run_that_is_not_committed_yet_is_sealed_later(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.write("t", *range(4))
+    lab.engine.append("t", parse_append(b'{"records":[{"data":1},{"data":2},{"data":3},{"data":4}]}'), *QUIET)
+    assert [len(file.sealings) for file in lab.checkpointer.sealer.plan()] == [1]
+    lab.engine.queue.sync_now()
+    assert [len(file.sealings) for file in lab.checkpointer.sealer.plan()] == [1]
+    lab.kill()
+
+
+def test_many_runs_are_planned_and_adopted_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "STEP_RUNS", 2)
+    lab = Lab(tmp_path)
+    for number in range(7):
+        lab.write(f"t{number}", number)
+    plan: list[SegmentPlan] = []
+    assert len(list(lab.checkpointer.sealer.plan_in_steps(plan, everything=True))) == 3
+    assert [len(file.sealings) for file in plan] == [7]
+    lab.checkpointer.sealer.write(plan[0])
+    steps = lab.checkpointer.sealer.adopt_in_steps(plan[0])
+    next(steps)
+    lab.delete("t6", before=2)  # emptied while the others were adopted
+    for _ in steps:
+        pass
+    lab.checkpoint()
+    lab.restart()
+    assert [lab.seqs(f"t{number}") for number in range(7)] == [[1]] * 6 + [[]]
+    lab.kill()
+
+
+@pytest.mark.parametrize("when", ["before it is written", "before it is taken over"])
+def test_a_run_that_is_emptied_in_the_middle_of_a_pass(tmp_path: Path, when: str) -> None:
+    lab = Lab(tmp_path)
+    fill(lab, 2)
+    sealer = lab.checkpointer.sealer
+    plan = sealer.plan()
+    for file in plan:
+        if when == "before it is written":
+            lab.delete("t", before=1000)
+        sealer.write(file)
+        if when == "before it is taken over":
+            lab.delete("t", before=1000)
+        sealer.adopt(file)
+    assert seqs(lab) == 0
+    # A backup copies what is known to be there, and calls missing what is not.
+    assert all(Path(lab.engine.store.path(number)).exists() for number in lab.engine.store.users)
+    lab.checkpoint()
+    lab.restart()
+    assert (seqs(lab), lab.topic("t").head) == (0, 8)
+
+
+def test_many_runs_make_several_files_of_small_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "PACKED_FILE_RUNS", 2)
+    lab = Lab(tmp_path)
+    for name in "abcde":
+        lab.write(name, 1)
+    plan = lab.checkpointer.sealer.plan(everything=True)
+    assert [len(file.sealings) for file in plan] == [2, 2, 1]

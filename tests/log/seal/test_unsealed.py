@@ -1,0 +1,101 @@
+"""Which runs a checkpoint is told of, and what is said about the journal they depend on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.log.harness import Lab
+from topics.log.run import Run
+from topics.log.seal.unsealed import Unsealed
+
+
+def bases(runs: list[Run]) -> list[int]:
+    return [run.base for run in runs]
+
+
+def test_full_runs_and_old_ones_are_taken_and_nothing_else(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.write("full", *range(4))
+    lab.clock.advance(1000)
+    lab.write("young", 1)
+    unsealed = lab.engine.store.unsealed
+    assert {topic.name for topic in unsealed.runs.values()} == {"full", "young"}
+    assert unsealed.has_full
+    full = lab.topic("full").runs[0]
+    assert unsealed.take(0, 0, 10) == [full]
+    assert not unsealed.has_full
+    # Full or not, a run that is old enough or holds back the journal has to go.
+    now = lab.engine.now()
+    young = lab.topic("young").runs[0]
+    assert unsealed.take(0, now, 10) == [full]
+    assert unsealed.take(0, now + 1, 10) == [full, young]
+    assert unsealed.take(young.start_position, 0, 10) == [full]
+    assert unsealed.take(young.start_position + 1, 0, 10) == [full, young]
+    assert unsealed.take(young.start_position + 1, 0, 1) == [full]
+    lab.kill()
+
+
+def test_weight_follows_what_is_in_memory(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    unsealed = lab.engine.store.unsealed
+    lab.write("t", *({"data": n, "tag": f"tag-{n}"} for n in range(6)))
+    lab.write("t", *range(3))
+    lab.put("e", durability="ephemeral")
+    lab.write("e", 1)
+    weights = [run.hot.weight for run in lab.topic("t").runs if run.hot is not None]
+    assert unsealed.bytes == sum(weights) > 0
+    lab.delete("t", match="tag-*")
+    lab.checkpoint(everything=True)
+    assert (unsealed.bytes, len(unsealed.runs)) == (0, 0)
+    lab.write("t", 1)
+    lab.drop("t")
+    assert (unsealed.bytes, len(unsealed.runs)) == (0, 0)
+    lab.kill()
+
+
+def test_weight_of_a_failed_write_is_given_back(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.write("t", 1)
+    unsealed = lab.engine.store.unsealed
+    before = unsealed.bytes
+    lab.engine.queue.give_up(OSError("no"))
+    assert unsealed.bytes == before
+    lab.kill()
+
+
+def test_a_run_that_depends_on_older_journal_is_found_whatever_its_place(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    topic = lab.topic("t") if lab.write("t", 1) else None
+    assert topic is not None
+    unsealed = Unsealed(4, 1 << 20)
+    first, second = Run(topic.id, 1, start_position=500), Run(topic.id, 9, start_position=700)
+    unsealed.add(topic, first)
+    unsealed.add(topic, second)
+    assert unsealed.oldest_position(1000) == 500
+    unsealed.lower(second, 300)
+    assert unsealed.oldest_position(1000) == 300
+    assert bases(unsealed.take(400, 0, 10)) == [9]
+    third = Run(topic.id, 20, start_position=100)
+    unsealed.add(topic, third)
+    assert unsealed.oldest_position(1000) == 100
+    unsealed.discard(third)
+    unsealed.discard(second)
+    assert unsealed.oldest_position(1000) == 500
+    unsealed.discard(first)
+    assert unsealed.oldest_position(1000) == 1000
+    lab.kill()
+
+
+def test_runs_are_as_large_after_a_restart_as_before(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, segment_max_events=1000, segment_max_bytes=200)
+    for n in range(20):
+        lab.write("t", {"data": n, "tag": "x"})
+    before = bases(lab.topic("t").runs)
+    assert len(before) == 4
+    # A snapshot and no segments: the records come back from below it.
+    body, replay_from = lab.checkpointer.capture()
+    assert replay_from == 0
+    lab.checkpointer.write_snapshot(body)
+    lab.restart()
+    assert bases(lab.topic("t").runs) == before
+    lab.kill()

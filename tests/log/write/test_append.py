@@ -1,0 +1,125 @@
+"""What a write has to find before it gets its seqs: room, and seqs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.log.harness import Lab, short_of_memory
+from topics.log.remove.tags import TagIndex
+from topics.log.write.append import AppendOp
+from topics.log.write.batch import parse_append
+from topics.log.write.group import append_group
+from topics.values.errors import ApiError
+from topics.values.settings import MAX_SEQ
+
+
+def test_what_has_aged_makes_room_in_the_quota_of_the_server(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, max_total_bytes=10)
+    lab.put("aging", ttl_ms=100)
+    lab.write("aging", 12345678)
+    with pytest.raises(ApiError) as caught:
+        lab.write("t", 12345678)
+    assert caught.value.detail == {"limit": "max_total_bytes", "max": 10}
+    lab.clock.advance(101)
+    assert lab.write("t", 12345678).first_seq == 1
+
+
+def test_the_last_seq_is_the_last(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, seq_base=MAX_SEQ - 1)
+    assert lab.write("t", 1, 2).last_seq == MAX_SEQ
+    with pytest.raises(ApiError, match="used up its seqs"):
+        lab.write("t", 3)
+    assert lab.seqs("t") == [MAX_SEQ - 1, MAX_SEQ]
+    lab.restart()
+    assert lab.seqs("t") == [MAX_SEQ - 1, MAX_SEQ]
+
+
+# --- out of memory ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("durability", ["ephemeral", "disk", "fsync"])
+@pytest.mark.parametrize("before", [0, 1, 3, 4, 300])
+def test_a_write_without_memory_for_it_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int, durability: str
+) -> None:
+    lab = Lab(tmp_path)
+    lab.put("t", durability=durability)
+    lab.write_each("t", before, tag="a", node="n", meta={"k": 1})
+    was = lab.state("t")
+    with monkeypatch.context() as patch:
+        short_of_memory(patch)
+        with pytest.raises(ApiError) as caught:
+            lab.write("t", {"data": "lost", "tag": "b"}, {"data": "lost", "meta": {"k": 2}})
+    assert (caught.value.code, caught.value.retry_after_s) == ("throttled", 1)
+    assert lab.state("t") == was
+    op = lab.write("t", {"data": "kept", "tag": "b"})
+    assert (op.first_seq, op.head_seq) == (before + 1, before + 1)
+    assert lab.delete("t", match="b") == 1
+    lab.checkpoint(everything=True)
+    live = lab.seqs("t")
+    lab.restart()
+    assert lab.lines("t")[0] == before + 1
+    if durability != "ephemeral":
+        assert lab.seqs("t") == live == list(range(1, before + 1))
+    lab.kill()
+
+
+@pytest.mark.parametrize("before", [0, 1, 300])
+def test_nor_does_one_whose_tags_find_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    lab = Lab(tmp_path)
+    lab.put("t")
+    lab.write_each("t", before, tag="a")
+    was = lab.state("t")
+    extend = TagIndex.extend
+
+    def half(self: TagIndex, run_base: int, tags: Sequence[str | None], first_seq: int) -> None:
+        extend(self, run_base, tags[:1], first_seq)
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TagIndex, "extend", half)
+        with pytest.raises(ApiError) as caught:
+            lab.write("t", {"data": "lost", "tag": "b"}, {"data": "lost", "tag": "b"})
+    assert caught.value.code == "throttled"
+    assert lab.state("t") == was
+    assert lab.write("t", {"data": "kept", "tag": "c"}).first_seq == before + 1
+    assert lab.delete("t", match="b") == 0
+    assert lab.seqs("t") == list(range(1, before + 2))
+    lab.restart()
+    assert lab.seqs("t") == list(range(1, before + 2))
+    lab.kill()
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_group_is_written_whole_or_ends_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    lab = Lab(tmp_path)
+    lab.write("t", 1)
+    lab.write("u", 1)
+    batch = parse_append(b'{"records":[{"data":2}]}').batch
+    refusals: list[ApiError] = []
+
+    def nothing_more(_: list[AppendOp]) -> list[bytes]:
+        return []
+
+    with monkeypatch.context() as patch:
+        short_of_memory(patch, after=after)
+        writes = [(lab.topic("t"), [batch]), (lab.topic("u"), [batch])]
+        try:
+            append_group(lab.engine, writes, lab.engine.now(), nothing_more, lambda: None, refusals.append)
+        except ApiError as error:
+            refusals.append(error)
+    lab.engine.queue.sync_now()
+    assert [refusal.code for refusal in refusals] == [["throttled", "internal"][after]]
+    assert (lab.engine.queue.failure is None) is (after == 0)
+    assert (lab.seqs("t"), lab.seqs("u")) == ([1], [1])
+    lab.restart()
+    assert lab.write("t", 3).first_seq == 2
+    assert (lab.seqs("t"), lab.seqs("u")) == ([1, 2], [1])
+    lab.kill()

@@ -1,0 +1,79 @@
+"""What a batch knows about its rows without looking at them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topics.log.write.batch import parse_append, row_ends
+from topics.values.errors import ApiError
+
+MIB = 1024 * 1024
+
+
+@given(
+    sizes=st.lists(st.integers(0, 30), min_size=1, max_size=120),
+    first_seq=st.sampled_from([1, 5, 9, 10, 95, 99, 990, 12_345, 99_990]),
+    node=st.sampled_from(["", ',"node":"n"', ',"meta":{"k":1}']),
+)
+def test_rows_end_where_their_newlines_are(sizes: list[int], first_seq: int, node: str) -> None:
+    records = ",".join(f'{{"data":"{"x" * size}"{node if size % 2 else ""}}}' for size in sizes)
+    batch = parse_append(f'{{"records":[{records}]}}'.encode()).batch
+    rows = batch.render(first_seq, 1_760_011_200_450)
+    assert batch.row_ends(rows).tolist() == row_ends(rows, len(sizes)).tolist()
+
+
+def refusal(body: dict[str, Any], key: bytes | None = None) -> tuple[str, str]:
+    with pytest.raises(ApiError) as caught:
+        parse_append(json.dumps(body).encode(), key)
+    return caught.value.code, caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("records", "code", "what"),
+    [
+        ([], "invalid_request", "records must be an array"),
+        ([{"data": 1}] * 10_001, "batch_too_large", "at most 10000"),
+        ([{"data": 1}, {}], "invalid_request", "records[1]: data is required"),
+        ([{"data": 1}, {"data": "x" * MIB}], "record_too_large", "records[1]"),
+        ([{"data": "x" * (MIB - 10), "meta": {"k": "x" * 20}}], "record_too_large", "records[0]"),
+        ([{"data": 1, "tag": "x" * 257}], "invalid_request", "records[0].tag"),
+        ([{"data": 1, "tag": "ä" * 129}], "invalid_request", "records[0].tag"),
+        ([{"data": 1}, {"data": 1, "node": "x" * 129}], "invalid_request", "records[1].node"),
+        ([{"data": 1, "meta": [1]}], "invalid_request", "records[0].meta must be an object"),
+        ([{"data": 1, "meta": {"k": "x" * 16_384}}], "invalid_request", "records[0].meta must be at most"),
+        ([{"data": 1, "meta": {str(n): n for n in range(65)}}], "invalid_request", "records[0].meta"),
+        # The first record that is refused says why.
+        ([{"data": 1, "tag": "x" * 257}, {"data": "x" * MIB}], "invalid_request", "records[0].tag"),
+        ([{"data": "x" * MIB}, {"tag": "x"}], "record_too_large", "records[0]"),
+    ],
+)
+def test_what_is_refused(records: list[dict[str, Any]], code: str, what: str) -> None:
+    found, message = refusal({"records": records})
+    assert found == code
+    assert what in message
+
+
+def test_a_key_may_be_too_long_wherever_it_comes_from() -> None:
+    body = {"records": [{"data": 1}]}
+    for code, message in (
+        refusal(body | {"idempotency_key": "x" * 257}),
+        refusal(body, b"x" * 257),
+        refusal(body | {"node": "x" * 129}),
+    ):
+        assert code == "invalid_request"
+        assert "at most" in message
+    assert parse_append(json.dumps(body).encode(), b"k").idempotency_key == "k"
+    both = body | {"idempotency_key": "mine"}
+    assert parse_append(json.dumps(both).encode(), b"k").idempotency_key == "mine"
+
+
+@pytest.mark.parametrize("rest", [b"", b"}", b",", b"], oops", b"," + b"[" * 5000, b',{"data":"\x00"}]}'])
+def test_a_wrong_type_ahead_of_broken_json_is_a_plain_refusal(rest: bytes) -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_append(b'{"records":[{"data":1,"tag":5}' + rest)
+    assert caught.value.code == "invalid_request"

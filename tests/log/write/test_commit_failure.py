@@ -1,0 +1,121 @@
+"""A disk that refuses: what was not committed gets an error and is never seen, and writing is over."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.log.harness import Lab, QuickDisk, UnsyncedFile
+from topics.log.lifecycle import drop_topic
+from topics.log.write.batch import parse_append
+from topics.storage.filesystem import File
+from topics.values.errors import ApiError
+
+
+class FailingFile(UnsyncedFile):
+    __slots__ = ("disk",)
+    disk: FailingDisk
+
+    def write(self, buffers: Any, position: int) -> int:
+        self.disk.check("write")
+        return super().write(buffers, position)
+
+    def sync(self) -> None:
+        self.disk.check("sync")
+
+
+class FailingDisk(QuickDisk):
+    failing: str | None = None
+
+    def check(self, operation: str) -> None:
+        if operation == self.failing:
+            raise OSError(errno.EIO, "the disk refuses")
+
+    def create(self, path: str) -> File:
+        file = FailingFile(super().create(path).fileno(), path)
+        file.disk = self
+        return file
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    lab = Lab(tmp_path / "data")
+    lab.kill()
+    lab.disk = FailingDisk()
+    lab.open()
+    lab.put("t", durability="fsync", cap_records=5)
+    lab.write("t", {"data": 1, "tag": "x"}, {"data": 2, "tag": "y"})
+    return lab
+
+
+def submit_all(lab: Lab, answers: list[Any], failures: list[ApiError]) -> None:
+    engine, topic = lab.engine, lab.topic("t")
+    body = b'{"records":[{"data":3,"tag":"x"},{"data":4}]}'
+    calls: list[Callable[[], None]] = [
+        lambda: engine.append("t", parse_append(body, b"k"), answers.append, failures.append),
+        lambda: engine.append("t", parse_append(body, b"k"), answers.append, failures.append),
+        lambda: engine.delete_records(topic, 2, None, answers.append, failures.append),
+        lambda: engine.append("new", parse_append(body), answers.append, failures.append),
+        lambda: drop_topic(engine, "t", False, answers.append, failures.append),
+    ]
+    for call in calls:
+        call()
+
+
+@pytest.mark.parametrize("failing", ["write", "sync"])
+def test_a_refused_commit_shows_nothing(lab: Lab, failing: str) -> None:
+    before = lab.state("t")
+    assert isinstance(lab.disk, FailingDisk)
+    lab.disk.failing = failing
+    answers: list[Any] = []
+    failures: list[ApiError] = []
+    submit_all(lab, answers, failures)
+    lab.engine.queue.sync_now()
+    assert answers == []
+    assert [failure.code for failure in failures] == ["internal"] * 5
+    assert lab.state("t") == before
+    assert lab.engine.find("new") is None
+    assert lab.engine.totals.pending_bytes == 0
+    lab.disk.failing = None
+    with pytest.raises(ApiError, match="writes are off until restart"):
+        lab.write("t", 3)
+    assert lab.state("t") == before
+
+
+def test_what_was_refused_before_the_journal_is_gone_after_a_restart(lab: Lab) -> None:
+    before = lab.state("t")
+    assert isinstance(lab.disk, FailingDisk)
+    lab.disk.failing = "write"
+    submit_all(lab, [], [])
+    lab.engine.queue.sync_now()
+    lab.disk.failing = None
+    lab.restart()
+    assert lab.state("t") == before
+    assert lab.write("t", {"data": 3, "tag": "x"}).first_seq == 3
+    assert lab.delete("t", match="x") == 2
+
+
+def test_a_recovery_whose_sync_fails_serves_readers_and_forgets_no_promise(lab: Lab) -> None:
+    """The holes it found are not on disk: the next recovery has to find them again."""
+    assert isinstance(lab.disk, FailingDisk)
+    lab.put("d")
+    lab.write("d", 1, 2)
+    lab.kill()
+    journal = lab.journal_files()[-1]
+    os.truncate(journal, journal.stat().st_size - 1)
+    lab.disk.failing = "sync"
+    lab.open()
+    assert lab.engine.read_only
+    assert lab.gaps("d") == [(1, 256, "cap")]
+    lab.kill()
+    lab.journal_files()[-1].unlink()
+    lab.disk.failing = None
+    lab.open()
+    assert not lab.engine.read_only
+    assert lab.gaps("d") == [(1, 256, "cap")]
+    assert lab.write("d", 3).first_seq == 257

@@ -1,0 +1,34 @@
+"""Rows joined from pieces are those that encoding each record gives."""
+
+import json
+
+import pytest
+from msgspec import Raw
+
+from topics.log.write.batch import parse_append
+from topics.log.write.plain_rows import FEWEST_ROWS, LOWEST_SEQ, plain_rows
+
+
+def encoded(values: list[str], first_seq: int, ts: int) -> bytes:
+    rows = (f'{{"$seq":{seq},"$ts":{ts},"data":{value}}}\n' for seq, value in enumerate(values, first_seq))
+    return "".join(rows).encode()
+
+
+@pytest.mark.parametrize("first_seq", [1000, 1001, 1992, 999_990, 999_999, 123_456_789_012, 2**53 - 3000])
+@pytest.mark.parametrize("count", [1, 2, 8, 999, 1000, 1001, 2500])
+@pytest.mark.parametrize("ts", [0, 5, 1_763_240_000_000])
+def test_rows_across_thousands(first_seq: int, count: int, ts: int) -> None:
+    values = [json.dumps({"n": number, "t": "é}\\n"}) for number in range(count)]
+    rows = plain_rows([Raw(value.encode()) for value in values], first_seq, ts)
+    assert rows == encoded(values, first_seq, ts)
+
+
+@pytest.mark.parametrize("first_seq", [1, 500, LOWEST_SEQ - 4, LOWEST_SEQ, 77_777])
+@pytest.mark.parametrize("count", [1, FEWEST_ROWS - 1, FEWEST_ROWS, 300])
+@pytest.mark.parametrize("tag", [False, True])
+def test_batches_render_the_same_however_many_and_wherever(first_seq: int, count: int, tag: bool) -> None:
+    values = [str(number) for number in range(count)]
+    with_tag = ',"tag":"t"' if tag else ""
+    records = ",".join(f'{{"data":{value}{with_tag}}}' for value in values)
+    batch = parse_append(f'{{"records":[{records}]}}'.encode()).batch
+    assert batch.render(first_seq, 7) == encoded(values, first_seq, 7)
