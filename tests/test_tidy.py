@@ -19,7 +19,9 @@ MAY_IMPORT = {
     "topics.log": ("topics.storage", "topics.values"),
     "topics.flow": ("topics.log", "topics.storage", "topics.values"),
     "topics.keep": ("topics.flow", "topics.log", "topics.storage", "topics.values"),
+    "topics.node": ("topics.keep", "topics.flow", "topics.log", "topics.storage", "topics.values"),
     "topics.http": (
+        "topics.node",
         "topics.keep",
         "topics.flow",
         "topics.log",

@@ -51,7 +51,7 @@ class QueueApp(RunningApp):
         return counters["ready"], counters["in_flight"], counters["dead_lettered"]
 
     def _queue(self) -> JobQueue:
-        return self.app.queues.of(self.app.engine.require("q"))
+        return self.app.node.queues.of(self.app.node.engine.require("q"))
 
     def window(self) -> list[Claim]:
         """Who waits in the window of the queue just now."""

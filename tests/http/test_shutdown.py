@@ -15,6 +15,7 @@ from tests.support import ServerProcess, Wire, eventually, raw_request
 from topics.http.app import Application
 from topics.log.recover.recovery import Recovery
 from topics.log.recover.replay import Replay
+from topics.node.node import Node, State
 from topics.storage.filesystem import Filesystem
 from topics.values.settings import Settings
 
@@ -83,14 +84,13 @@ def test_a_clean_stop_leaves_nothing_to_replay(
 ) -> None:
     server.post("/v0/topics/t", {"records": [{"data": n} for n in range(5000)]})
     server.stop()
-    app = Application(Settings(data_dir=str(tmp_path / "data"), port=0))
+    node = Node(Settings(data_dir=str(tmp_path / "data")))
     replayed: list[object] = []
     monkeypatch.setattr(Replay, "take", lambda _, frame: replayed.append(frame))
-    Recovery(app.engine).run()
-    assert app.engine.require("t").head == 5000
+    node.recover()
+    assert node.engine.require("t").head == 5000
     assert replayed == []
-    app.engine.close(clean=True)
-    app.unlock()
+    node.leave(clean=True)
 
 
 def test_progress_is_shown_while_recovering_and_a_stop_does_not_wait_for_the_end(
@@ -128,8 +128,8 @@ def test_progress_is_shown_while_recovering_and_a_stop_does_not_wait_for_the_end
         thread.join(20)
     assert not thread.is_alive()
     wire.close()
-    assert not app._recovered
-    app.unlock()
+    assert app.node.state is State.OPENED
+    app.node.unlock()
 
 
 def _until_asked(app: Application):

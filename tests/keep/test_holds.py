@@ -13,27 +13,27 @@ import pytest
 from tests.log.harness import Lab
 from topics.flow.commit_loop import CommitLoop
 from topics.flow.upkeep import Upkeep
-from topics.keep.holds import LEASE_MS, MAX_HOLDS, Backups, Hold
+from topics.keep.holds import LEASE_MS, MAX_HOLDS, Hold, Holds
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.values.errors import ApiError
 
 
-def run(lab: Lab, action: Callable[[Backups], Coroutine[Any, Any, Any]]) -> Any:
+def run(lab: Lab, action: Callable[[Holds], Coroutine[Any, Any, Any]]) -> Any:
     async def driven() -> Any:
         commit = CommitLoop(lab.engine, asyncio.get_running_loop())
         try:
-            return await action(Backups(lab.engine, Upkeep(lab.engine, commit, lab.checkpointer)))
+            return await action(Holds(lab.engine, Upkeep(lab.engine, commit, lab.checkpointer)))
         finally:
             commit.close()
 
     return asyncio.run(asyncio.wait_for(driven(), 30))
 
 
-def take(lab: Lab) -> tuple[Hold, Backups]:
-    async def action(backups: Backups) -> tuple[Hold, Backups]:
-        return await backups.take(), backups
+def take(lab: Lab) -> tuple[Hold, Holds]:
+    async def action(holds: Holds) -> tuple[Hold, Holds]:
+        return await holds.take(), holds
 
-    taken: tuple[Hold, Backups] = run(lab, action)
+    taken: tuple[Hold, Holds] = run(lab, action)
     return taken
 
 
@@ -90,7 +90,7 @@ def test_flags_do_not_change_while_they_are_held(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     fill(lab)
     lab.checkpoint(everything=True)
-    hold, backups = take(lab)
+    hold, holds = take(lab)
     contents = {path: path.read_bytes() for path in map(Path, hold.segments.values())}
     lab.delete("t", match="k1")
     for _ in range(4):
@@ -100,7 +100,7 @@ def test_flags_do_not_change_while_they_are_held(tmp_path: Path) -> None:
     lab.restart()
     assert lab.states() == deleted
     # Let go of, they are flipped by the next checkpoints.
-    backups.release(hold.id)
+    holds.release(hold.id)
     for _ in range(2):
         lab.checkpoint()
     assert {path: path.read_bytes() for path in contents} != contents
@@ -116,12 +116,12 @@ def test_nothing_is_removed_until_it_is_released(tmp_path: Path) -> None:
     fill(lab, 3)
     lab.delete("t")
     lab.checkpoint()  # the first snapshot without these segments: the next one would remove them
-    hold, backups = take(lab)
+    hold, holds = take(lab)
     assert hold.segments
     busy(lab)
     assert all(path.exists() for path in held_files(hold))
-    assert backups.release(hold.id)
-    assert not backups.release(hold.id)
+    assert holds.release(hold.id)
+    assert not holds.release(hold.id)
     busy(lab)
     assert not any(path.exists() for path in held_files(hold))
     assert len(lab.snapshot_files()) == 2
@@ -131,13 +131,13 @@ def test_a_hold_ends_with_its_lease(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     fill(lab)
     lab.checkpoint(everything=True)
-    hold, backups = take(lab)
+    hold, holds = take(lab)
     lab.clock.advance(LEASE_MS - 1)
-    renewed = backups.renew(hold.id)
+    renewed = holds.renew(hold.id)
     assert renewed is not None
     assert renewed.expires_ms == lab.clock.now_ms() + LEASE_MS
     lab.clock.advance(LEASE_MS)
-    assert backups.renew(hold.id) is None
+    assert holds.renew(hold.id) is None
     lab.delete("t")
     busy(lab)
     assert not any(path.exists() for path in held_files(hold))
@@ -157,10 +157,10 @@ def test_a_server_that_has_no_snapshot_yet(tmp_path: Path) -> None:
 def test_there_are_only_so_many(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
 
-    async def action(backups: Backups) -> None:
+    async def action(holds: Holds) -> None:
         for _ in range(MAX_HOLDS):
-            await backups.take()
+            await holds.take()
         with pytest.raises(ApiError, match="max_backups"):
-            await backups.take()
+            await holds.take()
 
     run(lab, action)

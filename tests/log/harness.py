@@ -103,14 +103,17 @@ class Lab:
     def recovered(self) -> None:
         """The journal has been read."""
 
+    def close(self, *, clean: bool) -> None:
+        self.engine.close(clean=clean)
+
     def kill(self) -> None:
-        self.engine.close(clean=False)
+        self.close(clean=False)
 
     def stop(self) -> None:
-        self.engine.close(clean=True)
+        self.close(clean=True)
 
     def restart(self, *, clean: bool = False) -> None:
-        self.engine.close(clean=clean)
+        self.close(clean=clean)
         self.open()
 
     def checkpoint(self, *, everything: bool = False) -> None:

@@ -16,15 +16,15 @@ from typing import Any
 
 from topics.cli.offline import add_cold_dir, offline_settings, require_data_dir
 from topics.cli.work import add_json, answering, counted, progress, show
-from topics.http.app import Application
 from topics.keep.check import DirectoryCheck
 from topics.keep.check_columns import column_findings
 from topics.keep.check_journal import NOTE, PROBLEM, Finding
 from topics.log.read.audit import missing_ranges
-from topics.log.recover.recovery import Recovery, RecoveryFailed
+from topics.log.recover.recovery import RecoveryFailed
 from topics.log.remove.ledger import KIND_NAMES
 from topics.log.remove.removal import surviving_damage
 from topics.log.topic import Topic
+from topics.node.node import Node
 from topics.storage.directories import Directories
 from topics.storage.snapshot import file_name
 from topics.storage.untouched import NO_LOCK, UntouchedDisk
@@ -138,26 +138,23 @@ class _Opening:
                     PROBLEM, where, f"topic {name} is another one when a server starts from this one"
                 )
 
-    def _open(
-        self, disk: UntouchedDisk, look: Callable[[Application], dict[str, Any]]
-    ) -> dict[str, Any] | str:
+    def _open(self, disk: UntouchedDisk, look: Callable[[Node], dict[str, Any]]) -> dict[str, Any] | str:
         try:
-            application = Application(self._settings, disk, self._clock)
+            node = Node(self._settings, disk, self._clock)
         except ConfigError as error:  # a cold directory that cannot be the right one
             return str(error)
         try:
-            Recovery(application.engine).run()
-            return look(application)
+            node.recover()
+            return look(node)
         except RecoveryFailed as error:
             return str(error)
         except Exception as error:  # whatever it is: a server would end with it
             return f"{type(error).__name__}: {error}"
         finally:
-            application.engine.close(clean=False)
-            application.unlock()
+            node.leave(clean=False)
 
-    def _account(self, application: Application) -> dict[str, Any]:
-        engine = application.engine
+    def _account(self, node: Node) -> dict[str, Any]:
+        engine = node.engine
         announced = engine.damage_events
         findings: list[Finding] = []
         states: dict[str, tuple[Any, ...]] = {}

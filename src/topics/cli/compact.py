@@ -11,7 +11,7 @@ import asyncio
 import time
 from typing import Any
 
-from topics.cli.offline import add_where, offline_settings, opened, require_all_segments, require_data_dir
+from topics.cli.offline import add_where, offline_settings, require_all_segments, require_data_dir, running
 from topics.cli.work import (
     Steps,
     UserMistake,
@@ -23,7 +23,6 @@ from topics.cli.work import (
     progress,
     show,
 )
-from topics.http.routes.admin import shown
 from topics.keep.purge import FAILED, REWRITING, Purge
 from topics.values.settings import Settings
 
@@ -72,15 +71,15 @@ def _purge_server(url: str | None, topics: list[str] | None, steps: Steps) -> di
 
 async def _purge_directory(settings: Settings, topics: list[str] | None, steps: Steps) -> dict[str, Any]:
     steps.begin("opening")
-    async with opened(settings) as application:
+    async with running(settings) as node:
         for name in topics or ():
-            if application.engine.find(name) is None:
+            if node.engine.find(name) is None:
                 raise UserMistake(f"there is no topic {name}")
-        purge: Purge = application.admin.purges.start(topics)
+        purge: Purge = node.purges.start(topics)
         while purge.finished_ms is None:
-            _follow(shown(purge), steps)
+            _follow(purge.shown(), steps)
             await asyncio.sleep(POLL_S / 10)
-    return shown(purge)
+    return purge.shown()
 
 
 def _follow(state: dict[str, Any], steps: Steps) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from topics.cli.work import DEFAULT_URL, UserMistake
-from topics.http.app import Application
 from topics.log.seal.snapshot_state import decode
+from topics.node.node import Node
 from topics.storage import segment as segment_files
 from topics.storage.directories import Directories
 from topics.storage.filesystem import Filesystem, numbered_files
@@ -72,11 +72,12 @@ def require_all_segments(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[Application]:
-    """The whole server but for its socket. What is open when this ends is closed cleanly."""
-    application = Application(settings)
-    await application.recover()
+async def running(settings: Settings) -> AsyncIterator[Node]:
+    """The whole server but for its wire. What is open when this ends is closed cleanly."""
+    node = Node(settings)
+    node.recover()
+    node.run()
     try:
-        yield application
+        yield node
     finally:
-        await application.finish()
+        await node.close()

@@ -14,14 +14,13 @@ import numpy as np
 
 from topics.cli.offline import offline_settings
 from topics.cli.work import Steps, UserMistake
-from topics.http.app import Application
 from topics.keep.backup_directory import BackupStore, Manifest
 from topics.keep.rewind import head_at
 from topics.keep.rewind_flow import begin_new_epochs, truncate
 from topics.log.engine import Engine
-from topics.log.recover.recovery import Recovery
 from topics.log.seal.snapshot_state import SnapshotState, decode
 from topics.log.topic import Topic
+from topics.node.node import Node
 from topics.storage import fileheader
 from topics.storage import journal as journal_files
 from topics.storage import segment as segment_files
@@ -162,25 +161,24 @@ class Restoring:
 
     def _rebuild(self, wanted: Wanted, *, is_exact: bool) -> Restored:
         self._steps.begin("recovering", 1.0)
-        application = Application(replace(offline_settings(self._staging), cold_dir=None))
-        engine = application.engine
-        checkpointer = Recovery(engine, self._steps.reach).run()
+        node = Node(replace(offline_settings(self._staging), cold_dir=None))
+        engine = node.engine
+        node.recover(self._steps.reach)
         self._steps.begin("finishing")
         heads = dict(wanted.heads)
         if wanted.at_ms is not None and not is_exact:
             heads = {name: head_at(topic, wanted.at_ms) for name, topic in engine.by_name.items()} | heads
         for name, head in heads.items():
-            truncate(engine, application.routers, _topic(engine, name, head), head)
+            truncate(engine, node.routers, _topic(engine, name, head), head)
         if not wanted.same_history:
-            begin_new_epochs(engine, application.routers, application.bulk.cursors, _id_offset(engine))
+            begin_new_epochs(engine, node.routers, node.cursors, _id_offset(engine))
         # Two, so that nothing refers to the copied journal any more.
-        checkpointer.run_now(everything=True)
-        checkpointer.run_now(everything=True)
+        node.checkpointer.run_now(everything=True)
+        node.checkpointer.run_now(everything=True)
         if engine.queue.failure is not None:
             raise UserMistake(str(engine.queue.failure))
         records = sum(topic.live_count for topic in engine.by_id.values())
-        engine.close(clean=True)
-        application.unlock()
+        node.leave(clean=True)
         as_of = self._manifest.to_ms if wanted.at_ms is None else wanted.at_ms
         return Restored(as_of, len(engine.by_id), records, is_exact, not wanted.same_history)
 

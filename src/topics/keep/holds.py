@@ -57,7 +57,7 @@ class _Beginning(msgspec.Struct, array_like=True, gc=False):
 _beginning = msgspec.msgpack.Decoder(_Beginning)
 
 
-class Backups:
+class Holds:
     def __init__(self, engine: Engine, upkeep: Upkeep) -> None:
         self._engine = engine
         self._upkeep = upkeep

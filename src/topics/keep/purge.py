@@ -14,7 +14,8 @@ import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from topics.flow.upkeep import Upkeep
 from topics.keep.purge_segments import STEP_TOPICS, FilePlan, SegmentPurge
@@ -59,6 +60,11 @@ class Purge:
     @property
     def is_over(self) -> bool:
         return self.state in (DONE, FAILED)
+
+    def shown(self) -> dict[str, Any]:
+        """As it is told to those who ask."""
+        fields = asdict(self)
+        return {"purge": fields.pop("id"), **fields}
 
 
 class Purges:

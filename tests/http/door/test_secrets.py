@@ -110,7 +110,7 @@ def test_a_defect_shows_no_secret(start, caplog: pytest.LogCaptureFixture) -> No
     def break_down(*_: object) -> None:
         raise RuntimeError("a defect")
 
-    app.app.engine.names_after = break_down
+    app.app.node.engine.names_after = break_down
     found = app.call("GET", f"/v0/topics?token={OWNER}", **BEARER)
     assert (found.status, found.code) == (500, "internal")
     assert "a defect" in caplog.text

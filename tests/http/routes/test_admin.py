@@ -91,6 +91,6 @@ def test_a_server_stops_in_the_middle_of_a_purge(start: Start) -> None:
     # The hold keeps the journal, so this one cannot come to its end.
     eventually(lambda: app.call("GET", f"/v0/admin/purge/{purge}").json["files_held"] > 0, 5)
     app.stop()
-    known = app.app.admin.purges.find(purge)
+    known = app.app.node.purges.find(purge)
     assert known is not None
     assert (known.state, known.error) == ("failed", "the server was stopped")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.log.harness import Lab
+from tests.node.lab import NodeLab
 from topics.http.routes.records import RecordRoutes
 from topics.http.routes.service import Service
 from topics.http.wire.exchange import Exchange
@@ -49,7 +49,7 @@ class Caller(Exchange):
 
 @pytest.fixture
 def lab(tmp_path):
-    lab = Lab(tmp_path / "data", segment_max_events=1000)
+    lab = NodeLab(tmp_path / "data", segment_max_events=1000)
     lab.put("t")
     yield lab
     lab.kill()
@@ -57,7 +57,7 @@ def lab(tmp_path):
 
 @pytest.fixture
 def routes(lab):
-    return RecordRoutes(Service(lab.engine, lab.engine.settings))
+    return RecordRoutes(Service(lab.node))
 
 
 def plain(value, **more):

@@ -213,7 +213,7 @@ def test_nothing_is_logged_about_ordinary_requests(serve: Serve, caplog: pytest.
 def test_a_failed_commit_is_logged(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     app = start()
     app.write("a", 1)
-    app.inside(lambda: app.app.engine.queue.give_up(OSError("no space")))
+    app.inside(lambda: app.app.node.engine.queue.give_up(OSError("no space")))
     answer = app.call("POST", "/v0/topics/a", {"records": [{"data": 1}]})
     assert answer.status == 500
     (record,) = [record for record in caplog.records if record.message.startswith("request failed: storage")]

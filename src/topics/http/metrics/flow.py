@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 from heapq import nlargest
 
 from topics.flow.cursors import Cursors
-from topics.flow.routers.registry import Routers
 from topics.http.metrics.family import Family, Sample, gauge, labels
 from topics.http.metrics.scrape import Scrape
-from topics.log.engine import Engine
+from topics.node.node import Node
 
 # There may be thousands of routers and cursors. Those furthest behind are named, the rest is in the maximum.
 MAX_NAMED = 100
@@ -18,10 +17,10 @@ _Lag = tuple[int, dict[str, str]]
 
 
 class FlowFigures:
-    def __init__(self, engine: Engine, routers: Routers, cursors: Cursors) -> None:
-        self._engine = engine
-        self._routers = routers
-        self._cursors = cursors
+    def __init__(self, node: Node) -> None:
+        self._engine = node.engine
+        self._routers = node.routers
+        self._cursors = node.cursors
 
     def families(self, scrape: Scrape) -> Iterator[Family]:
         """Maxima are over everything; names are shown only to a key that may know them."""

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from topics.flow.commit_loop import CommitLoop
-from topics.flow.upkeep import Upkeep
 from topics.http.metrics.family import Family, counter, gauge, labelled
 from topics.http.metrics.scrape import Scrape
-from topics.log.engine import Engine
 from topics.log.remove import ledger
-from topics.log.seal.checkpoint import Checkpointer
+from topics.node.node import Node
 
 # Removal nobody asked for.
 _EVICTIONS = (ledger.CAP, ledger.TTL, ledger.LOST)
 
 
 class LogFigures:
-    """Who commits and seals comes with the end of recovery; until then nobody does."""
+    """Until the node runs, nothing is committed or sealed."""
 
-    def __init__(self, engine: Engine, recovery_seconds: Callable[[], float]) -> None:
-        self._engine = engine
-        self._recovery_seconds = recovery_seconds
-        self.commit: CommitLoop | None = None
-        self.upkeep: Upkeep | None = None
-        self.checkpointer: Checkpointer | None = None
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._engine = node.engine
 
     def families(self, _: Scrape) -> Iterator[Family]:
         yield from self._removals()
         yield from self._seals()
         yield from self._files()
-        seconds = self._recovery_seconds()
+        seconds = self._node.recovery_seconds
         yield gauge("topics_recovery_seconds", "What recovery has taken so far, or took.", seconds)
 
     def _removals(self) -> Iterator[Family]:
@@ -53,13 +47,15 @@ class LogFigures:
         )
 
     def _seals(self) -> Iterator[Family]:
-        done, store = self.checkpointer, self._engine.store
-        sealer = None if done is None else done.sealer
+        running, store = self._node if self._node.is_running else None, self._engine.store
+        done = running.checkpointer if running else None
+        sealer = done.sealer if done else None
+        seconds = running.upkeep.checkpoint_seconds if running else 0.0
         for name, text, value in (
             ("seal_passes", "Checkpoints completed.", done.passes if done else 0),
             ("seal_runs", "Runs of records sealed into segments.", sealer.sealed_runs if sealer else 0),
             ("seal_bytes", "Bytes of records sealed.", sealer.sealed_bytes if sealer else 0),
-            ("seal_seconds", "Time spent on checkpoints.", self._seconds()),
+            ("seal_seconds", "Time spent on checkpoints.", seconds),
             ("segment_cache_hits", "Sealed runs found ready to read.", store.cache_hits),
             ("segment_cache_misses", "Sealed runs read from their file.", store.cache_misses),
             ("segment_cold_reads", "Those of the second tier among them.", store.cold_reads),
@@ -67,13 +63,10 @@ class LogFigures:
             yield counter(f"topics_{name}_total", text, value)
         unsealed = store.unsealed.bytes
         yield gauge("topics_unsealed_bytes", "Rows that only memory and the journal hold.", unsealed)
-        braked = int(self.commit is not None and self.commit.brake.is_on)
+        braked = int(running is not None and running.commit.brake.is_on)
         yield gauge("topics_wal_braked", "1 while writers wait for sealing to keep up.", braked)
         hot_bytes = sealer.hot_bytes if sealer else 0
         yield gauge("topics_hot_bytes", "Memory of sealed runs that are readable at once.", hot_bytes)
-
-    def _seconds(self) -> float:
-        return self.upkeep.checkpoint_seconds if self.upkeep is not None else 0.0
 
     def _files(self) -> Iterator[Family]:
         engine = self._engine

@@ -7,14 +7,13 @@ from typing import Any
 
 import msgspec
 
-from topics.flow.upkeep import Upkeep
 from topics.http.door.keys import ADMIN
 from topics.http.routes.fields import decode
-from topics.http.routes.service import Service, answer
+from topics.http.routes.service import answer
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.keep.holds import Backups, Hold
-from topics.keep.purge import Purge, Purges
+from topics.keep.holds import Hold
+from topics.node.node import Node
 from topics.values.errors import ApiError
 
 
@@ -26,16 +25,8 @@ _purge = msgspec.json.Decoder(PurgeBody)
 
 
 class AdminRoutes:
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._engine = service.engine
-        self.purges: Purges
-        self.backups: Backups
-
-    def start(self, upkeep: Upkeep) -> None:
-        """Recovery is over."""
-        self.purges = Purges(self._engine, upkeep)
-        self.backups = Backups(self._engine, upkeep)
+    def __init__(self, node: Node) -> None:
+        self._node = node
 
     def routes(self) -> list[Route]:
         purge, hold = "/v0/admin/purge", "/v0/admin/backup"
@@ -53,19 +44,19 @@ class AdminRoutes:
     def start_purge(self, exchange: Exchange) -> None:
         body = decode(_purge, exchange.body or b"{}")
         for name in body.topics or ():
-            self._engine.require(name)
-        answer(exchange, shown(self.purges.start(body.topics)), 202)
+            self._node.engine.require(name)
+        answer(exchange, self._node.purges.start(body.topics).shown(), 202)
 
     def show_purge(self, exchange: Exchange) -> None:
-        purge = self.purges.find(exchange.name)
+        purge = self._node.purges.find(exchange.name)
         if purge is None:
             raise ApiError("not_found", "no such purge; those of earlier runs of the server are forgotten")
-        answer(exchange, shown(purge))
+        answer(exchange, purge.shown())
 
     # --- backup -----------------------------------------------------------------------------------------
 
     async def hold(self, exchange: Exchange) -> None:
-        hold = await self.backups.take()
+        hold = await self._node.holds.take()
         body = {
             **_lease(hold),
             "now": hold.now_ms,
@@ -79,18 +70,13 @@ class AdminRoutes:
         answer(exchange, body)
 
     def renew(self, exchange: Exchange) -> None:
-        hold = self.backups.renew(exchange.name)
+        hold = self._node.holds.renew(exchange.name)
         if hold is None:
             raise ApiError("not_found", "no such hold; its lease may have run out")
         answer(exchange, _lease(hold))
 
     def release(self, exchange: Exchange) -> None:
-        answer(exchange, {"hold": exchange.name, "released": self.backups.release(exchange.name)})
-
-
-def shown(purge: Purge) -> dict[str, Any]:
-    fields = asdict(purge)
-    return {"purge": fields.pop("id"), **fields}
+        answer(exchange, {"hold": exchange.name, "released": self._node.holds.release(exchange.name)})
 
 
 def _lease(hold: Hold) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What every route handler shares: the engine, the settings, and how answers are timed."""
+"""A node as route handlers see it, and how answers are timed."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from topics.flow.governor import SHED_FROM_MS, Governor
-from topics.flow.pacing import Pacer
+from topics.flow.governor import SHED_FROM_MS
 from topics.http.door.keys import ApiKey
 from topics.http.wire.exchange import Exchange
-from topics.log.engine import Engine
 from topics.log.topic import Topic
-from topics.log.write.commit_queue import MAX_WAITING_OPS
+from topics.node.node import Node
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
 from topics.values.priority import FRESH, effective_priority
-from topics.values.settings import Settings
 
 
 class Parked(Protocol):
@@ -27,17 +24,14 @@ class Parked(Protocol):
 
 
 class Service:
-    def __init__(self, engine: Engine, settings: Settings) -> None:
-        self.engine = engine
-        self.settings = settings
-        self.governor = Governor(lambda: engine.queue_depth / MAX_WAITING_OPS)
-        self.pacer = Pacer(self.governor, open_group=lambda: engine.open_group)
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.engine = node.engine
+        self.settings = node.settings
+        self.governor = node.governor
+        self.pacer = node.pacer
         # Brings a destination up to date with what its routers owe, before it is read.
-        self.pull: Callable[[Topic], None] = _nothing_owed
-        # Lets the routers of a topic finish before it goes.
-        self.pull_from: Callable[[Topic], None] = _nothing_owed
-        # Names of the routers that end with a topic of this name.
-        self.routers_touching: Callable[[str], list[str]] = _no_routers
+        self.pull = node.routers.pull
         # Long-polls in waiting; they are answered when the server stops.
         self.parked: set[Parked] = set()
 
@@ -89,14 +83,6 @@ def _resume(exchange: Exchange, work: Callable[[Exchange], None]) -> None:
         work(exchange)
     except Exception as error:
         exchange.fail_with(error)
-
-
-def _nothing_owed(_: Topic) -> None:
-    return None
-
-
-def _no_routers(_: str) -> list[str]:
-    return []
 
 
 def elapsed_ms(exchange: Exchange) -> float:

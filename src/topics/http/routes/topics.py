@@ -92,10 +92,10 @@ class TopicRoutes:
 
     def drop(self, exchange: Exchange) -> None:
         name = exchange.name
-        removed = self._service.routers_touching(name)
+        removed = self._service.node.routers.touching(name)
         topic = self._engine.find(name)
         if topic is not None:
-            self._service.pull_from(topic)
+            self._service.node.routers.pull_from(topic)
 
         def done(deleted: bool) -> None:
             body = {"topic": name, "deleted": deleted, "routers_removed": removed if deleted else []}

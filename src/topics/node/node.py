@@ -1,0 +1,162 @@
+"""The node: one data directory, the engine on it, and all that is layered on the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from enum import Enum
+from time import monotonic
+
+from topics.flow.commit_loop import CommitLoop
+from topics.flow.cursors import Cursors
+from topics.flow.governor import Governor
+from topics.flow.pacing import Pacer
+from topics.flow.pins import Pins
+from topics.flow.queues.registry import Queues
+from topics.flow.routers.background import RouterPass
+from topics.flow.routers.journal import RouterJournal
+from topics.flow.routers.registry import Routers
+from topics.flow.stages.stages import Stages
+from topics.flow.upkeep import Span, Upkeep
+from topics.flow.watch.fanout import Fanout
+from topics.keep.holds import Holds
+from topics.keep.purge import Purges
+from topics.log.engine import Engine
+from topics.log.recover.recovery import Recovery
+from topics.log.seal.checkpoint import Checkpointer
+from topics.log.write.commit_queue import MAX_WAITING_OPS
+from topics.storage.cold_note import settle_cold_dir
+from topics.storage.directories import Directories
+from topics.storage.filesystem import Filesystem
+from topics.values.clock import Clock, SystemClock
+from topics.values.settings import MAX_SEQ, Settings
+
+log = logging.getLogger("topics")
+
+# A clean stop seals what is left only when replaying it would be slow.
+SEAL_ON_STOP_BYTES = 64 * 1024 * 1024
+
+
+class State(Enum):
+    """How far a node has come. It never goes back."""
+
+    OPENED = "opened"
+    RECOVERED = "recovered"
+    RUNNING = "running"
+    CLOSED = "closed"
+
+
+class Node:
+    """Opened when it is made: the directory is locked, and nothing in it has been read yet."""
+
+    # From recovery on.
+    checkpointer: Checkpointer
+    # While it runs.
+    commit: CommitLoop
+    upkeep: Upkeep
+    purges: Purges
+    holds: Holds
+
+    def __init__(self, settings: Settings, fs: Filesystem | None = None, clock: Clock | None = None) -> None:
+        self._fs = fs or Filesystem()
+        self._fs.make_dirs(settings.data_dir)
+        directories = Directories(settings.data_dir)
+        self._lock = self._fs.lock(directories.lock)
+        try:
+            self.settings = _with_cold_dir(self._fs, directories, settings)
+            self.engine = engine = Engine(self.settings, self._fs, clock or SystemClock())
+        except BaseException:
+            self._fs.unlock(self._lock)
+            raise
+        self.governor = Governor(lambda: engine.queue_depth / MAX_WAITING_OPS)
+        self.pacer = Pacer(self.governor, open_group=lambda: engine.open_group)
+        self.cursors = Cursors(engine)
+        self.pins = Pins(engine)
+        self.stages = Stages(engine)
+        engine.extensions += [self.cursors, self.stages]
+        self.queues = Queues(engine)
+        self.routers = Routers(engine)
+        self._router_journal = RouterJournal(engine, self.routers)
+        engine.extensions.append(self._router_journal)
+        self.fanout = Fanout(engine, self.routers.pull, self.governor, self.pacer.protect)
+        # Surrounds recovery and checkpoints, for those who want to see them in a trace.
+        self.span: Span = nullcontext
+        # How much of the journal recovery has read, from 0 to 1.
+        self.progress = 0.0
+        self.state = State.OPENED
+        self._opened_s = monotonic()
+        self._recovery_s: float | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self.state is State.RUNNING
+
+    @property
+    def recovery_seconds(self) -> float:
+        """What recovery has taken so far, or took."""
+        return monotonic() - self._opened_s if self._recovery_s is None else self._recovery_s
+
+    def recover(self, note: Callable[[float], None] = lambda _: None) -> None:
+        """Any thread. `note` is told of the progress, and ends the recovery when it raises."""
+
+        def progress(reached: float) -> None:
+            note(reached)
+            self.progress = reached
+
+        self.checkpointer = Recovery(self.engine, progress).run()
+        self.state = State.RECOVERED
+
+    def run(self) -> None:
+        """On the loop, from here on: writes are committed, files looked after, copies forwarded."""
+        loop = asyncio.get_running_loop()
+        self.governor.start(loop)
+        self.commit = CommitLoop(self.engine, loop, self.governor, lambda: self.pacer.pacing)
+        self.upkeep = Upkeep(self.engine, self.commit, self.checkpointer, self.span)
+        self.upkeep.start()
+        self.stages.start()
+        self.purges = Purges(self.engine, self.upkeep)
+        self.holds = Holds(self.engine, self.upkeep)
+        self._forwarding = RouterPass(self.routers, loop, self.governor)
+        self._router_journal.recovered()
+        self.state = State.RUNNING
+        self._recovery_s = self.recovery_seconds
+        # What exists now stays: keep the collector from walking it again and again.
+        gc.collect()
+        gc.freeze()
+
+    async def close(self) -> None:
+        """A last checkpoint, and the directory is free. A node that does not run is left as it is."""
+        if not self.is_running:
+            return
+        self.governor.stop()
+        self._forwarding.stop()
+        await self.purges.stop()
+        await self.upkeep.stop()
+        await self.commit.drain()
+        self.commit.close()
+        if self.engine.queue.failure is None:
+            large = self.engine.journal.retained_bytes() > SEAL_ON_STOP_BYTES
+            self.checkpointer.run_now(everything=large)
+        self.leave(clean=self.engine.queue.failure is None)
+
+    def leave(self, *, clean: bool) -> None:
+        """Close the files as they are, and let others use the directory."""
+        self.engine.close(clean=clean)
+        self.unlock()
+        self.state = State.CLOSED
+
+    def unlock(self) -> None:
+        self._fs.unlock(self._lock)
+
+
+def _with_cold_dir(fs: Filesystem, directories: Directories, settings: Settings) -> Settings:
+    """Without a second tier nothing is moved there any more; what had been moved is still read."""
+    cold_dir = settle_cold_dir(fs, directories, settings.cold_dir)
+    if cold_dir is None or settings.cold_dir is not None:
+        return settings
+    log.warning("TOPICS_COLD_DIR is not set; old segments are still read from %s", cold_dir)
+    return replace(settings, cold_dir=cold_dir, hot_retain_segments=MAX_SEQ)
