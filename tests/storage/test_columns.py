@@ -7,8 +7,8 @@ from tests.storage.support import columns
 
 def test_starts_follow_from_ends() -> None:
     run = columns(3)
-    assert run.starts().tolist() == [0, *run.ends[:-1].tolist()]
-    assert columns(0).starts().tolist() == []
+    assert [run.start_of(index) for index in range(4)] == [0, *run.ends.tolist()]
+    assert columns(0).start_of(0) == 0
 
 
 def test_sizes_count_data_and_meta() -> None:

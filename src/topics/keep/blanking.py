@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topics.storage.columns import U32, Columns
+from topics.storage.rows import PLAIN
 
 Mask: TypeAlias = NDArray[np.bool_]
 _NULL = b"null"
@@ -68,10 +69,10 @@ def _rows(columns: Columns, gone: Mask) -> tuple[bytes, U32]:
     parts: list[bytes | memoryview] = []
     for first, last in pairwise(edges):
         if not gone[first]:
-            parts.append(view[int(columns.ends[first - 1]) if first else 0 : int(columns.ends[last - 1])])
+            parts.append(view[columns.start_of(first) : columns.start_of(last)])
             continue
         for index, ts in enumerate(columns.ts[first:last].tolist(), first):
-            row = b'{"$seq":%d,"$ts":%d,"data":%b}\n' % (columns.base + index, ts, _NULL)
+            row = PLAIN % (columns.base + index, ts, _NULL)
             parts.append(row)
             lengths[index] = len(row)
     return b"".join(parts), np.cumsum(lengths).astype(np.uint32)

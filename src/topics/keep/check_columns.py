@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from topics.storage.columns import DATA_KEY, I64, META_KEY, Columns
+from topics.storage.columns import I64, Columns
+from topics.storage.rows import DATA_KEY, HEAD, META_KEY
 from topics.storage.segment import RunEntry, Segment, SegmentDamaged
 
 
@@ -58,7 +59,7 @@ def _row_findings(columns: Columns, ends: I64, lengths: I64) -> Iterator[str]:
             yield "meta does not begin where it should"
     view = memoryview(columns.rows)
     for index, begin in enumerate((ends - lengths).tolist()):
-        prefix = b'{"$seq":%d,"$ts":%d,' % (columns.base + index, columns.ts[index])
+        prefix = b"{" + HEAD % (columns.base + index, columns.ts[index])
         if view[begin : begin + len(prefix)] != prefix:
             yield f"the row of seq {columns.base + index} is another record's"
             return

@@ -16,7 +16,8 @@ import numpy as np
 
 from topics.log.packed_ends import PackedEnds
 from topics.log.write.batch import Batch
-from topics.storage.columns import I64, Columns, around_data
+from topics.storage.columns import I64, Columns, total_at
+from topics.storage.rows import around_data
 
 # Calls into numpy cost microseconds each, whatever they do: for so few rows plain Python is faster.
 _FEW = 64
@@ -188,7 +189,7 @@ class HotColumns:
     def size_of(self, indexes: np.ndarray) -> int:
         """What these records count for, together."""
         if self.data_lens is not None:
-            return _sum_at(self.data_lens, indexes) + _sum_at(self.meta_lens, indexes)
+            return total_at(indexes, _view(self.data_lens), _view(self.meta_lens))
         if len(indexes) <= _FEW:
             return sum([self.size_between(index, index + 1) for index in indexes.tolist()])
         return self.view().size_of(indexes)
@@ -235,10 +236,6 @@ def _few_ends(rows: bytes, end: int) -> list[int]:
 
 def _view(column: array[int] | None) -> np.ndarray | None:
     return None if column is None else np.frombuffer(column, np.uint32)
-
-
-def _sum_at(column: array[int] | None, indexes: np.ndarray) -> int:
-    return 0 if column is None else int(np.frombuffer(column, np.uint32)[indexes].sum(dtype=np.int64))
 
 
 def _codes(column: array[int] | None) -> np.ndarray | None:

@@ -6,9 +6,9 @@ Two heads: `assigned` is the last seq given out, `head` the last one committed a
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable
-from typing import Any
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from topics.log.clock_mark import ClockMark
 from topics.log.holes import Hole
@@ -18,7 +18,10 @@ from topics.log.run import Run
 from topics.log.seal.segment_store import SegmentStore
 from topics.log.totals import Totals
 from topics.log.write.batch import Batch
+from topics.storage.columns import I64
 from topics.values.config import TopicConfig
+
+Seqs = TypeVar("Seqs", Sequence[int], I64)
 
 
 class Topic:
@@ -129,18 +132,52 @@ class Topic:
 
     def first_live(self, seq: int) -> int:
         """The lowest live visible seq at or above `seq`, or head + 1."""
-        index = max(bisect_right(self.bases, seq) - 1, 0)
-        while index < len(self.runs):
-            run = self.runs[index]
-            if run.live_count and run.last >= seq:
+        for run, start, stop in self.stretches(seq, self.head + 1):
+            if run.live_count:
                 self.load_marks(run)
-                found = run.first_live_index(max(seq - run.base, 0))
-                if found < run.count:
-                    return min(run.base + found, self.head + 1)
-            index += 1
+                found = run.first_live_index(start)
+                if found < stop:
+                    return run.base + found
         return self.head + 1
 
     # --- runs -------------------------------------------------------------------------------------------
+
+    def stretches(self, first: int, stop_before: int) -> Iterator[tuple[Run, int, int]]:
+        """The walk over runs: each that has seqs from `first` up to but not including `stop_before`.
+
+        With the index of the first such record in it, and one past the last; never an empty stretch.
+        """
+        for index in range(max(bisect_right(self.bases, first) - 1, 0), len(self.runs)):
+            run = self.runs[index]
+            base = run.base
+            if base >= stop_before:
+                return
+            start, stop = max(first - base, 0), min(run.count, stop_before - base)
+            if start < stop:
+                yield run, start, stop
+
+    def by_run(self, seqs: Seqs) -> Iterator[tuple[Run, Seqs]]:
+        """Ascending seqs, together with the run that holds them.
+
+        Those that no run holds, or one in which no record is live, are left out. Only runs that hold some of
+        the seqs are looked at, however many there are.
+        """
+        at = 0
+        while at < len(seqs):
+            index = bisect_right(self.bases, int(seqs[at])) - 1
+            if index < 0 or seqs[at] > self.runs[index].last:
+                if index + 1 == len(self.runs):
+                    return
+                at = bisect_left(seqs, self.bases[index + 1], at)
+                continue
+            run = self.runs[index]
+            begin, at = at, bisect_right(seqs, run.last, at)
+            if run.live_count:
+                yield run, seqs[begin:at]
+
+    def run_at(self, seq: int) -> Run | None:
+        index = bisect_right(self.bases, seq) - 1
+        return self.runs[index] if index >= 0 and self.runs[index].last >= seq else None
 
     def load_marks(self, run: Run) -> None:
         """Bring the run's deletion marks into memory, if it has any."""

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from topics.storage.columns import I64, META_KEY, Columns
+from topics.storage.columns import I64, Columns
+from topics.storage.rows import META_KEY
 
 TYPES = {
     "seq": pa.int64(),
@@ -49,7 +50,7 @@ def record_batch(columns: Columns, wanted: I64, names: Sequence[str]) -> pa.Reco
 
 def _window(columns: Columns, start: int, stop: int) -> Columns:
     """A stretch of the run, with offsets counted from its own first byte: they fit Arrow's 32 bits."""
-    begin = int(columns.ends[start - 1]) if start else 0
+    begin = columns.start_of(start)
     end = int(columns.ends[stop - 1])
     return Columns(
         columns.base + start,

@@ -1,28 +1,24 @@
 """A run of records as columns: the shape shared by memory, segments and bulk readers.
 
 `rows` holds the records exactly as readers receive them, one JSON object a line. Everything else is one
-value per record. Where `data` and `meta` lie inside a row follows from the row's end and the two lengths,
-because a row always ends `"data":<data>}` or `"data":<data>,"meta":<meta>}`.
+value per record: where its row ends, how long `data` and `meta` are in there, when it was written, and so on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from topics.storage.buffer import Buffer
+from topics.storage.rows import END, META_KEY, around_data
 
 U8: TypeAlias = NDArray[np.uint8]
 U32: TypeAlias = NDArray[np.uint32]
 I64: TypeAlias = NDArray[np.int64]
-
-META_KEY = b',"meta":'
-DATA_KEY = b'"data":'
-# What a row of nothing but data has around it, but for the digits of seq and ts.
-_AROUND_DATA = len(b'{"$seq":,"$ts":,"data":}\n')
 
 
 @dataclass(slots=True)
@@ -40,8 +36,12 @@ class Columns:
     nodes: list[str] = field(default_factory=list)
     tag_codes: U32 | None = None
     tags: list[str] = field(default_factory=list)
-    # Router hops each record has made; absent when nobody was forwarded.
+    # Router hops each record has made; absent when no record was forwarded.
     hops: U8 | None = None
+
+    def start_of(self, index: int) -> int:
+        """Where a row begins, which is where the one before it ends."""
+        return int(self.ends[index - 1]) if index else 0
 
     @property
     def data_lens(self) -> U32:
@@ -70,34 +70,117 @@ class Columns:
 
     def size_of(self, indexes: NDArray[np.integer]) -> int:
         """What these records count for, together."""
-        size = int(self.data_lens[indexes].sum(dtype=np.int64))
-        if self.meta_lens is not None:
-            size += int(self.meta_lens[indexes].sum(dtype=np.int64))
-        return size
-
-    def starts(self) -> I64:
-        starts = np.empty(self.count, np.int64)
-        if self.count:
-            starts[0] = 0
-            starts[1:] = self.ends[:-1]
-        return starts
+        return total_at(indexes, self.data_lens, self.meta_lens)
 
     def data_ends(self, start: int = 0, stop: int | None = None) -> I64:
         """Offset just behind each record's `data` inside `rows`."""
-        ends = self.ends[start:stop].astype(np.int64) - 2  # the closing brace and the newline
+        ends = self.ends[start:stop].astype(np.int64) - len(END)
         if self.meta_lens is not None:
             meta_lens = self.meta_lens[start:stop].astype(np.int64)
             ends -= np.where(meta_lens > 0, meta_lens + len(META_KEY), 0)
         return ends
 
+    def records(self, indexes: I64) -> Records:
+        """The records at these indexes (ascending), taken apart."""
+        if not len(indexes):
+            return NO_RECORDS
+        first, last = int(indexes[0]), int(indexes[-1])
+        begin = self.start_of(first)
+        # One copy of the whole stretch: slices of bytes are cheap, views of a growing run are forbidden.
+        block = bytes(memoryview(self.rows)[begin : int(self.ends[last])])
+        data_ends = self.data_ends(first, last + 1)[indexes - first] - begin
+        data_begins = (data_ends - self.data_lens_between(first, last + 1)[indexes - first]).tolist()
+        ends = data_ends.tolist()
+        metas: list[bytes | None] | None = None
+        if self.meta_lens is not None:
+            skip = len(META_KEY)
+            metas = [
+                block[end + skip : end + skip + length] if length else None
+                for end, length in zip(ends, self.meta_lens[indexes].tolist(), strict=True)
+            ]
+        return Records(
+            indexes + self.base,
+            [block[a:b] for a, b in zip(data_begins, ends, strict=True)],
+            metas,
+            _names(self.node_codes, self.nodes, indexes),
+            _names(self.tag_codes, self.tags, indexes),
+            None if self.hops is None else self.hops[indexes],
+        )
 
-def around_data(seq: int, ts: int) -> int:
-    """How much longer than its data a row is that has neither node nor meta."""
-    return _AROUND_DATA + len(str(seq)) + len(str(ts))
+
+@dataclass(slots=True)
+class Records:
+    """Records taken apart, a list for each part that one of them has. Nothing in it refers to their run."""
+
+    seqs: I64
+    data: list[bytes]
+    metas: list[bytes | None] | None
+    nodes: list[str | None] | None
+    tags: list[str | None] | None
+    hops: U8 | None
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def take(self, indexes: I64) -> Records:
+        chosen = indexes.tolist()
+        return Records(
+            self.seqs[indexes],
+            [self.data[i] for i in chosen],
+            None if self.metas is None else [self.metas[i] for i in chosen],
+            None if self.nodes is None else [self.nodes[i] for i in chosen],
+            None if self.tags is None else [self.tags[i] for i in chosen],
+            None if self.hops is None else self.hops[indexes],
+        )
+
+
+NO_RECORDS = Records(np.empty(0, np.int64), [], None, None, None, None)
+
+
+def join_records(parts: Sequence[Records]) -> Records:
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return NO_RECORDS
+    lengths = [len(part) for part in parts]
+    hops = None
+    if any(part.hops is not None for part in parts):
+        hops = np.concatenate([np.zeros(len(p), np.uint8) if p.hops is None else p.hops for p in parts])
+    return Records(
+        np.concatenate([part.seqs for part in parts]),
+        [value for part in parts for value in part.data],
+        _join([part.metas for part in parts], lengths),
+        _join([part.nodes for part in parts], lengths),
+        _join([part.tags for part in parts], lengths),
+        hops,
+    )
+
+
+def _join(columns: list[Any], lengths: list[int]) -> list[Any] | None:
+    """A column that only some parts have is empty in the others."""
+    if all(column is None for column in columns):
+        return None
+    return [
+        value
+        for column, length in zip(columns, lengths, strict=True)
+        for value in (column if column is not None else [None] * length)
+    ]
+
+
+def _names(codes: U32 | None, names: list[str], indexes: I64) -> list[str | None] | None:
+    if codes is None:
+        return None
+    by_code: list[str | None] = [None, *names]
+    return [by_code[code] for code in codes[indexes].tolist()]
+
+
+def total_at(indexes: NDArray[np.integer], *columns: U32 | None) -> int:
+    """The sum of all these columns at these places; what is None adds nothing."""
+    return sum(int(column[indexes].sum(dtype=np.int64)) for column in columns if column is not None)
 
 
 def _around_all(base: int, ts: I64) -> U32 | np.uint32:
-    """The same for consecutive rows. Seqs rise and times never fall, so that digits only become more."""
+    """`around_data` of consecutive rows. Seqs rise and times never fall, so that digits only become more."""
     least = around_data(base, int(ts[0]))
     if least == around_data(base + len(ts) - 1, int(ts[-1])):
         return np.uint32(least)

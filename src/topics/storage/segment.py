@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from topics.storage import fileheader
 from topics.storage.buffer import Buffer
 from topics.storage.checksum import checksum
-from topics.storage.columns import U8, U32, Columns
+from topics.storage.columns import U8, U32, Columns, total_at
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import File, Filesystem, replace_file, unload_pages
 
@@ -297,10 +297,8 @@ class Segment:
 
     def size_of(self, entry: RunEntry, indexes: U32) -> int:
         """What these records count for."""
-        size = int(self._per_record(entry, "data_lens")[indexes].sum(dtype=np.int64))
-        if "meta_lens" in entry.columns:
-            size += int(self._per_record(entry, "meta_lens")[indexes].sum(dtype=np.int64))
-        return size
+        data_lens, meta_lens = self._per_record(entry, "data_lens"), self._if_present(entry, "meta_lens")
+        return total_at(indexes, data_lens, meta_lens)
 
     def flags(self, entry: RunEntry) -> U8:
         return np.frombuffer(self._bytes(entry.flags_at, entry.count), np.uint8)

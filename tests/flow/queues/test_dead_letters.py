@@ -14,11 +14,12 @@ from tests.support.damage import cut
 from topics.flow.queues import claims as claiming
 from topics.flow.queues import dead_letters
 from topics.flow.queues.claims import Claim
-from topics.flow.queues.jobs import Letter, read_letters
+from topics.flow.queues.jobs import read_records
 from topics.log.lifecycle import put_topic
 from topics.log.read.render import Shape
 from topics.log.topic import Topic
 from topics.log.write.batch import parse_append
+from topics.storage.columns import Records
 from topics.storage.frame import Kind
 from topics.values.config import TopicConfig
 
@@ -148,11 +149,11 @@ def test_while_there_is_no_room_a_claim_tries_one_job_only(
     lab.claim()
     tried: list[int] = []
 
-    def read(topic: Topic, seqs: Sequence[int]) -> dict[int, Letter]:
+    def read(topic: Topic, seqs: Sequence[int]) -> Records:
         tried.append(len(seqs))
-        return read_letters(topic, seqs)
+        return read_records(topic, seqs)
 
-    monkeypatch.setattr(dead_letters, "read_letters", read)
+    monkeypatch.setattr(dead_letters, "read_records", read)
     lab.claim()
     assert tried == [1]
 

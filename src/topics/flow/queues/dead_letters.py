@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from topics.flow.queues.jobs import Letter, read_letters
+from topics.flow.queues.jobs import read_records
 from topics.log.lifecycle import create_topic
 from topics.log.remove.deletion import Selector
 from topics.log.topic import Topic
 from topics.log.write.append import AppendOp, append_batch
 from topics.log.write.batch import Batch, batch_from_columns
+from topics.storage.columns import Records
 from topics.storage.frame import Kind
 from topics.values.config import DEFAULT_CONFIG
 from topics.values.errors import ApiError
@@ -51,8 +52,8 @@ def move_overdue(queue: JobQueue, finished: Callable[[], None]) -> None:
 def _move(queue: JobQueue, limit: int, moves: _Moves) -> int:
     """Try to move the lowest `limit` jobs as one; returns how many were accepted."""
     taken = queue.table.take_overdue(limit)
-    letters = read_letters(queue.topic, taken)
-    if letters:
+    letters = read_records(queue.topic, taken)
+    if len(letters):
         try:
             _Move(queue, letters, moves.one_finished).submit()
         except ApiError:
@@ -78,9 +79,9 @@ class _Moves:
 class _Move:
     """One commit: an append to the dead letters, and the deletion from the queue."""
 
-    def __init__(self, queue: JobQueue, letters: dict[int, Letter], finished: Callable[[], None]) -> None:
+    def __init__(self, queue: JobQueue, letters: Records, finished: Callable[[], None]) -> None:
         self._queue = queue
-        self._seqs = list(letters)
+        self._seqs: list[int] = letters.seqs.tolist()
         self._batch = _batch(queue.topic, letters)
         self._finished = finished
         self._selector = Selector(queue.topic.assigned + 1, seqs=self._seqs)
@@ -128,14 +129,14 @@ class _Move:
         self._finished()
 
 
-def _batch(topic: Topic, letters: dict[int, Letter]) -> Batch:
+def _batch(topic: Topic, letters: Records) -> Batch:
     deliveries = topic.config.max_deliveries
-    return batch_from_columns(
-        [letter.data for letter in letters.values()],
-        [_with_origin(letter.meta, topic.name, deliveries, seq) for seq, letter in letters.items()],
-        [letter.node for letter in letters.values()],
-        [letter.tag for letter in letters.values()],
-    )
+    metas = letters.metas or [None] * len(letters)
+    origins: list[bytes | None] = [
+        _with_origin(meta, topic.name, deliveries, seq)
+        for meta, seq in zip(metas, letters.seqs.tolist(), strict=True)
+    ]
+    return batch_from_columns(letters.data, origins, letters.nodes, letters.tags)
 
 
 def _with_origin(meta: bytes | None, name: str, deliveries: int, seq: int) -> bytes:

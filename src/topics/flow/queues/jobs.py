@@ -6,16 +6,18 @@ A claimed job is cut from the stored row: everything from `"data":` to the closi
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from topics.flow.queues.leases import Lease
 from topics.log.remove.removal import surviving_damage
 from topics.log.run import HotColumns, Run
 from topics.log.topic import Topic
-from topics.storage.columns import DATA_KEY, META_KEY, U32, Columns
+from topics.storage.columns import Columns, Records, join_records
+from topics.storage.rows import DATA_KEY, END, HEAD, META_KEY, TAG
 
 _encode = msgspec.json.encode
 
@@ -40,15 +42,6 @@ class Job(NamedTuple):
         )
 
 
-class Letter(NamedTuple):
-    """All that moves to another topic with a job."""
-
-    data: bytes
-    meta: bytes | None
-    node: str | None
-    tag: str | None
-
-
 # --- liveness -----------------------------------------------------------------------------------------------
 
 
@@ -60,11 +53,8 @@ def live_from(topic: Topic, start: int, limit: int, stop_before: int | None = No
 
 def _live_from(topic: Topic, start: int, limit: int, end: int) -> list[int]:
     found: list[int] = []
-    seq = max(start, topic.floor)
-    for index in range(max(bisect_right(topic.bases, seq) - 1, 0), len(topic.runs)):
-        run = topic.runs[index]
-        first, stop = max(seq - run.base, 0), min(run.count, end - run.base)
-        if stop <= first or not run.live_count:
+    for run, first, stop in topic.stretches(max(start, topic.floor), end):
+        if not run.live_count:
             continue
         topic.load_marks(run)
         if run.dead is None:
@@ -91,25 +81,11 @@ def gone_among(topic: Topic, seqs: set[int]) -> set[int]:
 
 def _live_among(topic: Topic, seqs: list[int]) -> list[int]:
     live: list[int] = []
-    for run, inside in _by_run(topic, seqs[bisect_left(seqs, topic.floor) : bisect_right(seqs, topic.head)]):
+    for run, inside in topic.by_run(seqs[bisect_left(seqs, topic.floor) : bisect_right(seqs, topic.head)]):
         topic.load_marks(run)
         dead = run.dead
         live += inside if dead is None else [seq for seq in inside if not dead[seq - run.base]]
     return live
-
-
-def _by_run(topic: Topic, seqs: Sequence[int]) -> Iterator[tuple[Run, Sequence[int]]]:
-    """Ascending seqs, grouped by the run that holds them; those that no run holds any more are left out."""
-    at = 0
-    while at < len(seqs):
-        index = bisect_right(topic.bases, seqs[at]) - 1
-        run = topic.runs[index] if index >= 0 else None
-        if run is None or seqs[at] > run.last or not run.live_count:
-            at += 1
-            continue
-        stop = bisect_right(seqs, run.last, at)
-        yield run, seqs[at:stop]
-        at = stop
 
 
 # --- text ---------------------------------------------------------------------------------------------------
@@ -122,7 +98,7 @@ def read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[Job]:
 
 def _read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[Job]:
     jobs: list[Job] = []
-    for run, inside in _by_run(topic, seqs):
+    for run, inside in topic.by_run(seqs):
         reader = _RunReader(topic, run)
         for seq in inside:
             job = reader.job(seq)
@@ -133,35 +109,15 @@ def _read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[Job]:
     return jobs
 
 
-def read_letters(topic: Topic, seqs: Sequence[int]) -> dict[int, Letter]:
-    return surviving_damage(topic, lambda: _read_letters(topic, seqs))
+def read_records(topic: Topic, seqs: Sequence[int]) -> Records:
+    """The jobs with these seqs, taken apart. What turns out to be lost is left out."""
+    return surviving_damage(topic, lambda: _read_records(topic, seqs))
 
 
-def _read_letters(topic: Topic, seqs: Sequence[int]) -> dict[int, Letter]:
-    letters: dict[int, Letter] = {}
-    for run, inside in _by_run(topic, seqs):
-        columns = topic.store.columns(run)
-        for seq in inside:
-            letters[seq] = _letter(columns, seq - run.base)
-    return letters
-
-
-def _letter(columns: Columns, index: int) -> Letter:
-    end = int(columns.ends[index]) - 2  # the closing brace and the newline
-    meta_len = 0 if columns.meta_lens is None else int(columns.meta_lens[index])
-    data_end = end - (meta_len + len(META_KEY) if meta_len else 0)
-    rows = columns.rows
-    return Letter(
-        bytes(rows[data_end - int(columns.data_lens[index]) : data_end]),
-        bytes(rows[end - meta_len : end]) if meta_len else None,
-        _name(columns.nodes, columns.node_codes, index),
-        _name(columns.tags, columns.tag_codes, index),
+def _read_records(topic: Topic, seqs: Sequence[int]) -> Records:
+    return join_records(
+        [topic.store.columns(run).records(np.array(inside) - run.base) for run, inside in topic.by_run(seqs)]
     )
-
-
-def _name(names: list[str], codes: U32 | None, index: int) -> str | None:
-    code = 0 if codes is None else int(codes[index])
-    return names[code - 1] if code else None
 
 
 class _RunReader:
@@ -188,13 +144,13 @@ class _RunReader:
         columns = self._columns
         end = int(columns.ends[index])
         meta_len = 0 if columns.meta_lens is None else int(columns.meta_lens[index])
-        data_end = end - 2 - (meta_len + len(META_KEY) if meta_len else 0)
-        head = b'"$seq":%d,"$ts":%d,' % (seq, self._ts_at(index))
+        data_end = end - len(END) - (meta_len + len(META_KEY) if meta_len else 0)
+        head = HEAD % (seq, self._ts_at(index))
         data_lens = columns.data_lens
         if data_lens is None:  # a plain row: an opening brace and the head are all that comes first
             begin = (int(columns.ends[index - 1]) if index else 0) + 1 + len(head)
         else:
             begin = data_end - int(data_lens[index]) - len(DATA_KEY)
         if columns.tag_codes is not None and columns.tag_codes[index]:
-            head += b'"$tag":%b,' % _encode(self._tags[columns.tag_codes[index] - 1])
+            head += TAG % _encode(self._tags[columns.tag_codes[index] - 1])
         return Job(seq, head, bytes(columns.rows[begin : end - 1]))

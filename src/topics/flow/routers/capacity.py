@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topics.flow.routers.copies import SourceRows
 from topics.log.engine import Engine
 from topics.log.topic import Topic
 from topics.log.write.batch import Batch
-from topics.storage.columns import I64
+from topics.storage.columns import I64, Records
 from topics.values.settings import MAX_SEQ
 
 UNLIMITED = 1 << 62
@@ -67,7 +66,7 @@ def room_in(engine: Engine, dest: Topic) -> Room:
     return Room(records, size, capacity)
 
 
-def row_sizes(rows: SourceRows) -> I64:
+def row_sizes(rows: Records) -> I64:
     """What copies without a stamp count for."""
     sizes = np.array([len(value) for value in rows.data], np.int64)
     if rows.metas is not None:

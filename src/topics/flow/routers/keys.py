@@ -24,12 +24,10 @@ def find_foreign_keys(router: Router) -> None:
     dest = router.dest
     start = max(router.keys_scanned + 1, dest.floor)
     pattern: re.Pattern[bytes] | None = None
-    for index in range(max(bisect_right(dest.bases, start) - 1, 0), len(dest.runs)):
-        run = dest.runs[index]
-        if run.last < start or not run.live_count:
-            continue
-        pattern = pattern or _pattern(router)
-        _search(router, run, max(start - run.base, 0), pattern)
+    for run, first, _ in dest.stretches(start, dest.assigned + 1):
+        if run.live_count:
+            pattern = pattern or _pattern(router)
+            _search(router, run, first, pattern)
     router.keys_scanned = dest.assigned
 
 
@@ -41,7 +39,7 @@ def _pattern(router: Router) -> re.Pattern[bytes]:
 
 def _search(router: Router, run: Run, start: int, pattern: re.Pattern[bytes]) -> None:
     columns = router.dest.store.columns(run)
-    begin = int(columns.ends[start - 1]) if start else 0
+    begin = columns.start_of(start)
     block = bytes(memoryview(columns.rows)[begin:])
     ends = columns.ends.tolist()
     for found in pattern.finditer(block):

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from topics.flow.routers.copies import SourceRows, carried_rows, copies_of, join_rows, rows_at
+from topics.flow.routers.copies import carried_rows, copies_of
 from topics.flow.routers.frames import COPIES, Part, Piece, Step
 from topics.log.run import HotColumns
 from topics.log.write.append_payload import decode_append
 from topics.log.write.batch import Batch
-from topics.storage.columns import I64, Columns
+from topics.storage.columns import I64, Columns, Records, join_records
 from topics.storage.frame import Frame
 
 
@@ -115,12 +115,12 @@ class Lineage:
         batch, hops = copies_of(rows, with_node=part.with_node, with_tag=part.with_tag, stamp=part.stamp)
         return Rendered(batch, batch.render(piece.first_dest, part.ts), hops, lowest)
 
-    def _originals(self, step: Step, seqs: I64, position: int) -> tuple[SourceRows, int] | None:
+    def _originals(self, step: Step, seqs: I64, position: int) -> tuple[Records, int] | None:
         if step.carried is not None:
             rows = carried_rows(step.carried)
             return rows.take(np.searchsorted(rows.seqs, seqs)), position
         known = self._known.get(step.source)
-        parts: list[SourceRows] = []
+        parts: list[Records] = []
         at = 0
         while at < len(seqs):
             found = None if known is None else known.at(int(seqs[at]))
@@ -128,10 +128,10 @@ class Lineage:
                 return None
             stretch, columns = found
             stop = int(np.searchsorted(seqs, stretch.first + stretch.count))
-            parts.append(rows_at(columns, seqs[at:stop] - stretch.first))
+            parts.append(columns.records(seqs[at:stop] - stretch.first))
             position = min(position, stretch.position)
             at = stop
-        return join_rows(parts), position
+        return join_records(parts), position
 
 
 def _append_columns(frame: Frame) -> Columns:

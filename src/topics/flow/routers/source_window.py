@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
 
-from topics.flow.routers.copies import SourceRows, join_rows, rows_at
 from topics.log.read.page import survivors
 from topics.log.remove import ledger
 from topics.log.run import Run
 from topics.log.topic import Topic
+from topics.storage.columns import Records, join_records
 from topics.values.settings import MAX_HOPS
 
 
@@ -19,7 +19,7 @@ from topics.values.settings import MAX_HOPS
 class Window:
     # Every seq up to here, above where the router stood, is in `rows`, in `lost`, or was deleted.
     last: int
-    rows: SourceRows
+    rows: Records
     # Ranges, and how many routers their loss has come through already.
     lost: list[tuple[int, int, int]]
     # The journal holds the originals from `position` on, until their run is sealed.
@@ -31,14 +31,11 @@ def read_window(
     source: Topic, after: int, max_records: int, max_bytes: int, upto: int | None = None
 ) -> Window:
     """Seqs above `after`, up to the visible head, to `upto`, or to as many records as one step may move."""
-    parts: list[SourceRows] = []
+    parts: list[Records] = []
     last = end = source.head if upto is None else upto
     in_journal, position = True, 0
-    start_seq = max(after + 1, source.floor)
-    for index in range(max(bisect_right(source.bases, start_seq) - 1, 0), len(source.runs)):
-        run = source.runs[index]
-        start, stop = max(start_seq - run.base, 0), min(run.count, end - run.base + 1)
-        if stop <= start or not run.live_count:
+    for run, start, stop in source.stretches(max(after + 1, source.floor), end + 1):
+        if not run.live_count:
             continue
         if max_records <= 0 or max_bytes <= 0:
             last = run.base - 1
@@ -48,7 +45,7 @@ def read_window(
         sizes = np.cumsum(columns.sizes(start, stop)[alive - start])
         fitting = min(max_records, max(int(np.searchsorted(sizes, max_bytes, side="right")), 1))
         if len(alive):
-            parts.append(rows_at(columns, alive[:fitting]))
+            parts.append(columns.records(alive[:fitting]))
             position = run.start_position if len(parts) == 1 else min(position, run.start_position)
             in_journal = in_journal and _is_in_journal(run)
         del columns
@@ -57,7 +54,7 @@ def read_window(
             break
         max_records -= len(alive)
         max_bytes -= int(sizes[-1]) if len(alive) else 0
-    return Window(last, join_rows(parts), _lost(source, after + 1, last), in_journal, position)
+    return Window(last, join_records(parts), _lost(source, after + 1, last), in_journal, position)
 
 
 def _is_in_journal(run: Run) -> bool:

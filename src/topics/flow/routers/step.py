@@ -12,7 +12,7 @@ import numpy as np
 
 from topics.flow.routers.arrival import Arrival, RouteOp, stage_copies
 from topics.flow.routers.capacity import Room, batch_sizes, is_bounded, room_in, row_sizes
-from topics.flow.routers.copies import copies_of
+from topics.flow.routers.copies import carry, copies_of
 from topics.flow.routers.definitions import Router
 from topics.flow.routers.frames import COPIES, HOLE_IN_FRONT, HOLE_INSIDE, Part, Piece, Stamp, Step, encode
 from topics.flow.routers.keys import find_foreign_keys, take_live_keys
@@ -293,7 +293,7 @@ class StepBuilder:
         parts = [arrival.part for arrival in op.arrivals]
         step = Step(self._source.id, parts)
         if not window.in_journal and self._copied.any():
-            step.carried = window.rows.take(np.flatnonzero(self._copied)).carry()
+            step.carried = carry(window.rows.take(np.flatnonzero(self._copied)))
         header = {"ts": self._now}
         pieces = parts[0].pieces
         if len(parts) == 1 and pieces:

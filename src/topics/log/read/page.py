@@ -6,8 +6,6 @@ silence and still moves the cursor; only the loss line and holes speak up.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-
 import numpy as np
 
 from topics.log.holes import Hole, hole_after
@@ -128,14 +126,9 @@ def _walk(
     shape: Shape,
 ) -> None:
     """Deliver from the runs between cursor and `stop_before`; the cursor passes all that was examined."""
-    seq = max(page.next_from_seq + 1, topic.floor)
     parts: list[bytes] = []
     budget = max_bytes
-    for index in range(max(bisect_right(topic.bases, seq) - 1, 0), len(topic.runs)):
-        run = topic.runs[index]
-        start, stop = max(seq - run.base, 0), min(run.count, stop_before - run.base)
-        if stop <= start:
-            continue
+    for run, start, stop in topic.stretches(max(page.next_from_seq + 1, topic.floor), stop_before):
         if page.count >= limit:
             break
         taken = _take(topic, run, start, stop, limit - page.count, budget, not parts, nodes, shape)
@@ -222,8 +215,7 @@ def _take_filtered(
     if len(wanted) >= room:
         wanted = wanted[:room]
         examined = int(wanted[-1]) + 1
-        first_byte = int(columns.ends[start - 1]) if start else 0
-        if int(columns.ends[examined - 1]) - first_byte <= budget:
+        if columns.start_of(examined) - columns.start_of(start) <= budget:
             # Again nothing has to be counted: the page is full, so that nobody will ask for it either.
             return _Taken(gather(columns, wanted, shape), room, examined, None)
     sizes = np.cumsum(columns.sizes(start, examined)[wanted - start])

@@ -9,7 +9,8 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from topics.storage.columns import DATA_KEY, META_KEY, Columns
+from topics.storage.columns import Columns
+from topics.storage.rows import DATA_KEY, END, META_KEY, TAG
 
 _encode = msgspec.json.encode
 
@@ -46,7 +47,7 @@ def _gather_stored(columns: Columns, indexes: np.ndarray) -> bytes:
     ends, rows = columns.ends, columns.rows
     first, last = int(indexes[0]), int(indexes[-1])
     if last - first + 1 == len(indexes):
-        return bytes(rows[int(ends[first - 1]) if first else 0 : int(ends[last])])
+        return bytes(rows[columns.start_of(first) : int(ends[last])])
     # Neighbours are copied together: one slice for every unbroken stretch.
     breaks = np.flatnonzero(np.diff(indexes) != 1)
     first_of = np.concatenate((indexes[:1], indexes[breaks + 1]))
@@ -70,12 +71,12 @@ def _reshape(columns: Columns, indexes: np.ndarray, shape: Shape) -> list[bytes]
     ):
         line = bytes(rows[begin : data_begin - len(DATA_KEY)])
         if tag_codes is not None and tag_codes[at]:
-            line += b'"$tag":' + _encode(columns.tags[tag_codes[at] - 1]) + b","
+            line += TAG % _encode(columns.tags[tag_codes[at] - 1])
         if shape.data:
             line += bytes(rows[data_begin - len(DATA_KEY) : data_end])
         else:
             line = line[:-1]  # the comma before the data that is left out
         if shape.meta and data_end + len(META_KEY) < end:
-            line += bytes(rows[data_end : end - 2])
-        parts.append(line + b"}\n")
+            line += bytes(rows[data_end : end - len(END)])
+        parts.append(line + END)
     return parts

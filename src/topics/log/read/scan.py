@@ -7,7 +7,6 @@ bounded work, each under one consistent view; what retention takes between two s
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -121,12 +120,7 @@ class Scan:
 
     def _walk(self, walk: _Walk, stop_before: int) -> None:
         topic = self.topic
-        seq = max(walk.position + 1, topic.floor)
-        for index in range(max(bisect_right(topic.bases, seq) - 1, 0), len(topic.runs)):
-            run = topic.runs[index]
-            start, stop = max(seq - run.base, 0), min(run.count, stop_before - run.base)
-            if stop <= start:
-                continue
+        for run, start, stop in topic.stretches(max(walk.position + 1, topic.floor), stop_before):
             examined = self._take(walk, run, start, min(stop, start + STEP_RECORDS - walk.scanned))
             walk.scanned += examined - start
             walk.position = run.base + examined - 1
@@ -153,7 +147,7 @@ class Scan:
         if len(wanted):
             walk.parts.append(record_batch(columns, wanted, self._request.columns))
             walk.count += len(wanted)
-        walk.bytes += int(columns.ends[stop - 1]) - (int(columns.ends[start - 1]) if start else 0)
+        walk.bytes += columns.start_of(stop) - columns.start_of(start)
         return stop
 
     def _is_outside_time(self, run: Run) -> bool:
@@ -190,8 +184,8 @@ def _within(gap: Tombstone | None, stop: int) -> Tombstone | None:
 
 def _fitting(columns: Columns, start: int, stop: int, budget: int, *, is_first: bool) -> int:
     """How far a stretch goes before its rows exceed the budget; the first record always fits."""
-    begin = int(columns.ends[start - 1]) if start else 0
-    fitting = int(np.searchsorted(columns.ends[start:stop], begin + max(budget, 0), side="right"))
+    most = columns.start_of(start) + max(budget, 0)
+    fitting = int(np.searchsorted(columns.ends[start:stop], most, side="right"))
     return start + max(fitting, 1 if is_first else 0)
 
 

@@ -11,12 +11,13 @@ from topics.log.remove import ledger
 from topics.log.topic import Topic
 from topics.storage.frame import HEADER_BYTES, Kind
 from topics.storage.journal_reader import Damage
+from topics.storage.rows import around_data
 from topics.values.config import DEFAULT_CONFIG
 from topics.values.settings import MAX_BULK_RECORDS, MAX_SEQ
 
 log = logging.getLogger("topics.recovery")
-# No record takes less journal than this: `{"$seq":1,"$ts":0,"data":0}`, a newline, its length.
-_SMALLEST_RECORD_BYTES = 32
+# No record takes less journal than this: a row of one-digit numbers, and the length of its data.
+_SMALLEST_RECORD_BYTES = around_data(1, 0) + len("0") + 4
 
 
 class LostFrames:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
 
 import numpy as np
@@ -99,13 +98,12 @@ class Reload:
 
 def is_loaded(topic: Topic, seq: int) -> bool:
     """True when a sealed or emptied run answers for this seq, or its data has been read already."""
-    return _run_at(topic, seq) is not None
+    return topic.run_at(seq) is not None
 
 
 def is_any_loaded(topic: Topic, first: int, last: int) -> bool:
     """The same of at least one seq in a stretch."""
-    index = bisect_right(topic.bases, last) - 1
-    return index >= 0 and topic.runs[index].last >= first
+    return any(True for _ in topic.stretches(first, last + 1))
 
 
 def load_rows(
@@ -132,11 +130,6 @@ def load_rows(
     return run
 
 
-def _run_at(topic: Topic, seq: int) -> Run | None:
-    index = bisect_right(topic.bases, seq) - 1
-    return topic.runs[index] if index >= 0 and topic.runs[index].last >= seq else None
-
-
 def _run_ending_at(topic: Topic, seq: int) -> Run | None:
-    run = _run_at(topic, seq)
+    run = topic.run_at(seq)
     return run if run is not None and run.hot is not None and run.last == seq else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Container
 
 import msgspec
@@ -50,21 +49,12 @@ def apply(topic: Topic, selector: Selector, search: TagSearch | None = None) -> 
 
 
 def _delete_seqs(topic: Topic, seqs: I64, *, answered: Container[Run] = ()) -> int:
-    """Delete by seq, ascending. Only runs that hold one of them are visited, however many the topic has.
-
-    Nothing is done about those in `answered`.
-    """
+    """Delete by seq, ascending. Nothing is done about runs in `answered`."""
     deleted = 0
-    at = int(np.searchsorted(seqs, topic.floor))
-    while topic.runs and at < len(seqs):
-        run = topic.runs[max(bisect_right(topic.bases, int(seqs[at])) - 1, 0)]
-        stop = max(int(np.searchsorted(seqs, run.base + run.count)), at)
-        inside = seqs[at:stop]
-        inside = inside[inside >= run.base] - run.base
-        if len(inside) and run.live_count and run not in answered:
-            deleted += mark_dead(topic, run, inside)
+    for run, inside in topic.by_run(seqs[np.searchsorted(seqs, topic.floor) :]):
+        if run not in answered:
+            deleted += mark_dead(topic, run, inside - run.base)
             _release_if_empty(topic, run)
-        at = max(stop, at + 1)
     return deleted
 
 

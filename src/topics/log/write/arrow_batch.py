@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from msgspec import Raw
 
 from topics.log.write.batch import MANY_KEYS_BYTES, Batch, check_meta_keys
+from topics.storage import rows as row_text
 from topics.values.errors import ApiError, invalid
 from topics.values.settings import (
     MAX_BULK_RECORDS,
@@ -42,8 +43,9 @@ def _text(value: str | None) -> pa.Scalar:
     return pa.scalar(value, pa.string())
 
 
-_NOTHING, _COMMA, _SEQ, _DATA = _text(""), _text(","), _text('{"$seq":'), _text(',"data":')
-_META, _END, _NULL = _text(',"meta":'), _text("}\n"), _text("null")
+_NOTHING, _COMMA, _NULL = _text(""), _text(","), _text("null")
+_SEQ, _DATA = _text(f"{{{row_text.SEQ_KEY.decode()}"), _text(f",{row_text.DATA_KEY.decode()}")
+_META, _END = _text(row_text.META_KEY.decode()), _text(row_text.END.decode())
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, MemoryError)
 
 
@@ -88,10 +90,11 @@ class ColumnBatch(Batch):
         self._rendered = None
         numbers = pa.array(np.arange(first_seq, first_seq + self.count), pa.int64())
         parts: list[Any] = [_SEQ, pc.cast(numbers, pa.string())]
+        times = f"{row_text.TS_KEY.decode()}{ts}"
         if self._node_keys is None:
-            parts.append(_text(f',"$ts":{ts},"data":'))
+            parts.append(_text(times + _DATA.as_py()))
         else:
-            parts += [_text(f',"$ts":{ts}'), self._node_keys, _DATA]
+            parts += [_text(times), self._node_keys, _DATA]
         parts.append(self._data)
         if self._metas is not None:
             parts.append(self._metas)
@@ -294,7 +297,7 @@ def _total(strings: pa.Array) -> int:
 
 def _node_keys(nodes: pa.Array) -> pa.Array:
     encoded = nodes.dictionary_encode()
-    keys = [',"$node":' + _encode(name).decode() for name in encoded.dictionary.to_pylist()]
+    keys = [(row_text.NODE_KEY + _encode(name)).decode() for name in encoded.dictionary.to_pylist()]
     return pa.array(keys, pa.string()).take(encoded.indices).fill_null(_NOTHING)
 
 

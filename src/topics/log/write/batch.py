@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import UNSET, Raw, UnsetType
 
 from topics.log.write.idempotency import checked_key
-from topics.log.write.plain_rows import FEWEST_ROWS, LOWEST_SEQ, plain_rows
+from topics.storage import rows as row_text
 from topics.values.config import parse_config
 from topics.values.errors import ApiError, invalid
 from topics.values.settings import (
@@ -44,9 +44,9 @@ class Line(msgspec.Struct, gc=False):
     before rendering.
     """
 
-    seq: Any = msgspec.field(default=UNSET, name="$seq")
-    ts: Any = msgspec.field(default=UNSET, name="$ts")
-    origin: Any = msgspec.field(default=UNSET, name="$node")
+    seq: Any = msgspec.field(default=UNSET, name=row_text.SEQ)
+    ts: Any = msgspec.field(default=UNSET, name=row_text.TS)
+    origin: Any = msgspec.field(default=UNSET, name=row_text.NODE)
     data: Raw = msgspec.field(default=_NOTHING)
     meta: Raw | UnsetType = UNSET
     tag: str | UnsetType | None = UNSET
@@ -56,8 +56,8 @@ class Line(msgspec.Struct, gc=False):
 class PlainLine(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A record of nothing but data, as most are; whatever else a client may send is not a plain record."""
 
-    seq: Any = msgspec.field(default=UNSET, name="$seq")
-    ts: Any = msgspec.field(default=UNSET, name="$ts")
+    seq: Any = msgspec.field(default=UNSET, name=row_text.SEQ)
+    ts: Any = msgspec.field(default=UNSET, name=row_text.TS)
     data: Raw = msgspec.field(default=_NOTHING)
 
 
@@ -118,12 +118,12 @@ class Batch:
         """The records as every reader will receive them, a line each."""
         self.ends = None
         if (
-            self.count >= FEWEST_ROWS
-            and first_seq >= LOWEST_SEQ
+            self.count >= row_text.FEWEST_ROWS
+            and first_seq >= row_text.LOWEST_SEQ
             and self.meta_lens is None
             and self.nodes is None
         ):
-            return plain_rows([line.data for line in self._lines], first_seq, ts)
+            return row_text.plain_rows([line.data for line in self._lines], first_seq, ts)
         seq = first_seq
         for line in self._lines:
             line.seq = seq

@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 
 from topics.log.write.batch import parse_append
-from topics.log.write.plain_rows import FEWEST_ROWS, LOWEST_SEQ, plain_rows
+from topics.storage.rows import FEWEST_ROWS, LOWEST_SEQ, plain_rows
 
 
 def encoded(values: list[str], first_seq: int, ts: int) -> bytes:

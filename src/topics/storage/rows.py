@@ -1,0 +1,64 @@
+"""The text of a row, which is what readers receive: one JSON object a line, spelled out here only.
+
+    {"$seq":12,"$ts":1700000000000,"$node":"n","data":<data>,"meta":<meta>}⏎
+
+`$node` and `meta` are there when the record has one. The tag is stored beside the row; a reader who asks for
+it gets `"$tag":"t",` before the data. So a row always ends `"data":<data>}`, or
+`"data":<data>,"meta":<meta>}`, and where these lie follows from its end and their lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Raw
+
+SEQ, TS, NODE = "$seq", "$ts", "$node"
+SEQ_KEY = b'"$seq":'
+TS_KEY = b',"$ts":'
+NODE_KEY = b',"$node":'
+DATA_KEY = b'"data":'
+META_KEY = b',"meta":'
+END = b"}\n"
+# To be filled in: what comes behind the opening brace, with seq and time; and the tag, as JSON.
+HEAD = SEQ_KEY + b"%d" + TS_KEY + b"%d,"
+TAG = b'"$tag":%b,'
+# A row of nothing but data: seq, time, data.
+PLAIN = b"{" + HEAD + DATA_KEY + b"%b" + END
+_AROUND_DATA = len(PLAIN) - len(b"%d%d%b")
+
+# Joining pieces pays from so many rows on, and a seq has three last digits from this one on.
+FEWEST_ROWS = 8
+LOWEST_SEQ = 1000
+_LAST_DIGITS = [b"%03d" % number for number in range(1000)]
+
+
+def around_data(seq: int, ts: int) -> int:
+    """How much longer than its data a row is that has neither node nor meta."""
+    return _AROUND_DATA + len(str(seq)) + len(str(ts))
+
+
+def plain_rows(values: Sequence[Raw], first_seq: int, ts: int) -> bytes:
+    """A row of nothing but data for each value, their seqs counting up from `first_seq`.
+
+        {"$seq":12 | 345 | ,"$ts":1700000000000,"data": | {"a":1} | }⏎{"$seq":12 | 346 | …
+
+    Joined from pieces, which is twice as fast as encoding them one by one: a thousand consecutive seqs differ
+    in their last three digits only, and those are known beforehand.
+    """
+    count = len(values)
+    thousands, digits = divmod(first_seq, 1000)
+    heads: list[bytes] = []
+    numbers: list[bytes] = []
+    while len(numbers) < count:
+        taken = _LAST_DIGITS[digits : digits + count - len(numbers)]
+        heads += [END + b"{" + SEQ_KEY + b"%d" % thousands] * len(taken)
+        numbers += taken
+        thousands, digits = thousands + 1, 0
+    heads[0] = heads[0][len(END) :]
+    pieces: list[bytes | Raw] = [END] * (4 * count + 1)
+    pieces[0:-1:4] = heads
+    pieces[1::4] = numbers
+    pieces[2::4] = [TS_KEY + b"%d," % ts + DATA_KEY] * count
+    pieces[3::4] = values
+    return b"".join(pieces)
