@@ -11,10 +11,10 @@ import pytest
 
 from tests.crash.disk import Crash, SimulatedDisk
 from tests.log.harness import Lab
-from topics.flow.commit_loop import CommitLoop
 from topics.flow.upkeep import Upkeep
 from topics.keep.purge import Purge, Purges
 from topics.log.read.render import Shape
+from topics.log.write.commit_loop import CommitLoop
 
 SECRET = "a-secret"
 TAGGED = Shape(tags=True)

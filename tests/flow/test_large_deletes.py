@@ -11,10 +11,10 @@ import pytest
 
 from tests.log.harness import Lab
 from topics.flow import large_deletes as deleting
-from topics.flow.commit_loop import CommitLoop
 from topics.flow.large_deletes import Deletions
 from topics.log.lifecycle import drop_topic
 from topics.log.remove.tags import parse_match
+from topics.log.write.commit_loop import CommitLoop
 from topics.values.errors import ApiError
 
 

@@ -13,8 +13,8 @@ import pytest
 from tests.log.harness import Lab
 from tests.support import ServerProcess, eventually
 from topics.flow import upkeep
-from topics.flow.commit_loop import CommitLoop
 from topics.flow.upkeep import Upkeep
+from topics.log.write.commit_loop import CommitLoop
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.log.harness import Lab
-from topics.flow.commit_loop import CommitLoop
 from topics.flow.upkeep import Upkeep
 from topics.keep.holds import LEASE_MS, MAX_HOLDS, Hold, Holds
+from topics.log.write.commit_loop import CommitLoop
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.values.errors import ApiError
 

@@ -15,13 +15,13 @@ import pytest
 from tests.flow.routers.lab import RouterLab
 from tests.log.harness import Lab, QuickDisk
 from tests.support.damage import flip
-from topics.flow.commit_loop import CommitLoop
 from topics.flow.pins import Pins
 from topics.flow.upkeep import Upkeep
 from topics.keep.purge import Purge, Purges
 from topics.keep.purge_segments import FilePlan, SegmentPurge
 from topics.log.read.render import Shape
 from topics.log.write.batch import parse_append
+from topics.log.write.commit_loop import CommitLoop
 from topics.storage.filesystem import File
 
 SECRET, TAG, NODE = "a-secret-payload", "tag-of-somebody", "node-of-somebody"

@@ -5,10 +5,10 @@
     queues/   claim, ack, nack ─▶ leases ─▶ dead letters
     stages/   bulk writes in parts ─▶ one commit under an identity
 
-Beside them, for the sake of all: `commit_loop` (one write and one sync for everything that waits), `upkeep`
-(rotation, checkpoints) with `tiers` (old segments move away), `governor` (how much pressure there is) and
-`pacing` (whose turn it is), `large_deletes` (files asked ahead), `cursors` (how far a consumer says it has
-come) and `pins` (sealed files stay for those who read them directly).
+Beside them, for the sake of all: `upkeep` (rotation, checkpoints) with `tiers` (old segments move away),
+`governor` (how much pressure there is) and `pacing` (whose turn it is), `large_deletes` (files asked ahead),
+`cursors` (how far a consumer says it has come) and `pins` (sealed files stay for those who read them
+directly).
 
 Code here runs on the event loop and owns timers and tasks; the rules of a topic stay in `log`.
 """

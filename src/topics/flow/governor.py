@@ -4,8 +4,8 @@
 
 Pressure is how late the event loop runs, how much of a processor it takes, and how much of the journal's
 queue is in use, all of them smoothed. Only lateness leads to refusals: it starts with the lowest priorities
-and spares nobody only at the very end. A queue that is full refuses by itself (see `log.commit`). Nothing is
-ever lost by it: a deferred topic is complete for whoever asks, a refused write has changed nothing.
+and spares no topic only at the very end. A queue that is full refuses by itself (`log.write.commit_queue`).
+Nothing is ever lost by it: a deferred topic is complete for each reader, a refused write has changed nothing.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class Governor:
         self.lag_ms = 0.0
         self.cpu_share = 0.0
         self.queue_share = 0.0
+        # How long a group of writes may gather before it is written. Read for every group: no property.
+        self.commit_window_s = 0.0
         # Every sample, in seconds.
         self.lags = Histogram(LATENCY_BOUNDS_S)
         self._timer: asyncio.TimerHandle | None = None
@@ -81,6 +83,9 @@ class Governor:
         self.cpu_share += SMOOTHING * (cpu_share - self.cpu_share)
         self.queue_share += SMOOTHING * (queue_share - self.queue_share)
         self.lags.observe(lag_ms / 1000)
+        late = _share(self.lag_ms, LAG_MS[Level.WIDEN], LAG_MS[Level.SHED])
+        full = _share(self.queue_share, QUEUE_SHARE[Level.WIDEN], QUEUE_SHARE[Level.DEFER])
+        self.commit_window_s = MAX_COMMIT_WINDOW_S * max(late, full)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -95,13 +100,6 @@ class Governor:
             _reached(CPU_SHARE, self.cpu_share),
             _reached(QUEUE_SHARE, self.queue_share),
         )
-
-    @property
-    def commit_window_s(self) -> float:
-        """How long a group may gather before it is written."""
-        late = _share(self.lag_ms, LAG_MS[Level.WIDEN], LAG_MS[Level.SHED])
-        full = _share(self.queue_share, QUEUE_SHARE[Level.WIDEN], QUEUE_SHARE[Level.DEFER])
-        return MAX_COMMIT_WINDOW_S * max(late, full)
 
     def defers(self, priority: int) -> bool:
         """Whether a push of this priority should wait for calmer times."""

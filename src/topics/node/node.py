@@ -11,7 +11,6 @@ from dataclasses import replace
 from enum import Enum
 from time import monotonic
 
-from topics.flow.commit_loop import CommitLoop
 from topics.flow.cursors import Cursors
 from topics.flow.governor import Governor
 from topics.flow.pacing import Pacer
@@ -28,6 +27,7 @@ from topics.keep.purge import Purges
 from topics.log.engine import Engine
 from topics.log.recover.recovery import Recovery
 from topics.log.seal.checkpoint import Checkpointer
+from topics.log.write.commit_loop import CommitLoop
 from topics.log.write.commit_queue import MAX_WAITING_OPS
 from topics.storage.cold_note import settle_cold_dir
 from topics.storage.directories import Directories
@@ -114,7 +114,7 @@ class Node:
         """On the loop, from here on: writes are committed, files looked after, copies forwarded."""
         loop = asyncio.get_running_loop()
         self.governor.start(loop)
-        self.commit = CommitLoop(self.engine, loop, self.governor, lambda: self.pacer.pacing)
+        self.commit = CommitLoop(self.engine, loop, self.governor, self.pacer)
         self.upkeep = Upkeep(self.engine, self.commit, self.checkpointer, self.span)
         self.upkeep.start()
         self.stages.start()

@@ -13,9 +13,9 @@ import pytest
 from tests.log.harness import Lab
 from tests.support.arrow import arrow_stream
 from tests.support.damage import cut, flip
-from topics.flow.commit_loop import CommitLoop
 from topics.flow.stages import stages as stages_module
 from topics.flow.stages.stages import IDLE_MS, CommitRequest, Committed, Stages
+from topics.log.write.commit_loop import CommitLoop
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError
 

@@ -9,13 +9,12 @@ import msgspec
 
 from topics.http.door.keys import READ
 from topics.http.door.readiness import Readiness
-from topics.http.metrics.family import Family, Sample, counter, gauge, labelled, labels
+from topics.http.metrics.family import Family, counter, gauge, histogram_samples, labelled, labels
 from topics.http.metrics.scrape import Scrape
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
 from topics.log.engine import Engine
 from topics.log.topic import Topic
-from topics.log.write.commit_queue import Counters
 
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 # Series per topic stop here; a truncation flag says so.
@@ -75,7 +74,7 @@ class Metrics:
                 "submit_full_total": counters.submit_full,
                 "read_only": self._engine.read_only,
                 "fsync_count": counters.fsyncs,
-                "fsync_micros_total": counters.fsync_micros_total,
+                "fsync_micros_total": int(counters.syncs_us.total),
             },
             # Everything else, series by series, as the text names them.
             "series": {
@@ -142,9 +141,8 @@ class Metrics:
         yield gauge("topics_wal_queue_depth_peak", "Most operations ever waiting.", counters.queue_depth_peak)
         read_only = int(self._engine.read_only)
         yield gauge("topics_wal_read_only", "1 when writes are off until restart.", read_only)
-        yield Family(
-            "topics_wal_fsync_latency_us", "histogram", "Microseconds per sync.", _sync_histogram(counters)
-        )
+        syncs = histogram_samples(counters.syncs_us)
+        yield Family("topics_wal_fsync_latency_us", "histogram", "Microseconds per sync.", syncs)
 
 
 _PER_TOPIC: tuple[tuple[str, str, Callable[[Topic], int]], ...] = (
@@ -153,15 +151,6 @@ _PER_TOPIC: tuple[tuple[str, str, Callable[[Topic], int]], ...] = (
     ("records_live", "Live records.", lambda topic: topic.live_count),
     ("bytes_live", "Live payload bytes.", lambda topic: topic.live_bytes),
 )
-
-
-def _sync_histogram(counters: Counters) -> Iterator[Sample]:
-    running = 0
-    for bound, count in zip((*counters.BUCKETS_US, "+Inf"), counters.fsync_buckets, strict=True):
-        running += count
-        yield "_bucket" + labels(le=str(bound)), running
-    yield "_sum", counters.fsync_micros_total
-    yield "_count", counters.fsyncs
 
 
 def _zero() -> int:

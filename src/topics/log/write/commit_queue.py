@@ -22,7 +22,9 @@ from topics.log.write.operation import Op
 from topics.storage.journal import Journal, PendingWrite, SyncTicket
 from topics.storage.witness import Witness
 from topics.values.errors import ApiError
+from topics.values.histogram import Histogram
 
+SYNC_BOUNDS_US = (50, 100, 250, 500, 1000, 5000, 10000, 50000, 100000)
 # More operations than this in one turn of the loop mean that the disk cannot keep up.
 MAX_WAITING_OPS = 100_000
 
@@ -34,29 +36,20 @@ class Counters:
         "batches",
         "bytes_written",
         "frames",
-        "fsync_buckets",
-        "fsync_micros_total",
-        "fsyncs",
         "queue_depth_peak",
         "rotations",
         "submit_full",
+        "syncs_us",
     )
-
-    BUCKETS_US = (50, 100, 250, 500, 1000, 5000, 10000, 50000, 100000)
 
     def __init__(self) -> None:
         self.frames = self.batches = self.bytes_written = self.rotations = self.submit_full = 0
-        self.fsyncs = self.fsync_micros_total = self.queue_depth_peak = 0
-        self.fsync_buckets = [0] * (len(self.BUCKETS_US) + 1)
+        self.queue_depth_peak = 0
+        self.syncs_us = Histogram(SYNC_BOUNDS_US)
 
-    def synced(self, micros: int) -> None:
-        self.fsyncs += 1
-        self.fsync_micros_total += micros
-        for index, bound in enumerate(self.BUCKETS_US):
-            if micros <= bound:
-                self.fsync_buckets[index] += 1
-                return
-        self.fsync_buckets[-1] += 1
+    @property
+    def fsyncs(self) -> int:
+        return self.syncs_us.count
 
 
 class GroupWrite:
@@ -302,7 +295,7 @@ class CommitQueue:
         self._journal.finish_sync(ticket)
         self._witness.synced(self._journal.synced)
         elapsed = time.perf_counter() - self._sync_started
-        self.counters.synced(int(elapsed * 1e6))
+        self.counters.syncs_us.observe(int(elapsed * 1e6))
         self._apply_synced(ops, max(elapsed * 1000, 0.001))
 
     def _apply_synced(self, ops: list[Op], fsync_ms: float) -> None:
@@ -345,7 +338,7 @@ class CommitQueue:
             return
         ops, self._syncing, self._unsynced = [*self._syncing, *self._unsynced], [], []
         elapsed = time.perf_counter() - started
-        self.counters.synced(int(elapsed * 1e6))
+        self.counters.syncs_us.observe(int(elapsed * 1e6))
         self._apply_synced(ops, max(elapsed * 1000, 0.001))
 
     def sync_journal(self) -> None:

@@ -2,7 +2,10 @@
 
 Syncs never run on the loop. The kernel's asynchronous `fdsync` is used where it works, a thread elsewhere;
 while one sync runs, the next group gathers behind it. Writes do run on it, because that is fastest, unless
-somebody is to be served at once: file systems make a writer wait for milliseconds while they sync others.
+a reader is to be served at once: file systems make a writer wait for milliseconds while they sync others.
+
+This is the only module of the log that knows the event loop. It stands beside the queue because each write
+goes from one to the other and back; the queue itself works without it, driven by hand.
 """
 
 from __future__ import annotations
@@ -13,11 +16,10 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
-from topics.flow.brake import Brake
-from topics.flow.governor import Governor
 from topics.log.engine import Engine
+from topics.log.seal.unsealed import Unsealed
 from topics.log.write.commit_queue import GroupWrite
 from topics.storage.journal import SyncTicket
 
@@ -25,6 +27,53 @@ log = logging.getLogger("topics.commit")
 
 # Unsynced journal is pushed out in steps of this size, so that no single sync has to carry gigabytes.
 TRICKLE_BYTES = 8 * 1024 * 1024
+# The brake is never on below this: a pass of sealing is worth its files only from some size on.
+MIN_FREE_BYTES = 64 * 1024 * 1024
+# How fast writers may go when twice the budget is full; at one and a half times it, twice as fast, and so on.
+BYTES_PER_S_AT_TWICE = 32 * 1024 * 1024
+# No group waits longer than this for the sake of what was written before.
+MAX_PAUSE_S = 1.0
+
+
+class Pressure(Protocol):
+    """The governor, as far as the log has to know it. Read for every group, so these are plain attributes."""
+
+    # How long a group may gather before it is written.
+    commit_window_s: float
+
+
+class Pacing(Protocol):
+    """The pacer, likewise."""
+
+    # Readers are being served that should not have to wait for a write.
+    pacing: bool
+
+
+class _Calm:
+    commit_window_s = 0.0
+    pacing = False
+
+
+class Brake:
+    """A writer that is faster than sealing waits for it, so that memory stays what it was meant to be.
+
+    What is written stays in memory until a segment has it. As long as that fits into the hot budget, no write
+    waits. Above it, each group of writes puts off the next one: by the longer, the larger it was and the more
+    has piled up. Writes gather meanwhile and are committed together; none is refused for it, and reads go on.
+    """
+
+    def __init__(self, unsealed: Unsealed, hot_bytes: int) -> None:
+        self._unsealed = unsealed
+        self._free_bytes = max(hot_bytes, MIN_FREE_BYTES)
+
+    @property
+    def is_on(self) -> bool:
+        return self._unsealed.bytes > self._free_bytes
+
+    def pause_s(self, written_bytes: int) -> float:
+        """How long the next group has to wait after one of this size."""
+        excess = self._unsealed.bytes / self._free_bytes - 1
+        return min(max(written_bytes * excess / BYTES_PER_S_AT_TWICE, 0.0), MAX_PAUSE_S)
 
 
 class KernelSync:
@@ -66,14 +115,13 @@ class CommitLoop:
         self,
         engine: Engine,
         loop: asyncio.AbstractEventLoop,
-        governor: Governor | None = None,
-        writes_aside: Callable[[], bool] = lambda: False,
+        pressure: Pressure | None = None,
+        pacing: Pacing | None = None,
     ) -> None:
-        """`writes_aside` tells whether the loop has something better to do than to wait for a write."""
         self._engine = engine
-        self._writes_aside = writes_aside
+        self._pressure = pressure or _Calm()
+        self._pacing = pacing or _Calm()
         self._writer = ThreadPoolExecutor(1, "journal")
-        self._governor = governor or Governor()
         self.brake = Brake(engine.store.unsealed, engine.settings.hot_bytes)
         # Until then the brake holds the next group back, by the loop's clock.
         self._held_until = 0.0
@@ -88,7 +136,7 @@ class CommitLoop:
             self._schedule()
 
     def _schedule(self) -> None:
-        window_s = self._governor.commit_window_s
+        window_s = self._pressure.commit_window_s
         if self._held_until:
             window_s = max(window_s, self._held_until - self._loop.time())
         if window_s > 0:
@@ -110,7 +158,7 @@ class CommitLoop:
 
     def _write(self) -> None:
         before = self._engine.journal.position
-        if self._writes_aside():
+        if self._pacing.pacing:
             self._write_aside(before)
         else:
             self._queue.flush()
@@ -201,7 +249,7 @@ class CommitLoop:
         """Stop handing frames to the journal and wait until everything in it has been applied."""
         self._paused += 1
         self._queue.settle()
-        # Again and again: a reader who brings a derived topic up to date may have written meanwhile.
+        # Again and again: a reader that brings a derived topic up to date may have written meanwhile.
         while self._busy or self._queue.wants_sync:
             if not self._busy:
                 self._start_sync()

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.test_commit_loop import append, driven
-from topics.flow import brake
-from topics.flow.brake import BYTES_PER_S_AT_TWICE, MAX_PAUSE_S, MIN_FREE_BYTES, Brake
-from topics.flow.commit_loop import CommitLoop
+from tests.log.write.test_commit_loop import append, driven
 from topics.log.engine import Engine
 from topics.log.seal.unsealed import Unsealed
+from topics.log.write import commit_loop
+from topics.log.write.commit_loop import BYTES_PER_S_AT_TWICE, MAX_PAUSE_S, MIN_FREE_BYTES, Brake, CommitLoop
 
 BUDGET = 4 * MIN_FREE_BYTES
 
@@ -44,8 +43,8 @@ def test_the_pause_follows_what_was_written_and_what_has_piled_up() -> None:
 
 
 def test_a_group_waits_behind_the_one_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brake, "BYTES_PER_S_AT_TWICE", 1)
-    monkeypatch.setattr(brake, "MAX_PAUSE_S", 0.2)
+    monkeypatch.setattr(commit_loop, "BYTES_PER_S_AT_TWICE", 1)
+    monkeypatch.setattr(commit_loop, "MAX_PAUSE_S", 0.2)
 
     async def scenario(engine: Engine, commit: CommitLoop) -> None:
         await append(engine, "t")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.flow.test_commit_loop import append, driven, put
-from topics.flow.commit_loop import CommitLoop
+from tests.log.write.test_commit_loop import append, driven, put
 from topics.log.engine import Engine
+from topics.log.write.commit_loop import CommitLoop
 from topics.log.write.commit_queue import GroupWrite
 from topics.storage.filesystem import File, Filesystem
 from topics.values.config import TopicConfig
@@ -22,7 +22,7 @@ from topics.values.errors import ApiError
 FSYNC = TopicConfig(durability="fsync", durable=True)
 
 
-class Readiness:
+class Gate:
     """Journal writes wait here while it is closed, and fail while it is broken."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Readiness:
 
 class GatedFile(File):
     __slots__ = ("gate",)
-    gate: Readiness
+    gate: Gate
 
     def write(self, buffers: Any, position: int) -> int:
         self.gate.pass_through()
@@ -48,7 +48,7 @@ class GatedFile(File):
 
 
 class GatedDisk(Filesystem):
-    def __init__(self, gate: Readiness) -> None:
+    def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
     def create(self, path: str) -> File:
@@ -60,9 +60,9 @@ class GatedDisk(Filesystem):
         return gated
 
 
-def gated(path: Path, scenario: Callable[[Engine, CommitLoop, Readiness], Awaitable[None]]) -> None:
-    """With a gate that opens for whoever cannot go on before the write is over."""
-    gate = Readiness()
+def gated(path: Path, scenario: Callable[[Engine, CommitLoop, Gate], Awaitable[None]]) -> None:
+    """With a gate that opens for a caller that cannot go on before the write is over."""
+    gate = Gate()
     wait = GroupWrite.wait
 
     def open_and_wait(write: GroupWrite) -> None:
@@ -77,7 +77,7 @@ def gated(path: Path, scenario: Callable[[Engine, CommitLoop, Readiness], Awaita
         driven(path, run, kernel=False, fs=GatedDisk(gate), aside=True)
 
 
-async def under_way(engine: Engine, gate: Readiness, name: str = "t") -> asyncio.Future[Any]:
+async def under_way(engine: Engine, gate: Gate, name: str = "t") -> asyncio.Future[Any]:
     """An append whose write has begun and does not end."""
     gate.opened.clear()
     before = gate.writes
@@ -95,7 +95,7 @@ async def turns_until(condition: Callable[[], bool]) -> None:
 
 
 def test_the_loop_goes_on_and_the_next_group_gathers(tmp_path: Path) -> None:
-    async def scenario(engine: Engine, commit: CommitLoop, gate: Readiness) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop, gate: Gate) -> None:
         assert (await append(engine, "t")).first_seq == 1
         topic = engine.require("t")
         first = await under_way(engine, gate)
@@ -114,7 +114,7 @@ def test_the_loop_goes_on_and_the_next_group_gathers(tmp_path: Path) -> None:
 
 
 def test_whoever_flushes_waits_for_it(tmp_path: Path) -> None:
-    async def scenario(engine: Engine, commit: CommitLoop, gate: Readiness) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop, gate: Gate) -> None:
         await append(engine, "t")
         first = await under_way(engine, gate)
         second = append(engine, "t")
@@ -126,7 +126,7 @@ def test_whoever_flushes_waits_for_it(tmp_path: Path) -> None:
 
 
 def test_what_an_operation_brings_about_is_written_behind_it(tmp_path: Path) -> None:
-    async def scenario(engine: Engine, commit: CommitLoop, gate: Readiness) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop, gate: Gate) -> None:
         await append(engine, "t")
         first = await under_way(engine, gate)
         before = engine.journal.position
@@ -141,7 +141,7 @@ def test_what_an_operation_brings_about_is_written_behind_it(tmp_path: Path) -> 
 
 
 def test_the_barrier_waits_for_it(tmp_path: Path) -> None:
-    async def scenario(engine: Engine, commit: CommitLoop, gate: Readiness) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop, gate: Gate) -> None:
         await put(engine, "t", FSYNC)
         first = await under_way(engine, gate)
         await commit.pause()
@@ -156,7 +156,7 @@ def test_the_barrier_waits_for_it(tmp_path: Path) -> None:
 
 
 def test_a_refused_write_is_final(tmp_path: Path) -> None:
-    async def scenario(engine: Engine, commit: CommitLoop, gate: Readiness) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop, gate: Gate) -> None:
         await append(engine, "t")
         first = await under_way(engine, gate)
         behind = append(engine, "t")
@@ -174,7 +174,7 @@ def test_a_refused_write_is_final(tmp_path: Path) -> None:
 
 
 def test_a_failed_sync_takes_it_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(engine: Engine, commit: CommitLoop, gate: Readiness) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop, gate: Gate) -> None:
         await put(engine, "t", FSYNC)
         await append(engine, "u")
         synced = Event()
@@ -198,7 +198,7 @@ def test_a_failed_sync_takes_it_along(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_closing_waits_for_it(tmp_path: Path) -> None:
-    async def scenario(engine: Engine, commit: CommitLoop, gate: Readiness) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop, gate: Gate) -> None:
         await append(engine, "t")
         first = await under_way(engine, gate)
         commit.close()

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from topics.flow.commit_loop import CommitLoop
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
 from topics.log.recover.recovery import Recovery
 from topics.log.write.batch import parse_append
+from topics.log.write.commit_loop import CommitLoop
 from topics.storage.filesystem import Filesystem
 from topics.values.clock import ManualClock
 from topics.values.config import TopicConfig
@@ -29,6 +29,12 @@ def open_engine(path: Path, fs: Filesystem | None = None) -> Engine:
     return engine
 
 
+class Busy:
+    """A pacer that has readers to protect."""
+
+    pacing = True
+
+
 def driven(
     path: Path,
     scenario: Callable[[Engine, CommitLoop], Any],
@@ -41,7 +47,7 @@ def driven(
 
     async def main() -> Any:
         engine = open_engine(path, fs)
-        commit = CommitLoop(engine, asyncio.get_running_loop(), writes_aside=lambda: aside)
+        commit = CommitLoop(engine, asyncio.get_running_loop(), pacing=Busy() if aside else None)
         if not kernel:
             commit._kernel = None
         try:
