@@ -71,9 +71,9 @@ def test_abandoned_connections_leave_nothing_behind(tmp_path: Path) -> None:
     try:
         report = asyncio.run(measure(app.address, per_second=300, seconds=1.5, seed=1))
         assert json.dumps(report)
-        edge = app.app.server.edge
-        eventually(lambda: edge.open_connections == 0)
-        assert all(key.inflight == 0 for key in edge.keyring.keys)
+        context = app.app.server.context
+        eventually(lambda: context.open_connections == 0)
+        assert all(key.inflight == 0 for key in context.keyring.keys)
         assert app.app.stream_slots.open == 0
     finally:
         app.stop()

@@ -6,6 +6,6 @@
 A request whose head was seen before (`wire.known_requests`) is neither parsed nor routed again, and a hot
 handler answers inside the callback that brought the bytes: no task, no future.
 
-`server` binds, watches the signals and drains; `app` puts everything together; `metrics` and `openapi` tell
-about the server itself. Nothing below this package knows that HTTP exists.
+`server` binds, watches the signals and drains; `app` puts everything together; `metrics` and `openapi.json`
+tell about the server itself. Nothing below this package knows that HTTP exists.
 """

@@ -16,10 +16,10 @@ from topics.http.metrics.http import HttpFigures
 from topics.http.metrics.log import LogFigures
 from topics.http.metrics.process import ProcessFigures
 from topics.http.metrics.routes import Metrics
-from topics.http.openapi.routes import OpenApi
 from topics.http.routes.admin import AdminRoutes
 from topics.http.routes.arrow_append import BulkAppendRoutes
 from topics.http.routes.cursors import CursorRoutes
+from topics.http.routes.openapi import OpenApi
 from topics.http.routes.probes import Probes
 from topics.http.routes.queues import QueueRoutes
 from topics.http.routes.records import RecordRoutes
@@ -83,7 +83,7 @@ class Application:
         self.metrics.gauges["sse_connections"] = lambda: self.stream_slots.open
         self.metrics.gauges["watch_sessions"] = lambda: len(self.watches.sessions)
         self.metrics.gauges["routers"] = lambda: len(node.routers.table)
-        routes = [
+        return [
             *probes.routes(key_needed=node.settings.probe_auth),
             *self.metrics.routes(),
             *TopicRoutes(service).routes(),
@@ -99,9 +99,8 @@ class Application:
             *self.sockets.routes(),
             *QueueRoutes(service, node.queues).routes(),
             *self.work.routes(),
+            *OpenApi(key_needed=node.settings.probe_auth).routes(),
         ]
-        routes += OpenApi(routes).routes(key_needed=node.settings.probe_auth)
-        return routes
 
     async def run(self) -> None:
         """Serve until a signal. Probes answer from the start, data once recovery is over."""

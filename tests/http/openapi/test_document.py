@@ -4,32 +4,44 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
+import topics
 import topics.http
-from tests.http.bulk import ARROW
+from tests.http.openapi.described import (
+    ARROWS,
+    EVENTS,
+    FROM_FLAGS,
+    JSON,
+    Described,
+    codes_from_flags,
+    codes_of,
+    failures,
+    path_parameters,
+    security,
+    skeleton,
+)
+from tests.http.openapi.layout import laid_out
 from tests.http.streaming import RunningApp
-from tests.support import Answer, Wire
-from tests.support.arrow import arrow_stream
-from topics.http.openapi import models, socket_messages
-from topics.http.openapi.details import DETAILS
-from topics.http.openapi.document import build
-from topics.http.openapi.operations import OPERATIONS
-from topics.http.routes import socket as socket_commands
-from topics.http.wire.routing import Route
-from topics.log.write.batch import AppendBody, Line
-from topics.values.config import TopicConfig
+from topics.http.routes.openapi import DOCUMENT, OpenApi
+from topics.http.wire.routing import Body, Route
 from topics.values.errors import STATUS_BY_CODE
 
 Start = Callable[..., RunningApp]
+
+RETRY = {"required": True, "schema": {"type": "integer", "minimum": 0}}
+HEADERS = {
+    "unauthorized": {"WWW-Authenticate": {"required": True, "schema": {"type": "string", "const": "Bearer"}}},
+    "throttled": {"Retry-After": RETRY},
+    "not_ready": {"Retry-After": RETRY},
+    "shutting_down": {"Retry-After": RETRY},
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,33 +52,28 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
 
 
 @pytest.fixture(scope="module")
-def document(app: RunningApp) -> Any:
+def routes(app: RunningApp) -> list[Route]:
+    return list(app.app.server.routes)
+
+
+# --- the file -------------------------------------------------------------------------------------------
+
+
+def test_it_is_served_with_the_version_of_the_package(app: RunningApp, described: Described) -> None:
     answer = app.call("GET", "/v0/openapi.json")
     assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
-    return answer.json
+    info = described.document["info"] | {"version": topics.__version__}
+    assert answer.json == described.document | {"info": info}
+    OPENAPI_31_VALIDATOR.validate(answer.json)
 
 
-def test_it_is_valid(document: Any) -> None:
-    OPENAPI_31_VALIDATOR.validate(document)
+def test_it_is_laid_out_in_one_way(described: Described) -> None:
+    text = DOCUMENT.read_text()
+    assert text == laid_out(described.document), "run python -m tests.http.openapi.layout"
+    assert text.count('"operationId"') == len(described.by_route), "a path or a method is there twice"
 
 
-def test_every_route_is_described_and_every_description_has_a_route(app: RunningApp, document: Any) -> None:
-    routes = app.app._routes()
-    assert {(route.method, route.template) for route in routes} == set(OPERATIONS)
-    assert {
-        (method.upper(), path.replace("{", ":").replace("}", ""))
-        for path, methods in document["paths"].items()
-        for method in methods
-    } == set(OPERATIONS)
-    ids = [operation.id for operation in OPERATIONS.values()]
-    assert len(set(ids)) == len(ids)
-    for route in routes:
-        operation = OPERATIONS[route.method, route.template]
-        assert route.takes_body == (operation.takes is not None), route.template
-        assert route.arrow == (operation.takes == ARROW), route.template
-
-
-def test_every_reference_leads_somewhere(document: Any) -> None:
+def test_every_reference_leads_somewhere_and_every_component_is_used(described: Described) -> None:
     def references(value: Any) -> Iterator[str]:
         if isinstance(value, dict):
             yield from [value["$ref"]] if isinstance(value.get("$ref"), str) else []
@@ -76,47 +83,83 @@ def test_every_reference_leads_somewhere(document: Any) -> None:
             for inner in value:
                 yield from references(inner)
 
-    found = set(references(document))
-    assert found
-    assert {ref.removeprefix("#/components/schemas/") for ref in found} <= set(
-        document["components"]["schemas"]
-    )
-
-
-def test_every_error_code_is_there(document: Any) -> None:
-    codes = {
-        name.partition(".")[2] for name in document["components"]["schemas"] if name.startswith("Error.")
-    }
-    assert codes == set(STATUS_BY_CODE)
-    mentioned = {
-        ref["$ref"].rpartition(".")[2]
-        for methods in document["paths"].values()
-        for operation in methods.values()
-        for status, response in operation["responses"].items()
-        if int(status) >= 400
-        for schema in [response["content"]["application/json"]["schema"]]
-        for ref in schema.get("anyOf", [schema])
+    there = {
+        f"#/components/{kind}/{name}"
+        for kind, found in described.components.items()
+        if kind != "securitySchemes"
+        for name in found
     }
     # Only an operation that does not exist answers with this.
-    assert codes - mentioned == {"method_not_allowed"}
+    assert set(references(described.document)) == there - {"#/components/schemas/Error.method_not_allowed"}
 
 
-def test_a_write_has_the_fields_that_are_decoded() -> None:
-    assert set(models.WriteBody.__struct_encode_fields__) == set(AppendBody.__struct_encode_fields__)
-    taken = {name for name in Line.__struct_encode_fields__ if not name.startswith("$")}
-    assert set(models.RecordBody.__struct_encode_fields__) == taken
+# --- routes ---------------------------------------------------------------------------------------------
 
 
-def test_socket_commands_have_the_fields_that_are_decoded() -> None:
-    commands = socket_messages.COMMANDS
-    assert set(commands["subscribe"]) == set(socket_commands._Subscribe.__struct_encode_fields__)
-    assert set(commands["unsubscribe"]) == set(socket_commands._Unsubscribe.__struct_encode_fields__)
-    publish = set(socket_commands._Publish.__struct_encode_fields__)
-    assert publish - set(models.WriteBody.__struct_encode_fields__) == set(commands["publish"])
+def undescribed(routes: Iterable[Route], described: Described) -> list[str]:
+    """What to add to the document, and what to take out."""
+    here = {(route.method, route.template): route for route in routes}
+    missing = [
+        f"add {method} {template}: {json.dumps(skeleton(route), indent=2)}"
+        for (method, template), route in here.items()
+        if (method, template) not in described.by_route
+    ]
+    gone = [f"take out {method} {template}" for method, template in described.by_route.keys() - here.keys()]
+    return missing + gone
 
 
-def test_every_query_parameter_that_is_looked_at_is_described() -> None:
+def test_every_route_is_described_and_every_description_has_a_route(
+    routes: list[Route], described: Described
+) -> None:
+    wrong = undescribed(routes, described)
+    assert not wrong, "\n".join(wrong)
+    ids = [operation["operationId"] for operation in described.by_route.values()]
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_route_without_a_description_is_a_mistake(routes: list[Route], described: Described) -> None:
+    elsewhere = Route(method="GET", template="/v0/elsewhere/:topic", handler=lambda exchange: None)
+    (text,) = undescribed([*routes, elsewhere], described)
+    assert text.startswith("add GET /v0/elsewhere/:topic: {")
+    assert "#/components/responses/unauthorized" in text
+    (text,) = undescribed(routes[1:], described)
+    assert text == f"take out {routes[0].method} {routes[0].template}"
+
+
+def test_keys_names_and_bodies_are_those_of_the_route(routes: list[Route], described: Described) -> None:
+    for route in routes:
+        operation = described.by_route[route.method, route.template]
+        assert operation["security"] == security(route), route.template
+        assert described.parameters(operation, "path") == path_parameters(route), route.template
+        body = operation.get("requestBody")
+        assert (body is not None) == route.takes_body, route.template
+        if body is not None:
+            assert body["required"] == (route.body is not Body.OPTIONAL), route.template
+            assert list(body["content"]) == [ARROWS if route.arrow else JSON], route.template
+
+
+def test_streams_and_sockets_are_those_of_the_route(routes: list[Route], described: Described) -> None:
+    for route in routes:
+        operation = described.by_route[route.method, route.template]
+        answers = [described.whole(answer) for answer in operation["responses"].values()]
+        streams = any(EVENTS in answer.get("content", ()) for answer in answers)
+        assert streams == route.event_stream, route.template
+        assert ("101" in operation["responses"]) == route.websocket, route.template
+        assert ("x-websocket-messages" in operation) == route.websocket, route.template
+
+
+def test_failures_are_those_of_the_route(routes: list[Route], described: Described) -> None:
+    for route in routes:
+        operation = described.by_route[route.method, route.template]
+        own = set(described.codes(operation)) - FROM_FLAGS
+        needed = failures(own | codes_from_flags(route))
+        told = {status: to for status, to in operation["responses"].items() if int(status) >= 400}
+        assert told == needed, f"{route.method} {route.template}: {json.dumps(needed, indent=2)}"
+
+
+def test_every_query_parameter_and_header_that_is_looked_at_is_described(described: Described) -> None:
     looked_at: set[str] = set()
+    headers: set[str] = set()
     for path in Path(topics.http.__file__ or "").parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
@@ -124,162 +167,49 @@ def test_every_query_parameter_that_is_looked_at_is_described() -> None:
                     func=ast.Attribute(attr="query" | "query_flag"), args=[ast.Constant(value=str(name)), *_]
                 ):
                     looked_at.add(name)
-    described = {query.name for operation in OPERATIONS.values() for query in operation.query}
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Attribute(attr="headers"), attr="get"),
+                    args=[ast.Constant(value=bytes(header)), *_],
+                ) if path.parent.name == "routes":
+                    headers.add(header.decode())
     # The key in the query is a security scheme.
-    assert looked_at - {"token"} == described
+    assert looked_at - {"token"} == named(described, "query")
+    assert headers == {name.lower() for name in named(described, "header")}
 
 
-def test_all_settings_of_a_topic_are_required_in_answers_and_optional_in_requests(document: Any) -> None:
-    schemas = document["components"]["schemas"]
-    assert set(schemas["TopicConfig"]["required"]) == set(TopicConfig.__struct_fields__)
-    assert not schemas["ConfigBody"]["required"]
+def named(described: Described, place: str) -> set[str]:
+    operations = described.by_route.values()
+    return {told["name"] for operation in operations for told in described.parameters(operation, place)}
 
 
-# --- answers --------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------------
 
 
-class Visit:
-    """Calls the server and decodes what it says into the model of its operation: nothing may be left over."""
-
-    def __init__(self, app: RunningApp) -> None:
-        self._app = app
-        self.visited: set[tuple[str, int]] = set()
-
-    def __call__(
-        self, method: str, path: str, body: Any = None, *, arrow: bytes | None = None, wanted: int = 200
-    ) -> Any:
-        wire = Wire(self._app.address)
-        try:
-            if arrow is not None:
-                answer = wire.request(method, path, arrow, {"Content-Type": ARROW})
-            else:
-                data = None if body is None else json.dumps(body).encode()
-                answer = wire.request(method, path, data)
-        finally:
-            wire.close()
-        assert answer.status == wanted, answer.body
-        return self._checked(method, path, answer)
-
-    def _checked(self, method: str, path: str, answer: Answer) -> Any:
-        match = self._app.app.server.context.routes.find(method.encode(), path.encode())
-        assert match.route is not None
-        operation = OPERATIONS[method, match.route.template]
-        self.visited.add((operation.id, answer.status))
-        if answer.status >= 400:
-            error = msgspec.json.decode(answer.body, type=models.Error).error
-            assert set(error.detail or ()) <= set(DETAILS.get(error.code, ())), answer.body
-            return answer.json
-        model = operation.answers[answer.status]
-        if isinstance(model, str):
-            assert answer.headers["content-type"].startswith(model)
-            return None
-        if isinstance(model, tuple):
-            assert answer.headers["content-type"].startswith(model[0])
-            return None
-        msgspec.json.decode(answer.body, type=model)
-        return answer.json
+def test_every_error_code_is_there(described: Described) -> None:
+    codes = {name.partition(".")[2] for name in described.schemas if name.startswith("Error.")}
+    assert codes == set(STATUS_BY_CODE)
+    mentioned = {code for operation in described.by_route.values() for code in described.codes(operation)}
+    # Only an operation that does not exist answers with this.
+    assert codes - mentioned == {"method_not_allowed"}
 
 
-def test_every_answer_fits_its_model(start: Start) -> None:
-    app = start()
-    visit = Visit(app)
-    for path in ("/v0/health", "/healthz", "/v0/ready", "/readyz", "/v0/openapi.json", "/v0/metrics"):
-        visit("GET", path)
-    _visit_topics(visit)
-    _visit_queues(visit)
-    _visit_routers(visit)
-    _visit_bulk(visit)
-    _visit_operations(visit)
-    session = visit("POST", "/v0/watch", {"topics": {"log": {}}})
-    reader = app.events(session["wid"])
-    assert reader.status == 200
-    # The other two streams are opened in tests of their own.
-    elsewhere = {("watchStream", 200), ("work", 200), ("socket", 101)}
-    assert visit.visited | elsewhere == {(o.id, status) for o in OPERATIONS.values() for status in o.answers}
+def test_every_error_has_its_code(described: Described) -> None:
+    for code in STATUS_BY_CODE:
+        common, own = described.schemas[f"Error.{code}"]["allOf"]
+        assert common == {"$ref": "#/components/schemas/Error"}
+        assert own["properties"]["error"]["properties"]["code"] == {"const": code}
 
 
-def test_every_detail_of_an_error_is_described(start: Start) -> None:
-    visit = Visit(start(max_topics=2))
-    row = arrow_stream({"data": ["1"]})
-    visit("PUT", "/v0/topics/full", {"cap_records": 1, "discard": "reject"}, wanted=201)
-    visit("POST", "/v0/topics/full/append", arrow=arrow_stream({"data": ["1"]}, {"data": ["2"]}), wanted=422)
-    visit("POST", "/v0/topics/full/append", arrow=arrow_stream({"data": ["1", "2"]}), wanted=400)
-    visit("POST", "/v0/topics/none/append?create=false", arrow=row, wanted=404)
-    visit("POST", "/v0/topics/a%20b/append", arrow=row, wanted=400)
-    visit("POST", "/v0/topics/other/append", arrow=row, wanted=201)
-    visit("POST", "/v0/topics/third/append", arrow=row, wanted=429)
-    visit("GET", "/v0/topics/full/cursors/none", wanted=404)
-    commit = {"identity": {"id": "i", "batch": 1}, "parts": [0]}
-    visit("POST", "/v0/stages/s/commit", commit, wanted=404)
-    for value, wanted in (("1", 200), ("2", 409)):
-        visit("PUT", "/v0/stages/s/parts/0?topic=other", arrow=arrow_stream({"data": [value]}))
-        visit("POST", "/v0/stages/s/commit", commit, wanted=wanted)
-    visit("PUT", "/v0/topics/full", {"type": "queue"}, wanted=409)
-    visit("DELETE", "/v0/topics/full?if_empty=true", wanted=409)
-    visit("POST", "/v0/topics/full/claim", {"node": "n"}, wanted=409)
-    visit("GET", "/v0/routers/none", wanted=404)
-
-
-def _visit_operations(visit: Visit) -> None:
-    purge = visit("POST", "/v0/admin/purge", {"topics": ["log"]}, wanted=202)
-    visit("GET", f"/v0/admin/purge/{purge['purge']}")
-    hold = visit("POST", "/v0/admin/backup")
-    visit("POST", f"/v0/admin/backup/{hold['hold']}/renew")
-    visit("DELETE", f"/v0/admin/backup/{hold['hold']}")
-
-
-def _visit_topics(visit: Visit) -> None:
-    visit("PUT", "/v0/topics/log", {"cap_records": 3}, wanted=201)
-    visit("PUT", "/v0/topics/log", {"cap_records": 3, "priority": 5, "dead_letter": "dead"})
-    record = {"data": {"a": 1}, "tag": "t", "node": "n", "meta": {"m": 1}}
-    visit("POST", "/v0/topics/log", {"records": [record] * 5})
-    visit("POST", "/v0/topics/log?return_seqs=false", {"records": [{"data": None}], "idempotency_key": "k"})
-    visit("POST", "/v0/topics/other", {"records": [{"data": 1}]}, wanted=201)
-    page = visit("POST", "/v0/topics/log/diff", {"include_tags": True})
-    assert page["tombstone"]
-    visit("POST", "/v0/topics/log/delete", {"match": "t"})
-    visit("GET", "/v0/topics/log")
-    assert visit("GET", "/v0/topics?page_size=1")["next_cursor"]
-    visit("DELETE", "/v0/topics/other")
-
-
-def _visit_queues(visit: Visit) -> None:
-    visit("PUT", "/v0/topics/jobs", {"type": "queue"}, wanted=201)
-    visit("POST", "/v0/topics/jobs", {"records": [{"data": n, "tag": "t", "meta": {}} for n in range(4)]})
-    assert visit("POST", "/v0/topics/jobs/claim", {"node": "w", "max": 3})["claimed"]
-    visit("POST", "/v0/topics/jobs/ack", {"node": "w", "seqs": [1, 9]})
-    visit("POST", "/v0/topics/jobs/extend", {"node": "w", "seqs": [2], "lease_ms": 1000})
-    visit("POST", "/v0/topics/jobs/nack", {"node": "w", "seqs": [2]})
-    assert visit("GET", "/v0/topics/jobs")["queue"]
-
-
-def _visit_routers(visit: Visit) -> None:
-    visit("PUT", "/v0/routers/r", {"source": "log", "dest": "copy", "filter": "t*"}, wanted=201)
-    visit("PUT", "/v0/routers/r", {"source": "log", "dest": "copy"})
-    visit("PUT", "/v0/routers/s", {"source": "log", "dest": "copy2"}, wanted=201)
-    visit("GET", "/v0/routers/r")
-    assert visit("GET", "/v0/routers?page_size=1")["next_cursor"]
-    visit("DELETE", "/v0/routers/r")
-
-
-def _visit_bulk(visit: Visit) -> None:
-    rows = arrow_stream({"data": ["1", "2"]})
-    visit("POST", "/v0/topics/bulk/append", arrow=rows, wanted=201)
-    visit("POST", "/v0/topics/bulk/append", arrow=rows)
-    visit("POST", "/v0/topics/bulk/scan")
-    snapshot = visit("GET", "/v0/topics/bulk/segments")["snapshot"]
-    visit("POST", f"/v0/topics/bulk/segments/{snapshot}/renew")
-    visit("DELETE", f"/v0/topics/bulk/segments/{snapshot}")
-    visit("POST", "/v0/topics/bulk/delete", {"before_seq": 2})
-    assert visit("GET", "/v0/topics/bulk/ledger")["ranges"]
-    visit("PUT", "/v0/topics/bulk/cursors/c", {"seq": 1}, wanted=201)
-    visit("PUT", "/v0/topics/bulk/cursors/c", {"seq": 2})
-    visit("GET", "/v0/topics/bulk/cursors/c")
-    visit("GET", "/v0/topics/bulk/cursors")
-    visit("DELETE", "/v0/topics/bulk/cursors/c")
-    visit("PUT", "/v0/stages/s/parts/0?topic=bulk", arrow=rows)
-    visit("POST", "/v0/stages/s/commit", {"identity": {"id": "i", "batch": 1}, "parts": [0]})
-    visit("DELETE", "/v0/stages/s")
+def test_a_failure_is_named_for_its_codes_and_has_their_headers(described: Described) -> None:
+    for name, failure in described.components["responses"].items():
+        codes = name.split(".")
+        assert codes_of(failure) == codes == [code for code in STATUS_BY_CODE if code in codes]
+        assert len({STATUS_BY_CODE[code] for code in codes}) == 1, name
+        assert failure["description"].endswith(": " + ", ".join(codes))
+        headers: dict[str, Any] = {}
+        for code in codes:
+            headers |= HEADERS.get(code, {})
+        assert failure.get("headers", {}) == headers, name
 
 
 # --- who gets it, and when ------------------------------------------------------------------------------
@@ -291,23 +221,29 @@ def test_no_key_is_needed_unless_the_probes_need_one(start: Start) -> None:
     guarded = start(api_keys="secret", probe_auth=True)
     assert guarded.call("GET", "/v0/openapi.json").status == 401
     answer = guarded.call("GET", "/v0/openapi.json", Authorization="Bearer secret")
-    assert answer.json["paths"]["/v0/health"]["get"]["security"] == [{"bearer": []}]
+    OPENAPI_31_VALIDATOR.validate(answer.json)
+    routes = guarded.app.server.routes
+    by_path = {(route.method, re.sub(r":(\w+)", r"{\1}", route.template)): route for route in routes}
+    for path, operations in answer.json["paths"].items():
+        for method, operation in operations.items():
+            route = by_path[method.upper(), path]
+            assert operation["security"] == security(route)
+            codes = {code for told in operation["responses"].values() for code in _codes(told)}
+            assert codes & FROM_FLAGS == codes_from_flags(route), path
 
 
-def test_scopes_are_told(document: Any) -> None:
-    paths = document["paths"]
-    assert paths["/v0/topics/{topic}/claim"]["post"]["security"] == [{"bearer": ["read", "write"]}]
-    assert {"token": []} in paths["/v0/watch/{wid}"]["get"]["security"]
-    assert paths["/v0/health"]["get"]["security"] == []
+def _codes(answer: dict[str, str]) -> list[str]:
+    return answer["$ref"].rpartition("/")[2].split(".") if "$ref" in answer else []
 
 
-def test_it_is_made_only_when_somebody_asks() -> None:
-    check = (
-        "import sys, topics.cli.serve, topics.http.app; sys.exit('topics.http.openapi.models' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
+def test_scopes_are_told(described: Described) -> None:
+    by_route = described.by_route
+    assert by_route["POST", "/v0/topics/:topic/claim"]["security"] == [{"bearer": ["read", "write"]}]
+    assert {"token": []} in by_route["GET", "/v0/watch/:wid"]["security"]
+    assert by_route["GET", "/v0/health"]["security"] == []
 
 
-def test_a_route_without_a_description_is_a_mistake() -> None:
-    with pytest.raises(KeyError):
-        build([Route(method="GET", template="/v0/elsewhere", handler=lambda exchange: None)])
+def test_it_is_read_only_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("topics.http.routes.openapi.DOCUMENT", tmp_path / "none")
+    (route,) = OpenApi(key_needed=False).routes()
+    assert route.template == "/v0/openapi.json"

@@ -1,0 +1,241 @@
+"""What the document says of requests is what handlers decode: fields, types, defaults and limits."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from typing import Any
+
+import msgspec
+
+import topics.http.routes
+from tests.http.openapi.described import JSON, Described
+from topics.http.routes import socket
+from topics.http.routes.paging import DEFAULT_PAGE, MAX_PAGE
+from topics.http.routes.watch import HEARTBEAT_MS_RANGE
+from topics.log.write.batch import AppendBody, Line
+from topics.values.config import CLAIM_JITTER_MS_MAX, LEASE_MS_RANGE, PRIORITY_LIMIT, ConfigBody, TopicConfig
+from topics.values.settings import (
+    DEFAULT_LIMIT,
+    MAX_BATCH_RECORDS,
+    MAX_CLAIM,
+    MAX_IDEMPOTENCY_KEY_BYTES,
+    MAX_LIMIT,
+    MAX_META_KEYS,
+    MAX_NODE_BYTES,
+    MAX_READ_BYTES,
+    MAX_TAG_BYTES,
+    MAX_WAIT_MS,
+    MAX_WATCH_TOPICS,
+    U64_MAX,
+)
+
+Json = dict[str, Any]
+
+# Numbers larger than these are no mistake, so the schema has no maximum: they are named in words.
+CLAMPED = {
+    "lease_ms": "Limited to {} to {}.".format(*LEASE_MS_RANGE),
+    "limit": f"At most {MAX_LIMIT}; 0 means {DEFAULT_LIMIT}.",
+}
+U64: Json = {"minimum": 0, "maximum": U64_MAX}
+LEASE: Json = {"minimum": 0, "description": CLAMPED["lease_ms"]}
+LIMIT: Json = {"minimum": 0, "description": CLAMPED["limit"]}
+NODE: Json = {"minLength": 1, "maxLength": MAX_NODE_BYTES}
+HELD: Json = {"node": NODE, "seqs": {"maxItems": MAX_CLAIM, "items": {"type": "integer", **U64}}}
+# By body and field; lengths are in bytes of UTF-8, so a schema's characters are only an upper bound.
+LIMITS: dict[str, dict[str, Json]] = {
+    "ConfigBody": {
+        **dict.fromkeys(
+            ("ttl_ms", "cap_records", "cap_bytes", "idempotency_window_ms", "max_deliveries"), U64
+        ),
+        "lease_ms": LEASE,
+        "claim_jitter_ms": {"minimum": 0, "description": f"Limited to 0 to {CLAIM_JITTER_MS_MAX}."},
+        "priority": {"description": f"Limited to {-PRIORITY_LIMIT} to {PRIORITY_LIMIT}."},
+    },
+    "RecordBody": {
+        "tag": {"maxLength": MAX_TAG_BYTES},
+        "node": {"maxLength": MAX_NODE_BYTES},
+        "meta": {"maxProperties": MAX_META_KEYS},
+    },
+    "WriteBody": {
+        "records": {"minItems": 1, "maxItems": MAX_BATCH_RECORDS},
+        "node": {"maxLength": MAX_NODE_BYTES},
+        "idempotency_key": {"maxLength": MAX_IDEMPOTENCY_KEY_BYTES},
+    },
+    "DiffBody": {
+        "from_seq": U64,
+        "limit": LIMIT,
+        "wait_ms": {"minimum": 0, "description": f"Limited to 0 to {MAX_WAIT_MS}."},
+        "max_batch_bytes": {"minimum": 0, "description": f"At most {MAX_READ_BYTES}; 0 means the default."},
+        "epoch": U64,
+    },
+    "DeleteBody": {"before_seq": U64},
+    "ClaimBody": {
+        "node": NODE,
+        "max": {"minimum": 0, "description": f"At most {MAX_CLAIM}; 0 means 1."},
+        "lease_ms": LEASE,
+    },
+    "HeldBody": HELD,
+    "NackBody": {**HELD, "delay_ms": {"minimum": 0}},
+    "ExtendBody": {**HELD, "lease_ms": LEASE},
+    "WatchBody": {
+        "topics": {"minProperties": 1, "maxProperties": MAX_WATCH_TOPICS},
+        "limit": LIMIT,
+        "max_batch_bytes": {"minimum": 0},
+        "heartbeat_ms": {"minimum": 0, "description": "Limited to {} to {}.".format(*HEARTBEAT_MS_RANGE)},
+    },
+    "Start": {"from_seq": U64},
+    "ScanBody": {
+        **dict.fromkeys(("from_seq", "to_seq", "since_ts", "until_ts", "max_records", "epoch"), U64),
+        "columns": {"minItems": 1},
+    },
+    "CursorBody": {"seq": U64, "epoch": U64},
+    "IdentityBody": {"batch": U64},
+}
+# The same of parameters.
+PARAMETER_LIMITS: dict[str, Json] = {
+    "Idempotency-Key": {"maxLength": MAX_IDEMPOTENCY_KEY_BYTES},
+    "idempotency_key": {"maxLength": MAX_IDEMPOTENCY_KEY_BYTES},
+    "page_size": {"minimum": 0, "default": DEFAULT_PAGE, "maximum": MAX_PAGE},
+    "node": NODE,
+    "max": {"minimum": 0, "default": 1, "maximum": MAX_CLAIM},
+    "lease_ms": {"minimum": 0, "maximum": LEASE_MS_RANGE[1]},
+}
+LIMITING = {f"{most}{what}" for most in ("min", "max") for what in ("imum", "Length", "Items", "Properties")}
+# What a description may say of a field beyond what its type says.
+MORE = {*LIMITING, "description", "pattern", "enum", "prefixItems"}
+# What msgspec is told to write for a type that may be any JSON.
+ANYTHING = {"description": "any"}
+
+
+def decoded_types() -> set[Any]:
+    """What the decoders in the modules of the routes decode to."""
+    for module in pkgutil.iter_modules(topics.http.routes.__path__, "topics.http.routes."):
+        importlib.import_module(module.name)
+    modules = [module for name, module in sys.modules.items() if name.startswith("topics.http.routes.")]
+    return {
+        found.type
+        for module in modules
+        for found in vars(module).values()
+        if isinstance(found, msgspec.json.Decoder)
+    }
+
+
+COMMANDS = {socket._Envelope, socket._Subscribe, socket._Unsubscribe, socket._Publish}
+# Not decoded in a route's module: a config where configs are, a write where it is rendered.
+ELSEWHERE = {"ConfigBody": ConfigBody, "WriteBody": AppendBody}
+
+
+def test_every_body_is_one_that_is_decoded_and_the_other_way_round(described: Described) -> None:
+    told = {
+        body["content"][JSON]["schema"]["$ref"].rpartition("/")[2]
+        for operation in described.by_route.values()
+        if (body := operation.get("requestBody")) and JSON in body["content"]
+    }
+    bodies = {decoded.__name__ for decoded in decoded_types() - COMMANDS}
+    assert bodies | set(ELSEWHERE) == told
+
+
+def test_bodies_have_the_fields_types_and_defaults_that_are_decoded(described: Described) -> None:
+    types = [*(decoded_types() - COMMANDS), ConfigBody]
+    _, schemas = msgspec.json.schema_components(
+        types, ref_template="#/components/schemas/{name}", schema_hook=lambda _: ANYTHING
+    )
+    for name, schema in schemas.items():
+        told = described.schemas[name]
+        assert list(told["properties"]) == list(schema["properties"]), name
+        assert told.get("required", []) == schema["required"], name
+        for field, kind in schema["properties"].items():
+            assert fits(told["properties"][field], kind), f"{name}.{field} should be {kind}"
+
+
+def fits(told: Json, kind: Json) -> bool:
+    """`told` says what `kind` says, and perhaps more about its limits."""
+    for name, value in kind.items():
+        if name == "anyOf":
+            if not all(fits(*pair) for pair in zip(told.get(name, ()), value, strict=True)):
+                return False
+        elif name == "items" and value != ANYTHING:
+            if not fits(told[name], value):
+                return False
+        elif name != "items" and told.get(name) != value:
+            return False
+    return set(told) - set(kind) <= MORE
+
+
+def test_a_write_has_the_fields_that_are_decoded(described: Described) -> None:
+    assert set(described.schemas["WriteBody"]["properties"]) == set(AppendBody.__struct_encode_fields__)
+    taken = {name for name in Line.__struct_encode_fields__ if not name.startswith("$")}
+    assert set(described.schemas["RecordBody"]["properties"]) == taken
+
+
+def test_socket_commands_have_the_fields_that_are_decoded(described: Described) -> None:
+    commands = described.by_route["GET", "/v0/ws"]["x-websocket-messages"]["client"]
+    write, publish = commands["publish"]["allOf"]
+    assert write == {"$ref": "#/components/schemas/WriteBody"}
+    assert set(commands) == {"subscribe", "unsubscribe", "publish", "ping"}
+    every = set(socket._Envelope.__struct_encode_fields__)
+    for told, command in (
+        (commands["subscribe"], socket._Subscribe),
+        (commands["unsubscribe"], socket._Unsubscribe),
+    ):
+        assert set(told["properties"]) - every == set(command.__struct_encode_fields__)
+    of_a_write = set(described.schemas["WriteBody"]["properties"])
+    assert set(publish["properties"]) - every == set(socket._Publish.__struct_encode_fields__) - of_a_write
+    assert set(commands["ping"]["properties"]) == every
+
+
+def test_all_settings_of_a_topic_are_required_in_answers_and_optional_in_requests(
+    described: Described,
+) -> None:
+    assert set(described.schemas["TopicConfig"]["required"]) == set(TopicConfig.__struct_fields__)
+    assert "required" not in described.schemas["ConfigBody"]
+
+
+# --- limits ---------------------------------------------------------------------------------------------
+
+
+def limits(schema: Json) -> Json:
+    """Of what may be besides null: its limits, and words with numbers in them."""
+    kind = next(kind for kind in schema.get("anyOf", [schema]) if kind.get("type") != "null")
+    told = {name: value for name, value in kind.items() if name in LIMITING}
+    items = kind.get("items", {})
+    if any(name in LIMITING for name in items):
+        told["items"] = items
+    if any(letter.isdigit() for letter in kind.get("description", "")):
+        told["description"] = kind["description"]
+    return told
+
+
+def test_limits_of_bodies_are_those_of_the_settings(described: Described) -> None:
+    bodies = {name for name in described.schemas if name.endswith("Body") and name != "ErrorBody"} | {"Start"}
+    for name in bodies:
+        fields = described.schemas[name]["properties"].items()
+        told = {field: found for field, schema in fields if (found := limits(schema))}
+        assert told == LIMITS.get(name, {}), name
+
+
+def test_limits_of_parameters_are_those_of_the_settings(described: Described) -> None:
+    for operation in described.by_route.values():
+        for parameter in described.parameters(operation, "query") + described.parameters(operation, "header"):
+            schema, name = parameter["schema"], parameter["name"]
+            told = {key: value for key, value in schema.items() if key != "type"}
+            if schema["type"] == "boolean":
+                assert list(told) == ["default"], name
+            else:
+                assert told == PARAMETER_LIMITS.get(name, {}), name
+    work = described.parameters(described.by_route["GET", "/v0/topics/:topic/work"], "query")
+    assert CLAMPED["lease_ms"] in [parameter["description"] for parameter in work]
+
+
+def test_numbers_in_words_are_those_of_the_settings(described: Described) -> None:
+    summary = described.by_route["POST", "/v0/watch"]["summary"]
+    assert summary == f"Open a watch session over up to {MAX_WATCH_TOPICS} topics."
+
+
+def test_columns_are_those_of_a_scan(described: Described) -> None:
+    from topics.log.read.scan import COLUMN_NAMES
+
+    columns = described.schemas["ScanBody"]["properties"]["columns"]["anyOf"][0]
+    assert columns["items"] == {"type": "string", "enum": list(COLUMN_NAMES)}
