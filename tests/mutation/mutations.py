@@ -171,4 +171,12 @@ MUTATIONS = (
         "        at_once, synced = RouteOp(self._engine, sync=False), RouteOp(self._engine, sync=False)\n",
         _crash("forward"),
     ),
+    Mutation(
+        "part-a-group",
+        "A job on its way to the dead letters is in the queue or there, never in both and never in neither.",
+        "log/write/group.py",
+        "engine.journal.frame_of(Kind.GROUP, [*frames, *fact(group.members)], **header)",
+        "[*frames, *fact(group.members)]",
+        ("tests/crash/test_dead_letters.py", "tests/flow/queues/test_dead_letters.py"),
+    ),
 )

@@ -155,13 +155,22 @@ class Journal:
         # Copying a little costs less than another buffer in the vectored write.
         return [header + payload] if size < SMALL_PAYLOAD_BYTES else [header, payload]
 
-    def frame_of(self, kind: int, parts: list[bytes], ts: int = 0) -> list[bytes]:
+    def frame_of(
+        self,
+        kind: int,
+        parts: list[bytes],
+        topic_id: int = 0,
+        first_seq: int = 0,
+        count: int = 0,
+        ts: int = 0,
+    ) -> list[bytes]:
         """A frame whose payload is all of these together. It may be large, so it is not copied into one."""
         digest = xxh3_64()
         for part in parts:
             digest.update(part)
         size = sum(map(len, parts))
-        return [encode_header(kind, 0, 0, 0, 0, ts, self.synced, digest.intdigest(), size), *parts]
+        header = encode_header(kind, 0, count, topic_id, first_seq, ts, self.synced, digest.intdigest(), size)
+        return [header, *parts]
 
     def write(self, buffers: list[bytes]) -> None:
         """Hand frames to the operating system. Raises OSError when it will not take them whole."""

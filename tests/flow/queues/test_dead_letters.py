@@ -1,4 +1,4 @@
-"""Jobs delivered too often: moved in one commit, never in neither place, whatever happens on the way."""
+"""Jobs delivered too often: moved in one commit, in one place or the other, whatever happens on the way."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.flow.queue_lab import LEASE_MS, QueueLab, numbers, unexpected
-from tests.support.damage import cut
+from tests.log.harness import JournalFrame
+from tests.support.damage import cut, flip
 from topics.flow.queues import claims as claiming
 from topics.flow.queues import dead_letters
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.jobs import read_records
 from topics.log.lifecycle import put_topic
 from topics.log.read.render import Shape
+from topics.log.remove.deletion import Selector
 from topics.log.topic import Topic
 from topics.log.write.batch import parse_append
 from topics.storage.columns import Records
@@ -235,35 +238,89 @@ def test_moves_survive_a_restart(lab: QueueLab, clean: bool, checkpoint: bool, d
     assert numbers(lab.claim()) == [4]
 
 
-def test_a_journal_torn_inside_the_move_never_loses_the_job(tmp_path: Path) -> None:
-    """Cut at every frame: the job is in the queue, in the dead letters, or in both."""
-    lab = QueueLab(tmp_path)
+def _moved(directory: Path) -> tuple[QueueLab, list[JournalFrame]]:
+    """A job has gone to the dead letters; with the frames by which it went."""
+    lab = QueueLab(directory)
     lab.put("q", max_deliveries=1, dead_letter="dead")
     lab.write("q", "job")
     let_expire(lab)
     before = len(lab.frames())
     lab.claim()
     lab.kill()
-    found = set()
-    for frame in reversed(lab.frames()[before:]):
+    return lab, lab.frames()[before:]
+
+
+def _places(lab: QueueLab) -> tuple[list[Any], list[Any]]:
+    """The jobs in the queue, and those among the dead letters."""
+    in_queue = [json.loads(line)["data"] for line in lab.diff("q").rows.splitlines()]
+    return in_queue, [letter["data"] for letter in letters(lab)] if lab.engine.find("dead") else []
+
+
+def test_a_journal_torn_between_the_frames_of_the_move_leaves_the_job_in_one_place(tmp_path: Path) -> None:
+    lab, frames = _moved(tmp_path)
+    for frame in reversed(frames):
         cut(frame.path, frame.offset)
         lab.disk.boot += b"+"
         lab.open()
-        in_queue = [json.loads(line)["data"] for line in lab.diff("q").rows.splitlines()]
-        in_dead = [letter["data"] for letter in letters(lab)] if lab.engine.find("dead") else []
-        assert "job" in in_queue + in_dead
-        found.add((len(in_queue), len(in_dead)))
+        assert _places(lab) == (["job"], [])
         lab.kill()
-    assert (1, 1) in found
 
 
-def test_the_copy_is_written_before_the_deletion_in_one_piece(lab: QueueLab) -> None:
+def test_a_journal_torn_inside_the_move_leaves_the_job_in_one_place(tmp_path: Path) -> None:
+    _, [*_, group] = _moved(tmp_path / "whole")
+    for size in range(group.offset, group.end, 37):
+        lab, [*_, group] = _moved(tmp_path / str(size))
+        cut(group.path, size)
+        lab.disk.boot = b"after a power failure"
+        lab.open()
+        assert _places(lab) == (["job"], [])
+        lab.kill()
+
+
+def test_the_copy_and_the_deletion_are_one_frame(lab: QueueLab) -> None:
     lab.put("dead", type="log")
     lab.write("q", 1)
     let_expire(lab)
     before = len(lab.frames())
     lab.claim()
-    assert [frame.kind for frame in lab.frames()[before:]] == [Kind.APPEND, Kind.DEAD_LETTER]
+    assert [frame.kind for frame in lab.frames()[before:]] == [Kind.GROUP]
+
+
+def test_a_move_that_rotted_is_undone_and_announced_where_it_led(lab: QueueLab) -> None:
+    lab.put("dead", type="log")
+    lab.put("other", type="log")
+    lab.write("other", 1)
+    lab.write("q", "job")
+    let_expire(lab)
+    lab.claim()
+    lab.kill()
+    group = lab.frames()[-1]
+    flip(group.path, group.payload_at + 100)
+    lab.open()
+    assert lab.seqs("q") == [1]
+    assert lab.gaps("dead") == [(1, 1, "cap")]
+    assert lab.gaps("other") == lab.gaps("q") == []
+
+
+def test_moves_of_older_servers_are_read_back(lab: QueueLab) -> None:
+    """They wrote the letter and the deletion as two frames, one behind the other."""
+    lab.put("dead", type="log")
+    lab.write("q", 1, 2)
+    let_expire(lab)
+    topic, selector = lab.topic("q"), Selector(3, seqs=[1])
+    lab.write("dead", 1)
+    lab.engine.journal.write(
+        lab.engine.journal.frame(
+            Kind.DEAD_LETTER,
+            msgspec.msgpack.encode(selector),
+            topic_id=topic.id,
+            count=1,
+            ts=lab.engine.now(),
+        )
+    )
+    lab.restart()
+    assert (lab.seqs("q"), lab.seqs("dead")) == ([2], [1])
+    assert lab.counters() == (1, 0, 1)
 
 
 @pytest.mark.parametrize(("queue", "dead"), [("disk", "fsync"), ("fsync", "disk"), ("disk", "disk")])

@@ -112,7 +112,15 @@ def test_a_group_is_written_whole_or_ends_writing(
         short_of_memory(patch, after=after)
         writes = [(lab.topic("t"), [batch]), (lab.topic("u"), [batch])]
         try:
-            append_group(lab.engine, writes, lab.engine.now(), nothing_more, lambda: None, refusals.append)
+            append_group(
+                lab.engine,
+                writes,
+                lab.engine.now(),
+                nothing_more,
+                lambda: None,
+                refusals.append,
+                sync=True,
+            )
         except ApiError as error:
             refusals.append(error)
     lab.engine.queue.sync_now()

@@ -1,29 +1,27 @@
-"""Jobs that were delivered too often move to another topic: appended there and deleted here by one commit.
+"""Jobs that were delivered too often move to another topic: appended there and deleted here by one group.
 
-Both frames are one write, the new copy first. A journal torn between them leaves the job in both places,
-where somebody may handle it twice; it is never in neither.
+The journal has both in one frame, so a job is in exactly one of the two places, whatever happens on the way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from topics.flow.queues.jobs import read_records
+from topics.flow.queues.leases import LeaseTable
+from topics.log.engine import Engine
 from topics.log.lifecycle import create_topic
 from topics.log.remove.deletion import Selector
 from topics.log.topic import Topic
-from topics.log.write.append import AppendOp, append_batch
+from topics.log.write.append import AppendOp
 from topics.log.write.batch import Batch, batch_from_columns
+from topics.log.write.group import append_group
 from topics.storage.columns import Records
 from topics.storage.frame import Kind
 from topics.values.config import DEFAULT_CONFIG
 from topics.values.errors import ApiError
-
-if TYPE_CHECKING:
-    from topics.flow.queues.queue import JobQueue
 
 # Jobs that one claim moves at most; the next claim goes on with the rest.
 MAX_MOVES = 1000
@@ -31,102 +29,83 @@ _META_PREFIX = "$dead_letter_"
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def move_overdue(queue: JobQueue, finished: Callable[[], None]) -> None:
-    """Move what is overdue. What the other topic has no room for stays where it is, claimable."""
-    moves = _Moves(finished)
-    # Where the whole lot is refused, part of it may fit; and one job a claim finds out when there is room.
-    together = 1 if queue.letters_refused else MAX_MOVES
-    room = MAX_MOVES
-    queue.letters_refused = False
-    while queue.table.overdue and room > 0:
-        taken = _move(queue, min(together, room), moves)
-        room -= taken
-        if not taken and together == 1:
-            queue.letters_refused = True
-            break
-        if not taken:
-            together = 1
-    moves.one_finished()
+class DeadLetters:
+    """The way out of one queue."""
 
-
-def _move(queue: JobQueue, limit: int, moves: _Moves) -> int:
-    """Try to move the lowest `limit` jobs as one; returns how many were accepted."""
-    taken = queue.table.take_overdue(limit)
-    letters = read_records(queue.topic, taken)
-    if len(letters):
-        try:
-            _Move(queue, letters, moves.one_finished).submit()
-        except ApiError:
-            queue.table.put_back_overdue(taken)
-            return 0
-        moves.waiting += 1
-    return len(taken)
-
-
-class _Moves:
-    """Counts commits on their way; the claim that caused them is answered after the last one."""
-
-    def __init__(self, finished: Callable[[], None]) -> None:
-        self.waiting = 1
-        self._finished = finished
-
-    def one_finished(self) -> None:
-        self.waiting -= 1
-        if not self.waiting:
-            self._finished()
-
-
-class _Move:
-    """One commit: an append to the dead letters, and the deletion from the queue."""
-
-    def __init__(self, queue: JobQueue, letters: Records, finished: Callable[[], None]) -> None:
+    def __init__(self, engine: Engine, queue: Topic, finish: Callable[[list[int], int], None]) -> None:
+        """`finish` is told which jobs have left the queue, and how many records were deleted with them."""
+        self._engine = engine
         self._queue = queue
-        self._seqs: list[int] = letters.seqs.tolist()
-        self._batch = _batch(queue.topic, letters)
-        self._finished = finished
-        self._selector = Selector(queue.topic.assigned + 1, seqs=self._seqs)
-        self._lines = queue.topic.cap_hi, queue.topic.ttl_hi
-        self._ts = queue.engine.now()
+        self._finish = finish
+        # Jobs moved since the queue was created.
+        self.count = 0
+        # The other topic had no room when it was last asked.
+        self._refused = False
 
-    def submit(self) -> None:
+    def move_overdue(self, table: LeaseTable, finished: Callable[[], None]) -> None:
+        """Move what is overdue. What the other topic has no room for stays where it is, claimable."""
+        under_way = 1
+
+        def one_finished() -> None:
+            nonlocal under_way
+            under_way -= 1
+            if not under_way:
+                finished()
+
+        # Where all are refused, some may fit; and one job a claim is enough to find out when there is room.
+        together = 1 if self._refused else MAX_MOVES
+        left = MAX_MOVES
+        self._refused = False
+        while table.overdue and left > 0 and not self._refused:
+            taken = table.take_overdue(min(together, left))
+            letters = read_records(self._queue, taken)
+            try:
+                if len(letters):
+                    self._move(table, letters, one_finished)
+                    under_way += 1
+                left -= len(taken)
+            except ApiError:
+                table.put_back_overdue(taken)
+                self._refused = together == 1
+                together = 1
+        one_finished()
+
+    def _move(self, table: LeaseTable, letters: Records, finished: Callable[[], None]) -> None:
         """Raises before anything changed when the other topic refuses."""
-        engine, topic = self._queue.engine, self._queue.topic
-        target = self._target()
-        op = AppendOp(engine, target, self._batch, self._ts)
-        op.others = (topic,)
-        op.sync = topic.config.durability == "fsync"
-        op.on_done = self._moved
-        op.on_error = self._failed
-        append_batch(engine, target, self._batch, op)
-        # Submitted is not written yet: what is added now goes out in the same write.
-        op.buffers += engine.journal.frame(
-            Kind.DEAD_LETTER,
-            msgspec.msgpack.encode(self._selector),
-            topic_id=topic.id,
-            count=len(self._seqs),
-            ts=self._ts,
+        engine, queue = self._engine, self._queue
+        seqs: list[int] = letters.seqs.tolist()
+        now = engine.now()
+        selector = Selector(queue.assigned + 1, seqs=seqs)
+        lines = queue.cap_hi, queue.ttl_hi
+
+        def leave(_: list[AppendOp]) -> list[bytes]:
+            payload = msgspec.msgpack.encode(selector)
+            return engine.journal.frame(Kind.DEAD_LETTER, payload, topic_id=queue.id, count=len(seqs), ts=now)
+
+        def moved() -> None:
+            deleted = engine.apply_delete(queue, selector, now)
+            engine.note_moved_lines(queue, *lines)
+            self._finish(seqs, deleted)
+            self.count += len(seqs)
+            finished()
+
+        def failed(_: ApiError) -> None:
+            table.put_back_overdue(seqs)
+            finished()
+
+        batch = _batch(queue, letters)
+        sync = queue.config.durability == "fsync"
+        append_group(
+            engine, [(self._target(), [batch])], now, leave, moved, failed, sync=sync, others=(queue,)
         )
 
     def _target(self) -> Topic:
-        engine, topic = self._queue.engine, self._queue.topic
-        name = topic.config.dead_letter
+        name = self._queue.config.dead_letter
         assert name is not None
-        target = engine.by_name.get(name)
+        target = self._engine.by_name.get(name)
         if target is None:
-            target = create_topic(engine, name, DEFAULT_CONFIG, lambda: None, lambda _: None)
+            target = create_topic(self._engine, name, DEFAULT_CONFIG, lambda: None, lambda _: None)
         return target
-
-    def _moved(self, op: AppendOp) -> None:
-        queue = self._queue
-        deleted = queue.engine.apply_delete(queue.topic, self._selector, self._ts)
-        queue.engine.note_moved_lines(queue.topic, *self._lines)
-        queue.finish(self._seqs, deleted)
-        queue.dead_lettered += len(self._seqs)
-        self._finished()
-
-    def _failed(self, error: ApiError) -> None:
-        self._queue.table.put_back_overdue(self._seqs)
-        self._finished()
 
 
 def _batch(topic: Topic, letters: Records) -> Batch:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from topics.flow.queues.claims import MAX_CLAIM_BYTES, Claim, deal, pick
-from topics.flow.queues.dead_letters import move_overdue
+from topics.flow.queues.dead_letters import DeadLetters
 from topics.flow.queues.jobs import gone_among, live_from
 from topics.flow.queues.leases import Entry, Holder, Lease, LeaseTable
 from topics.log.engine import Engine
@@ -37,9 +37,7 @@ class JobQueue:
         self.engine = engine
         self.topic = topic
         self.table = LeaseTable(topic.seq_base)
-        self.dead_lettered = 0
-        # The dead-letter topic had no room when it was last asked.
-        self.letters_refused = False
+        self.dead_letters = DeadLetters(engine, topic, self._finish)
         # Called when a job or a place may have become free; those who wait for jobs put themselves here.
         self.listeners: list[Callable[[], None]] = []
         self._next_lease_id = next_lease_id
@@ -56,7 +54,7 @@ class JobQueue:
     def counters(self, now_ms: int) -> dict[str, int]:
         """How many jobs wait, are out, and were given up."""
         self._settle(now_ms)
-        return {"ready": self.ready, "in_flight": self.in_flight, "dead_lettered": self.dead_lettered}
+        return {"ready": self.ready, "in_flight": self.in_flight, "dead_lettered": self.dead_letters.count}
 
     @property
     def ready(self) -> int:
@@ -85,11 +83,11 @@ class JobQueue:
             self._config = self.topic.config
             self.table.reconsider_overdue()
             self._journalled = self._journalled and self._config.leases_durable
-        self.forget_gone()
+        self._forget_gone()
         self.table.settle(now)
 
-    def forget_gone(self) -> None:
-        """Appending moves both numbers. If their difference moved, somebody else removed records."""
+    def _forget_gone(self) -> None:
+        """Appending moves both numbers. If their difference moved, a cap, age or a delete took records."""
         gone = self.topic.head - self.topic.live_count
         if gone != self._gone:
             self._gone = gone
@@ -133,7 +131,10 @@ class JobQueue:
             _fail_all(claims, topic_not_found(self.topic.name))
             return
         now = self.refresh()
-        jobs = pick(self, sum(claim.wanted for claim in claims), MAX_CLAIM_BYTES * len(claims))
+        wanted = sum(claim.wanted for claim in claims)
+        jobs = pick(self.topic, self.table, wanted, MAX_CLAIM_BYTES * len(claims))
+        # Reading them may have found out that some are lost.
+        self._forget_gone()
         lent = deal(self.table, jobs, claims, now, self._next_lease_id)
 
         def answer() -> None:
@@ -144,7 +145,7 @@ class JobQueue:
             self._journal(lent, answer, lambda error: self._take_back(lent, claims, error))
 
         if self.table.overdue:
-            move_overdue(self, answer_when_journalled)
+            self.dead_letters.move_overdue(self.table, answer_when_journalled)
         else:
             answer_when_journalled()
 
@@ -175,7 +176,7 @@ class JobQueue:
         seqs = [lease.seq for lease in leases]
 
         def deleted(op: Op, count: int) -> None:
-            self.finish(seqs, count)
+            self._finish(seqs, count)
             done(len(seqs), skipped, op)
             self._changed()
 
@@ -196,7 +197,7 @@ class JobQueue:
                 self._reopen(leases)
             raise
 
-    def finish(self, seqs: list[int], deleted: int) -> None:
+    def _finish(self, seqs: list[int], deleted: int) -> None:
         """Our own deletion of these jobs has been applied."""
         self._gone += deleted
         self.table.finish(seqs)

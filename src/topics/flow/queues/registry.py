@@ -64,7 +64,7 @@ class Queues:
             queue.restore(_entries.decode(frame.payload), frame.flags)
         else:
             self._engine.apply_delete(topic, _selector.decode(frame.payload), frame.ts)
-            queue.dead_lettered += frame.count
+            queue.dead_letters.count += frame.count
 
     def reload(self, frame: Frame) -> None:
         """Neither kind of frame holds record data."""
@@ -75,14 +75,14 @@ class Queues:
             if topic.committed and topic.config.is_queue:
                 queue = self.of(topic)
                 entries = queue.entries() if topic.config.leases_durable else []
-                if entries or queue.dead_lettered:
-                    state.append((topic.id, queue.dead_lettered, entries))
+                if entries or queue.dead_letters.count:
+                    state.append((topic.id, queue.dead_letters.count, entries))
         return state
 
     def load(self, state: Any) -> None:
         for topic_id, dead_lettered, entries in state:
             queue = self.of(self._engine.by_id[topic_id])
-            queue.dead_lettered = dead_lettered
+            queue.dead_letters.count = dead_lettered
             queue.table.restore(entries)
 
     def topic_dropped(self, topic: Topic) -> None:

@@ -241,7 +241,7 @@ class Stages:
             if not done.done():
                 done.set_exception(error)
 
-        append_group(engine, writes, now, fact, settle, refuse)
+        append_group(engine, writes, now, fact, settle, refuse, sync=True)
         await done
         return committed
 

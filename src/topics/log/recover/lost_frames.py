@@ -42,8 +42,8 @@ class LostFrames:
         )
         if damage.end <= self._known_to:
             return  # found again as missing data
-        if header is None or header.kind == Kind.GROUP:
-            # Whose records it held, nobody can say.
+        if header is None or (header.kind == Kind.GROUP and not header.topic_id):
+            # The topics whose records it held were named in what cannot be read.
             self._uncertain.update(engine.by_id)
             if self._unreadable_bytes:
                 # One of them may have been a config, another what was written under it.
@@ -51,7 +51,7 @@ class LostFrames:
             self._unreadable_bytes += damage.end - damage.position
             return
         engine.next_topic_id = max(engine.next_topic_id, header.topic_id + 1)
-        if header.kind in (Kind.APPEND, Kind.ADVANCE):
+        if header.kind in (Kind.APPEND, Kind.ADVANCE, Kind.GROUP):
             self.prove_head(header.topic_id, header.first_seq + header.count - 1)
         elif header.kind == Kind.CREATE and header.topic_id not in engine.by_id:
             # At once: copies are not appended, so no frame of theirs would bring it back.

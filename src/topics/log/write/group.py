@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from topics.log.topic import Topic
 from topics.log.write.append import AppendOp, admit, admit_total, append_batch
 from topics.log.write.batch import Batch
-from topics.log.write.operation import Op
+from topics.log.write.operation import Fail, Op
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError
 
@@ -23,8 +23,8 @@ class GroupOp(Op):
 
     __slots__ = ("_on_done", "_on_error", "members")
 
-    def __init__(self, on_done: Callable[[], None], on_error: Callable[[ApiError], None]) -> None:
-        super().__init__([], None, sync=True)
+    def __init__(self, on_done: Callable[[], None], on_error: Fail, *, sync: bool) -> None:
+        super().__init__([], None, sync=sync)
         self.members: list[AppendOp] = []
         self._on_done = on_done
         self._on_error = on_error
@@ -32,7 +32,7 @@ class GroupOp(Op):
     def apply(self) -> None:
         for member in self.members:
             member.publish()
-        # Nobody is told of one topic before all of them show what they got.
+        # No reader is woken by one topic before all of them show what they got.
         self._on_done()
         for member in self.members:
             member.announce()
@@ -54,16 +54,20 @@ def append_group(
     now: int,
     fact: Callable[[list[AppendOp]], list[bytes]],
     on_done: Callable[[], None],
-    on_error: Callable[[ApiError], None],
+    on_error: Fail,
+    *,
+    sync: bool,
+    others: tuple[Topic, ...] = (),
 ) -> None:
-    """Commit all writes as one; `fact` adds a frame that says what they were, once their seqs are known."""
+    """Commit all writes as one; `fact` adds a frame that says what they were, once their seqs are known.
+
+    `others`: topics without a write here whose earlier operations it must not overtake either.
+    """
     # Each batch may bring a reservation with it; nothing may be refused once the first one has its seqs.
     engine.queue.require_room(1 + sum(len(batches) for _, batches in writes))
     admit_group(engine, writes, now)
-    group = GroupOp(on_done, on_error)
-    topics = [topic for topic, _ in writes]
-    if topics:
-        group.topic, group.others = topics[0], tuple(topics[1:])
+    group = GroupOp(on_done, on_error, sync=sync)
+    group.others = (*(topic for topic, _ in writes), *others)
     try:
         for topic, batches in writes:
             for batch in batches:
@@ -75,8 +79,14 @@ def append_group(
         # Out of memory, with seqs given out that will never be committed.
         engine.queue.give_up(error, group)
         return
-    parts = [part for member in group.members for part in member.buffers]
-    group.buffers = engine.journal.frame_of(Kind.GROUP, [*parts, *fact(group.members)], ts=now)
+    group.sync = sync or any(member.sync for member in group.members)
+    frames = [frame for member in group.members for frame in member.buffers]
+    header = {"ts": now}
+    if len(writes) == 1:
+        # Should the payload rot, the header still tells which seqs went with it.
+        first_seq, count = group.members[0].first_seq, sum(member.count for member in group.members)
+        header |= {"topic_id": writes[0][0].id, "first_seq": first_seq, "count": count}
+    group.buffers = engine.journal.frame_of(Kind.GROUP, [*frames, *fact(group.members)], **header)
     engine.queue.submit(group)
 
 
