@@ -13,7 +13,7 @@ import pytest
 from tests.cli.command import topics
 from tests.log.harness import Lab
 from tests.support import ServerProcess, Wire
-from topics.cli import backup_source
+from topics.cli import backup as backup_verb
 
 BATCH = 100
 DOOMED_EVERY = 7
@@ -113,7 +113,7 @@ def server(tmp_path: Path) -> Any:
 def test_every_acknowledged_record_is_in_it(
     server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backup_source, "RENEW_S", 0.01)
+    monkeypatch.setattr(backup_verb, "RENEW_S", 0.01)
     classes = ["fsync", "disk", "memory", "fsync"]
     writers = [Writer(f"{name}{i}", name, server.host_and_port) for i, name in enumerate(classes)]
     stop = threading.Event()

@@ -10,10 +10,10 @@ import pytest
 
 from tests.crash.disk import Crash, SimulatedDisk
 from tests.log.harness import Lab
-from topics.cli.backup import _Taking
-from topics.cli.backup_source import Source, stopped_server
-from topics.cli.work import Steps
+from topics.keep.backup import Backup
 from topics.keep.backup_directory import BackupStore
+from topics.keep.backup_source import Source, stopped_server
+from topics.keep.steps import Steps
 from topics.values.settings import Settings
 
 LUCKS = 3
@@ -34,7 +34,7 @@ def source(tmp_path: Path) -> Iterator[Source]:
 
 def take(disk: SimulatedDisk, source: Source) -> None:
     disk.make_dirs("/backups")
-    _Taking(BackupStore(disk, "/backups"), source, Steps()).run()
+    Backup(BackupStore(disk, "/backups"), source, Steps()).take()
 
 
 def whole(disk: SimulatedDisk) -> int:

@@ -11,14 +11,13 @@ import pyarrow as pa
 import pytest
 
 from tests.golden.make import BOOT, GOLDEN, PART, TS, flow_state, routers
-from topics.cli.backup import LOCK as BACKUPS_LOCK
-from topics.cli.restoring import STAGING
 from topics.flow.cursors import Cursor, Cursors
 from topics.flow.queues.leases import Entry
 from topics.flow.queues.registry import Queues
 from topics.flow.stages.spool import SUFFIX
 from topics.flow.stages.stages import IDLE_MS, REMEMBERED_BATCHES, Committed, StageRange, Stages
 from topics.keep import backup_directory as backups
+from topics.keep.restore import STAGING
 from topics.log.remove import ledger
 from topics.log.seal.sealer import SHARED_RUNS
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState
@@ -192,7 +191,7 @@ def test_backups() -> None:
     listed = re.findall(r"`([a-z_]+)`", rows[f"<name>/{backups.MANIFEST}"])
     assert tuple(listed) == backups.Manifest.__struct_fields__
     assert f"`format` {backups.FORMAT}" in rows[f"<name>/{backups.MANIFEST}"]
-    assert {f"<name>/{backups.FLAGS}", BACKUPS_LOCK} <= rows.keys()
+    assert {f"<name>/{backups.FLAGS}", backups.LOCK} <= rows.keys()
     assert backups.Copied.__struct_fields__ == ("name", "size", "checksum")
 
 

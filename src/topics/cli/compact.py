@@ -11,19 +11,14 @@ import asyncio
 import time
 from typing import Any
 
-from topics.cli.offline import add_where, offline_settings, require_all_segments, require_data_dir, running
-from topics.cli.work import (
-    Steps,
-    UserMistake,
-    add_json,
-    amount,
-    answering,
-    client_for,
-    counted,
-    progress,
-    show,
-)
-from topics.keep.purge import FAILED, REWRITING, Purge
+from topics.cli.offline import add_where, offline_settings
+from topics.cli.work import add_json, amount, client_for, counted, progress, show
+from topics.keep.directory import directories_of, require_all_segments
+from topics.keep.purge import FAILED, REWRITING
+from topics.keep.steps import Steps
+from topics.node.node import Node
+from topics.storage.filesystem import Filesystem
+from topics.values.errors import UserMistake
 from topics.values.settings import Settings
 
 POLL_S = 0.2
@@ -39,17 +34,12 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return answering(lambda: _run(arguments))
-
-
-def _run(arguments: argparse.Namespace) -> int:
     if not arguments.purge:
         raise UserMistake("compact needs --purge: it removes the bytes of deleted records for good")
     with progress(as_json=arguments.json) as steps:
         if arguments.data_dir is not None:
-            require_data_dir(arguments.data_dir)
             settings = offline_settings(arguments.data_dir, arguments.cold_dir)
-            require_all_segments(settings)
+            require_all_segments(Filesystem(), directories_of(settings))
             state = asyncio.run(_purge_directory(settings, arguments.topic, steps))
         else:
             state = _purge_server(arguments.url, arguments.topic, steps)
@@ -71,14 +61,19 @@ def _purge_server(url: str | None, topics: list[str] | None, steps: Steps) -> di
 
 async def _purge_directory(settings: Settings, topics: list[str] | None, steps: Steps) -> dict[str, Any]:
     steps.begin("opening")
-    async with running(settings) as node:
+    node = Node(settings)
+    node.recover()
+    node.run()
+    try:
         for name in topics or ():
             if node.engine.find(name) is None:
                 raise UserMistake(f"there is no topic {name}")
-        purge: Purge = node.purges.start(topics)
+        purge = node.purges.start(topics)
         while purge.finished_ms is None:
             _follow(purge.shown(), steps)
             await asyncio.sleep(POLL_S / 10)
+    finally:
+        await node.close()
     return purge.shown()
 
 

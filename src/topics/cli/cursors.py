@@ -7,8 +7,9 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from topics.cli.work import UserMistake, add_json, answering, client_for, show
+from topics.cli.work import add_json, client_for, show
 from topics.client import Client, Refused
+from topics.values.errors import UserMistake
 
 POLL_S = 0.2
 
@@ -29,10 +30,6 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return answering(lambda: _run(arguments))
-
-
-def _run(arguments: argparse.Namespace) -> int:
     with client_for(arguments.url) as client:
         deadline = time.monotonic() + (arguments.wait or 0.0)
         while True:

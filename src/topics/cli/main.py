@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import topics
 from topics.cli import backup, check, compact, cursors, pipeline, restore, serve, up
+from topics.cli.work import answering
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -16,17 +17,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"topics {topics.__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    serve.add_parser(verbs)
-    up.add_parser(verbs)
-    pipeline.add_parser(verbs)
-    cursors.add_parser(verbs)
-    backup.add_parser(verbs)
-    restore.add_parser(verbs)
-    check.add_parser(verbs)
-    compact.add_parser(verbs)
+    for verb in (serve, up, pipeline, cursors, backup, restore, check, compact):
+        verb.add_parser(verbs)
     chosen = parser.parse_args(arguments)
-    result: int = chosen.run(chosen)
-    return result
+    return answering(lambda: chosen.run(chosen))
 
 
 if __name__ == "__main__":

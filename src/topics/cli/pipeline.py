@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from topics.cli.work import DEFAULT_URL, UserMistake, add_json, answering
+from topics.cli.work import DEFAULT_URL, add_json
+from topics.values.errors import UserMistake
 
 if TYPE_CHECKING:
     from pyspark_topics.pipelines.context import Outcome
@@ -54,23 +55,15 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
 
 
 def show(arguments: argparse.Namespace) -> int:
-    return answering(lambda: _show(arguments))
+    for name, pipeline in _load(arguments.file).pipelines.items():
+        print(f"{name}  {pipeline.kind}  {'follows its topics' if pipeline.follows else 'a job'}")
+    return 0
 
 
 def run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # An error of ours on its way through the JVM is told when it arrives, and not by those who carry it.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    return answering(lambda: _run(arguments))
-
-
-def _show(arguments: argparse.Namespace) -> int:
-    for name, pipeline in _load(arguments.file).pipelines.items():
-        print(f"{name}  {pipeline.kind}  {'follows its topics' if pipeline.follows else 'a job'}")
-    return 0
-
-
-def _run(arguments: argparse.Namespace) -> int:
     declaration = _load(arguments.file)
     from pyspark_topics.pipelines.declaration import DeclarationError
 

@@ -11,10 +11,13 @@ import os
 from datetime import datetime
 from typing import Any
 
-from topics.cli.restoring import Restored, Restoring, Wanted
-from topics.cli.work import UserMistake, add_json, answering, counted, moment, progress, show
-from topics.keep.backup_directory import MANIFEST, BackupDamaged, BackupStore, Manifest
-from topics.storage.filesystem import Filesystem
+from topics.cli.offline import offline_settings
+from topics.cli.work import add_json, counted, progress, show
+from topics.keep.backup_directory import Manifest
+from topics.keep.restore import Restore, Restored, Wanted, chosen, located
+from topics.node.node import Node
+from topics.values.clock import moment
+from topics.values.errors import UserMistake
 
 # Of a seq, which fits into 64 bits.
 MOST_DIGITS = 20
@@ -39,10 +42,6 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return answering(lambda: _run(arguments))
-
-
-def _run(arguments: argparse.Namespace) -> int:
     wanted = Wanted(
         None if arguments.at is None else _milliseconds(arguments.at),
         dict(_seq(text) for text in arguments.seq),
@@ -50,59 +49,13 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     if wanted.same_history and (wanted.at_ms is not None or wanted.heads):
         raise UserMistake("--same-history is for a whole backup: with --at or --seq, history ends earlier")
-    store, name = _located(arguments.source, arguments.backup)
-    try:
-        manifest, is_exact = _chosen(store, name, wanted.at_ms)
-        with progress(as_json=arguments.json) as steps:
-            restored = Restoring(store, manifest, arguments.data_dir, steps).run(wanted, is_exact=is_exact)
-    except BackupDamaged as error:
-        raise UserMistake(str(error)) from None
+    store, name = located(arguments.source, arguments.backup)
+    manifest, is_exact = chosen(store, name, wanted.at_ms)
+    settings = offline_settings(arguments.data_dir)
+    with progress(as_json=arguments.json) as steps:
+        restored = Restore(store, manifest, settings, Node, steps).run(wanted, is_exact=is_exact)
     _report(arguments, manifest, restored)
     return 0
-
-
-def _located(source: str, name: str | None) -> tuple[BackupStore, str | None]:
-    """The directory of backups, and which one of them was meant."""
-    path = os.path.abspath(source)
-    if os.path.exists(os.path.join(path, MANIFEST)):
-        path, inner = os.path.split(path)
-        if name not in (None, inner):
-            raise UserMistake(f"{source} is itself a backup; leave --backup away")
-        name = inner
-    store = BackupStore(Filesystem(), path)
-    if not store.names():
-        raise UserMistake(f"there are no backups in {source}")
-    if name is not None and name not in store.names():
-        raise UserMistake(f"there is no backup {name} in {path}")
-    return store, name
-
-
-def _chosen(store: BackupStore, name: str | None, at_ms: int | None) -> tuple[Manifest, bool]:
-    """The backup to start from, and whether it knows the wanted moment exactly."""
-    if name is None:
-        try:
-            candidates = store.manifests()
-        except BackupDamaged as error:
-            # It may be the newest: whoever wants less than that has to say so.
-            raise UserMistake(f"{error}; to restore another backup, name it with --backup") from None
-        if not candidates:
-            raise UserMistake(f"no backup in {store.directory} is complete")
-    else:
-        manifest = store.manifest(name)
-        if manifest is None:
-            raise UserMistake(f"backup {name} is incomplete: it was interrupted")
-        candidates = [manifest]
-    if at_ms is None:
-        return candidates[-1], True
-    exact = [m for m in candidates if m.from_ms <= at_ms <= m.to_ms]
-    if exact:
-        return exact[-1], True
-    later = [m for m in candidates if m.from_ms > at_ms]
-    if later:
-        return later[0], False
-    raise UserMistake(
-        f"the newest backup ends at {moment(candidates[-1].to_ms)}: leave --at away to restore that"
-    )
 
 
 def _milliseconds(text: str) -> int:

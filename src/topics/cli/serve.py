@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import logging
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from topics.cli.logs import set_up_logging
-from topics.cli.notify import Notifier
 from topics.cli.work import answering
 from topics.values.settings import Settings
 
+log = logging.getLogger("topics")
+
 # Options that stand for a variable of the same meaning; the flag wins.
 _MIRRORED = {"host": "TOPICS_HOST", "port": "TOPICS_PORT", "data_dir": "TOPICS_DATA_DIR"}
+_MIB = 1024 * 1024
+# Parameters of glibc's mallopt, and our values. A page of records is some 200 KiB, a bulk write a few MiB; by
+# default blocks of that size are handed back to the system when freed, and cost more in page faults than in
+# work.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_KEPT_FREE_BYTES = 64 * _MIB
+_LARGE_BYTES = 8 * _MIB
 
 
 def add_parser(verbs: Any) -> None:
@@ -40,15 +50,14 @@ def run(arguments: argparse.Namespace) -> int:
     settings = Settings.from_environment(mirrored(arguments, os.environ))
     set_up_logging(settings)
     if settings.log_format == "json":
-        # Whoever reads the log as JSON reads why there is no server as well.
-        return answering(lambda: _serve(settings), logging.getLogger("topics").error)
-    return answering(lambda: _serve(settings))
+        # A log that is read as JSON says as JSON why there is no server.
+        return answering(lambda: _serve(settings), log.error)
+    return _serve(settings)
 
 
 def _serve(settings: Settings) -> int:
     import uvloop
 
-    from topics.cli.allocator import keep_freed_memory
     from topics.http.app import Application
     from topics.http.door.connection_limit import raise_descriptor_limit
 
@@ -63,7 +72,48 @@ def _serve(settings: Settings) -> int:
     raise_descriptor_limit()
     # Threads that seal and sync ask for the interpreter many times per file; at the default of 5 ms each they
     # would fall behind a busy loop, and what they have not sealed stays in memory. The loop asks for it back
-    # as often, and somebody waits for an answer meanwhile.
+    # as often, and clients wait for answers meanwhile.
     sys.setswitchinterval(0.0001)
     uvloop.run(serve())
     return 0
+
+
+def keep_freed_memory() -> None:
+    """Tell the allocator that a server frees large blocks only to ask for the like again.
+
+    Without effect where the C library is not glibc.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return
+    mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
+    mallopt(_TRIM_THRESHOLD, _KEPT_FREE_BYTES)
+
+
+class Notifier:
+    """Tells systemd how far we are, by one datagram each, if systemd has started us.
+
+    See sd_notify(3): the socket's address is in NOTIFY_SOCKET, and each message is a few lines of NAME=value.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        address = environment.get("NOTIFY_SOCKET", "")
+        # "@" stands for the abstract namespace, whose names begin with a zero byte.
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+
+    def ready(self) -> None:
+        """Recovery is over, data requests are answered."""
+        self._send("READY=1\nSTATUS=serving")
+
+    def stopping(self) -> None:
+        self._send("STOPPING=1\nSTATUS=draining")
+
+    def _send(self, message: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+                sender.sendto(message.encode(), self._address)
+        except OSError as error:
+            log.warning("could not notify systemd: %s", error)

@@ -14,8 +14,8 @@ from typing import Any
 
 from topics.cli.children import Child
 from topics.cli.serve import add_mirrored, mirrored
-from topics.cli.work import UserMistake, answering
 from topics.client import Client, Refused, TopicsError
+from topics.values.errors import UserMistake
 
 POLL_S = 0.05
 # How long either may take to end by itself. Pipelines finish the batch they are at.
@@ -39,10 +39,6 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return answering(lambda: _run(arguments))
-
-
-def _run(arguments: argparse.Namespace) -> int:
     has_pipelines = arguments.pipelines is not None and _declares_any(arguments.pipelines)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -8,23 +8,19 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from topics.client import Client, TopicsError
+from topics.keep.steps import Steps
 from topics.log.recover.recovery import RecoveryFailed
 from topics.storage.fileheader import ForeignFile
 from topics.storage.filesystem import LockHeld
-from topics.values.errors import ConfigError
+from topics.values.errors import ConfigError, UserMistake
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
 DEFAULT_URL = "http://127.0.0.1:4000"
-
-
-class UserMistake(Exception):
-    """Something the person who typed the command can put right."""
 
 
 def _tell(message: str) -> None:
@@ -54,36 +50,32 @@ def show(result: dict[str, Any], text: str, *, as_json: bool) -> None:
 
 
 def client_for(url: str | None) -> Client:
-    """The key comes from the environment: what is typed on a command line is seen by everybody."""
+    """The key comes from the environment: what is typed on a command line, every user of the machine sees."""
     try:
         return Client(url or os.environ.get("TOPICS_URL") or DEFAULT_URL, os.environ.get("TOPICS_API_KEY"))
     except ValueError as error:
         raise UserMistake(str(error)) from None
 
 
-class Steps:
-    """A bar that moves; without a terminal nothing is shown, and nothing has to know."""
+class Bar(Steps):
+    """A bar that moves, on a terminal."""
 
-    def __init__(self, progress: Progress | None = None) -> None:
+    def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._task: TaskID | None = None
         self._text = ""
+        self._task = progress.add_task("", visible=False)
 
     def begin(self, text: str, total: float | None = None) -> None:
-        """The next thing to be done; without a total, nobody knows how long it takes."""
-        if self._progress is not None and text != self._text:
-            if self._task is not None:
-                self._progress.remove_task(self._task)
+        if text != self._text:
+            self._progress.remove_task(self._task)
             self._text = text
             self._task = self._progress.add_task(text, total=total)
 
     def advance(self, by: float = 1) -> None:
-        if self._progress is not None and self._task is not None:
-            self._progress.advance(self._task, by)
+        self._progress.advance(self._task, by)
 
     def reach(self, value: float, total: float | None = None) -> None:
-        if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=value, total=total)
+        self._progress.update(self._task, completed=value, total=total)
 
 
 @contextmanager
@@ -95,7 +87,7 @@ def progress(*, as_json: bool) -> Iterator[Steps]:
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        yield Steps(bar)
+        yield Bar(bar)
 
 
 def amount(size: float) -> str:
@@ -105,10 +97,6 @@ def amount(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1024
     raise AssertionError
-
-
-def moment(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def counted(number: int, noun: str) -> str:

@@ -10,7 +10,7 @@ import asyncio
 import os
 
 from topics.log.engine import Engine
-from topics.storage.filesystem import write_file_atomically
+from topics.storage.filesystem import read_file, write_file_atomically
 from topics.storage.segment import file_name
 
 STEP_TOPICS = 4096
@@ -44,11 +44,7 @@ class Tiers:
         """Any thread: sealed files change only by delete flags, and those are flipped by the same upkeep."""
         store = self._engine.store
         assert store.cold_dir is not None
-        file = store.fs.open(store.path(number))
-        try:
-            content = file.read(file.size(), 0)
-        finally:
-            file.close()
+        content = read_file(store.fs, store.path(number))
         write_file_atomically(store.fs, store.cold_dir, file_name(number), [content])
 
     def switch(self, number: int) -> None:

@@ -1,7 +1,11 @@
 """What an operator does with a whole log.
 
-check    every file by itself and against the others (check_journal, check_state, check_columns)
-backup   holds (files stay still) ─▶ backup_source ─▶ backup_directory (segments shared by all backups)
-restore  backup ─▶ a directory ─▶ recovery ─▶ rewind (cut to a moment, new epochs)
-purge    deleted bytes leave the disk: purge ─▶ purge_segments ─▶ blanking
+    check    directory ─▶ check_files (check_journal, check_columns) ─▶ a node opened from either snapshot
+    backup   holds (a running server's files stay still) ─┐
+             a stopped server's directory ────────────────┴▶ backup_source ─▶ backup ─▶ backup_directory
+    restore  backup_directory ─▶ restore ─▶ a node recovers it ─▶ rewind (to a moment, new epochs)
+    purge    purge (a running node) ─▶ purge_segments ─▶ blanking: deleted bytes leave the disk
+
+`steps` is how they tell how far they are. The verbs of `cli` call these, and pass in what opens a node: nodes
+are put together above this package.
 """

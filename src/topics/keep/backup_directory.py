@@ -11,28 +11,38 @@ once however many backups refer to it. Its digest is that of its footer, which h
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 from xxhash import xxh3_64
 
+from topics.keep.steps import Steps
 from topics.storage.checksum import checksum
-from topics.storage.filesystem import TEMPORARY, File, Filesystem, write_file_atomically
+from topics.storage.filesystem import (
+    TEMPORARY,
+    File,
+    Filesystem,
+    LockHeld,
+    read_file,
+    write_file_atomically,
+)
 from topics.storage.segment import DEAD, Segment, SegmentDamaged
+from topics.values.errors import UserMistake
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 FLAGS = "flags"
 SEGMENTS = "segments"
+LOCK = ".backups.lock"
 CHUNK_BYTES = 1024 * 1024
 # Told of every stretch of bytes that was read or written.
 Progress = Callable[[int], None]
 
 
-class BackupDamaged(Exception):
+class BackupDamaged(UserMistake):
     """A backup is not what was written."""
 
 
@@ -98,13 +108,20 @@ class BackupStore:
         found = [name for name in self.fs.list(self.directory) if name != SEGMENTS]
         return [name for name in found if self.fs.exists(os.path.join(self.directory, name, "journal"))]
 
+    def require_any(self) -> list[str]:
+        """The same, where there has to be one."""
+        names = self.names()
+        if not names:
+            raise UserMistake(f"there are no backups in {self.directory}")
+        return names
+
     def manifest(self, name: str) -> Manifest | None:
         """None for a backup that was never finished. Raises when the manifest is damaged."""
         path = os.path.join(self.directory, name, MANIFEST)
         if not self.fs.exists(path):
             return None
         try:
-            manifest = _manifest.decode(self.read(path))
+            manifest = _manifest.decode(read_file(self.fs, path))
         except (msgspec.DecodeError, ValueError) as error:
             raise BackupDamaged(f"{path} is damaged: {error}") from error
         if manifest.format != FORMAT:
@@ -161,17 +178,39 @@ class BackupStore:
         finally:
             file.close()
 
-    def read(self, path: str) -> bytes:
-        file = self.fs.open(path)
-        try:
-            return file.read(file.size(), 0)
-        finally:
-            file.close()
-
     def flags(self, manifest: Manifest) -> dict[int, list[RunFlags]]:
-        return _flags.decode(self.read(os.path.join(self.directory, manifest.name, FLAGS)))
+        return _flags.decode(read_file(self.fs, os.path.join(self.directory, manifest.name, FLAGS)))
+
+    def verify_all(self, steps: Steps) -> list[str]:
+        """What is wrong with any of the backups, each thing once."""
+        findings: list[str] = []
+        for name in self.names():
+            steps.begin(f"verifying {name}")
+            try:
+                manifest = self.manifest(name)
+            except BackupDamaged as error:
+                findings.append(str(error))
+                continue
+            if manifest is None:
+                findings.append(f"{name} is incomplete: it was interrupted")
+            else:
+                findings += self.verify(manifest, steps.advance)
+        return list(dict.fromkeys(findings))
 
     # --- writing ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One process at a time writes into a directory of backups."""
+        self.fs.make_dirs(self.directory)
+        try:
+            lock = self.fs.lock(os.path.join(self.directory, LOCK))
+        except LockHeld:
+            raise UserMistake(f"another backup into {self.directory} is under way") from None
+        try:
+            yield
+        finally:
+            self.fs.unlock(lock)
 
     def begin(self, name: str) -> None:
         for path in ("", SEGMENTS, name, f"{name}/snapshots", f"{name}/journal"):
@@ -253,6 +292,14 @@ class BackupStore:
         self.fs.sync_dir(self.directory)
 
     # --- removing ---------------------------------------------------------------------------------------
+
+    def prune(self, keep: int) -> tuple[list[str], list[str], int]:
+        """Remove all but the newest complete ones; returns what went and what stays, and the bytes freed."""
+        kept = [manifest.name for manifest in self.manifests()][-keep:]
+        removed = [name for name in self.names() if name not in kept]
+        for name in removed:
+            self.remove(name)
+        return removed, kept, self.remove_unused_segments()
 
     def remove(self, name: str) -> None:
         """The manifest goes first: what is left of a backup no longer counts as one."""

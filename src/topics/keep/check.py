@@ -1,214 +1,175 @@
-"""What has to be true of a data directory, file by file and one against the other. Nothing is changed."""
+"""Checking a data directory: its files one by one and against each other, then what a server makes of it.
+
+check_files ─▶ check_journal, check_columns        every file, every checksum, every rule
+            ─▶ a node on a disk that cannot change, from either snapshot
+
+Nothing is changed. What the next start puts right by itself is a note; the rest is a problem.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-import numpy as np
-
-from topics.keep.check_columns import run_findings
-from topics.keep.check_journal import NOTE, PROBLEM, Finding, JournalCheck
-from topics.keep.check_state import topic_findings
-from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState, decode
-from topics.storage import segment as segment_files
-from topics.storage import snapshot as snapshot_files
+from topics.keep.check_columns import column_findings
+from topics.keep.check_files import DirectoryCheck
+from topics.keep.check_journal import NOTE, PROBLEM, Finding
+from topics.keep.directory import OpenNode, directories_of
+from topics.keep.steps import Steps
+from topics.log.engine import Engine
+from topics.log.read.audit import missing_ranges
+from topics.log.recover.recovery import RecoveryFailed
+from topics.log.remove.ledger import KIND_NAMES
+from topics.log.remove.removal import surviving_damage
+from topics.log.topic import Topic
 from topics.storage.directories import Directories
-from topics.storage.filesystem import TEMPORARY, Filesystem, numbered_files
-from topics.storage.journal import SUFFIX as JOURNAL_SUFFIX
-from topics.storage.journal import file_name as journal_name
-from topics.storage.journal_reader import PROOF, QUARANTINE
-from topics.storage.segment import DEAD, LIVE, RunEntry, Segment, SegmentDamaged
+from topics.storage.filesystem import read_file
+from topics.storage.snapshot import file_name
+from topics.storage.untouched import NO_LOCK, UntouchedDisk
+from topics.values.clock import ManualClock, SystemClock
+from topics.values.errors import ConfigError
+from topics.values.settings import Settings
 
 
-class DirectoryCheck:
-    """One pass over the files. `progress` is told how many bytes were read."""
+@dataclass(slots=True)
+class Checked:
+    topics: int
+    records: int
+    segments: int
+    findings: list[Finding]
 
-    def __init__(
-        self, fs: Filesystem, data_dir: str, cold_dir: str | None, progress: Callable[[int], None]
-    ) -> None:
-        self._fs = fs
-        self._dirs = Directories(data_dir)
-        self._cold_dir = cold_dir
-        self._progress = progress
-        self.states: dict[int, SnapshotState] = {}
-        self.paths = self._segment_paths()
-        self._names: dict[int, str] = {}
-        # What every readable run says about itself: entry, and which records are marked deleted.
-        self._runs: dict[tuple[int, int, int], tuple[RunEntry, np.ndarray, np.ndarray]] = {}
 
-    def _segment_paths(self) -> dict[int, str]:
-        """The first tier counts where both have a file."""
-        paths: dict[int, str] = {}
-        for directory in filter(None, (self._cold_dir, self._dirs.segments)):
-            for number in numbered_files(self._fs, directory, segment_files.file_name):
-                paths[number] = os.path.join(directory, segment_files.file_name(number))
-        return paths
+def check(settings: Settings, open_node: OpenNode, steps: Steps) -> Checked:
+    """No server may run on the directory meanwhile."""
+    disk, dirs = UntouchedDisk(), directories_of(settings)
+    lock = disk.lock(dirs.lock)
+    try:
+        steps.begin("reading", _size(dirs))
+        files = DirectoryCheck(disk, dirs, steps.advance)
+        findings = [*files.findings(), *_parts(disk, dirs)]
+        steps.begin("recovering")
+        opening = _Opening(settings, open_node)
+        findings += opening.findings(sorted(files.states))
+        return Checked(opening.topics, opening.records, len(files.paths), findings)
+    finally:
+        disk.unlock(lock)
 
-    def _problem(self, path: str, text: str) -> Finding:
-        return Finding(PROBLEM, os.path.relpath(path, self._dirs.root), text)
 
-    def _note(self, path: str, text: str) -> Finding:
-        return Finding(NOTE, os.path.relpath(path, self._dirs.root), text)
+def _size(dirs: Directories) -> int:
+    paths = (path for root in filter(None, (dirs.root, dirs.cold)) for path in Path(root).rglob("*"))
+    return sum(path.stat().st_size for path in paths if path.is_file())
 
-    def topic(self, topic_id: int) -> str:
-        return self._names.get(topic_id, f"with id {topic_id}")
 
-    def findings(self) -> Iterator[Finding]:
-        yield from self._check_snapshots()
-        yield from JournalCheck(self._fs, self._dirs, self.needed_from, self.topic, self._progress).findings()
-        yield from self._check_segments()
-        for number, state in self.states.items():
-            path = os.path.join(self._dirs.snapshots, snapshot_files.file_name(number))
-            yield from self._check_state(path, state)
-        yield from self._check_strangers()
+class _LockedDisk(UntouchedDisk):
+    """For a directory that is locked already; perhaps as if one of its files were not there."""
 
-    # --- snapshots --------------------------------------------------------------------------------------
+    def __init__(self, hidden: str = "") -> None:
+        self._hidden = hidden
 
-    def _check_snapshots(self) -> Iterator[Finding]:
-        numbers = numbered_files(self._fs, self._dirs.snapshots, snapshot_files.file_name)
-        for number in numbers:
-            path = os.path.join(self._dirs.snapshots, snapshot_files.file_name(number))
-            file = self._fs.open(path)
-            body = snapshot_files.decode(file.read(file.size(), 0))
-            self._progress(file.size())
-            file.close()
-            state = None if body is None else decode(body)
-            if state is None:
-                yield self._problem(
-                    path, "is damaged; a server starts from the other snapshot, if that one is intact"
+    def list(self, path: str) -> list[str]:
+        return [name for name in super().list(path) if name != self._hidden]
+
+    def lock(self, path: str) -> int:
+        return NO_LOCK
+
+
+class _Opening:
+    """What a server would find when it starts here, from either snapshot."""
+
+    def __init__(self, settings: Settings, open_node: OpenNode) -> None:
+        self._settings = settings
+        self._open_node = open_node
+        # One moment for both openings: what expires in between would look like a difference.
+        self._clock = ManualClock(SystemClock().now_ms())
+        self.topics = self.records = 0
+
+    def findings(self, snapshots: list[int]) -> Iterator[Finding]:
+        newest = self._open(_LockedDisk())
+        if isinstance(newest, str):
+            yield Finding(PROBLEM, ".", f"a server cannot start here: {newest}")
+            return
+        yield from newest["findings"]
+        if len(snapshots) < 2:
+            return
+        older = self._open(_LockedDisk(file_name(snapshots[-1])))
+        where = f"snapshots/{file_name(snapshots[0])}"
+        if isinstance(older, str):
+            yield Finding(PROBLEM, where, f"a server cannot start from this one: {older}")
+            return
+        for name in sorted({*newest["states"], *older["states"]}):
+            if newest["states"].get(name) != older["states"].get(name):
+                yield Finding(
+                    PROBLEM, where, f"topic {name} is another one when a server starts from this one"
                 )
-            else:
-                self.states[number] = state
-                self._names.update({topic.id: topic.name for topic in state.topics})
-        files = numbered_files(self._fs, self._dirs.journal, journal_name)
-        if not self.states and numbers:
-            yield self._problem(self._dirs.snapshots, "no snapshot is intact")
-        if not self.states and files and files[0] > 0:
-            yield self._problem(
-                self._dirs.snapshots,
-                "there is none, and the journal does not reach back to the beginning: no server can start",
+
+    def _open(self, disk: UntouchedDisk) -> dict[str, Any] | str:
+        """What is found, or why a server could not start."""
+        try:
+            node = self._open_node(self._settings, disk, self._clock)
+        except ConfigError as error:  # a cold directory that cannot be the right one
+            return str(error)
+        try:
+            node.recover()
+            return self._account(node.engine)
+        except RecoveryFailed as error:
+            return str(error)
+        except Exception as error:  # whatever it is: a server would end with it
+            return f"{type(error).__name__}: {error}"
+        finally:
+            node.leave(clean=False)
+
+    def _account(self, engine: Engine) -> dict[str, Any]:
+        announced = engine.damage_events
+        findings: list[Finding] = []
+        states: dict[str, tuple[Any, ...]] = {}
+        for topic in engine.by_name.values():
+            ranges = surviving_damage(topic, lambda: missing_ranges(topic))  # noqa: B023
+            states[topic.name] = (
+                topic.id,
+                topic.head,
+                topic.floor,
+                topic.live_count,
+                topic.live_bytes,
+                ranges if topic.config.durability != "ephemeral" else _count(ranges),
             )
+            findings += [*_lost(topic, ranges), *_unsealed(topic)]
+        if announced:
+            text = "a server that starts here finds records missing, and announces them as lost"
+            findings.append(Finding(PROBLEM, ".", text))
+        self.topics = len(states)
+        self.records = sum(topic.live_count for topic in engine.by_name.values())
+        return {"findings": findings, "states": states}
 
-    @property
-    def needed_from(self) -> int:
-        """Where the journal begins that the intact snapshots need."""
-        return min((state.replay_from for state in self.states.values()), default=0)
 
-    # --- segments ---------------------------------------------------------------------------------------
+def _count(ranges: list[tuple[int, int, int]]) -> int:
+    """How many are gone. What took ephemeral ones, only the snapshot knows that was made afterwards."""
+    return sum(last - first + 1 for first, last, _ in ranges)
 
-    def _check_segments(self) -> Iterator[Finding]:
-        for number, path in self.paths.items():
-            try:
-                segment = Segment(self._fs, path)
-            except SegmentDamaged as damage:
-                yield self._problem(
-                    path, f"is damaged ({str(damage).partition(': ')[2]}); its records are lost"
-                )
-                continue
-            except OSError as error:
-                yield self._problem(path, f"cannot be read: {error.strerror}")
-                continue
-            try:
-                if segment.number != number:
-                    yield self._problem(path, f"has been renamed: it is segment {segment.number}")
-                for entry in segment.entries:
-                    yield from self._check_run(number, path, segment, entry)
-            finally:
-                self._progress(segment.size)
-                segment.close()
 
-    def _check_run(self, number: int, path: str, segment: Segment, entry: RunEntry) -> Iterator[Finding]:
-        last = entry.base + entry.count - 1
-        where = f"seqs {entry.base} to {last} of topic {self.topic(entry.topic_id)}"
-        found = list(run_findings(segment, entry))
-        for text in found:
-            yield self._problem(path, f"{where} cannot be trusted: {text}")
-        if found:
-            return
-        columns = segment.columns(entry)
-        if (entry.first_ts, entry.last_ts) != (int(columns.ts[0]), int(columns.ts[-1])):
-            yield self._problem(path, f"{where}: the range of times is not that of the records")
-        flags = segment.flags(entry)
-        odd = int(((flags != DEAD) & (flags != LIVE)).sum())
-        if odd:
-            lost = "if one of them was set, a server announces these records as lost"
-            yield self._problem(path, f"{where}: {odd} delete flags are damaged; {lost}")
-        self._runs[number, entry.topic_id, entry.base] = (entry, flags == DEAD, columns.sizes())
+def _lost(topic: Topic, ranges: list[tuple[int, int, int]]) -> Iterator[Finding]:
+    for first, last, kind in ranges:
+        if KIND_NAMES[kind] == "lost":
+            yield Finding(NOTE, ".", f"topic {topic.name}: seqs {first} to {last} are announced as lost")
 
-    # --- state ------------------------------------------------------------------------------------------
 
-    def _check_state(self, path: str, state: SnapshotState) -> Iterator[Finding]:
-        if not state.replay_from <= state.position:
-            yield self._problem(path, "needs journal from behind its own position")
-        ids = [topic.id for topic in state.topics]
-        if len(set(ids)) != len(ids) or (ids and max(ids) >= state.next_topic_id):
-            yield self._problem(path, "gives a topic id twice")
-        for topic in state.topics:
-            for text in topic_findings(topic):
-                yield self._problem(path, f"topic {topic.name}: {text}")
-            for run in topic.runs:
-                if run.segment:
-                    yield from self._check_reference(path, state, topic, run)
+def _unsealed(topic: Topic) -> Iterator[Finding]:
+    """Records that only the journal has: their columns were made from it just now."""
+    for run in topic.runs:
+        if run.hot is not None and run.count:
+            for text in column_findings(run.hot.view()):
+                where = f"topic {topic.name}: seqs {run.base} to {run.last}"
+                yield Finding(PROBLEM, "journal", f"has {where}, which cannot be trusted: {text}")
 
-    def _check_reference(
-        self, path: str, state: SnapshotState, topic: TopicState, run: RunState
-    ) -> Iterator[Finding]:
-        where = f"topic {topic.name}: seqs {run.base} to {run.base + run.count - 1}"
-        if run.segment >= state.next_segment:
-            yield self._problem(path, f"{where} are in segment {run.segment}, a number not given out yet")
-        if run.segment not in self.paths:
-            hint = "" if self._cold_dir else "; if there is a cold directory, name it with --cold-dir"
-            yield self._problem(path, f"{where} are in segment {run.segment}, which is missing{hint}")
-            return
-        known = self._runs.get((run.segment, topic.id, run.base))
-        if known is None:
-            yield self._problem(path, f"{where} cannot be read from segment {run.segment}")
-            return
-        entry, dead, sizes = known
-        if (entry.count, entry.first_ts, entry.last_ts) != (run.count, run.first_ts, run.last_ts):
-            yield self._problem(path, f"{where}: segment {run.segment} holds another run there")
-            return
-        marks = dead.copy()
-        marks[np.frombuffer(run.unflipped, np.uint32)] = True
-        alive = ~marks
-        alive[: max(topic.floor - run.base, 0)] = False
-        if int(marks.sum()) != run.dead_count:
-            yield self._problem(
-                path, f"{where}: {run.dead_count} are deleted, but {int(marks.sum())} are marked so"
-            )
-        if (int(alive.sum()), int(sizes[alive].sum())) != (run.live_count, run.live_bytes):
-            yield self._problem(
-                path, f"{where}: {run.live_count} records are counted as live, and {int(alive.sum())} are"
-            )
 
-    # --- strangers --------------------------------------------------------------------------------------
+def _parts(disk: UntouchedDisk, dirs: Directories) -> Iterator[Finding]:
+    """Rows that were staged and are not committed yet."""
+    # It imports pyarrow, which takes longer than most checks.
+    from topics.flow.stages.spool import SUFFIX, is_intact
 
-    def _check_strangers(self) -> Iterator[Finding]:
-        used = {run.segment for state in self.states.values() for t in state.topics for run in t.runs}
-        for number, path in self.paths.items():
-            if number not in used:
-                yield self._note(path, "is not needed by any snapshot; a server removes it")
-        for name in self._fs.list(self._dirs.root):
-            path = os.path.join(self._dirs.root, name)
-            if path not in self._dirs.entries:
-                yield self._note(path, "is nothing of ours")
-        known = {
-            self._dirs.snapshots: (snapshot_files.SUFFIX,),
-            self._dirs.segments: (segment_files.SUFFIX,),
-            self._dirs.journal: (JOURNAL_SUFFIX,),
-        }
-        if self._cold_dir is not None:
-            known[self._cold_dir] = (segment_files.SUFFIX,)
-        for directory, suffixes in known.items():
-            for name in self._fs.list(directory):
-                path = os.path.join(directory, name)
-                if name.endswith(TEMPORARY):
-                    yield self._note(path, "was not complete when the process ended, and is ignored")
-                elif name == QUARANTINE:
-                    for tail in self._fs.list(path):
-                        yield self._note(
-                            os.path.join(path, tail), "is a copy of what a crash had torn; nothing reads it"
-                        )
-                elif not name.endswith(suffixes) and name != PROOF:
-                    yield self._note(path, "is not a file of ours")
+    for name in disk.list(dirs.stages):
+        if name.endswith(SUFFIX) and not is_intact(read_file(disk, os.path.join(dirs.stages, name))):
+            text = "is damaged; whoever staged it has to send it again"
+            yield Finding(PROBLEM, f"stages/{name}", text)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from topics.storage import witness as witness_file
 from topics.storage.directories import Directories
 from topics.storage.fileheader import FILE_HEADER_BYTES
-from topics.storage.filesystem import Filesystem, numbered_files
+from topics.storage.filesystem import Filesystem, numbered_files, read_file
 from topics.storage.frame import Kind
 from topics.storage.journal import decode_file_header, file_name
 from topics.storage.journal_reader import Damage, JournalReader
@@ -68,15 +68,12 @@ class JournalCheck:
         yield from self._check_frames(witness)
 
     def _check_witness(self) -> Iterator[Finding]:
-        path = os.path.join(self._dirs.root, witness_file.FILE_NAME)
+        path = self._dirs.witness
         if not self._fs.exists(path):
             text = "is missing; without it, a torn end of the journal is judged by the journal alone"
             yield self._finding(NOTE, path, text)
             return
-        file = self._fs.open(path)
-        content = file.read(file.size(), 0)
-        file.close()
-        if not witness_file.is_intact(content):
+        if not witness_file.is_intact(read_file(self._fs, path)):
             text = "is damaged: what the last process had promised is not known any more"
             yield self._finding(PROBLEM, path, text)
 
@@ -91,8 +88,7 @@ class JournalCheck:
                 yield self._at(PROBLEM, base, text)
 
     def _check_frames(self, witness: Testimony) -> Iterator[Finding]:
-        proven = witness.acked if witness.same_boot else witness.synced
-        reader = JournalReader(self._fs, self._dirs.journal, start=self._bases[0], proven=proven)
+        reader = JournalReader(self._fs, self._dirs.journal, start=self._bases[0], proven=witness.proven)
         end = reader.end
         for item in reader.frames():
             if isinstance(item, Damage):

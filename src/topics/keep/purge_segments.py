@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,9 +21,10 @@ from topics.log.remove.removal import lose_runs
 from topics.log.run import Run
 from topics.log.topic import Topic
 from topics.storage.columns import U8
-from topics.storage.filesystem import TEMPORARY, Filesystem
+from topics.storage.directories import sweep_segments
+from topics.storage.filesystem import unfinished_files
 from topics.storage.journal_reader import QUARANTINE
-from topics.storage.segment import DEAD, SUFFIX, RunEntry, Segment, SegmentDamaged, SegmentWriter
+from topics.storage.segment import DEAD, RunEntry, Segment, SegmentDamaged, SegmentWriter
 
 # A server may have a hundred thousand topics; looking at so many takes about a millisecond.
 STEP_TOPICS = 500
@@ -167,29 +168,24 @@ class SegmentPurge:
         return [number for number in (*self._emptied, *done) if number in users]
 
     def sweep(self) -> None:
-        """Any thread: remove the copies that nobody refers to, and make all removals durable."""
+        """Any thread: remove copies to which nothing refers, and make all removals durable."""
         engine = self._engine
         store, fs, dirs = engine.store, engine.fs, engine.dirs
-        quarantine = os.path.join(dirs.journal, QUARANTINE)
         # Copies of what a crash had torn; half-written files; a file that a move between tiers left behind.
-        _remove(fs, quarantine, lambda name: True)
-        _remove(fs, dirs.journal, lambda name: name.endswith(TEMPORARY))
-        _remove(fs, dirs.snapshots, lambda name: name.endswith(TEMPORARY))
-        _remove(fs, store.hot_dir, lambda name: _is_left_over(name, store.users.keys() - store.cold))
+        quarantine = os.path.join(dirs.journal, QUARANTINE)
+        for directory, names in (
+            (quarantine, fs.list(quarantine)),
+            (dirs.journal, unfinished_files(fs, dirs.journal)),
+            (dirs.snapshots, unfinished_files(fs, dirs.snapshots)),
+        ):
+            for name in names:
+                fs.remove(os.path.join(directory, name))
+        sweep_segments(fs, store.hot_dir, lambda number: number in store.users and number not in store.cold)
         if store.cold_dir is not None:
-            _remove(fs, store.cold_dir, lambda name: _is_left_over(name, store.cold))
-
-
-def _remove(fs: Filesystem, directory: str, is_unwanted: Callable[[str], bool]) -> None:
-    for name in filter(is_unwanted, fs.list(directory)):
-        fs.remove(os.path.join(directory, name))
-    if fs.exists(directory):
-        fs.sync_dir(directory)
-
-
-def _is_left_over(name: str, known: Collection[int]) -> bool:
-    number = name.removesuffix(SUFFIX)
-    return name.endswith(TEMPORARY) or (number != name and number.isdigit() and int(number) not in known)
+            sweep_segments(fs, store.cold_dir, lambda number: number in store.cold)
+        for changed in (quarantine, dirs.journal, dirs.snapshots, store.hot_dir, store.cold_dir):
+            if changed is not None and fs.exists(changed):
+                fs.sync_dir(changed)
 
 
 def _is_in(run: Run, file: FilePlan) -> bool:

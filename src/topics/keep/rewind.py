@@ -1,8 +1,8 @@
 """Taking a topic back to an earlier head, and giving topics new ids: for restoring, never on a live server.
 
 What a topic loses here is forgotten as if it had never been written, which no consumer would notice by
-itself. Therefore restored topics get other ids, which are their epochs: whoever remembers the old one is told
-that this is another instance.
+itself. Therefore restored topics get other ids, which are their epochs: a consumer that remembers the old one
+is told that this is another instance.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from topics.flow.cursors import Cursors
+from topics.flow.routers.registry import Routers
 from topics.log.engine import Engine
 from topics.log.remove.ledger import Ledger
 from topics.log.remove.removal import settle_floor, surviving_damage
@@ -41,10 +43,20 @@ def _head_at(topic: Topic, at_ms: int) -> int:
     return topic.runs[0].base - 1
 
 
-def truncate(engine: Engine, topic: Topic, head: int) -> None:
-    """Forget everything above `head`."""
-    if head >= topic.head:
-        return
+def truncate(engine: Engine, routers: Routers, topic: Topic, head: int) -> None:
+    """Forget everything above `head`: a lease or a router must not refer to what is written there next."""
+    if head < topic.head:
+        _take_back(engine, topic, head)
+    if topic.config.is_queue:
+        table = topic.extension.table
+        table.forget({seq for seq in table.known() if seq > head})
+    for router in routers.table.from_source(topic):
+        router.cursor = router.sent = min(router.cursor, head)
+    for router in routers.table.into(topic):
+        router.keys_scanned = min(router.keys_scanned, head)
+
+
+def _take_back(engine: Engine, topic: Topic, head: int) -> None:
     surviving_damage(topic, lambda: _cut_runs(engine, topic, head))
     topic.head = topic.assigned = head
     topic.reserved = topic.reserve_asked = head
@@ -124,12 +136,15 @@ def _names(known: list[str]) -> Names:
     return names
 
 
-def begin_new_epochs(engine: Engine, offset: int) -> None:
-    """Give every topic another id, in memory and in its segments. Not safe in a crash, nor meant to be."""
+def begin_new_epochs(engine: Engine, routers: Routers, cursors: Cursors, offset: int) -> None:
+    """Give every topic another id, in memory and in its segments. Not safe in a crash, nor meant to be.
+
+    Named cursors stay, and still say for which epoch they were set.
+    """
     store = engine.store
     store.close()
     for number in store.users:
-        with suppress(SegmentDamaged, FileNotFoundError):  # nobody will find anything in there anyway
+        with suppress(SegmentDamaged, FileNotFoundError):  # its records are lost under any id
             renumber(store.fs, os.path.dirname(store.path(number)), number, offset)
     for topic in engine.by_id.values():
         topic.id += offset
@@ -138,3 +153,6 @@ def begin_new_epochs(engine: Engine, offset: int) -> None:
     engine.by_id = {topic.id: topic for topic in engine.by_id.values()}
     engine.next_topic_id += offset
     store.changed = set(engine.by_id)
+    cursors.renumber(offset)
+    # Steps in the journal refer to the old ids, and the journal ends here.
+    routers.referred = {}

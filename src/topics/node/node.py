@@ -29,8 +29,7 @@ from topics.log.recover.recovery import Recovery
 from topics.log.seal.checkpoint import Checkpointer
 from topics.log.write.commit_loop import CommitLoop
 from topics.log.write.commit_queue import MAX_WAITING_OPS
-from topics.storage.cold_note import settle_cold_dir
-from topics.storage.directories import Directories
+from topics.storage.directories import Directories, settle_cold_dir
 from topics.storage.filesystem import Filesystem
 from topics.values.clock import Clock, SystemClock
 from topics.values.settings import MAX_SEQ, Settings
@@ -64,10 +63,10 @@ class Node:
     def __init__(self, settings: Settings, fs: Filesystem | None = None, clock: Clock | None = None) -> None:
         self._fs = fs or Filesystem()
         self._fs.make_dirs(settings.data_dir)
-        directories = Directories(settings.data_dir)
-        self._lock = self._fs.lock(directories.lock)
+        dirs = Directories(settings.data_dir, settings.cold_dir)
+        self._lock = self._fs.lock(dirs.lock)
         try:
-            self.settings = _with_cold_dir(self._fs, directories, settings)
+            self.settings = _with_cold_dir(self._fs, dirs, settings)
             self.engine = engine = Engine(self.settings, self._fs, clock or SystemClock())
         except BaseException:
             self._fs.unlock(self._lock)
@@ -153,9 +152,9 @@ class Node:
         self._fs.unlock(self._lock)
 
 
-def _with_cold_dir(fs: Filesystem, directories: Directories, settings: Settings) -> Settings:
+def _with_cold_dir(fs: Filesystem, dirs: Directories, settings: Settings) -> Settings:
     """Without a second tier nothing is moved there any more; what had been moved is still read."""
-    cold_dir = settle_cold_dir(fs, directories, settings.cold_dir)
+    cold_dir = settle_cold_dir(fs, dirs)
     if cold_dir is None or settings.cold_dir is not None:
         return settings
     log.warning("TOPICS_COLD_DIR is not set; old segments are still read from %s", cold_dir)

@@ -255,6 +255,14 @@ def write_file_atomically(fs: Filesystem, directory: str, name: str, parts: Sequ
     fs.sync_dir(directory)
 
 
+def read_file(fs: Filesystem, path: str) -> bytes:
+    file = fs.open(path)
+    try:
+        return file.read(file.size(), 0)
+    finally:
+        file.close()
+
+
 def numbered_files(fs: Filesystem, directory: str, file_name: Callable[[int], str]) -> list[int]:
     """Numbers of the files `file_name` could have named, ascending; whatever else lies there is not ours."""
     numbers = []
@@ -263,3 +271,8 @@ def numbered_files(fs: Filesystem, directory: str, file_name: Callable[[int], st
         if stem.isascii() and stem.isdigit() and file_name(int(stem)) == name:
             numbers.append(int(stem))
     return sorted(numbers)
+
+
+def unfinished_files(fs: Filesystem, directory: str) -> list[str]:
+    """Names of files that a crash left before they were complete."""
+    return [name for name in fs.list(directory) if name.endswith(TEMPORARY)]

@@ -47,6 +47,15 @@ class Testimony:
         # False where no process has ever come so far as to take a write.
         self.known = known
 
+    @property
+    def proven(self) -> int:
+        """The journal below this position had been written: frames missing from it are lost, not torn off.
+
+        On the same boot, what was acknowledged is still in the page cache; otherwise only what was synced
+        can be expected.
+        """
+        return self.acked if self.same_boot else self.synced
+
 
 class Witness:
     def __init__(self, fs: Filesystem, directory: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -31,3 +32,8 @@ class ManualClock:
 
     def set(self, now_ms: int) -> None:
         self._now_ms = now_ms
+
+
+def moment(ms: int) -> str:
+    """A time as people write it, for messages."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -36,6 +36,10 @@ class ConfigError(Exception):
     """A setting that makes starting impossible: one line for the operator, and never a secret."""
 
 
+class UserMistake(Exception):
+    """Something the person who typed a command can put right."""
+
+
 class ApiError(Exception):
     """Raised where a rule is known to be broken; the HTTP edge turns it into the envelope."""
 

@@ -9,7 +9,6 @@ What was promised and cannot be found becomes a hole, never a silent end.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable
 
 from topics.log.engine import Engine
@@ -20,7 +19,7 @@ from topics.log.recover.replay import Replay
 from topics.log.recover.small_frames import JoinedFrames, join_small
 from topics.log.seal.checkpoint import Checkpointer, Predecessor
 from topics.log.seal.snapshot_state import SnapshotState, decode, restore_topic
-from topics.storage import segment as segment_files
+from topics.storage.directories import sweep_segments
 from topics.storage.frame import Frame, Kind
 from topics.storage.journal import Journal
 from topics.storage.journal_reader import Damage, JournalReader
@@ -49,9 +48,8 @@ class Recovery:
         self._snapshot = self._choose_snapshot()
         self._restore_snapshot()
         predecessor = Predecessor(engine, self._snapshot.replay_from)
-        proven = testimony.acked if testimony.same_boot else testimony.synced
         reader = JournalReader(
-            engine.fs, engine.dirs.journal, start=self._snapshot.replay_from, proven=proven
+            engine.fs, engine.dirs.journal, start=self._snapshot.replay_from, proven=testimony.proven
         )
         # Below the snapshot the journal holds nothing but records: those that are missing are announced.
         if reader.files() and reader.files()[0].base > self._snapshot.position:
@@ -116,18 +114,12 @@ class Recovery:
         Older ones to which the snapshot does not refer may still be needed by the one before it. They are
         left to the next checkpoints, like every file whose last record has gone.
         """
-        engine = self._engine
+        engine, next_segment = self._engine, self._snapshot.next_segment
         for directory in filter(None, (engine.dirs.segments, engine.settings.cold_dir)):
-            for name in engine.fs.list(directory):
-                number = name.removesuffix(segment_files.SUFFIX)
-                if name.endswith(".tmp"):
-                    engine.fs.remove(os.path.join(directory, name))
-                elif number.isdigit() and int(number) >= self._snapshot.next_segment:
-                    engine.fs.remove(os.path.join(directory, name))
-                    # Its number is given out again, to a file in the first tier.
-                    engine.store.cold.discard(int(number))
-                elif number.isdigit():
-                    engine.store.note_file(int(number))
+            for number in sweep_segments(engine.fs, directory, lambda number: number < next_segment):
+                engine.store.note_file(number)
+        # Numbers that are given out again, to files in the first tier.
+        engine.store.cold = {number for number in engine.store.cold if number < next_segment}
 
     # --- journal ----------------------------------------------------------------------------------------
 

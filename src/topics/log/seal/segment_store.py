@@ -14,8 +14,8 @@ from topics.log.run import Run, SealedAt
 from topics.log.seal.read_cache import ReadCache
 from topics.log.seal.unsealed import Unsealed
 from topics.storage.columns import Columns
-from topics.storage.filesystem import Filesystem
-from topics.storage.segment import DEAD, SUFFIX, Segment, SegmentDamaged, file_name
+from topics.storage.filesystem import Filesystem, numbered_files
+from topics.storage.segment import DEAD, Segment, SegmentDamaged, file_name
 
 # Open descriptors are bounded, whatever the number of topics.
 MAX_OPEN_SEGMENTS = 256
@@ -62,11 +62,8 @@ class SegmentStore:
     def find_cold(self) -> None:
         """Which segments have been moved to the second tier; a copy still in the first one wins."""
         if self.cold_dir is not None:
-            hot = set(self.fs.list(self.hot_dir))
-            for name in self.fs.list(self.cold_dir):
-                number = name.removesuffix(SUFFIX)
-                if number.isdigit() and name not in hot:
-                    self.cold.add(int(number))
+            hot, cold = (numbered_files(self.fs, path, file_name) for path in (self.hot_dir, self.cold_dir))
+            self.cold.update(set(cold).difference(hot))
 
     def path(self, number: int) -> str:
         directory = self.hot_dir

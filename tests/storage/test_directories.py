@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from topics.storage.cold_note import settle_cold_dir
-from topics.storage.directories import Directories
+from topics.storage.directories import Directories, settle_cold_dir
 from topics.storage.filesystem import Filesystem
 from topics.storage.segment import file_name
 from topics.values.errors import ConfigError
 
 
 def settle(data: Path, cold: Path | None) -> str | None:
-    return settle_cold_dir(Filesystem(), Directories(str(data)), None if cold is None else str(cold))
+    return settle_cold_dir(Filesystem(), Directories(str(data), None if cold is None else str(cold)))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import ServerProcess
-from topics.cli.notify import Notifier
+from topics.cli.serve import Notifier
 
 
 @pytest.fixture

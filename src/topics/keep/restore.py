@@ -12,15 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from topics.cli.offline import offline_settings
-from topics.cli.work import Steps, UserMistake
-from topics.keep.backup_directory import BackupStore, Manifest
-from topics.keep.rewind import head_at
-from topics.keep.rewind_flow import begin_new_epochs, truncate
+from topics.keep.backup_directory import MANIFEST, BackupDamaged, BackupStore, Manifest
+from topics.keep.directory import OpenNode, snapshot_states
+from topics.keep.rewind import begin_new_epochs, head_at, truncate
+from topics.keep.steps import Steps
 from topics.log.engine import Engine
-from topics.log.seal.snapshot_state import SnapshotState, decode
 from topics.log.topic import Topic
-from topics.node.node import Node
 from topics.storage import fileheader
 from topics.storage import journal as journal_files
 from topics.storage import segment as segment_files
@@ -31,7 +28,9 @@ from topics.storage.filesystem import Filesystem, write_file_atomically
 from topics.storage.frame import Kind
 from topics.storage.journal_reader import PROOF, PROOF_MAGIC, PROOF_VERSION, Damage, JournalReader
 from topics.storage.segment import Segment
-from topics.storage.snapshot import SnapshotStore
+from topics.values.clock import moment
+from topics.values.errors import UserMistake
+from topics.values.settings import Settings
 
 STAGING = ".restoring"
 # Topics of a server have consecutive ids, from 1 on. A restore begins far above, so much for each second
@@ -55,11 +54,66 @@ class Restored:
     new_epochs: bool
 
 
-class Restoring:
-    def __init__(self, store: BackupStore, manifest: Manifest, data_dir: str, steps: Steps) -> None:
+def located(source: str, name: str | None) -> tuple[BackupStore, str | None]:
+    """The directory of backups, and which one of them was meant."""
+    path = os.path.abspath(source)
+    if os.path.exists(os.path.join(path, MANIFEST)):
+        path, inner = os.path.split(path)
+        if name not in (None, inner):
+            raise UserMistake(f"{source} is itself a backup; leave --backup away")
+        name = inner
+    store = BackupStore(Filesystem(), path)
+    if not store.names():
+        raise UserMistake(f"there are no backups in {source}")
+    if name is not None and name not in store.names():
+        raise UserMistake(f"there is no backup {name} in {path}")
+    return store, name
+
+
+def chosen(store: BackupStore, name: str | None, at_ms: int | None) -> tuple[Manifest, bool]:
+    """The backup to start from, and whether it knows the wanted moment exactly."""
+    if name is None:
+        try:
+            candidates = store.manifests()
+        except BackupDamaged as error:
+            # It may be the newest: an older one is only restored to those who name it.
+            raise UserMistake(f"{error}; to restore another backup, name it with --backup") from None
+        if not candidates:
+            raise UserMistake(f"no backup in {store.directory} is complete")
+    else:
+        manifest = store.manifest(name)
+        if manifest is None:
+            raise UserMistake(f"backup {name} is incomplete: it was interrupted")
+        candidates = [manifest]
+    if at_ms is None:
+        return candidates[-1], True
+    exact = [m for m in candidates if m.from_ms <= at_ms <= m.to_ms]
+    if exact:
+        return exact[-1], True
+    later = [m for m in candidates if m.from_ms > at_ms]
+    if later:
+        return later[0], False
+    raise UserMistake(
+        f"the newest backup ends at {moment(candidates[-1].to_ms)}: leave --at away to restore that"
+    )
+
+
+class Restore:
+    """One backup on its way into a directory. `settings`: sizes as the server will have them."""
+
+    def __init__(
+        self,
+        store: BackupStore,
+        manifest: Manifest,
+        settings: Settings,
+        open_node: OpenNode,
+        steps: Steps,
+    ) -> None:
         self._store = store
         self._manifest = manifest
-        self._data_dir = os.path.abspath(data_dir)
+        self._data_dir = os.path.abspath(settings.data_dir)
+        self._settings = settings
+        self._open_node = open_node
         self._steps = steps
         self._fs = Filesystem()
         self._staging = os.path.join(self._data_dir, STAGING)
@@ -137,14 +191,12 @@ class Restoring:
 
     def _cut(self, at_ms: int) -> None:
         """Let the journal end where the moment was over, and start from a snapshot that is older."""
-        usable: SnapshotState | None = None
-        for number, body in SnapshotStore(self._fs, self._dirs.snapshots).newest().items():
-            state = decode(body)
-            if state is None or state.clock_ms > at_ms:
+        start = 0
+        for number, state in snapshot_states(self._fs, self._dirs).items():
+            if state.clock_ms > at_ms:
                 os.unlink(os.path.join(self._dirs.snapshots, snapshot_files.file_name(number)))
-            elif usable is None or state.position > usable.position:
-                usable = state
-        start = 0 if usable is None else usable.position
+            else:
+                start = max(start, state.position)
         reader = JournalReader(self._fs, self._dirs.journal, start=start, proven=self._manifest.position)
         for item in reader.frames():
             if isinstance(item, Damage) or item.kind == Kind.CLOCK or item.ts <= at_ms:
@@ -161,7 +213,7 @@ class Restoring:
 
     def _rebuild(self, wanted: Wanted, *, is_exact: bool) -> Restored:
         self._steps.begin("recovering", 1.0)
-        node = Node(replace(offline_settings(self._staging), cold_dir=None))
+        node = self._open_node(replace(self._settings, data_dir=self._staging, cold_dir=None), None, None)
         engine = node.engine
         node.recover(self._steps.reach)
         self._steps.begin("finishing")

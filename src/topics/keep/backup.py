@@ -1,0 +1,117 @@
+"""Taking a backup: snapshots and journal are copied each time, segments once for all backups.
+
+source (files that stay as they are) ─▶ a directory of backups ─▶ the manifest, written last
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from topics.keep.backup_directory import FORMAT, BackupStore, Copied, Manifest
+from topics.keep.backup_source import Source
+from topics.keep.steps import Steps
+from topics.storage import snapshot as snapshot_files
+from topics.storage.fileheader import FILE_HEADER_BYTES
+from topics.storage.segment import Segment, SegmentDamaged
+from topics.storage.untouched import UntouchedDisk
+from topics.values.errors import UserMistake
+
+
+class Backup:
+    """One backup in the making."""
+
+    def __init__(self, store: BackupStore, source: Source, steps: Steps) -> None:
+        if Path(store.directory).resolve().is_relative_to(Path(source.data_dir).resolve()):
+            raise UserMistake(f"{store.directory} lies inside the data directory {source.data_dir}")
+        self._store = store
+        self._source = source
+        self._steps = steps
+        self._disk = UntouchedDisk()
+        self._name = _new_name(store, source.now_ms)
+        self.copied_bytes = 0
+        # Files that were damaged or missing where they came from.
+        self.damaged: list[str] = []
+
+    def take(self) -> Manifest:
+        source, store = self._source, self._store
+        known = store.known_segments()
+        store.begin(self._name)
+        files = [*self._copy_snapshots(), *self._copy_journal()]
+        segments, flags = self._copy_segments(known)
+        files.append(store.add_flags(self._name, flags))
+        states = source.states()
+        manifest = Manifest(
+            FORMAT,
+            self._name,
+            int(time.time() * 1000),
+            states[0].clock_ms if states else 0,
+            source.now_ms,
+            source.position,
+            source.data_dir,
+            source.topics,
+            files,
+            segments,
+        )
+        store.finish(manifest)
+        return manifest
+
+    def _moved(self, size: int) -> None:
+        self.copied_bytes += size
+        self._steps.advance(size)
+        self._source.keep()
+
+    def _copy_snapshots(self) -> list[Copied]:
+        copied = []
+        for number, path in self._source.snapshots.items():
+            file = self._disk.open(path)
+            name = f"snapshots/{snapshot_files.file_name(number)}"
+            copied.append(self._store.add(self._name, name, file, file.size(), self._moved))
+            file.close()
+        return copied
+
+    def _copy_journal(self) -> list[Copied]:
+        self._steps.begin("journal")
+        copied = []
+        for at, (path, base) in enumerate(self._source.journal):
+            following = [base for _, base in self._source.journal[at + 1 :]]
+            size = FILE_HEADER_BYTES + min([self._source.position, *following]) - base
+            file = self._disk.open(path)
+            name = f"journal/{os.path.basename(path)}"
+            copied.append(self._store.add(self._name, name, file, min(size, file.size()), self._moved))
+            file.close()
+        return copied
+
+    def _copy_segments(self, known: dict[str, Copied]) -> tuple[dict[int, Copied], dict[int, Any]]:
+        segments, flags = {}, {}
+        present = {n: path for n, path in self._source.segments.items() if os.path.exists(path)}
+        self.damaged += sorted(set(self._source.segments.values()).difference(present.values()))
+        self._steps.begin("segments", sum(map(os.path.getsize, present.values())))
+        for number, path in present.items():
+            file = self._disk.open(path)
+            try:
+                segment: Segment | None = Segment(self._disk, path)
+            except SegmentDamaged:
+                segment = None
+            taken = self._store.add_segment(number, file, segment, known, self._moved)
+            if segment is not None:
+                segment.close()
+            file.close()
+            segments[number] = taken.copied
+            if taken.flags:
+                flags[number] = taken.flags
+            if taken.is_damaged:
+                self.damaged.append(path)
+            if not taken.is_new:
+                self._steps.advance(taken.copied.size)
+            self._source.keep()
+        return segments, flags
+
+
+def _new_name(store: BackupStore, now_ms: int) -> str:
+    name = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
+    taken = set(store.names())
+    return next(n for n in (name, *(f"{name}-{i}" for i in range(2, 10_000))) if n not in taken)

@@ -1,0 +1,68 @@
+"""A data directory as it lies there, without a server: what it holds, and opening it.
+
+A function here that needs a node gets an `OpenNode` from its caller: what puts nodes together stands above.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from topics.flow.cursors import Cursors
+from topics.flow.routers.registry import Routers
+from topics.log.engine import Engine
+from topics.log.seal.checkpoint import Checkpointer
+from topics.log.seal.snapshot_state import SnapshotState, decode
+from topics.storage.directories import Directories
+from topics.storage.filesystem import Filesystem
+from topics.storage.snapshot import SnapshotStore
+from topics.values.clock import Clock
+from topics.values.errors import UserMistake
+from topics.values.settings import Settings
+
+
+class OpenedNode(Protocol):
+    """What of a node is needed to look at a directory, or to put it in order."""
+
+    engine: Engine
+    routers: Routers
+    cursors: Cursors
+    checkpointer: Checkpointer
+
+    def recover(self, note: Callable[[float], None] = ..., /) -> None: ...
+
+    def leave(self, *, clean: bool) -> None: ...
+
+
+OpenNode: TypeAlias = Callable[[Settings, Filesystem | None, Clock | None], OpenedNode]
+
+
+def directories_of(settings: Settings) -> Directories:
+    """Raises where there is no data directory."""
+    dirs = Directories(settings.data_dir, settings.cold_dir)
+    if not os.path.isdir(dirs.root):
+        raise UserMistake(f"there is no directory {dirs.root}")
+    if not os.path.isdir(dirs.journal):
+        raise UserMistake(f"{dirs.root} is not a data directory: it has no journal")
+    return dirs
+
+
+def require_all_segments(fs: Filesystem, dirs: Directories) -> None:
+    """Opened without some of them, a directory would announce their records as lost, for good."""
+    present = dirs.segment_paths(fs)
+    for state in snapshot_states(fs, dirs).values():
+        for topic in state.topics:
+            for run in topic.runs:
+                if run.segment and run.segment not in present:
+                    raise UserMistake(
+                        f"segment {run.segment} of topic {topic.name} is missing; if there is a "
+                        "cold directory, name it with --cold-dir, otherwise see what topics check says"
+                    )
+
+
+def snapshot_states(fs: Filesystem, dirs: Directories) -> dict[int, SnapshotState]:
+    """The snapshots that count, by number; without any that are damaged."""
+    bodies = SnapshotStore(fs, dirs.snapshots).newest()
+    decoded = {number: decode(body) for number, body in bodies.items()}
+    return {number: state for number, state in decoded.items() if state is not None}
