@@ -11,10 +11,6 @@ from topics.http.door.keys import KeyRing
 from topics.http.door.listen_address import refuse_exposure_without_keys
 from topics.http.door.readiness import Readiness
 from topics.http.door.stream_slots import StreamSlots
-from topics.http.metrics.flow import FlowFigures
-from topics.http.metrics.http import HttpFigures
-from topics.http.metrics.log import LogFigures
-from topics.http.metrics.process import ProcessFigures
 from topics.http.metrics.routes import Metrics
 from topics.http.routes.admin import AdminRoutes
 from topics.http.routes.arrow_append import BulkAppendRoutes
@@ -64,12 +60,7 @@ class Application:
         if self._tracing is not None:
             self.server.request_log.trace(self._tracing)
             node.span = self._tracing.span
-        self.metrics.more += [
-            HttpFigures(self.server, self.service).families,
-            LogFigures(node).families,
-            FlowFigures(node).families,
-            ProcessFigures().families,
-        ]
+        self.metrics.server = self.server
         self.server.on_shutdown += [self.watches.end_streams, self.sockets.end_sockets]
         self.server.on_shutdown.append(self._end_waiting)
         self.server.on_stopped += [node.close, self._stop_tracing]
@@ -79,10 +70,9 @@ class Application:
     def _routes(self) -> list[Route]:
         node, service = self.node, self.service
         probes = Probes(self.readiness, lambda: len(node.engine.sorted_names))
-        self.metrics = Metrics(node.engine, self.readiness, probes.uptime_ms)
-        self.metrics.gauges["sse_connections"] = lambda: self.stream_slots.open
-        self.metrics.gauges["watch_sessions"] = lambda: len(self.watches.sessions)
-        self.metrics.gauges["routers"] = lambda: len(node.routers.table)
+        self.metrics = Metrics(
+            service, self.readiness, probes.uptime_ms, self.stream_slots, self.watches.sessions
+        )
         return [
             *probes.routes(key_needed=node.settings.probe_auth),
             *self.metrics.routes(),

@@ -1,7 +1,7 @@
 """What the server counts, as Prometheus text or as JSON.
 
-    request ─▶ routes ─▶ scrape (one look at all topics) ─▶ log, flow, http, process (figures by room)
+    request ─▶ routes ─▶ scrape (one look at all topics) ─▶ log, flow, server (figures by room)
                       ─▶ family (name, kind, text, samples) ─▶ text or JSON
 
-The rooms only count; `figures` puts together who shows it.
+The rooms only count; how that is called and shown is known here.
 """

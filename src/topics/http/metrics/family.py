@@ -44,6 +44,10 @@ def labelled(kind: str, name: str, text: str, label: str, values: Mapping[str, f
     return Family(name, kind, text, [(labels(**{label: value}), n) for value, n in values.items()])
 
 
+def histogram(name: str, text: str, measured: Histogram) -> Family:
+    return Family(name, "histogram", text, histogram_samples(measured))
+
+
 def labels(**values: str) -> str:
     return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in values.items()) + "}"
 
@@ -52,9 +56,9 @@ def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def histogram_samples(histogram: Histogram, **values: str) -> Iterator[Sample]:
-    for bound, count in histogram.cumulative():
+def histogram_samples(measured: Histogram, **values: str) -> Iterator[Sample]:
+    for bound, count in measured.cumulative():
         yield "_bucket" + labels(**values, le=bound), count
     shared = labels(**values) if values else ""
-    yield "_sum" + shared, histogram.total
-    yield "_count" + shared, histogram.count
+    yield "_sum" + shared, measured.total
+    yield "_count" + shared, measured.count

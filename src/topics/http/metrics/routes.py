@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from time import time
 from typing import Any
 
 import msgspec
 
+from topics.flow.watch.sessions import WatchSessions
 from topics.http.door.keys import READ
 from topics.http.door.readiness import Readiness
-from topics.http.metrics.family import Family, counter, gauge, histogram_samples, labelled, labels
+from topics.http.door.stream_slots import StreamSlots
+from topics.http.metrics.family import Family, counter, gauge, labelled, labels
+from topics.http.metrics.flow import flow_families
+from topics.http.metrics.log import journal_families, log_families
 from topics.http.metrics.scrape import Scrape
+from topics.http.metrics.server import process_families, request_families
+from topics.http.routes.service import Service
+from topics.http.server import Server
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
-from topics.log.engine import Engine
 from topics.log.topic import Topic
 
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
@@ -22,18 +29,25 @@ MAX_TOPICS_SHOWN = 1000
 
 
 class Metrics:
-    """Other rooms add what they count: `gauges` are read at each scrape, `more` yields whole families."""
+    # Set as soon as there is one: a server is made with its routes, and this is one of them.
+    server: Server
 
-    def __init__(self, engine: Engine, readiness: Readiness, uptime_ms: Callable[[], int]) -> None:
-        self._engine = engine
-        self._gate = readiness
+    def __init__(
+        self,
+        service: Service,
+        readiness: Readiness,
+        uptime_ms: Callable[[], int],
+        slots: StreamSlots,
+        sessions: WatchSessions,
+    ) -> None:
+        self._service = service
+        self._node = service.node
+        self._engine = service.engine
+        self._readiness = readiness
         self._uptime_ms = uptime_ms
-        self.gauges: dict[str, Callable[[], int]] = {
-            "routers": _zero,
-            "sse_connections": _zero,
-            "watch_sessions": _zero,
-        }
-        self.more: list[Callable[[Scrape], Iterable[Family]]] = []
+        self._slots = slots
+        self._sessions = sessions
+        self._started_s = time()
 
     def routes(self) -> list[Route]:
         return [Route(method="GET", template="/v0/metrics", handler=self.show, scopes=READ, always_open=True)]
@@ -53,15 +67,15 @@ class Metrics:
         return {
             "topics": scrape.topic_count,
             **{f"topics_{name}": count for name, count in scrape.by_class.items()},
-            "routers": self.gauges["routers"](),
+            "routers": len(self._node.routers.table),
             "records_live": self._engine.totals.records,
             "bytes_live": self._engine.totals.bytes,
             "queue_topics": len(scrape.queues),
             "queue_leases_in_flight": scrape.jobs("in_flight"),
-            "sse_connections": self.gauges["sse_connections"](),
-            "watch_sessions": self.gauges["watch_sessions"](),
-            "ready": self._gate.open,
-            "replay_progress": self._gate.replay_progress(),
+            "sse_connections": self._slots.open,
+            "watch_sessions": len(self._sessions),
+            "ready": self._readiness.open,
+            "replay_progress": self._readiness.replay_progress(),
             "uptime_ms": self._uptime_ms(),
             "wal": {
                 "fsyncs": counters.fsyncs,
@@ -86,63 +100,34 @@ class Metrics:
 
     def families(self, scrape: Scrape) -> Iterator[Family]:
         yield from self._server_families(scrape)
-        yield from self._topic_families(scrape)
-        yield from self._journal_families()
+        yield from _topic_families(scrape)
+        yield from journal_families(self._engine)
         yield from self._more_families(scrape)
 
     def _more_families(self, scrape: Scrape) -> Iterator[Family]:
-        for more in self.more:
-            yield from more(scrape)
+        yield from request_families(self.server, self._service)
+        yield from log_families(self._node)
+        yield from flow_families(self._node, scrape)
+        yield from process_families(self._started_s)
 
     def _server_families(self, scrape: Scrape) -> Iterator[Family]:
         totals = self._engine.totals
         yield gauge("topics_topics", "Topics.", scrape.topic_count)
         text = "Topics per durability class."
         yield labelled("gauge", "topics_topics_by_class", text, "class", scrape.by_class)
-        yield gauge("topics_routers", "Routers.", self.gauges["routers"]())
+        yield gauge("topics_routers", "Routers.", len(self._node.routers.table))
         yield gauge("topics_records_live", "Live records over all topics.", totals.records)
         yield gauge("topics_bytes_live", "Live payload bytes over all topics.", totals.bytes)
         yield gauge("topics_queue_topics", "Queue topics.", len(scrape.queues))
         yield gauge("topics_queue_leases_in_flight", "Unexpired leases.", scrape.jobs("in_flight"))
-        yield gauge("topics_sse_connections", "Open streams and sockets.", self.gauges["sse_connections"]())
-        yield gauge("topics_watch_sessions", "Watch sessions.", self.gauges["watch_sessions"]())
-        yield gauge("topics_ready", "1 when data requests are answered.", int(self._gate.open))
-        yield gauge("topics_recovery_progress", "Share of recovery done.", self._gate.replay_progress())
+        yield gauge("topics_sse_connections", "Open streams and sockets.", self._slots.open)
+        yield gauge("topics_watch_sessions", "Watch sessions.", len(self._sessions))
+        yield gauge("topics_ready", "1 when data requests are answered.", int(self._readiness.open))
+        yield gauge("topics_recovery_progress", "Share of recovery done.", self._readiness.replay_progress())
         yield counter("topics_uptime_ms", "Milliseconds since the process started.", self._uptime_ms())
         yield counter(
             "topics_damage_events_total", "Damaged stretches found in files.", self._engine.damage_events
         )
-
-    def _topic_families(self, scrape: Scrape) -> Iterator[Family]:
-        shown = scrape.known[:MAX_TOPICS_SHOWN]
-        truncated = int(len(scrape.known) > MAX_TOPICS_SHOWN)
-        yield gauge("topics_topic_metrics_truncated", "1 when not every topic is shown.", truncated)
-        for name, text, value in _PER_TOPIC:
-            samples = [(labels(topic=topic.name), value(topic)) for topic in shown]
-            yield Family(f"topics_topic_{name}", "gauge", text, samples)
-        among = set(shown)
-        queues = [(topic, counts) for topic, counts in scrape.queues if topic in among]
-        for name, text in (("ready", "Claimable jobs."), ("in_flight", "Leased jobs.")):
-            samples = [(labels(topic=topic.name), counts[name]) for topic, counts in queues]
-            yield Family(f"topics_topic_queue_{name}", "gauge", text, samples)
-
-    def _journal_families(self) -> Iterator[Family]:
-        counters = self._engine.counters
-        for name, text, value in (
-            ("frames", "Records appended to the journal.", counters.frames),
-            ("batches", "Group writes.", counters.batches),
-            ("fsyncs", "Syncs.", counters.fsyncs),
-            ("bytes_written", "Bytes written.", counters.bytes_written),
-            ("rotations", "Journal files closed because they were full.", counters.rotations),
-            ("submit_full", "Writes refused because the queue was full.", counters.submit_full),
-        ):
-            yield counter(f"topics_wal_{name}_total", text, value)
-        yield gauge("topics_wal_queue_depth", "Operations not yet committed.", self._engine.queue_depth)
-        yield gauge("topics_wal_queue_depth_peak", "Most operations ever waiting.", counters.queue_depth_peak)
-        read_only = int(self._engine.read_only)
-        yield gauge("topics_wal_read_only", "1 when writes are off until restart.", read_only)
-        syncs = histogram_samples(counters.syncs_us)
-        yield Family("topics_wal_fsync_latency_us", "histogram", "Microseconds per sync.", syncs)
 
 
 _PER_TOPIC: tuple[tuple[str, str, Callable[[Topic], int]], ...] = (
@@ -153,5 +138,15 @@ _PER_TOPIC: tuple[tuple[str, str, Callable[[Topic], int]], ...] = (
 )
 
 
-def _zero() -> int:
-    return 0
+def _topic_families(scrape: Scrape) -> Iterator[Family]:
+    shown = scrape.known[:MAX_TOPICS_SHOWN]
+    truncated = int(len(scrape.known) > MAX_TOPICS_SHOWN)
+    yield gauge("topics_topic_metrics_truncated", "1 when not every topic is shown.", truncated)
+    for name, text, value in _PER_TOPIC:
+        samples = [(labels(topic=topic.name), value(topic)) for topic in shown]
+        yield Family(f"topics_topic_{name}", "gauge", text, samples)
+    among = set(shown)
+    queues = [(topic, counts) for topic, counts in scrape.queues if topic in among]
+    for name, text in (("ready", "Claimable jobs."), ("in_flight", "Leased jobs.")):
+        samples = [(labels(topic=topic.name), counts[name]) for topic, counts in queues]
+        yield Family(f"topics_topic_queue_{name}", "gauge", text, samples)
