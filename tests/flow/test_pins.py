@@ -1,4 +1,4 @@
-"""Files named in a snapshot stay where they are until its lease is over, and tell what the snapshot says."""
+"""Files named in a view stay where they are until its lease is over, and tell what the view says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from tests.log.harness import Lab
 from tests.support.damage import flip
 from topics.flow import pins as pins_module
-from topics.flow.pins import LEASE_MS, Pins, Snapshot
+from topics.flow.file_holds import LEASE_MS
+from topics.flow.pins import Pins, SealedView
 from topics.flow.tiers import Tiers
 from topics.storage.segment import DEAD, Segment
 from topics.values.errors import ApiError
@@ -25,10 +26,10 @@ def lab(tmp_path: Path) -> Lab:
     return lab
 
 
-def readable(lab: Lab, snapshot: Snapshot, floor: int) -> list[int]:
-    """What a reader finds who opens the files on its own and follows the snapshot to the letter."""
+def readable(lab: Lab, view: SealedView, floor: int) -> list[int]:
+    """What a reader finds who opens the files on its own and follows the view to the letter."""
     found: list[int] = []
-    for run in snapshot.runs:
+    for run in view.runs:
         segment = Segment(lab.disk, run.path)
         entry = segment.entry(run.topic_id, run.base)
         segment.verify(entry)
@@ -42,17 +43,17 @@ def readable(lab: Lab, snapshot: Snapshot, floor: int) -> list[int]:
 def test_a_snapshot_lists_sealed_runs_up_to_the_first_record_that_is_not_in_a_file(lab: Lab) -> None:
     pins = Pins(lab.engine)
     lab.checkpoint()
-    snapshot = pins.take(lab.topic("a"))
-    assert [(run.base, run.count) for run in snapshot.runs] == [(1, 4), (5, 4)]
-    assert snapshot.tail_from_seq == 8
-    assert readable(lab, snapshot, 1) == list(range(1, 9))
+    view = pins.take(lab.topic("a"))
+    assert [(run.base, run.count) for run in view.runs] == [(1, 4), (5, 4)]
+    assert view.tail_from_seq == 8
+    assert readable(lab, view, 1) == list(range(1, 9))
     lab.checkpoint(everything=True)
     assert pins.take(lab.topic("a")).tail_from_seq == 10
 
 
 def test_without_a_sealed_run_everything_has_to_come_from_the_server(lab: Lab) -> None:
-    snapshot = Pins(lab.engine).take(lab.topic("a"))
-    assert (snapshot.runs, snapshot.tail_from_seq) == ([], 0)
+    view = Pins(lab.engine).take(lab.topic("a"))
+    assert (view.runs, view.tail_from_seq) == ([], 0)
 
 
 @pytest.mark.parametrize("checkpoints", [0, 1, 2, 3])
@@ -62,23 +63,23 @@ def test_deletions_are_in_the_files_or_in_the_snapshot(lab: Lab, checkpoints: in
     lab.delete("a", match="odd")
     for _ in range(checkpoints):
         lab.checkpoint(everything=True)
-    snapshot = pins.take(lab.topic("a"))
-    assert readable(lab, snapshot, lab.topic("a").floor) == [1, 3, 5, 7, 9]
+    view = pins.take(lab.topic("a"))
+    assert readable(lab, view, lab.topic("a").floor) == [1, 3, 5, 7, 9]
 
 
 def test_pinned_files_outlive_their_records_and_go_when_they_are_released(lab: Lab) -> None:
     pins = Pins(lab.engine)
     lab.checkpoint(everything=True)
     topic = lab.topic("a")
-    snapshot = pins.take(topic)
-    before = readable(lab, snapshot, 1)
+    view = pins.take(topic)
+    before = readable(lab, view, 1)
     lab.delete("a", before=11)
     for _ in range(4):
         lab.checkpoint()
-    assert all(Path(run.path).exists() for run in snapshot.runs)
-    assert readable(lab, snapshot, 1) == before
-    assert pins.release(topic, snapshot.id)
-    assert not pins.release(topic, snapshot.id)
+    assert all(Path(run.path).exists() for run in view.runs)
+    assert readable(lab, view, 1) == before
+    assert pins.release(topic, view.id)
+    assert not pins.release(topic, view.id)
     for _ in range(3):
         lab.checkpoint()
     assert lab.segment_files() == []
@@ -88,35 +89,35 @@ def test_a_lease_ends_unless_it_is_renewed(lab: Lab) -> None:
     pins = Pins(lab.engine)
     lab.checkpoint(everything=True)
     topic = lab.topic("a")
-    snapshot = pins.take(topic)
-    assert snapshot.expires_ms == lab.clock.now_ms() + LEASE_MS
+    view = pins.take(topic)
+    assert view.expires_ms == lab.clock.now_ms() + LEASE_MS
     lab.clock.advance(LEASE_MS - 1)
-    renewed = pins.renew(topic, snapshot.id)
+    renewed = pins.renew(topic, view.id)
     assert renewed is not None
     assert renewed.expires_ms == lab.clock.now_ms() + LEASE_MS
     lab.clock.advance(LEASE_MS - 1)
-    assert all(pins.is_pinned(number) for number in snapshot.files)
+    assert all(lab.engine.store.is_pinned(number) for number in view.segments)
     lab.clock.advance(1)
-    assert not any(pins.is_pinned(number) for number in snapshot.files)
-    assert pins.renew(topic, snapshot.id) is None
+    assert not any(lab.engine.store.is_pinned(number) for number in view.segments)
+    assert pins.renew(topic, view.id) is None
 
 
 def test_a_snapshot_belongs_to_its_topic(lab: Lab) -> None:
     pins = Pins(lab.engine)
     lab.write("b", 1)
-    snapshot = pins.take(lab.topic("a"))
-    assert pins.renew(lab.topic("b"), snapshot.id) is None
-    assert not pins.release(lab.topic("b"), snapshot.id)
+    view = pins.take(lab.topic("a"))
+    assert pins.renew(lab.topic("b"), view.id) is None
+    assert not pins.release(lab.topic("b"), view.id)
 
 
 def test_files_of_a_dropped_topic_stay_until_the_lease_is_over(lab: Lab) -> None:
     pins = Pins(lab.engine)
     lab.checkpoint(everything=True)
-    snapshot = pins.take(lab.topic("a"))
+    view = pins.take(lab.topic("a"))
     lab.drop("a")
     for _ in range(3):
         lab.checkpoint()
-    assert readable(lab, snapshot, 1) == list(range(1, 11))
+    assert readable(lab, view, 1) == list(range(1, 11))
     lab.clock.advance(LEASE_MS)
     for _ in range(3):
         lab.checkpoint()
@@ -131,12 +132,12 @@ def test_pinned_files_are_not_moved_to_the_second_tier(tmp_path: Path) -> None:
     moving = asyncio.run(tiers.due())
     assert moving
     tiers.copy(moving[0])
-    snapshot = pins.take(lab.topic("a"))
+    view = pins.take(lab.topic("a"))
     tiers.switch(moving[0])
-    assert all(Path(run.path).exists() for run in snapshot.runs)
+    assert all(Path(run.path).exists() for run in view.runs)
     assert asyncio.run(tiers.due()) == []
-    assert readable(lab, snapshot, 1) == lab.seqs("a")
-    pins.release(lab.topic("a"), snapshot.id)
+    assert readable(lab, view, 1) == lab.seqs("a")
+    pins.release(lab.topic("a"), view.id)
     assert asyncio.run(tiers.due()) == moving
 
 
@@ -149,7 +150,7 @@ def test_interior_holes_are_listed(lab: Lab) -> None:
 
 
 def test_their_number_is_limited(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pins_module, "MAX_SNAPSHOTS", 1)
+    monkeypatch.setattr(pins_module, "MAX_VIEWS", 1)
     pins = Pins(lab.engine)
     pins.take(lab.topic("a"))
     with pytest.raises(ApiError) as refusal:

@@ -1,14 +1,14 @@
 """What moves by itself, and what is kept for those who come back: everything above the truth of one topic.
 
-    watch/    a topic that moved ─▶ everyone who watches it
+    watch/    a topic that moved ─▶ all that watch it
     routers/  a topic that moved ─▶ copies in other topics
     queues/   claim, ack, nack ─▶ leases ─▶ dead letters
     stages/   bulk writes in parts ─▶ one commit under an identity
 
 Beside them, for the sake of all: `upkeep` (rotation, checkpoints) with `tiers` (old segments move away),
 `governor` (how much pressure there is) and `pacing` (whose turn it is), `large_deletes` (files asked ahead),
-`cursors` (how far a consumer says it has come) and `pins` (sealed files stay for those who read them
-directly).
+`cursors` (how far a consumer says it has come) and `pins` (which sealed files hold a topic, for readers that
+open them directly), which keeps them in place by `file_holds`, as backups do.
 
 Code here runs on the event loop and owns timers and tasks; the rules of a topic stay in `log`.
 """

@@ -22,7 +22,7 @@ from topics.flow.routers.registry import Routers
 from topics.flow.stages.stages import Stages
 from topics.flow.upkeep import Span, Upkeep
 from topics.flow.watch.fanout import Fanout
-from topics.keep.holds import Holds
+from topics.keep.backup_holds import BackupHolds
 from topics.keep.purge import Purges
 from topics.log.engine import Engine
 from topics.log.recover.recovery import Recovery
@@ -58,7 +58,7 @@ class Node:
     commit: CommitLoop
     upkeep: Upkeep
     purges: Purges
-    holds: Holds
+    holds: BackupHolds
 
     def __init__(self, settings: Settings, fs: Filesystem | None = None, clock: Clock | None = None) -> None:
         self._fs = fs or Filesystem()
@@ -118,7 +118,7 @@ class Node:
         self.upkeep.start()
         self.stages.start()
         self.purges = Purges(self.engine, self.upkeep)
-        self.holds = Holds(self.engine, self.upkeep)
+        self.holds = BackupHolds(self.engine, self.upkeep)
         self._forwarding = RouterPass(self.routers, loop, self.governor)
         self._router_journal.recovered()
         self.state = State.RUNNING

@@ -12,7 +12,7 @@ from topics.http.routes.fields import decode
 from topics.http.routes.service import answer
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.keep.holds import Hold
+from topics.keep.backup_holds import BackupHold
 from topics.node.node import Node
 from topics.values.errors import ApiError
 
@@ -79,5 +79,5 @@ class AdminRoutes:
         answer(exchange, {"hold": exchange.name, "released": self._node.holds.release(exchange.name)})
 
 
-def _lease(hold: Hold) -> dict[str, Any]:
+def _lease(hold: BackupHold) -> dict[str, Any]:
     return {"hold": hold.id, "expires_ms": hold.expires_ms}

@@ -6,7 +6,7 @@ import base64
 import os
 from typing import Any
 
-from topics.flow.pins import PinnedRun, Pins, Snapshot
+from topics.flow.pins import PinnedRun, Pins, SealedView
 from topics.http.door.keys import READ
 from topics.http.routes.service import Service, answer
 from topics.http.wire.exchange import Exchange
@@ -37,9 +37,9 @@ class SegmentRoutes:
     def take(self, exchange: Exchange) -> None:
         topic = self._service.current_topic(exchange)
         topic.last_read_ts = self._engine.now()
-        snapshot = self._pins.take(topic)
+        view = self._pins.take(topic)
         body = {
-            **_lease(snapshot),
+            **_lease(view),
             "topic": topic.name,
             "epoch": topic.id,
             "head_seq": topic.head,
@@ -49,17 +49,17 @@ class SegmentRoutes:
             "ttl_ms": topic.config.ttl_ms,
             "now": self._engine.now(),
             "data_dir": os.path.abspath(self._engine.dirs.root),
-            "runs": [_run(run) for run in snapshot.runs],
-            "tail_from_seq": snapshot.tail_from_seq,
-            "holes": [{"gap_from": a, "gap_to": b, "reason": reason} for a, b, reason in snapshot.holes],
+            "runs": [_run(run) for run in view.runs],
+            "tail_from_seq": view.tail_from_seq,
+            "holes": [{"gap_from": a, "gap_to": b, "reason": reason} for a, b, reason in view.holes],
         }
         answer(exchange, body)
 
     def renew(self, exchange: Exchange) -> None:
-        snapshot = self._pins.renew(self._service.topic(exchange), exchange.params[0])
-        if snapshot is None:
+        view = self._pins.renew(self._service.topic(exchange), exchange.params[0])
+        if view is None:
             raise ApiError("not_found", "no such snapshot; its lease may have run out")
-        answer(exchange, _lease(snapshot))
+        answer(exchange, _lease(view))
 
     def release(self, exchange: Exchange) -> None:
         released = self._pins.release(self._service.topic(exchange), exchange.params[0])
@@ -80,8 +80,8 @@ class SegmentRoutes:
         answer(exchange, body)
 
 
-def _lease(snapshot: Snapshot) -> dict[str, Any]:
-    return {"snapshot": snapshot.id, "expires_ms": snapshot.expires_ms}
+def _lease(view: SealedView) -> dict[str, Any]:
+    return {"snapshot": view.id, "expires_ms": view.expires_ms}
 
 
 def _run(run: PinnedRun) -> dict[str, Any]:

@@ -54,10 +54,10 @@ class SegmentStore:
         self.cold_reads = 0
         # How often a sealed run was found ready to read, and how often its file had to be asked.
         self.cache_hits = self.cache_misses = 0
-        # Files that somebody outside reads by their path; they are neither removed nor moved.
-        self.is_pinned: Callable[[int], bool] = _never
+        # Each tells whether it needs a file to stay where it is: readers outside the server know its path.
+        self.pinned_by: list[Callable[[int], bool]] = []
         # Files of which even the flags must not change for the moment.
-        self.is_frozen: Callable[[int], bool] = _never
+        self.is_frozen: Callable[[int], bool] = lambda _: False
 
     def find_cold(self) -> None:
         """Which segments have been moved to the second tier; a copy still in the first one wins."""
@@ -202,6 +202,10 @@ class SegmentStore:
     def droppable(self) -> list[int]:
         return [number for number in sorted(self._unused) if not self.is_pinned(number)]
 
+    def is_pinned(self, number: int) -> bool:
+        """Whether the file must be neither removed nor moved."""
+        return any(needs(number) for needs in self.pinned_by)
+
     def close_file(self, number: int) -> None:
         segment = self._open.pop(number, None)
         if segment is not None:
@@ -221,7 +225,3 @@ class SegmentStore:
             segment.close()
         self._open.clear()
         self._views.clear()
-
-
-def _never(_: int) -> bool:
-    return False

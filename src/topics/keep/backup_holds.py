@@ -1,4 +1,4 @@
-"""Holding a running server's files still, so that somebody beside it can copy them.
+"""Holding a running server's files still, so that a backup can copy them.
 
 A hold names two snapshots, the segments they refer to and the journal from the first of them up to one exact
 position: together a directory from which a server starts with everything that had been committed by then.
@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 from dataclasses import dataclass
 
 import msgspec
 
+from topics.flow.file_holds import FileHold, FileHolds
 from topics.flow.upkeep import Upkeep
 from topics.log.engine import Engine
 from topics.storage import journal as journal_files
 from topics.storage import snapshot as snapshot_files
-from topics.values.errors import limit_reached
 
-LEASE_MS = 60_000
 MAX_HOLDS = 16
 
 
@@ -32,15 +30,14 @@ class JournalPiece:
     end: int
 
 
-@dataclass(slots=True)
-class Hold:
-    id: str
-    expires_ms: int
+@dataclass(slots=True, kw_only=True)
+class BackupHold(FileHold):
     now_ms: int
     data_dir: str
     topics: int
     # The journal is wanted up to here: everything acknowledged before the hold was taken lies below.
     position: int
+    # By their numbers, the paths.
     snapshots: dict[int, str]
     segments: dict[int, str]
     journal: list[JournalPiece]
@@ -57,24 +54,18 @@ class _Beginning(msgspec.Struct, array_like=True, gc=False):
 _beginning = msgspec.msgpack.Decoder(_Beginning)
 
 
-class Holds:
+class BackupHolds(FileHolds[BackupHold]):
     def __init__(self, engine: Engine, upkeep: Upkeep) -> None:
-        self._engine = engine
+        super().__init__(engine, "max_backups")
         self._upkeep = upkeep
-        self._holds: dict[str, Hold] = {}
-        readers_hold = engine.store.is_pinned
-        engine.store.is_pinned = lambda number: readers_hold(number) or self._is_held(number)
-        engine.store.is_frozen = self._is_held
+        engine.store.is_frozen = self.is_held
 
-    async def take(self) -> Hold:
-        if len(self._holds) >= MAX_HOLDS:
-            raise limit_reached("max_backups", MAX_HOLDS)
+    async def take(self) -> BackupHold:
+        self.require_room(MAX_HOLDS)
         loop = asyncio.get_running_loop()
         # Between two checkpoints: files and flags are at rest.
         async with self._upkeep.exclusive:
-            hold = self._describe(await loop.run_in_executor(None, self._read_snapshots))
-            self._holds[hold.id] = hold
-            self._apply()
+            hold = self.add(self._describe(await loop.run_in_executor(None, self._read_snapshots)))
         self._sweep_later(hold)
         return hold
 
@@ -83,23 +74,22 @@ class Holds:
         found = self._engine.snapshots.newest()
         return {number: _beginning.decode(body).replay_from for number, body in found.items()}
 
-    def _describe(self, snapshots: dict[int, int]) -> Hold:
+    def _describe(self, snapshots: dict[int, int]) -> BackupHold:
         engine = self._engine
         engine.queue.flush()
         journal_from = min(snapshots.values(), default=0)
         directory = os.path.abspath(engine.dirs.snapshots)
-        return Hold(
-            secrets.token_hex(16),
-            engine.now() + LEASE_MS,
-            engine.now(),
-            os.path.abspath(engine.dirs.root),
-            len(engine.sorted_names),
-            engine.journal.position,
-            {number: os.path.join(directory, snapshot_files.file_name(number)) for number in snapshots},
+        paths = {number: os.path.join(directory, snapshot_files.file_name(number)) for number in snapshots}
+        return BackupHold(
+            now_ms=engine.now(),
+            data_dir=os.path.abspath(engine.dirs.root),
+            topics=len(engine.sorted_names),
+            position=engine.journal.position,
+            snapshots=paths,
             # All there are: whatever either snapshot refers to is among them.
-            {number: os.path.abspath(engine.store.path(number)) for number in sorted(engine.store.users)},
-            self._journal_pieces(journal_from),
-            journal_from,
+            segments={n: os.path.abspath(engine.store.path(n)) for n in sorted(engine.store.users)},
+            journal=self._journal_pieces(journal_from),
+            journal_from=journal_from,
         )
 
     def _journal_pieces(self, start: int) -> list[JournalPiece]:
@@ -111,39 +101,16 @@ class Holds:
             if file.end > start
         ]
 
-    def renew(self, hold_id: str) -> Hold | None:
-        """Another lease from now on; None when the hold is not there any more."""
-        self._sweep()
-        hold = self._holds.get(hold_id)
-        if hold is not None:
-            hold.expires_ms = self._engine.now() + LEASE_MS
-        return hold
-
-    def release(self, hold_id: str) -> bool:
-        self._sweep()
-        released = self._holds.pop(hold_id, None) is not None
-        self._apply()
-        return released
-
-    def _is_held(self, number: int) -> bool:
-        return any(number in hold.segments for hold in self._holds.values())
-
-    def _apply(self) -> None:
+    def changed(self) -> None:
         """Tell journal and snapshots what they have to keep."""
-        holds = self._holds.values()
-        self._engine.journal.kept_from = min((hold.journal_from for hold in holds), default=None)
-        self._engine.snapshots.kept = frozenset(number for hold in holds for number in hold.snapshots)
+        self._engine.journal.kept_from = min((hold.journal_from for hold in self), default=None)
+        self._engine.snapshots.kept = frozenset(number for hold in self for number in hold.snapshots)
 
-    def _sweep(self) -> None:
-        now = self._engine.now()
-        for hold in [hold for hold in self._holds.values() if hold.expires_ms <= now]:
-            del self._holds[hold.id]
-        self._apply()
+    def _sweep_later(self, hold: BackupHold) -> None:
+        """Journal and snapshots do not ask whether a lease has run out, so they are told in time."""
 
-    def _sweep_later(self, hold: Hold) -> None:
         def look() -> None:
-            self._sweep()
-            if hold.id in self._holds:
+            if self.find(hold.id) is not None:
                 self._sweep_later(hold)
 
         delay_ms = max(hold.expires_ms - self._engine.now(), 1)

@@ -11,29 +11,30 @@ from typing import Any
 import pytest
 
 from tests.log.harness import Lab
+from topics.flow.file_holds import LEASE_MS
 from topics.flow.upkeep import Upkeep
-from topics.keep.holds import LEASE_MS, MAX_HOLDS, Hold, Holds
+from topics.keep.backup_holds import MAX_HOLDS, BackupHold, BackupHolds
 from topics.log.write.commit_loop import CommitLoop
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.values.errors import ApiError
 
 
-def run(lab: Lab, action: Callable[[Holds], Coroutine[Any, Any, Any]]) -> Any:
+def run(lab: Lab, action: Callable[[BackupHolds], Coroutine[Any, Any, Any]]) -> Any:
     async def driven() -> Any:
         commit = CommitLoop(lab.engine, asyncio.get_running_loop())
         try:
-            return await action(Holds(lab.engine, Upkeep(lab.engine, commit, lab.checkpointer)))
+            return await action(BackupHolds(lab.engine, Upkeep(lab.engine, commit, lab.checkpointer)))
         finally:
             commit.close()
 
     return asyncio.run(asyncio.wait_for(driven(), 30))
 
 
-def take(lab: Lab) -> tuple[Hold, Holds]:
-    async def action(holds: Holds) -> tuple[Hold, Holds]:
+def take(lab: Lab) -> tuple[BackupHold, BackupHolds]:
+    async def action(holds: BackupHolds) -> tuple[BackupHold, BackupHolds]:
         return await holds.take(), holds
 
-    taken: tuple[Hold, Holds] = run(lab, action)
+    taken: tuple[BackupHold, BackupHolds] = run(lab, action)
     return taken
 
 
@@ -53,12 +54,12 @@ def busy(lab: Lab) -> None:
             lab.checkpoint(everything=True)
 
 
-def held_files(hold: Hold) -> list[Path]:
+def held_files(hold: BackupHold) -> list[Path]:
     paths = [*hold.snapshots.values(), *hold.segments.values(), *(piece.path for piece in hold.journal)]
     return [Path(path) for path in paths]
 
 
-def rebuild(hold: Hold, target: Path) -> None:
+def rebuild(hold: BackupHold, target: Path) -> None:
     """A data directory from nothing but what the hold names."""
     for name in ("snapshots", "segments", "journal"):
         (target / name).mkdir(parents=True)
@@ -157,7 +158,7 @@ def test_a_server_that_has_no_snapshot_yet(tmp_path: Path) -> None:
 def test_there_are_only_so_many(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
 
-    async def action(holds: Holds) -> None:
+    async def action(holds: BackupHolds) -> None:
         for _ in range(MAX_HOLDS):
             await holds.take()
         with pytest.raises(ApiError, match="max_backups"):
