@@ -1,6 +1,7 @@
 # Everything a fresh machine with Python 3.11+ needs:
 #   make serve  start the server on 127.0.0.1:4000, data in ./topics-data (TOPICS_* variables change that)
 #   make run    the same, and on Spark the pipelines of examples/pipelines.toml, with their lake in ./topics-lake
+#   make quick  lint, types and the tests of every room by itself: about two minutes, for between two edits
 #   make test   all checks and tests, but the slow ones: make test PYTEST_ARGS='-m slow'
 #   make fuzz   200,000 malformed and made-up requests, then a minute of abandoned connections (half an hour)
 # Stamps in .venv record what is installed, so a second run starts at once.
@@ -13,7 +14,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # What the tests start besides Python, as command:package of Debian.
 DEBIAN := redis-server:redis-server java:openjdk-17-jre-headless chromium:chromium
 
-.PHONY: serve run test fuzz lint format typecheck bench simulate lock clean
+.PHONY: serve run quick test fuzz lint format typecheck bench simulate lock clean
 .DEFAULT_GOAL := test
 
 serve: $(VENV)/.base
@@ -21,6 +22,13 @@ serve: $(VENV)/.base
 
 run: $(VENV)/.spark
 	$(BIN)/topics up --pipelines examples/pipelines.toml
+
+# The tests that need neither Spark nor a browser nor long histories. CONTRIBUTING.md says what this leaves out.
+QUICK := tests/test_tidy.py tests/docs/test_contributing.py tests/docs/test_architecture.py \
+	tests/values tests/storage tests/log tests/flow tests/keep tests/node tests/client tests/http tests/golden
+
+quick: lint typecheck
+	$(BIN)/pytest -q $(QUICK) $(PYTEST_ARGS)
 
 test: lint typecheck $(VENV)/.debian
 	$(BIN)/pytest $(PYTEST_ARGS)

@@ -49,15 +49,16 @@ def examples(path: Path, language: str) -> list[Example]:
 
 
 def run_bash(
-    code: str, server: ServerProcess, folder: Path | None = None, timeout_s: float = TIMEOUT_S
+    code: str, server: ServerProcess | None = None, folder: Path | None = None, timeout_s: float = TIMEOUT_S
 ) -> str:
     """In a shell of its own that stops at the first command that fails; nothing it started outlives it."""
+    address = {"TOPICS": f"http://{server.address}"} if server else {}
     shell = subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", code],
         cwd=folder,
         env={
             **os.environ,
-            "TOPICS": f"http://{server.address}",
+            **address,
             "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
         },
         stdout=subprocess.PIPE,
@@ -70,7 +71,7 @@ def run_bash(
     finally:
         with suppress(ProcessLookupError):
             os.killpg(shell.pid, signal.SIGKILL)
-    assert shell.returncode == 0, errors
+    assert shell.returncode == 0, output + errors
     return output
 
 

@@ -106,7 +106,7 @@ def test_every_field_of_a_config_is_documented_with_its_default() -> None:
     assert documented == {name: getattr(defaults, name) for name in TopicConfig.__struct_fields__}
 
 
-@pytest.mark.parametrize("path", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=named)
+@pytest.mark.parametrize("path", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]), ids=named)
 def test_links_between_documents_lead_somewhere(path: Path) -> None:
     for target, anchor in re.findall(r"\]\(([\w./-]*)(?:#([\w-]+))?\)", path.read_text()):
         linked = (path.parent / target).resolve() if target else path
