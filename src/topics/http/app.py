@@ -15,7 +15,6 @@ from topics.http.metrics.routes import Metrics
 from topics.http.routes.admin import AdminRoutes
 from topics.http.routes.arrow_append import BulkAppendRoutes
 from topics.http.routes.cursors import CursorRoutes
-from topics.http.routes.openapi import OpenApi
 from topics.http.routes.probes import Probes
 from topics.http.routes.queues import QueueRoutes
 from topics.http.routes.records import RecordRoutes
@@ -69,12 +68,13 @@ class Application:
 
     def _routes(self) -> list[Route]:
         node, service = self.node, self.service
-        probes = Probes(self.readiness, lambda: len(node.engine.sorted_names))
+        key_needed = node.settings.probe_auth
+        probes = Probes(self.readiness, lambda: len(node.engine.sorted_names), key_needed=key_needed)
         self.metrics = Metrics(
             service, self.readiness, probes.uptime_ms, self.stream_slots, self.watches.sessions
         )
         return [
-            *probes.routes(key_needed=node.settings.probe_auth),
+            *probes.routes(),
             *self.metrics.routes(),
             *TopicRoutes(service).routes(),
             *RecordRoutes(service).routes(),
@@ -89,7 +89,6 @@ class Application:
             *self.sockets.routes(),
             *QueueRoutes(service, node.queues).routes(),
             *self.work.routes(),
-            *OpenApi(key_needed=node.settings.probe_auth).routes(),
         ]
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Modules that are only imported when somebody needs them, without making everybody else wait for it."""
+"""Modules that are only imported for the first request that needs them, while other requests go on."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ async def load(*modules: str) -> None:
 
 
 def _is_whole(name: str) -> bool:
-    """A module is listed before it is complete, and whoever uses it then waits for the thread at work."""
+    """A module is listed before it is complete, and using it then waits for the thread that imports it."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return spec is not None and not getattr(spec, "_initializing", False)

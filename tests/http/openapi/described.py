@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema_rs
 
 from topics.http.door.keys import ADMIN, DELETE, READ, WRITE
-from topics.http.routes.openapi import DOCUMENT
+from topics.http.routes.probes import DOCUMENT
 from topics.http.wire.answer_heads import ARROW
 from topics.http.wire.event_stream import CONTENT_TYPE
 from topics.http.wire.routing import Body, Route

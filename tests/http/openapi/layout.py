@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from topics.http.routes.openapi import DOCUMENT
+from topics.http.routes.probes import DOCUMENT
 
 METHODS = ("get", "put", "post", "delete")
 WIDTH = 110

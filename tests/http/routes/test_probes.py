@@ -9,7 +9,7 @@ from topics.http.wire.routing import Route
 def test_health_answers_in_every_state(serve, path):
     readiness = Readiness()
     running = serve(
-        Probes(readiness, lambda: 3, version="1.2").routes(key_needed=False), readiness=readiness, keys="k"
+        Probes(readiness, lambda: 3, key_needed=False, version="1.2").routes(), readiness=readiness, keys="k"
     )
     for change in (lambda: None, readiness.admit, readiness.drain):
         change()
@@ -24,7 +24,7 @@ def test_health_answers_in_every_state(serve, path):
 @pytest.mark.parametrize("path", ["/v0/ready", "/readyz"])
 def test_readiness_follows_the_gate(serve, path):
     readiness = Readiness(lambda: 0.5)
-    running = serve(Probes(readiness, lambda: 3).routes(key_needed=False), readiness=readiness)
+    running = serve(Probes(readiness, lambda: 3, key_needed=False).routes(), readiness=readiness)
     answer = running.request("GET", path)
     assert (answer.status, answer.code) == (503, "not_ready")
     assert answer.json["error"]["detail"] == {"replay_progress": 0.5}
@@ -39,7 +39,9 @@ def test_readiness_follows_the_gate(serve, path):
 
 def test_probes_may_need_a_key_of_any_scope(serve):
     readiness = Readiness()
-    running = serve(Probes(readiness, lambda: 0).routes(key_needed=True), readiness=readiness, keys="k:d:x.")
+    running = serve(
+        Probes(readiness, lambda: 0, key_needed=True).routes(), readiness=readiness, keys="k:d:x."
+    )
     assert running.request("GET", "/v0/health").status == 401
     assert running.request("GET", "/v0/health", headers={"Authorization": "Bearer k"}).status == 200
 

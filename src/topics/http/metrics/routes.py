@@ -50,7 +50,7 @@ class Metrics:
         self._started_s = time()
 
     def routes(self) -> list[Route]:
-        return [Route(method="GET", template="/v0/metrics", handler=self.show, scopes=READ, always_open=True)]
+        return [Route("GET", "/v0/metrics", self.show, scopes=READ, always_open=True)]
 
     async def show(self, exchange: Exchange) -> None:
         scrape = await Scrape.of(self._engine, exchange.key, MAX_TOPICS_SHOWN)

@@ -32,11 +32,11 @@ class AdminRoutes:
         purge, hold = "/v0/admin/purge", "/v0/admin/backup"
         common: dict[str, Any] = {"scopes": ADMIN, "all_names": True}
         return [
-            Route(method="POST", template=purge, handler=self.start_purge, body=Body.OPTIONAL, **common),
-            Route(method="GET", template=purge + "/:purge", handler=self.show_purge, **common),
-            Route(method="POST", template=hold, handler=self.hold, **common),
-            Route(method="POST", template=hold + "/:hold/renew", handler=self.renew, **common),
-            Route(method="DELETE", template=hold + "/:hold", handler=self.release, **common),
+            Route("POST", purge, self.start_purge, body=Body.OPTIONAL, **common),
+            Route("GET", purge + "/:purge", self.show_purge, **common),
+            Route("POST", hold, self.hold, **common),
+            Route("POST", hold + "/:hold/renew", self.renew, **common),
+            Route("DELETE", hold + "/:hold", self.release, **common),
         ]
 
     # --- purge ------------------------------------------------------------------------------------------

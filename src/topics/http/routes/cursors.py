@@ -33,10 +33,10 @@ class CursorRoutes:
         every = "/v0/topics/:topic/cursors"
         one = every + "/:consumer"
         return [
-            Route(method="GET", template=every, handler=self.list, scopes=READ),
-            Route(method="GET", template=one, handler=self.show, scopes=READ),
-            Route(method="PUT", template=one, handler=self.put, scopes=WRITE, body=Body.REQUIRED),
-            Route(method="DELETE", template=one, handler=self.drop, scopes=WRITE),
+            Route("GET", every, self.list, scopes=READ),
+            Route("GET", one, self.show, scopes=READ),
+            Route("PUT", one, self.put, scopes=WRITE, body=Body.REQUIRED),
+            Route("DELETE", one, self.drop, scopes=WRITE),
         ]
 
     def list(self, exchange: Exchange) -> None:

@@ -56,7 +56,7 @@ def check_node(node: str) -> None:
 
 
 def node_set(node: str | list[str] | None) -> frozenset[str] | None:
-    """Whose records are wanted; None for everybody's."""
+    """The nodes whose records are wanted; None for all."""
     if node is None:
         return None
     return frozenset((node,)) if isinstance(node, str) else frozenset(node)

@@ -1,9 +1,14 @@
-"""Liveness and readiness."""
+"""What any client may ask: does the process answer, is it ready, and what can it be asked (OpenAPI).
+
+The document is a file, `openapi.json` in this package's parent; tests hold it against the server.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import msgspec
 
@@ -12,15 +17,38 @@ from topics.http.door.readiness import Readiness
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
 
+DOCUMENT = Path(__file__).parent.parent / "openapi.json"
+
 
 class Probes:
     def __init__(
-        self, readiness: Readiness, topic_count: Callable[[], int], *, version: str | None = None
+        self,
+        readiness: Readiness,
+        topic_count: Callable[[], int],
+        *,
+        key_needed: bool,
+        version: str = topics.__version__,
     ) -> None:
-        self._gate = readiness
+        """`key_needed`: any valid key will do."""
+        self._readiness = readiness
         self._topic_count = topic_count
-        self._version = topics.__version__ if version is None else version
+        self._key_needed = key_needed
+        self._version = version
         self._started = monotonic()
+        # Read when it is first asked for, so that starting does not pay for it.
+        self._document = b""
+
+    def routes(self) -> list[Route]:
+        paths = (
+            ("/v0/health", self.health),
+            ("/healthz", self.health),
+            ("/v0/ready", self.ready),
+            ("/readyz", self.ready),
+            # Holds nothing that the source code does not.
+            ("/v0/openapi.json", self.openapi),
+        )
+        public = not self._key_needed
+        return [Route("GET", path, handler, public=public, always_open=True) for path, handler in paths]
 
     def uptime_ms(self) -> int:
         return int((monotonic() - self._started) * 1000)
@@ -30,20 +58,22 @@ class Probes:
         exchange.reply(msgspec.json.encode(answer))
 
     def ready(self, exchange: Exchange) -> None:
-        if not self._gate.open:
-            raise self._gate.refusal()
+        if not self._readiness.open:
+            raise self._readiness.refusal()
         answer = {"status": "ready", "wal_replay_complete": True, "topics": self._topic_count()}
         exchange.reply(msgspec.json.encode(answer))
 
-    def routes(self, *, key_needed: bool) -> list[Route]:
-        """`key_needed`: any valid key will do."""
-        paths = (
-            ("/v0/health", self.health),
-            ("/healthz", self.health),
-            ("/v0/ready", self.ready),
-            ("/readyz", self.ready),
-        )
-        return [
-            Route(method="GET", template=path, handler=handler, public=not key_needed, always_open=True)
-            for path, handler in paths
-        ]
+    def openapi(self, exchange: Exchange) -> None:
+        if not self._document:
+            self._document = msgspec.json.encode(self._read_document())
+        exchange.reply(self._document)
+
+    def _read_document(self) -> dict[str, Any]:
+        document: dict[str, Any] = msgspec.json.decode(DOCUMENT.read_bytes())
+        document["info"]["version"] = self._version
+        operations = [one for methods in document["paths"].values() for one in methods.values()]
+        for operation in operations if self._key_needed else ():
+            if not operation["security"]:
+                operation["security"] = [{"bearer": []}]
+                operation["responses"]["401"] = {"$ref": "#/components/responses/unauthorized"}
+        return document

@@ -59,18 +59,10 @@ class QueueRoutes:
     def routes(self) -> list[Route]:
         one = "/v0/topics/:topic"
         return [
-            Route(
-                method="POST",
-                template=one + "/claim",
-                handler=self.claim,
-                scopes=READ | WRITE,
-                body=Body.NEVER_EMPTY,
-            ),
-            Route(method="POST", template=one + "/ack", handler=self.ack, scopes=WRITE, body=Body.REQUIRED),
-            Route(method="POST", template=one + "/nack", handler=self.nack, scopes=WRITE, body=Body.REQUIRED),
-            Route(
-                method="POST", template=one + "/extend", handler=self.extend, scopes=WRITE, body=Body.REQUIRED
-            ),
+            Route("POST", one + "/claim", self.claim, scopes=READ | WRITE, body=Body.NEVER_EMPTY),
+            Route("POST", one + "/ack", self.ack, scopes=WRITE, body=Body.REQUIRED),
+            Route("POST", one + "/nack", self.nack, scopes=WRITE, body=Body.REQUIRED),
+            Route("POST", one + "/extend", self.extend, scopes=WRITE, body=Body.REQUIRED),
         ]
 
     def _queue(self, exchange: Exchange) -> JobQueue:

@@ -51,10 +51,10 @@ class RouterRoutes:
     def routes(self) -> list[Route]:
         one = "/v0/routers/:router"
         return [
-            Route(method="GET", template="/v0/routers", handler=self.list, scopes=READ),
-            Route(method="PUT", template=one, handler=self.put, scopes=ADMIN, body=Body.REQUIRED),
-            Route(method="GET", template=one, handler=self.show, scopes=READ),
-            Route(method="DELETE", template=one, handler=self.drop, scopes=DELETE),
+            Route("GET", "/v0/routers", self.list, scopes=READ),
+            Route("PUT", one, self.put, scopes=ADMIN, body=Body.REQUIRED),
+            Route("GET", one, self.show, scopes=READ),
+            Route("DELETE", one, self.drop, scopes=DELETE),
         ]
 
     def put(self, exchange: Exchange) -> None:

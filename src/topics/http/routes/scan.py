@@ -48,15 +48,7 @@ class ScanRoutes:
         self._engine = service.engine
 
     def routes(self) -> list[Route]:
-        return [
-            Route(
-                method="POST",
-                template="/v0/topics/:topic/scan",
-                handler=self.scan,
-                scopes=READ,
-                body=Body.OPTIONAL,
-            )
-        ]
+        return [Route("POST", "/v0/topics/:topic/scan", self.scan, scopes=READ, body=Body.OPTIONAL)]
 
     async def scan(self, exchange: Exchange) -> None:
         await load("topics.http.wire.arrow_stream", "topics.log.read.scan")

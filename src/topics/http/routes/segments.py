@@ -26,12 +26,12 @@ class SegmentRoutes:
     def routes(self) -> list[Route]:
         every = "/v0/topics/:topic/segments"
         one = every + "/:snapshot"
-        # Files are shared by topics: whoever may open them may read all of those.
+        # Files are shared by topics: a reader that may open them may read all of those topics.
         return [
-            Route(method="GET", template=every, handler=self.take, scopes=READ, all_names=True),
-            Route(method="POST", template=one + "/renew", handler=self.renew, scopes=READ, all_names=True),
-            Route(method="DELETE", template=one, handler=self.release, scopes=READ, all_names=True),
-            Route(method="GET", template="/v0/topics/:topic/ledger", handler=self.ledger, scopes=READ),
+            Route("GET", every, self.take, scopes=READ, all_names=True),
+            Route("POST", one + "/renew", self.renew, scopes=READ, all_names=True),
+            Route("DELETE", one, self.release, scopes=READ, all_names=True),
+            Route("GET", "/v0/topics/:topic/ledger", self.ledger, scopes=READ),
         ]
 
     def take(self, exchange: Exchange) -> None:

@@ -23,10 +23,10 @@ class TopicRoutes:
     def routes(self) -> list[Route]:
         one = "/v0/topics/:topic"
         return [
-            Route(method="GET", template="/v0/topics", handler=self.list, scopes=READ),
-            Route(method="PUT", template=one, handler=self.put, scopes=ADMIN, body=Body.OPTIONAL),
-            Route(method="GET", template=one, handler=self.show, scopes=READ),
-            Route(method="DELETE", template=one, handler=self.drop, scopes=DELETE),
+            Route("GET", "/v0/topics", self.list, scopes=READ),
+            Route("PUT", one, self.put, scopes=ADMIN, body=Body.OPTIONAL),
+            Route("GET", one, self.show, scopes=READ),
+            Route("DELETE", one, self.drop, scopes=DELETE),
         ]
 
     def put(self, exchange: Exchange) -> None:

@@ -63,17 +63,11 @@ class WatchRoutes:
 
     def routes(self) -> list[Route]:
         return [
+            Route("POST", "/v0/watch", self.create, scopes=READ, body=Body.REQUIRED),
             Route(
-                method="POST",
-                template="/v0/watch",
-                handler=self.create,
-                scopes=READ,
-                body=Body.REQUIRED,
-            ),
-            Route(
-                method="GET",
-                template="/v0/watch/:wid",
-                handler=self.open,
+                "GET",
+                "/v0/watch/:wid",
+                self.open,
                 event_stream=True,
                 token_in_query=True,
                 auth_in_handler=True,

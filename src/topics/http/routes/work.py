@@ -22,7 +22,7 @@ from topics.values.errors import ApiError, invalid
 from topics.values.settings import MAX_CLAIM
 
 HEARTBEAT_S = 15.0
-# Leases and delays end without anybody calling: somebody has to look, well within a quarter of a second.
+# Leases and delays end without a request: streams look for that, well within a quarter of a second.
 LOOK_S = 0.1
 
 
@@ -40,9 +40,9 @@ class WorkRoutes:
     def routes(self) -> list[Route]:
         return [
             Route(
-                method="GET",
-                template="/v0/topics/:topic/work",
-                handler=self.open,
+                "GET",
+                "/v0/topics/:topic/work",
+                self.open,
                 scopes=READ | WRITE,
                 event_stream=True,
                 token_in_query=True,
@@ -130,7 +130,7 @@ class Desk:
                 break
             if stream.room > 0:
                 claims.append(stream.ask())
-        # Somebody else is first next time, or a trickle of jobs would all go to one worker.
+        # Another worker is first next time, or a trickle of jobs would all go to this one.
         self.streams.rotate(-1)
         if topic.config.claim_jitter_ms:
             for claim in claims:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
@@ -32,11 +32,12 @@ class Body(Enum):
     NEVER_EMPTY = "an empty body is refused whatever its type"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Route:
     method: str
     template: str
     handler: Handler
+    _: KW_ONLY
     # All of these scopes are needed; 0 needs just a valid key.
     scopes: int = 0
     body: Body = Body.IGNORED
