@@ -6,7 +6,7 @@ It was run once, before the commit that added the fixtures, with PySpark, delta-
 and is kept to show how they came about. Do not run it again: files that a later version writes prove nothing
 about those that exist already. Everything is done by real processes, `topics serve` and `topics pipeline`,
 over HTTP and through Spark's public API, in a folder that no other machine has (`/tmp/topics-edition1`): the
-note about the cold directory contains absolute paths.
+notes about the cold directory and about loaded files contain absolute paths.
 
     stopped/   a data directory and its cold one, after a clean stop; `expected.json` is what the server said
                about everything just before
@@ -23,7 +23,9 @@ fixture grows older.
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -52,7 +54,9 @@ class Server(ServerProcess):
     def send(self, topic: str, *records: Any, **more: Any) -> Any:
         """Values become records with that `data`; dicts with a `data` key are records already."""
         full = [r if isinstance(r, dict) and "data" in r else {"data": r} for r in records]
-        return self.ok("POST", f"/v0/topics/{topic}", {"records": full, **more})
+        # Text as it is, and not as escapes: records are kept as they were sent.
+        body = json.dumps({"records": full, **more}, ensure_ascii=False).encode()
+        return self.ok("POST", f"/v0/topics/{topic}", body)
 
     def topic(self, name: str, **config: Any) -> None:
         self.ok("PUT", f"/v0/topics/{name}", config)
@@ -219,14 +223,136 @@ def note(name: str, facts: Facts) -> None:
 
 
 def run(*arguments: object) -> None:
+    process = launch(*arguments)
+    assert process.wait() == 0, arguments
+
+
+def launch(*arguments: object) -> subprocess.Popen[bytes]:
     """The command line, in the folder that no other machine has."""
+    path = os.pathsep.join(os.path.abspath(part) for part in os.environ["PYTHONPATH"].split(os.pathsep))
     command = [sys.executable, "-m", "topics.cli.main", *map(str, arguments)]
-    subprocess.run(command, check=True, cwd=WORK)
+    return subprocess.Popen(command, cwd=WORK, env=os.environ | {"PYTHONPATH": path})
 
 
 def keep(source: Path, target: Path) -> None:
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(source, target)
+
+
+# --- what Spark and pipelines keep --------------------------------------------------------------------------
+
+PIPELINES = """\
+state = "state"
+
+[pipeline.lake]
+kind = "archive"
+topics = ["orders", "recent", "brief"]
+table = "lake/shop"
+
+# State of which every later row depends on all earlier ones.
+[pipeline.sales]
+kind = "route"
+topics = ["orders", "recent"]
+into = "sales"
+schema = "sku STRING, qty INT"
+mode = "update"
+sql = "SELECT data.sku, sum(data.qty) AS qty, count(*) AS orders FROM records GROUP BY data.sku"
+
+# State that waits for the watermark, which is part of the checkpoint too.
+[pipeline.hours]
+kind = "route"
+topics = ["orders"]
+into = "hours"
+schema = "sku STRING, qty INT"
+watermark = "1 hour"
+sql = "SELECT data.sku, sum(data.qty) AS qty FROM records GROUP BY window(ts, '1 hour'), data.sku"
+
+[pipeline.again]
+kind = "replay"
+table = "lake/shop"
+topic = "orders"
+into = "orders-again"
+rate = 1
+
+[pipeline.history]
+kind = "load"
+files = ["exports/*.csv"]
+into = "history"
+"""
+FOLLOWING = ("lake", "sales", "hours")
+
+
+def order(n: int) -> Facts:
+    data = {"sku": "ABC"[n % 3], "qty": n}
+    return (
+        {"data": data, "tag": f"user:{n % 2}", "node": "web", "meta": {"n": n}} if n % 4 else {"data": data}
+    )
+
+
+def make_spark() -> None:
+    """Two rounds that everything reads, and a third that nothing has read yet.
+
+    In the third, `recent` is left alone: what the last batch of a route has read has to be there still, if
+    that batch is to be repeated. `brief` loses records then, too.
+    """
+    server = Server(WORK / "spark")
+    server.directory.mkdir(parents=True)
+    (WORK / "exports").mkdir()
+    (WORK / "exports" / "a.csv").write_text("sku,qty\nA,1\nB,2\n")
+    (WORK / "pipelines.toml").write_text(PIPELINES)
+    server.start()
+    os.environ["TOPICS_URL"] = server.url
+    for name in ("recent", "brief"):
+        server.topic(name, cap_records=3)
+        server.send(name, *map(order, range(1, 6)))
+    server.send("orders", *map(order, range(1, 7)))
+    run_pipelines(*FOLLOWING, "history")
+    run_streams(server.url)
+    server.send("orders", *map(order, range(7, 11)))
+    for name in ("recent", "brief"):
+        server.send(name, *map(order, range(6, 11)))
+    run_pipelines(*FOLLOWING)
+    run_streams(server.url)
+    interrupt_replay()
+    server.send("orders", *map(order, range(11, 14)))
+    server.send("brief", *map(order, range(11, 16)))
+    server.stop()
+    keep(server.data_dir, EDITION / "spark" / "data")
+    for name in ("lake", "state", "checkpoints", "exports"):
+        keep(WORK / name, EDITION / "spark" / name)
+    shutil.copy(WORK / "pipelines.toml", EDITION / "spark")
+    (EDITION / "spark" / "state" / "spark.log").unlink(missing_ok=True)
+
+
+def run_pipelines(*names: str) -> None:
+    """One after the other, which a busy machine takes more easily."""
+    for name in names:
+        run("pipeline", "run", "pipelines.toml", name, "--once")
+
+
+def run_streams(url: str) -> None:
+    """Plain streams: one that Python reads, and one from topic to topic, in batches of a few records."""
+    from pyspark_topics.session import spark_session
+
+    source = {"url": url, "subscribe": "orders", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "4"}
+    frame = spark_session("edition 1", "local[2]").readStream.format("topics").options(**source)
+    reading = frame.load().writeStream.foreachBatch(lambda rows, _: rows.collect() and None)
+    copying = frame.option("consumer", "copy").load().where("kind = 'record'").select("data", "tag", "meta")
+    copying = copying.writeStream.format("topics").options(url=url, topic="orders-copy")
+    for name, writer in (("read", reading), ("copy", copying)):
+        writer = writer.option("checkpointLocation", str(WORK / "checkpoints" / name))
+        query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(120)
+
+
+def interrupt_replay() -> None:
+    """It is slow, and told to end when it is somewhere in the middle."""
+    notes = WORK / "state" / "again" / "replay.json"
+    process = launch("pipeline", "run", "pipelines.toml", "again")
+    eventually(lambda: notes.exists() and json.loads(notes.read_text())["at"] >= 3, 60)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 0
+    assert not json.loads(notes.read_text())["finished"]
 
 
 def main(parts: list[str]) -> None:
@@ -236,6 +362,8 @@ def main(parts: list[str]) -> None:
         make_data("killed", kill=True)
         make_rebooted()
         keep(WORK / "backups", EDITION / "backups")
+    if "spark" in parts:
+        make_spark()
     shutil.rmtree(WORK)
 
 

@@ -23,15 +23,17 @@ def copied(name: str, target: Path, *, rebooted: bool = False) -> ServerProcess:
 
     It finds what it would have found on the machine of the fixture, or there after the machine was restarted.
     """
-    for part in ("data", "cold"):
-        if (EDITION / name / part).exists():
-            shutil.copytree(EDITION / name / part, target / part)
+    shutil.copytree(EDITION / name / "data", target / "data")
+    environment = {}
+    if (EDITION / name / "cold").exists():
+        cold = shutil.copytree(EDITION / name / "cold", target / "cold")
+        environment["TOPICS_COLD_DIR"] = str(cold)
     witness = target / "data" / "witness"
     page = bytearray(witness.read_bytes())
     this_boot = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip().replace(b"-", b"")
     page[_BOOT_ID] = bytes(32) if rebooted else this_boot
     witness.write_bytes(page)
-    return ServerProcess(target, TOPICS_COLD_DIR=str(target / "cold"))
+    return ServerProcess(target, **environment)
 
 
 def kept(name: str) -> Facts:
