@@ -8,7 +8,7 @@ from tests.crash.effects import Added, Did, Match, Record
 from tests.crash.model import Event, RouterModel
 from tests.crash.world import World
 from tests.model.reference import matches
-from topics.flow.routers.definitions import Options
+from topics.flow.routers.definitions import RouterOptions
 from topics.flow.routers.source_window import read_window
 from topics.log.remove.removal import surviving_damage
 from topics.log.topic import Topic
@@ -20,9 +20,9 @@ def route(world: World, name: str, source: str, dest: str, match: Match | None =
     routers, topic = world.model.routers, world.topic(source)
     made = RouterModel(name, world.model_of(source), world.model_of(dest), match, topic.assigned)
     event = world.model.event(Did(lambda: routers.__setitem__(name, made), lambda: routers.pop(name)))
-    options = Options()
+    options = RouterOptions()
     if match is not None:
-        options = Options(filter_value=match[1], filter_is_prefix=match[0] == "Glob")
+        options = RouterOptions(filter_value=match[1], filter_is_prefix=match[0] == "Glob")
     world.submit(
         event,
         lambda: world.here.routers.put(

@@ -8,7 +8,7 @@ from typing import Any
 from tests.crash.disk import SimulatedDisk
 from topics.flow.cursors import Cursors
 from topics.flow.queues.registry import Queues
-from topics.flow.routers.journal import RouterJournal
+from topics.flow.routers.recovery import RouterRecovery
 from topics.flow.routers.registry import Routers
 from topics.flow.stages.stages import Stages
 from topics.flow.tiers import Tiers
@@ -38,7 +38,7 @@ class Installation:
         # The same ids in every run of a test, and others after every restart.
         self.queues = Queues(engine, lambda bits: (1 << bits - 1) + (restarts << 32))
         self.routers = Routers(engine)
-        self.router_journal = RouterJournal(engine, self.routers)
+        self.router_journal = RouterRecovery(engine, self.routers)
         engine.extensions.append(self.router_journal)
         self.checkpointer: Checkpointer = Recovery(engine).run()
         self.router_journal.recovered()

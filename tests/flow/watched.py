@@ -10,10 +10,10 @@ from typing import Any
 from tests.log.harness import Lab
 from topics.flow.governor import Governor
 from topics.flow.watch.fanout import Fanout
-from topics.flow.watch.subscription import Options, Step, Subscription
+from topics.flow.watch.subscription import Delivery, Subscription, WatchOptions
 from topics.log.topic import Topic
 
-OPTIONS = Options(limit=1000, max_bytes=1 << 20, names_first_gap=True)
+OPTIONS = WatchOptions(limit=1000, max_bytes=1 << 20, names_first_gap=True)
 Told = list[tuple[str, Any]]
 
 
@@ -22,14 +22,14 @@ class Listener:
 
     def __init__(self) -> None:
         self.stalled = False
-        self.steps: list[Step] = []
+        self.deliveries: list[Delivery] = []
         self.told: Told = []
         self.cursors: list[int] = []
         self.over: list[str] = []
 
-    def deliver(self, subscription: Subscription, step: Step) -> None:
-        self.steps.append(step)
-        for event in step.events:
+    def deliver(self, subscription: Subscription, delivery: Delivery) -> None:
+        self.deliveries.append(delivery)
+        for event in delivery.events:
             body = json.loads(b"{%b}" % event.body)
             self.told.append((event.kind, _gist(event.kind, body)))
             self.cursors.append(event.seq)
@@ -64,7 +64,7 @@ class Watched:
         self.fanout = Fanout(lab.engine, self.pulled.append, self.governor)
 
     def watch(
-        self, name: str = "t", seq: int = 0, options: Options = OPTIONS, epoch: int | None = None
+        self, name: str = "t", seq: int = 0, options: WatchOptions = OPTIONS, epoch: int | None = None
     ) -> tuple[Listener, Subscription]:
         listener = Listener()
         if epoch is None:

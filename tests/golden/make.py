@@ -86,7 +86,7 @@ def write_journal(fs: Filesystem, directory: str) -> None:
     write_file_atomically(fs, directory, PROOF, [proof])
 
 
-OPTIONS = routers.Options(filter_value="t", filter_is_prefix=True, exactly_once=True)
+OPTIONS = routers.RouterOptions(filter_value="t", filter_is_prefix=True, exactly_once=True)
 DEFINITION = routers.Definition(1, "large", 1, 3, OPTIONS, 0)
 STAMP = routers.Stamp("large", "orders", 1)
 PIECES = [
@@ -95,14 +95,14 @@ PIECES = [
     routers.Piece(routers.HOLE_INSIDE, 5, 1, 5),
     routers.Piece(routers.COPIES, 6, 2, 6, b"\0\0\0\0\3\0\0\0"),
 ]
-STEP = routers.Step(1, [routers.Part(1, 9, 4, 3, TS, True, True, False, STAMP, PIECES)])
+STEP = routers.Step(1, [routers.Share(1, 9, 4, 3, TS, True, True, False, STAMP, PIECES)])
 # Two routers at once, and originals that the journal will not have any more.
 SPARED = routers.CarriedRows((10).to_bytes(8, "little"), [b'"ten"'], [b'{"a":1}'], ["n1"], [None], b"\1")
 SPARED_STEP = routers.Step(
     1,
     [
-        routers.Part(1, 10, 1, 3, TS, True, False, True, None, [routers.Piece(routers.COPIES, 10, 1, 8)]),
-        routers.Part(2, 10, 0, 4, TS, False, True, True, None, []),
+        routers.Share(1, 10, 1, 3, TS, True, False, True, None, [routers.Piece(routers.COPIES, 10, 1, 8)]),
+        routers.Share(2, 10, 0, 4, TS, False, True, True, None, []),
     ],
     SPARED,
 )

@@ -133,9 +133,9 @@ def test_kinds() -> None:
 
 ARRAYS = {
     "definition": routers.Definition,
-    "options": routers.Options,
+    "options": routers.RouterOptions,
     "step": routers.Step,
-    "part": routers.Part,
+    "share": routers.Share,
     "stamp": routers.Stamp,
     "piece": routers.Piece,
     "carried": routers.CarriedRows,

@@ -119,7 +119,7 @@ def test_flow_payloads(frames: list[Frame]) -> None:
     payloads = [f.payload for f in frames[14:]]
     assert routers.decode_definition(payloads[0]) == DEFINITION
     assert [routers.decode_step(payload) for payload in payloads[1:3]] == [STEP, SPARED_STEP]
-    assert [piece.source_seqs().tolist() for piece in STEP.parts[0].pieces] == [[1, 2], [3, 4], [5], [6, 9]]
+    assert [piece.source_seqs().tolist() for piece in STEP.shares[0].pieces] == [[1, 2], [3, 4], [5], [6, 9]]
     assert routers.decode_router_id(payloads[3]) == 1
     assert queues._entries.decode(payloads[4]) == JOBS
     assert queues._selector.decode(payloads[5]) == Selector(9, seqs=[2, 3])

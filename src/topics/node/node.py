@@ -17,7 +17,7 @@ from topics.flow.pacing import Pacer
 from topics.flow.pins import Pins
 from topics.flow.queues.registry import Queues
 from topics.flow.routers.background import RouterPass
-from topics.flow.routers.journal import RouterJournal
+from topics.flow.routers.recovery import RouterRecovery
 from topics.flow.routers.registry import Routers
 from topics.flow.stages.stages import Stages
 from topics.flow.upkeep import Span, Upkeep
@@ -79,7 +79,7 @@ class Node:
         engine.extensions += [self.cursors, self.stages]
         self.queues = Queues(engine)
         self.routers = Routers(engine)
-        self._router_journal = RouterJournal(engine, self.routers)
+        self._router_journal = RouterRecovery(engine, self.routers)
         engine.extensions.append(self._router_journal)
         self.fanout = Fanout(engine, self.routers.pull, self.governor, self.pacer.protect)
         # Surrounds recovery and checkpoints, for those who want to see them in a trace.

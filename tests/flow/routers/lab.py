@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tests.log.harness import Lab, records
-from topics.flow.routers.definitions import Options, Router
-from topics.flow.routers.journal import RouterJournal
+from topics.flow.routers.definitions import Router, RouterOptions
+from topics.flow.routers.recovery import RouterRecovery
 from topics.flow.routers.registry import Routers
 from topics.log.read.page import Page
 from topics.log.read.render import Shape
@@ -23,7 +23,7 @@ class RouterLab(Lab):
 
     def layer(self) -> None:
         self.routers = Routers(self.engine)
-        self._journal = RouterJournal(self.engine, self.routers)
+        self._journal = RouterRecovery(self.engine, self.routers)
         self.engine.extensions.append(self._journal)
 
     def recovered(self) -> None:
@@ -49,7 +49,7 @@ class RouterLab(Lab):
                 name,
                 source,
                 dest,
-                Options(**options),
+                RouterOptions(**options),
                 lambda router, created: (answers.append(created), done(router)),
                 fail,
                 create_dest=create_dest,

@@ -106,8 +106,8 @@ def test_a_chain_is_followed_to_its_end_in_one_turn(setup: Setup) -> None:
 
 
 def test_a_backlog_is_worked_off_in_turns(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topics.flow.routers.step_size.STEP_COPIES", 1)
-    monkeypatch.setattr("topics.flow.routers.step_size.STEP_ROWS_MIN", 2)
+    monkeypatch.setattr("topics.flow.routers.registry.STEP_COPIES", 1)
+    monkeypatch.setattr("topics.flow.routers.registry.STEP_ROWS_MIN", 2)
     monkeypatch.setattr(background, "TURN_S", -1.0)
     setup.lab.write("a", *range(6))
     heads = []
@@ -120,8 +120,8 @@ def test_a_backlog_is_worked_off_in_turns(setup: Setup, monkeypatch: pytest.Monk
 def test_many_destinations_are_served_in_turns_and_none_is_left_behind(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("topics.flow.routers.step_size.STEP_COPIES", 8)
-    monkeypatch.setattr("topics.flow.routers.step_size.STEP_ROWS_MIN", 4)
+    monkeypatch.setattr("topics.flow.routers.registry.STEP_COPIES", 8)
+    monkeypatch.setattr("topics.flow.routers.registry.STEP_ROWS_MIN", 4)
     monkeypatch.setattr(background, "TURN_S", -1.0)
     names = ["b", *(f"b{number}" for number in range(7))]
     for name in names[1:]:
@@ -142,7 +142,7 @@ def test_many_destinations_are_served_in_turns_and_none_is_left_behind(
 def test_a_lone_record_reaches_any_number_of_destinations_with_one_frame(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("topics.flow.routers.step_size.STEP_COPIES", 2)
+    monkeypatch.setattr("topics.flow.routers.registry.STEP_COPIES", 2)
     monkeypatch.setattr(background, "TURN_S", -1.0)
     for number in range(7):
         setup.lab.route(f"r{number}", "a", f"b{number}")
@@ -154,8 +154,8 @@ def test_a_lone_record_reaches_any_number_of_destinations_with_one_frame(
 
 
 def test_sources_take_turns(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topics.flow.routers.step_size.STEP_COPIES", 1)
-    monkeypatch.setattr("topics.flow.routers.step_size.STEP_ROWS_MIN", 1)
+    monkeypatch.setattr("topics.flow.routers.registry.STEP_COPIES", 1)
+    monkeypatch.setattr("topics.flow.routers.registry.STEP_ROWS_MIN", 1)
     monkeypatch.setattr(background, "TURN_S", -1.0)
     setup.lab.route("s", "x", "y")
     setup.lab.write("a", 1, 2, 3)

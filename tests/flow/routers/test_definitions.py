@@ -9,13 +9,8 @@ from typing import Any
 import pytest
 
 from tests.flow.routers.lab import RouterLab
-from topics.flow.routers.definitions import Options
+from topics.flow.routers.definitions import RouterOptions
 from topics.values.errors import ApiError
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> RouterLab:
-    return RouterLab(tmp_path)
 
 
 def refusal(call: Callable[[], Any]) -> ApiError:
@@ -136,7 +131,9 @@ def test_room_for_one_topic_is_not_enough_for_two(tmp_path: Path) -> None:
 def test_two_creations_under_way_make_one_router(lab: RouterLab) -> None:
     answers: list[bool] = []
     for _ in range(2):
-        lab.routers.put("r", "a", "b", Options(), lambda _, created: answers.append(created), answers.append)
+        lab.routers.put(
+            "r", "a", "b", RouterOptions(), lambda _, created: answers.append(created), answers.append
+        )
     assert lab.routers.find("r") is None
     lab.engine.queue.sync_now()
     assert answers == [True, False]

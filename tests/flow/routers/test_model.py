@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.flow.routers.lab import RouterLab
-from topics.flow.routers.definitions import Options
+from topics.flow.routers.definitions import RouterOptions
 from topics.log.lifecycle import put_topic
 from topics.values.config import TopicConfig
 from topics.values.settings import MAX_HOPS
@@ -29,7 +29,7 @@ CONFIGS = st.builds(
     durability=st.sampled_from(["disk", "fsync"]),
 )
 OPTIONS = st.builds(
-    Options,
+    RouterOptions,
     preserve_node=st.booleans(),
     preserve_tag=st.booleans(),
     filter_value=st.sampled_from([None, None, "x"]),
@@ -98,7 +98,7 @@ class Arrow:
 
     source: str
     dest: str
-    options: Options
+    options: RouterOptions
     cursor: int
     forwarded: int = 0
     wants: int = 1
@@ -130,7 +130,7 @@ class RoutersAgainstLists(RuleBasedStateMachine):
     # --- history ----------------------------------------------------------------------------------------
 
     @initialize(options=OPTIONS)
-    def begin(self, options: Options) -> None:
+    def begin(self, options: RouterOptions) -> None:
         self.route("r1", "a", "b", options)
 
     @rule(name=TOPICS, tags=st.lists(TAGS, min_size=1, max_size=5), node=st.sampled_from([None, "n"]))
@@ -169,7 +169,7 @@ class RoutersAgainstLists(RuleBasedStateMachine):
         self.lab.clock.advance(ms)
 
     @rule(name=st.sampled_from(["r1", "r2", "r3", "r4"]), source=TOPICS, dest=TOPICS, options=OPTIONS)
-    def route(self, name: str, source: str, dest: str, options: Options) -> None:
+    def route(self, name: str, source: str, dest: str, options: RouterOptions) -> None:
         fed_from = {arrow.source for arrow in self.arrows.values() if arrow.dest == dest}
         known = self.arrows.get(name)
         if source == dest or fed_from - {source} or (known and (known.source, known.dest) != (source, dest)):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.flow.watched import Scenario, Watched
 from topics.flow.watch import fanout as fanout_module
-from topics.flow.watch.subscription import Options
+from topics.flow.watch.subscription import WatchOptions
 from topics.log.engine import Engine
 from topics.log.topic import Topic
 from topics.log.write.batch import parse_append
@@ -21,7 +21,7 @@ def test_everybody_at_the_same_place_shares_one_step(
 ) -> None:
     async def scenario(w: Watched) -> None:
         w.lab.put("t")
-        listeners = [w.watch(options=Options(limit=5, max_bytes=1 << 20))[0] for _ in range(50)]
+        listeners = [w.watch(options=WatchOptions(limit=5, max_bytes=1 << 20))[0] for _ in range(50)]
         await w.settle()
         reads = []
         read = w.lab.engine.read
@@ -29,7 +29,7 @@ def test_everybody_at_the_same_place_shares_one_step(
         w.lab.write("t", 1)
         await w.settle()
         assert len(reads) == 1
-        assert len({id(listener.steps[-1]) for listener in listeners}) == 1
+        assert len({id(listener.deliveries[-1]) for listener in listeners}) == 1
         assert all(listener.heard()[-1] == ("caught-up", 1) for listener in listeners)
 
     play(scenario)
@@ -283,7 +283,7 @@ def test_strong_watchers_wait_for_the_disk(play: Callable[[Scenario], None]) -> 
     async def scenario(w: Watched) -> None:
         engine = w.lab.engine
         w.lab.put("t")
-        strong, _ = w.watch(options=Options(limit=10, max_bytes=1 << 20, strong=True))
+        strong, _ = w.watch(options=WatchOptions(limit=10, max_bytes=1 << 20, strong=True))
         eventual, _ = w.watch()
         await w.settle()
         strong.heard(), eventual.heard()

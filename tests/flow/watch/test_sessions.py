@@ -7,11 +7,11 @@ import re
 import pytest
 
 from topics.flow.watch.sessions import Known, Session, WatchSessions, decode_cursors, encode_cursors
-from topics.flow.watch.subscription import Options
+from topics.flow.watch.subscription import WatchOptions
 from topics.values.clock import ManualClock
 from topics.values.errors import ApiError
 
-OPTIONS = Options(limit=256, max_bytes=1 << 20)
+OPTIONS = WatchOptions(limit=256, max_bytes=1 << 20)
 
 
 def make(sessions: WatchSessions, **cursors: int) -> Session:

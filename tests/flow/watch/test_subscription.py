@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from tests.flow.watched import Scenario, Told, Watched
-from topics.flow.watch.subscription import Options
+from topics.flow.watch.subscription import WatchOptions
 from topics.log.read.render import Shape
 
 
@@ -38,7 +38,7 @@ def test_a_tailing_watcher_gets_only_what_comes_later(play: Callable[[Scenario],
 def test_frames_hold_what_the_limit_allows_and_level_is_told_once(play: Callable[[Scenario], None]) -> None:
     async def scenario(w: Watched) -> None:
         w.lab.write("t", *range(5))
-        listener, subscription = w.watch(options=Options(limit=2, max_bytes=1 << 20))
+        listener, subscription = w.watch(options=WatchOptions(limit=2, max_bytes=1 << 20))
         await w.settle()
         assert listener.heard() == [("record", [1, 2]), ("record", [3, 4]), ("record", [5]), ("caught-up", 5)]
         assert listener.cursors == [2, 4, 5, 5]
@@ -51,7 +51,7 @@ def test_passing_only_filtered_records_is_silent_and_moves_the_cursor(
     play: Callable[[Scenario], None],
 ) -> None:
     async def scenario(w: Watched) -> None:
-        own = Options(limit=2, max_bytes=1 << 20, nodes=frozenset({"me"}))
+        own = WatchOptions(limit=2, max_bytes=1 << 20, nodes=frozenset({"me"}))
         w.lab.write("t", 1, 2)
         w.lab.write("t", {"data": 3, "node": "me"})
         listener, subscription = w.watch(options=own)
@@ -63,7 +63,7 @@ def test_passing_only_filtered_records_is_silent_and_moves_the_cursor(
         assert listener.heard() == []
         assert subscription.seq == 4
         # Its watcher is told all the same: the stored cursor has to move.
-        assert listener.steps[-1].seq == 4
+        assert listener.deliveries[-1].seq == 4
 
     play(scenario)
 
@@ -95,7 +95,7 @@ def test_the_record_frame_behind_a_gap_starts_where_the_gap_ended(play: Callable
         w.lab.write_each("t", 5)
         listener, _ = w.watch()
         await w.settle()
-        body = json.loads(b"{%b}" % listener.steps[0].events[1].body)
+        body = json.loads(b"{%b}" % listener.deliveries[0].events[1].body)
         assert (body["from_seq"], body["to_seq"], body["head_seq"]) == (3, 5, 5)
 
     play(scenario)
@@ -106,7 +106,7 @@ def test_only_the_first_gap_of_a_stream_is_renamed(play: Callable[[Scenario], No
         w.lab.put("t", cap_records=2)
         w.lab.write_each("t", 4)
         renamed, _ = w.watch()
-        plain, _ = w.watch(options=Options(limit=1000, max_bytes=1 << 20))
+        plain, _ = w.watch(options=WatchOptions(limit=1000, max_bytes=1 << 20))
         await w.settle()
         assert renamed.heard()[0] == ("tombstone", (1, 2, "from_seq_too_old"))
         assert plain.heard()[0] == ("tombstone", (1, 2, "cap"))
@@ -231,7 +231,7 @@ def test_watchers_and_diff_agree(play: Callable[[Scenario], None]) -> None:
         w.lab.delete("t", match="g1")
         for seq in range(13):
             for nodes in (None, frozenset({"n1"})):
-                options = Options(limit=3, max_bytes=1 << 20, nodes=nodes)
+                options = WatchOptions(limit=3, max_bytes=1 << 20, nodes=nodes)
                 listener, _ = w.watch(seq=seq, options=options)
                 await w.settle()
                 expected: Told = []
@@ -261,9 +261,9 @@ def test_shape_of_the_records(play: Callable[[Scenario], None]) -> None:
             (Shape(meta=False), {"data"}),
             (Shape(data=False), {"meta"}),
         ):
-            listener, _ = w.watch(options=Options(limit=10, max_bytes=1 << 20, shape=shape))
+            listener, _ = w.watch(options=WatchOptions(limit=10, max_bytes=1 << 20, shape=shape))
             await w.settle()
-            body = json.loads(b"{%b}" % listener.steps[0].events[0].body)
+            body = json.loads(b"{%b}" % listener.deliveries[0].events[0].body)
             assert set(body["records"][0]) == {"$seq", "$ts"} | keys
 
     play(scenario)

@@ -1,8 +1,8 @@
 """Routers: whatever is committed to one topic is copied into another, off the write path.
 
-    topic.wake ─▶ background (when) ─▶ registry (who) ─▶ slices (how much) ─▶ window (what)
-               ─▶ step (filter, hops, keys, room) ─▶ copies ─▶ arrival (behind the destination's head)
-    frames     ─▶ journal ─▶ lineage ─▶ copies ─▶ arrival          the same again, at recovery
+    topic.wake ─▶ background (when) ─▶ registry (which routers, how much at once) ─▶ source_window (what)
+               ─▶ step (filter, hops, exactly_once, capacity) ─▶ copies ─▶ arrival (in the destination)
+    frames     ─▶ recovery ─▶ lineage ─▶ copies ─▶ arrival         the same again, after a restart
 
 How copies survive without being journalled:
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from topics.flow.routers.definitions import Router
-from topics.flow.routers.frames import COPIES, GONE, HOLE_INSIDE, Part
+from topics.flow.routers.frames import COPIES, GONE, HOLE_INSIDE, Share
 from topics.log.engine import Engine
 from topics.log.holes import add_hole
 from topics.log.remove import ledger
@@ -20,38 +20,38 @@ from topics.values.errors import ApiError
 
 
 def stage_copies(
-    engine: Engine, dest: Topic, part: Part, batch: Batch, rows: bytes, hops: bytes, position: int
+    engine: Engine, dest: Topic, share: Share, batch: Batch, rows: bytes, hops: bytes, position: int
 ) -> None:
     """Put copies behind the destination's head. `position`: no frame they can be made from lies below it."""
-    run = dest.open_run(engine.run_max_events, engine.run_max_bytes, position, ephemeral=not part.kept)
-    dest.stage(run, batch, rows, part.ts, hops)
+    run = dest.open_run(engine.run_max_events, engine.run_max_bytes, position, ephemeral=not share.kept)
+    dest.stage(run, batch, rows, share.ts, hops)
     run.framed += batch.count
 
 
 @dataclass(slots=True)
 class Arrival:
-    """A part whose copies are staged: what has to happen in the destination when it is committed."""
+    """A share whose copies are staged: what has to happen in the destination when it is committed."""
 
     router: Router | None
     dest: Topic
-    part: Part
+    share: Share
     # Bytes of the copies in each piece.
     sizes: list[int]
     reserve_to: int = 0
 
     def apply(self, engine: Engine) -> None:
         """Live and in recovery alike: staged copies become visible, holes open, retention follows."""
-        dest, part = self.dest, self.part
+        dest, share = self.dest, self.share
         if self.router is not None:
-            self.router.cursor = part.cursor
-            self.router.forwarded += part.forwarded
-        if dest.dropped or not part.pieces:
+            self.router.cursor = share.cursor
+            self.router.forwarded += share.forwarded
+        if dest.dropped or not share.pieces:
             return
         dest.reserved = max(dest.reserved, self.reserve_to)
-        expire(dest, part.ts)
-        for piece, size in zip(part.pieces, self.sizes, strict=True):
+        expire(dest, share.ts)
+        for piece, size in zip(share.pieces, self.sizes, strict=True):
             if piece.kind == COPIES:
-                dest.publish(piece.count, size, part.ts)
+                dest.publish(piece.count, size, share.ts)
             elif piece.kind == GONE:
                 add_hole(dest, piece.first_dest, piece.last_dest, ledger.LOST)
             else:
@@ -78,7 +78,7 @@ class RouteOp(Op):
         for arrival in self.arrivals:
             arrival.apply(self._engine)
         for arrival in self.arrivals:
-            if arrival.dest.listeners and arrival.part.pieces:
+            if arrival.dest.listeners and arrival.share.pieces:
                 arrival.dest.wake()
 
     def fail(self, error: ApiError) -> None:

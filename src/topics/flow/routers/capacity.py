@@ -16,13 +16,13 @@ UNLIMITED = 1 << 62
 
 
 @dataclass(slots=True)
-class Room:
+class Capacity:
     """What a destination can still take. Only a topic that rejects, or a full server, sets bounds."""
 
     records: int
     size: int
-    # What it could take were it empty.
-    capacity: int = UNLIMITED
+    # Bytes that it could take were it empty.
+    when_empty: int = UNLIMITED
 
     def take(self, sizes: I64) -> int:
         """How many of these fit, from the front; they are taken as used."""
@@ -36,7 +36,7 @@ class Room:
 
     def is_full(self, wanted_bytes: int) -> bool:
         """Whether a record of that size has to wait; one that can never fit waits for an empty topic."""
-        return self.records < 1 or self.size < min(wanted_bytes, self.capacity)
+        return self.records < 1 or self.size < min(wanted_bytes, self.when_empty)
 
 
 def is_bounded(engine: Engine, dest: Topic) -> bool:
@@ -49,21 +49,21 @@ def is_bounded(engine: Engine, dest: Topic) -> bool:
     )
 
 
-def room_in(engine: Engine, dest: Topic) -> Room:
+def capacity_of(engine: Engine, dest: Topic) -> Capacity:
     """Counted like an ordinary write: what is on its way to disk takes room as well."""
     config = dest.config
-    records, size, capacity = MAX_SEQ - dest.assigned, UNLIMITED, UNLIMITED
+    records, size, when_empty = MAX_SEQ - dest.assigned, UNLIMITED, UNLIMITED
     if config.discard == "reject":
         if config.cap_records:
             records = min(records, config.cap_records - dest.live_count - dest.pending_count)
         if config.cap_bytes:
-            capacity = config.cap_bytes
-            size = capacity - dest.live_bytes - dest.pending_bytes
+            when_empty = config.cap_bytes
+            size = when_empty - dest.live_bytes - dest.pending_bytes
     limit = engine.settings.max_total_bytes
     if limit:
         size = min(size, limit - engine.totals.bytes - engine.totals.pending_bytes)
-        capacity = min(capacity, limit)
-    return Room(records, size, capacity)
+        when_empty = min(when_empty, limit)
+    return Capacity(records, size, when_empty)
 
 
 def row_sizes(rows: Records) -> I64:

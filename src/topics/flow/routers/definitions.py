@@ -13,7 +13,7 @@ from topics.values.errors import ApiError, invalid
 from topics.values.names import require_topic_name
 
 
-class Options(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class RouterOptions(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Everything about a router that may change during its life."""
 
     preserve_node: bool = True
@@ -54,7 +54,7 @@ class Router:
     )
 
     def __init__(
-        self, router_id: int, name: str, source: Topic, dest: Topic, options: Options, cursor: int
+        self, router_id: int, name: str, source: Topic, dest: Topic, options: RouterOptions, cursor: int
     ) -> None:
         self.id = router_id
         self.name = name
@@ -192,7 +192,7 @@ def check_ends(source: str, dest: str) -> None:
         raise invalid("source and dest must be different topics")
 
 
-def set_options(router: Router, options: Options) -> None:
+def set_options(router: Router, options: RouterOptions) -> None:
     if options.exactly_once and not router.options.exactly_once:
         # No copy had a key before, so nothing up to here can be one of ours.
         router.keys_scanned = router.dest.assigned

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from topics.flow.routers.definitions import Options
+from topics.flow.routers.definitions import RouterOptions
 from topics.storage.columns import I64
 
 # GONE is never written: copies that recovery cannot bring back.
@@ -24,7 +24,7 @@ class Definition(msgspec.Struct, array_like=True, gc=False):
     name: str
     source: int
     dest: int
-    options: Options
+    options: RouterOptions
     cursor: int
 
 
@@ -66,7 +66,7 @@ class Stamp(msgspec.Struct, array_like=True, gc=False):
     source_id: int
 
 
-class Part(msgspec.Struct, array_like=True, gc=False):
+class Share(msgspec.Struct, array_like=True, gc=False):
     """What one router did in a step."""
 
     router: int
@@ -95,7 +95,7 @@ class CarriedRows(msgspec.Struct, array_like=True, gc=False):
 
 class Step(msgspec.Struct, array_like=True, gc=False):
     source: int
-    parts: list[Part]
+    shares: list[Share]
     carried: CarriedRows | None = None
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from topics.flow.routers.copies import carried_rows, copies_of
-from topics.flow.routers.frames import COPIES, Part, Piece, Step
+from topics.flow.routers.frames import COPIES, Piece, Share, Step
 from topics.log.run import HotColumns
 from topics.log.write.append_payload import decode_append
 from topics.log.write.batch import Batch
@@ -79,20 +79,20 @@ class Lineage:
 
     def note_step(self, step: Step, position: int) -> None:
         """Copies are records of their destination, and may have been copied on from there."""
-        for part in step.parts:
-            known = self._known.get(part.dest)
-            if known is None or not part.kept:
+        for share in step.shares:
+            known = self._known.get(share.dest)
+            if known is None or not share.kept:
                 continue
-            for piece in part.pieces:
+            for piece in share.pieces:
                 if piece.kind == COPIES:
-                    known.add(self._derived(step, part, piece, position))
+                    known.add(self._derived(step, share, piece, position))
 
-    def _derived(self, step: Step, part: Part, piece: Piece, position: int) -> _Stretch:
+    def _derived(self, step: Step, share: Share, piece: Piece, position: int) -> _Stretch:
         def load() -> Columns | None:
-            rendered = self.render(step, part, piece, position)
+            rendered = self.render(step, share, piece, position)
             if rendered is None:
                 return None
-            return _columns(piece.first_dest, rendered.batch, rendered.rows, part.ts, rendered.hops)
+            return _columns(piece.first_dest, rendered.batch, rendered.rows, share.ts, rendered.hops)
 
         # Its own source may lie further back; whoever depends on this stretch depends on that as well.
         lowest = position if step.carried is not None else self._lowest(step.source, piece, position)
@@ -106,14 +106,14 @@ class Lineage:
         end = bisect_right(known.firsts, piece.last_source)
         return min([position, *(stretch.position for stretch in known.stretches[begin:end])])
 
-    def render(self, step: Step, part: Part, piece: Piece, position: int) -> Rendered | None:
+    def render(self, step: Step, share: Share, piece: Piece, position: int) -> Rendered | None:
         """Make the copies of one piece again; None when their originals are not in the journal any more."""
         found = self._originals(step, piece.source_seqs(), position)
         if found is None:
             return None
         rows, lowest = found
-        batch, hops = copies_of(rows, with_node=part.with_node, with_tag=part.with_tag, stamp=part.stamp)
-        return Rendered(batch, batch.render(piece.first_dest, part.ts), hops, lowest)
+        batch, hops = copies_of(rows, with_node=share.with_node, with_tag=share.with_tag, stamp=share.stamp)
+        return Rendered(batch, batch.render(piece.first_dest, share.ts), hops, lowest)
 
     def _originals(self, step: Step, seqs: I64, position: int) -> tuple[Records, int] | None:
         if step.carried is not None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from topics.flow.routers import frames
-from topics.flow.routers.definitions import Options, Router, RouterTable, check_ends, set_options
+from topics.flow.routers.definitions import Router, RouterOptions, RouterTable, check_ends, set_options
 from topics.flow.routers.frames import Definition
 from topics.flow.routers.source_window import read_window
 from topics.flow.routers.step import StepBuilder
-from topics.flow.routers.step_size import STEP_BYTES, STEP_ROWS_MIN, in_slices, step_rows
 from topics.log.engine import Engine
 from topics.log.lifecycle import create_topic, require_room
 from topics.log.remove.removal import surviving_damage
@@ -23,6 +22,11 @@ from topics.values.names import require_router_name
 
 # A reader who has to wait for more than this gets what is there by then; the rest follows in the background.
 PULL_STEPS = 32
+# A step takes a few milliseconds, which writers may have to wait behind it. It moves at most so much: copies
+# over all destinations, and bytes of source records.
+STEP_COPIES = 5_000
+STEP_ROWS_MIN = 16
+STEP_BYTES = 8 * 1024 * 1024
 
 
 class Routers:
@@ -49,7 +53,7 @@ class Routers:
         name: str,
         source_name: str,
         dest_name: str,
-        options: Options,
+        options: RouterOptions,
         done: Callable[[Router, bool], None],
         fail: Fail,
         *,
@@ -105,7 +109,7 @@ class Routers:
         name: str,
         source: Topic,
         dest: Topic,
-        options: Options,
+        options: RouterOptions,
         done: Callable[[Router, bool], None],
         fail: Fail,
     ) -> None:
@@ -125,7 +129,7 @@ class Routers:
         self._submit_definition(router, options, apply, undo)
 
     def _change(
-        self, router: Router, options: Options, done: Callable[[Router, bool], None], fail: Fail
+        self, router: Router, options: RouterOptions, done: Callable[[Router, bool], None], fail: Fail
     ) -> None:
         if options != router.options:
             # What was written under the old definition is forwarded under it.
@@ -138,7 +142,7 @@ class Routers:
         self._submit_definition(router, options, apply, fail)
 
     def _submit_definition(
-        self, router: Router, options: Options, apply: Callable[[Op], None], fail: Fail
+        self, router: Router, options: RouterOptions, apply: Callable[[Op], None], fail: Fail
     ) -> None:
         engine = self._engine
         ends = router.source.id, router.dest.id
@@ -277,7 +281,7 @@ class Routers:
         for position, ahead in pairwise([*positions, source.head]):
             # Only as far as the next ones stand, if they are to go on together from there.
             upto = source.head if is_over is None else ahead
-            for some in in_slices(by_position[position], upto - position):
+            for some in in_portions(by_position[position], upto - position):
                 moved = self._step_from(source, position, upto, some) or moved
                 if moved and is_over is not None and is_over():
                     return True
@@ -292,3 +296,20 @@ class Routers:
         if moved:
             self.referred[source.id] = self._engine.journal.position
         return moved
+
+
+def step_rows(routers: int) -> int:
+    """Source records that so many routers take in one step."""
+    return max(STEP_COPIES // routers, STEP_ROWS_MIN)
+
+
+def in_portions(routers: list[Router], records: int) -> Iterator[list[Router]]:
+    """Routers that move in one step each, when so many records wait for all of them.
+
+    Every portion is a frame in the journal, and there are never more of them than records.
+    """
+    copies = min(records, step_rows(len(routers))) * len(routers)
+    portions = max(min(records, copies // STEP_COPIES), 1)
+    size = -(-len(routers) // portions)
+    for at in range(0, len(routers), size):
+        yield routers[at : at + size]

@@ -16,7 +16,7 @@ from topics.values.settings import MAX_HOPS
 
 
 @dataclass(slots=True)
-class Window:
+class SourceWindow:
     # Every seq up to here, above where the router stood, is in `rows`, in `lost`, or was deleted.
     last: int
     rows: Records
@@ -29,7 +29,7 @@ class Window:
 
 def read_window(
     source: Topic, after: int, max_records: int, max_bytes: int, upto: int | None = None
-) -> Window:
+) -> SourceWindow:
     """Seqs above `after`, up to the visible head, to `upto`, or to as many records as one step may move."""
     parts: list[Records] = []
     last = end = source.head if upto is None else upto
@@ -54,7 +54,7 @@ def read_window(
             break
         max_records -= len(alive)
         max_bytes -= int(sizes[-1]) if len(alive) else 0
-    return Window(last, join_records(parts), _lost(source, after + 1, last), in_journal, position)
+    return SourceWindow(last, join_records(parts), _lost(source, after + 1, last), in_journal, position)
 
 
 def _is_in_journal(run: Run) -> bool:

@@ -1,6 +1,6 @@
 """One step of forwarding: decide what each router does with the next stretch of its source, and commit that.
 
-window of the source ─▶ per router: filter, hops, keys, room ─▶ copies staged in the destinations
+window of the source ─▶ per router: filter, hops, keys, capacity ─▶ copies staged in the destinations
                      ─▶ one frame for all of them ─▶ committed: copies visible, cursors moved
 """
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from topics.flow.routers.arrival import Arrival, RouteOp, stage_copies
-from topics.flow.routers.capacity import Room, batch_sizes, is_bounded, room_in, row_sizes
+from topics.flow.routers.capacity import Capacity, batch_sizes, capacity_of, is_bounded, row_sizes
 from topics.flow.routers.copies import carry, copies_of
 from topics.flow.routers.definitions import Router
-from topics.flow.routers.frames import COPIES, HOLE_IN_FRONT, HOLE_INSIDE, Part, Piece, Stamp, Step, encode
-from topics.flow.routers.keys import find_foreign_keys, take_live_keys
-from topics.flow.routers.source_window import Window
+from topics.flow.routers.exactly_once import find_foreign_keys, take_live_keys
+from topics.flow.routers.frames import COPIES, HOLE_IN_FRONT, HOLE_INSIDE, Piece, Share, Stamp, Step, encode
+from topics.flow.routers.source_window import SourceWindow
 from topics.log.engine import Engine
 from topics.log.remove.removal import surviving_damage
 from topics.log.remove.retention import expire
@@ -32,7 +32,7 @@ MAX_RESERVATIONS = 1000
 
 
 @dataclass(slots=True)
-class _Stretch:
+class _DraftPiece:
     """Consecutive destination seqs to be: copies of window rows, or (without any picked) lost seqs."""
 
     picked: I64 | None
@@ -44,23 +44,23 @@ class _Stretch:
 
 @dataclass(slots=True)
 class _Draft:
-    """What one router will do: stretches in source order, and where it stops."""
+    """What one router will do: pieces in source order, and where it stops."""
 
     cursor: int
     seqs_needed: int = 0
     forwarded: int = 0
-    stretches: list[_Stretch] = field(default_factory=list)
+    pieces: list[_DraftPiece] = field(default_factory=list)
 
-    def add(self, stretch: _Stretch) -> None:
-        self.stretches.append(stretch)
-        self.seqs_needed += stretch.count
-        self.forwarded += stretch.count
+    def add(self, piece: _DraftPiece) -> None:
+        self.pieces.append(piece)
+        self.seqs_needed += piece.count
+        self.forwarded += piece.count
 
 
 class StepBuilder:
     """Builds the step of all routers of one source that stand at the same position."""
 
-    def __init__(self, engine: Engine, source: Topic, window: Window) -> None:
+    def __init__(self, engine: Engine, source: Topic, window: SourceWindow) -> None:
         self._engine = engine
         self._source = source
         self._window = window
@@ -128,7 +128,7 @@ class StepBuilder:
         suppressed: list[int] = []
         if options.exactly_once:
             picked, suppressed = self._without_known(router, picked)
-        draft = self._fit(router, picked, self._room(router)) if bounded else self._everything(picked)
+        draft = self._fit(router, picked, self._capacity(router)) if bounded else self._everything(picked)
         draft.forwarded += sum(seq <= draft.cursor for seq in suppressed)
         return draft
 
@@ -138,11 +138,13 @@ class StepBuilder:
             draft.add(self._copies(picked))
         return draft
 
-    def _copies(self, picked: I64) -> _Stretch:
+    def _copies(self, picked: I64) -> _DraftPiece:
         seqs = self._window.rows.seqs[picked]
         first, count = int(seqs[0]), len(picked)
         is_dense = int(seqs[-1]) - first + 1 == count
-        return _Stretch(picked, first, count, b"" if is_dense else (seqs - first).astype(np.uint32).tobytes())
+        return _DraftPiece(
+            picked, first, count, b"" if is_dense else (seqs - first).astype(np.uint32).tobytes()
+        )
 
     def _matching(self, router: Router, picked: I64) -> I64:
         tags = self._window.rows.tags
@@ -161,14 +163,14 @@ class StepBuilder:
         is_known = np.isin(seqs, list(known))
         return picked[~is_known], seqs[is_known].tolist()
 
-    def _fit(self, router: Router, picked: I64, room: Room) -> _Draft:
+    def _fit(self, router: Router, picked: I64, capacity: Capacity) -> _Draft:
         """In source order: copies as far as there is room, and holes where they belong among them."""
         draft = _Draft(self._window.last)
         seqs = self._window.rows.seqs[picked]
         at = 0
         for first, last, hops in [*self._window.lost, (self._window.last + 1, self._window.last, 0)]:
             until = int(np.searchsorted(seqs, first))
-            fitting = room.take(self._copy_sizes(router, picked[at:until]))
+            fitting = capacity.take(self._copy_sizes(router, picked[at:until]))
             if fitting:
                 draft.add(self._copies(picked[at : at + fitting]))
             if at + fitting < until:
@@ -177,10 +179,10 @@ class StepBuilder:
                 return draft
             at = until
             if first <= last:
-                if room.is_full(router.wants_bytes):
+                if capacity.is_full(router.wants_bytes):
                     draft.cursor = first - 1
                     return draft
-                draft.add(_Stretch(None, first, last - first + 1, bytes([hops + 1]) if hops else b""))
+                draft.add(_DraftPiece(None, first, last - first + 1, bytes([hops + 1]) if hops else b""))
         router.wants_bytes = 1
         return draft
 
@@ -196,12 +198,12 @@ class StepBuilder:
         batch, _ = self._batch(router, picked)
         return batch_sizes(batch)
 
-    def _room(self, router: Router) -> Room:
+    def _capacity(self, router: Router) -> Capacity:
         engine = self._engine
         limit = engine.settings.max_total_bytes
         if limit and engine.totals.bytes + engine.totals.pending_bytes + int(self._sizes.sum()) > limit:
             engine.expire_all(self._now)
-        return room_in(engine, router.dest)
+        return capacity_of(engine, router.dest)
 
     # --- staging ----------------------------------------------------------------------------------------
 
@@ -230,7 +232,7 @@ class StepBuilder:
     def _stage(self, router: Router, draft: _Draft, op: RouteOp) -> None:
         engine, dest, options = self._engine, router.dest, router.options
         ts = max(self._now, dest.last_ts)
-        part = Part(
+        share = Share(
             router.id,
             draft.cursor,
             draft.forwarded,
@@ -242,42 +244,40 @@ class StepBuilder:
             self._stamp(router),
             [],
         )
-        arrival = Arrival(router, dest, part, [])
+        arrival = Arrival(router, dest, share, [])
         last_seq = dest.assigned + draft.seqs_needed
         if last_seq > dest.reserved:
             arrival.reserve_to = cover(engine, dest, last_seq, op)
-        for stretch in draft.stretches:
-            if stretch.picked is None:
-                self._stage_hole(arrival, stretch)
+        for piece in draft.pieces:
+            if piece.picked is None:
+                self._stage_hole(arrival, piece)
             else:
-                self._stage_copies(router, arrival, stretch, stretch.picked)
+                self._stage_copies(router, arrival, piece, piece.picked)
         op.arrivals.append(arrival)
         router.sent = draft.cursor
         router.keys_scanned = dest.assigned
         engine.touched.add(dest)
 
     @staticmethod
-    def _stage_hole(arrival: Arrival, stretch: _Stretch) -> None:
+    def _stage_hole(arrival: Arrival, piece: _DraftPiece) -> None:
         dest = arrival.dest
         # Said in the frame: by the time it is replayed, other records may lie below it or none at all.
         kind = HOLE_INSIDE if dest.live_count + dest.pending_count else HOLE_IN_FRONT
-        arrival.part.pieces.append(
-            Piece(kind, stretch.first_source, stretch.count, dest.assigned + 1, stretch.offsets)
+        arrival.share.pieces.append(
+            Piece(kind, piece.first_source, piece.count, dest.assigned + 1, piece.offsets)
         )
         arrival.sizes.append(0)
-        dest.assigned += stretch.count
+        dest.assigned += piece.count
 
-    def _stage_copies(self, router: Router, arrival: Arrival, stretch: _Stretch, picked: I64) -> None:
-        dest, part = arrival.dest, arrival.part
-        part.pieces.append(
-            Piece(COPIES, stretch.first_source, stretch.count, dest.assigned + 1, stretch.offsets)
-        )
+    def _stage_copies(self, router: Router, arrival: Arrival, piece: _DraftPiece, picked: I64) -> None:
+        dest, share = arrival.dest, arrival.share
+        share.pieces.append(Piece(COPIES, piece.first_source, piece.count, dest.assigned + 1, piece.offsets))
         batch, hops = self._batch(router, picked)
         arrival.sizes.append(batch.size)
-        if part.kept:
+        if share.kept:
             self._copied[picked] = True
-        rows = self._render(batch, dest.assigned + 1, part.ts)
-        stage_copies(self._engine, dest, part, batch, rows, hops, self._position)
+        rows = self._render(batch, dest.assigned + 1, share.ts)
+        stage_copies(self._engine, dest, share, batch, rows, hops, self._position)
 
     def _render(self, batch: Batch, first_seq: int, ts: int) -> bytes:
         wanted = batch, first_seq, ts
@@ -290,16 +290,16 @@ class StepBuilder:
 
     def _commit(self, op: RouteOp) -> None:
         engine, window = self._engine, self._window
-        parts = [arrival.part for arrival in op.arrivals]
-        step = Step(self._source.id, parts)
+        shares = [arrival.share for arrival in op.arrivals]
+        step = Step(self._source.id, shares)
         if not window.in_journal and self._copied.any():
             step.carried = carry(window.rows.take(np.flatnonzero(self._copied)))
         header = {"ts": self._now}
-        pieces = parts[0].pieces
-        if len(parts) == 1 and pieces:
+        pieces = shares[0].pieces
+        if len(shares) == 1 and pieces:
             # Should the payload rot, the header still tells which seqs went with it.
             count = pieces[-1].last_dest - pieces[0].first_dest + 1
-            header |= {"topic_id": parts[0].dest, "first_seq": pieces[0].first_dest, "count": count}
+            header |= {"topic_id": shares[0].dest, "first_seq": pieces[0].first_dest, "count": count}
         op.buffers += engine.journal.frame(int(Kind.ROUTE), encode(step), **header)
         op.others = tuple(arrival.dest for arrival in op.arrivals)
         engine.queue.submit(op)

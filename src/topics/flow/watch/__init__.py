@@ -3,6 +3,5 @@
     commit ─▶ topic.wake ─▶ fanout (whose turn it is) ─▶ feed (all watchers of one topic)
            ─▶ subscription (what one stream is told next) ─▶ the stream
 
-`sessions` outlive their streams; `synced_head` serves watchers that want nothing a power failure could take
-back.
+`sessions` outlive their streams.
 """

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 from topics.flow.governor import Governor, Level
 from topics.flow.watch.feed import Feed
-from topics.flow.watch.subscription import Subscription, last_step
+from topics.flow.watch.subscription import Subscription, last_delivery
 from topics.log.engine import Engine
 from topics.log.topic import Topic
 from topics.values.priority import effective_priority
@@ -56,7 +56,7 @@ class Fanout:
         """Serve it from the next turn on, in whatever instance the name has now."""
         topic = self.engine.find(subscription.name)
         if topic is None:
-            subscription.watcher.deliver(subscription, last_step(subscription))
+            subscription.watcher.deliver(subscription, last_delivery(subscription))
             subscription.watcher.ended(subscription)
             return
         feed = self.feeds.get(topic)

@@ -1,13 +1,15 @@
-"""Everybody who watches one topic instance, served in rounds that may be interrupted."""
+"""All watchers of one topic instance, served in rounds that may be interrupted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from topics.flow.watch.subscription import Options, Step, Subscription, Watcher, next_step
-from topics.flow.watch.synced_head import SyncedHead
+from topics.flow.watch.subscription import Delivery, Subscription, Watcher, WatchOptions, next_delivery
+from topics.log.engine import Engine
 from topics.log.topic import Topic
+from topics.log.write.operation import CallbackOp
+from topics.values.errors import ApiError
 
 if TYPE_CHECKING:
     from topics.flow.watch.fanout import Fanout
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 # A large page counts for more than one delivery.
 WORK_BYTES = 16 * 1024
 
-_Place = tuple[int, int, bool, bool, Options]
+_Place = tuple[int, int, bool, bool, WatchOptions]
 
 
 class Feed:
@@ -34,9 +36,9 @@ class Feed:
     def __init__(self, fanout: Fanout, topic: Topic) -> None:
         self._fanout = fanout
         self.topic = topic
-        # Dictionaries keep the order of arrival and forget in one step.
+        # Dictionaries keep the order of arrival and forget at once.
         self.subscriptions: dict[Subscription, None] = {}
-        # Those with more to read; the others wait for the topic to move.
+        # Subscriptions with more to read; the others wait for the topic to move.
         self._behind: dict[Subscription, None] = {}
         self._round: Iterator[Subscription] | None = None
         self._stirred = False
@@ -80,7 +82,7 @@ class Feed:
         assert self._round is not None
         topic.last_read_ts = engine.now()
         # Only for this turn: in the next one the topic may have moved.
-        steps: dict[_Place, Step] = {}
+        deliveries: dict[_Place, Delivery] = {}
         used = 0
         for subscription in self._round:
             watcher = subscription.watcher
@@ -89,7 +91,7 @@ class Feed:
             if topic.dropped:
                 self._follow(subscription)
             elif not subscription.at_rest(topic):
-                used += self._advance(subscription, watcher, steps)
+                used += self._advance(subscription, watcher, deliveries)
             if used >= work:
                 return used
         self._round = None
@@ -106,20 +108,22 @@ class Feed:
         self._behind.clear()
         self._round = iter(members)
 
-    def _advance(self, subscription: Subscription, watcher: Watcher, steps: dict[_Place, Step]) -> int:
+    def _advance(
+        self, subscription: Subscription, watcher: Watcher, deliveries: dict[_Place, Delivery]
+    ) -> int:
         options = subscription.options
         place = (subscription.seq, subscription.epoch, subscription.level, subscription.fresh, options)
-        step = steps.get(place)
-        if step is None:
+        delivery = deliveries.get(place)
+        if delivery is None:
             upto = self._synced_head() if options.strong else None
-            step = steps[place] = next_step(self._fanout.engine, self.topic, subscription, upto)
-        if step.events or step.seq != subscription.seq:
-            watcher.deliver(subscription, step)
-            self.topic.totals.served("stream", step.count, step.gap)
-        subscription.move(step)
-        if step.more and not watcher.stalled:
+            delivery = deliveries[place] = next_delivery(self._fanout.engine, self.topic, subscription, upto)
+        if delivery.events or delivery.seq != subscription.seq:
+            watcher.deliver(subscription, delivery)
+            self.topic.totals.served("stream", delivery.count, delivery.gap)
+        subscription.move(delivery)
+        if delivery.more and not watcher.stalled:
             self._behind[subscription] = None
-        return 1 + step.size // WORK_BYTES
+        return 1 + delivery.size // WORK_BYTES
 
     def _follow(self, subscription: Subscription) -> None:
         """The instance is gone: go on in the one that took the name, or say so and stop."""
@@ -131,3 +135,42 @@ class Feed:
         if self._synced is None:
             self._synced = SyncedHead(self._fanout.engine, self.topic)
         return self._synced.seq(self.wake)
+
+
+class SyncedHead:
+    """How much of a topic is known to be on disk; asks for a sync when that is not everything.
+
+    For watchers that want nothing a power failure could take back.
+    """
+
+    def __init__(self, engine: Engine, topic: Topic) -> None:
+        self._engine = engine
+        self._topic = topic
+        self._seq = 0
+        self._asked = False
+
+    def seq(self, wake: Callable[[], None]) -> int:
+        """`wake` is called when there is more."""
+        journal, head = self._engine.journal, self._topic.head
+        if journal.synced >= journal.position:
+            # Whatever is visible is in the journal.
+            self._seq = head
+        elif head > self._seq and not self._asked:
+            self._ask(head, wake)
+        return self._seq
+
+    def _ask(self, head: int, wake: Callable[[], None]) -> None:
+        def done(_: object) -> None:
+            self._asked = False
+            self._seq = max(self._seq, head)
+            wake()
+
+        def fail(_: ApiError) -> None:
+            # Writes are latched off; what is not on disk now never will be.
+            return None
+
+        try:
+            self._engine.queue.submit(CallbackOp([], None, done, fail, sync=True))
+            self._asked = True
+        except ApiError:
+            pass

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from topics.flow.watch.subscription import Options
+from topics.flow.watch.subscription import WatchOptions
 from topics.values.errors import limit_reached
 from topics.values.settings import U64_MAX, WATCH_SESSION_IDLE_MS
 
@@ -35,7 +35,7 @@ class Session:
         self,
         wid: str,
         owner: object,
-        options: Options,
+        options: WatchOptions,
         heartbeat_ms: int,
         cursors: dict[str, int],
         known: dict[str, Known],
@@ -83,7 +83,7 @@ class WatchSessions:
     def create(
         self,
         owner: object,
-        options: Options,
+        options: WatchOptions,
         heartbeat_ms: int,
         cursors: dict[str, int],
         known: dict[str, Known],

@@ -3,8 +3,8 @@
     position ─▶ read ─▶ gap? ─▶ records? ─▶ level with the head? ─▶ next position
                                      topic gone ─▶ goodbye, or on in the instance that took the name
 
-A step depends on nothing but the topic, the position and the options, so everybody who stands at the same
-place shares one, together with the bytes made from it. No protocol is known here.
+A delivery depends on nothing but the topic, the position and the options, so all subscriptions at the same
+place share one, together with the bytes made from it. No protocol is known here.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ CAUGHT_UP = "caught-up"
 DELETED = "topic-deleted"
 
 
-class Options(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
-    """How a subscription wants to be served; equal options share their steps."""
+class WatchOptions(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
+    """How a subscription wants to be served; equal options share their deliveries."""
 
     limit: int
     max_bytes: int
@@ -48,7 +48,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     body: bytes
 
 
-class Step:
+class Delivery:
     """What to tell a subscription, and the position it has afterwards."""
 
     __slots__ = ("count", "epoch", "events", "gap", "level", "more", "seq", "shared", "size")
@@ -83,7 +83,7 @@ class Watcher(Protocol):
     # No room for more: it asks to be resumed when there is.
     stalled: bool
 
-    def deliver(self, subscription: Subscription, step: Step) -> None: ...
+    def deliver(self, subscription: Subscription, delivery: Delivery) -> None: ...
 
     def ended(self, subscription: Subscription) -> None:
         """Its topic is gone, and it has been told."""
@@ -95,7 +95,7 @@ class Subscription:
     __slots__ = ("epoch", "feed", "fresh", "head", "level", "name", "options", "seq", "watcher")
 
     def __init__(
-        self, watcher: Watcher, name: str, options: Options, *, seq: int, epoch: int, head: int = 0
+        self, watcher: Watcher, name: str, options: WatchOptions, *, seq: int, epoch: int, head: int = 0
     ) -> None:
         self.watcher = watcher
         self.name = name
@@ -114,14 +114,14 @@ class Subscription:
     def at_rest(self, topic: Topic) -> bool:
         return self.seq == topic.head and self.level and self.epoch == topic.id
 
-    def move(self, step: Step) -> None:
-        self.seq = step.seq
-        self.epoch = step.epoch
-        self.level = step.level
+    def move(self, delivery: Delivery) -> None:
+        self.seq = delivery.seq
+        self.epoch = delivery.epoch
+        self.level = delivery.level
         self.fresh = False
 
 
-def next_step(engine: Engine, topic: Topic, subscription: Subscription, upto: int | None) -> Step:
+def next_delivery(engine: Engine, topic: Topic, subscription: Subscription, upto: int | None) -> Delivery:
     """One page further, not beyond `upto`."""
     options = subscription.options
     page = engine.read(
@@ -146,7 +146,7 @@ def next_step(engine: Engine, topic: Topic, subscription: Subscription, upto: in
     if page.caught_up and (events or not subscription.level):
         events.append(Event(CAUGHT_UP, page.next_from_seq, _head(topic.name_json, page.head_seq)))
     end = page.head_seq if upto is None else min(upto, page.head_seq)
-    return Step(
+    return Delivery(
         tuple(events),
         page.next_from_seq,
         topic.id,
@@ -157,11 +157,11 @@ def next_step(engine: Engine, topic: Topic, subscription: Subscription, upto: in
     )
 
 
-def last_step(subscription: Subscription) -> Step:
+def last_delivery(subscription: Subscription) -> Delivery:
     """The topic is gone."""
     body = _head(subscription.name.encode(), subscription.head) + b',"reason":"deleted"'
     event = Event(DELETED, subscription.seq, body)
-    return Step((event,), subscription.seq, subscription.epoch, level=False, more=False)
+    return Delivery((event,), subscription.seq, subscription.epoch, level=False, more=False)
 
 
 def _gap_event(topic: Topic, page: Page, is_first: bool) -> Event:

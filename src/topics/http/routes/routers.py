@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from topics.flow.routers.definitions import Options, Router, check_ends
+from topics.flow.routers.definitions import Router, RouterOptions, check_ends
 from topics.flow.routers.registry import Routers
 from topics.http.door.keys import ADMIN, DELETE, READ, ApiKey
 from topics.http.routes.fields import decode
@@ -29,9 +29,9 @@ class RouterBody(msgspec.Struct, gc=False):
     allow_cycle: bool = False
     guarantee: Literal["at_least_once", "exactly_once"] = "at_least_once"
 
-    def options(self) -> Options:
+    def options(self) -> RouterOptions:
         match = None if self.filter is None else parse_match(self.filter)
-        return Options(
+        return RouterOptions(
             self.preserve_node,
             self.preserve_tag,
             None if match is None else match.value,

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from topics.flow.watch.fanout import Fanout
-from topics.flow.watch.subscription import Options, Subscription
+from topics.flow.watch.subscription import Subscription, WatchOptions
 from topics.http.door.keys import ADMIN, READ, WRITE
 from topics.http.door.stream_slots import StreamSlots
 from topics.http.routes.fields import clamped, decode, node_set
@@ -150,7 +150,7 @@ class SocketRoutes:
         starts = dict(command.topics or {})
         if command.topic is not None:
             starts[command.topic] = Start(command.from_seq, command.tail)
-        options = Options(
+        options = WatchOptions(
             limit=clamped(command.limit, MAX_LIMIT, MAX_LIMIT, "limit"),
             max_bytes=clamped(command.max_batch_bytes, DEFAULT_READ_BYTES, MAX_READ_BYTES, "max_batch_bytes"),
             nodes=node_set(command.node),

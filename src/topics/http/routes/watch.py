@@ -10,7 +10,7 @@ import msgspec
 
 from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.sessions import Known, Session, WatchSessions, encode_cursors
-from topics.flow.watch.subscription import Options, Step, Subscription
+from topics.flow.watch.subscription import Delivery, Subscription, WatchOptions
 from topics.http.door.admission import not_acceptable, unauthorized
 from topics.http.door.keys import READ
 from topics.http.door.stream_slots import StreamSlots
@@ -76,7 +76,7 @@ class WatchRoutes:
 
     def create(self, exchange: Exchange) -> None:
         body = decode(_watch, exchange.body)
-        options = Options(
+        options = WatchOptions(
             limit=clamped(body.limit, DEFAULT_LIMIT, MAX_LIMIT, "limit"),
             max_bytes=clamped(body.max_batch_bytes, DEFAULT_READ_BYTES, MAX_READ_BYTES, "max_batch_bytes"),
             nodes=node_set(body.node),
@@ -185,17 +185,21 @@ class WatchStream(FedWatcher):
             self.end(b"")
         self._held.on_close(self.on_closed)
 
-    def deliver(self, subscription: Subscription, step: Step) -> None:
+    def deliver(self, subscription: Subscription, delivery: Delivery) -> None:
         cursors, name = self._cursors, subscription.name
         if len(cursors) > 1:
-            data = b"".join([self._frame(name, event.kind, event.seq, event.body) for event in step.events])
-        elif (known := step.shared.get("sse")) is not None:
+            data = b"".join(
+                [self._frame(name, event.kind, event.seq, event.body) for event in delivery.events]
+            )
+        elif (known := delivery.shared.get("sse")) is not None:
             data = known
         else:
             # The only topic of its session: the cursors, and so the whole frame, are the same for others.
-            data = b"".join([self._frame(name, event.kind, event.seq, event.body) for event in step.events])
-            step.shared["sse"] = data
-        cursors[name] = step.seq
+            data = b"".join(
+                [self._frame(name, event.kind, event.seq, event.body) for event in delivery.events]
+            )
+            delivery.shared["sse"] = data
+        cursors[name] = delivery.seq
         if data:
             self.last_sent = self._loop.time()
             self.write(data)

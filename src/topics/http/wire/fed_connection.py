@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection
 
 from topics.flow.watch.fanout import Fanout
-from topics.flow.watch.subscription import Step, Subscription
+from topics.flow.watch.subscription import Delivery, Subscription
 from topics.http.wire.stream import Stream, Upgraded
 
 # A client that takes nothing for this long is told so and cut off.
@@ -103,7 +103,7 @@ class FedWatcher(FedConnection):
     def subscriptions(self) -> Collection[Subscription]:
         raise NotImplementedError
 
-    def deliver(self, subscription: Subscription, step: Step) -> None:
+    def deliver(self, subscription: Subscription, delivery: Delivery) -> None:
         raise NotImplementedError
 
     def ended(self, subscription: Subscription) -> None:

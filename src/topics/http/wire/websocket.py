@@ -17,7 +17,7 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
 from wsproto.frame_protocol import CloseReason
 
 from topics.flow.watch.fanout import Fanout
-from topics.flow.watch.subscription import Step, Subscription
+from topics.flow.watch.subscription import Delivery, Subscription
 from topics.http.door.keys import ApiKey
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import FedWatcher
@@ -137,14 +137,14 @@ class Socket(FedWatcher):
         if subscription is not None:
             self._fanout.detach(subscription)
 
-    def deliver(self, subscription: Subscription, step: Step) -> None:
-        data = step.shared.get("ws")
+    def deliver(self, subscription: Subscription, delivery: Delivery) -> None:
+        data = delivery.shared.get("ws")
         if data is None:
             messages = [
                 b'{"op":"%b",%b}' % (event.kind.replace("-", "_").encode(), event.body)
-                for event in step.events
+                for event in delivery.events
             ]
-            data = step.shared["ws"] = b"".join(map(text_frame, messages))
+            data = delivery.shared["ws"] = b"".join(map(text_frame, messages))
         if data:
             self.write(data)
 

@@ -13,11 +13,6 @@ from tests.support.damage import cut, flip
 from topics.storage.frame import Kind
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> RouterLab:
-    return RouterLab(tmp_path)
-
-
 def survives(lab: RouterLab) -> None:
     """Kill and stop, with checkpoints in between: what readers and routers see stays the same."""
     state = lab.everything()

@@ -8,7 +8,7 @@ from typing import Any
 from topics.flow.routers import frames
 from topics.flow.routers.arrival import Arrival, stage_copies
 from topics.flow.routers.definitions import Router, set_options
-from topics.flow.routers.frames import COPIES, GONE, Definition, Part, Piece, RouterState, Step
+from topics.flow.routers.frames import COPIES, GONE, Definition, Piece, RouterState, Share, Step
 from topics.flow.routers.lineage import Lineage
 from topics.flow.routers.registry import Routers
 from topics.log.engine import Engine
@@ -22,7 +22,7 @@ from topics.storage.frame import Frame, Kind
 log = logging.getLogger("topics.recovery")
 
 
-class RouterJournal:
+class RouterRecovery:
     """The engine's extension for routers."""
 
     name = "routers"
@@ -72,21 +72,28 @@ class RouterJournal:
             self._lineage.follow(frames.decode_definition(frame.payload).source)
         elif frame.kind == Kind.ROUTE:
             step = frames.decode_step(frame.payload)
-            for part in step.parts:
-                dest = self._engine.by_id.get(part.dest)
-                if dest is not None and part.kept:
-                    for piece in part.pieces:
-                        self._load_again(step, part, piece, dest, frame.position)
+            for share in step.shares:
+                dest = self._engine.by_id.get(share.dest)
+                if dest is not None and share.kept:
+                    for piece in share.pieces:
+                        self._load_again(step, share, piece, dest, frame.position)
             self._lineage.note_step(step, frame.position)
 
-    def _load_again(self, step: Step, part: Part, piece: Piece, dest: Topic, position: int) -> None:
+    def _load_again(self, step: Step, share: Share, piece: Piece, dest: Topic, position: int) -> None:
         wanted = piece.kind == COPIES and piece.last_dest >= dest.floor and piece.first_dest <= dest.head
         if not wanted or is_loaded(dest, piece.first_dest):
             return
-        made = self._lineage.render(step, part, piece, position)
+        made = self._lineage.render(step, share, piece, position)
         if made is not None:
             load_rows(
-                self._engine, dest, piece.first_dest, made.batch, made.rows, part.ts, made.hops, made.position
+                self._engine,
+                dest,
+                piece.first_dest,
+                made.batch,
+                made.rows,
+                share.ts,
+                made.hops,
+                made.position,
             )
 
     # --- above the snapshot -----------------------------------------------------------------------------
@@ -101,8 +108,8 @@ class RouterJournal:
         else:
             step = frames.decode_step(frame.payload)
             self._routers.referred[step.source] = frame.end
-            for part in step.parts:
-                self._replay_part(step, part, frame.position)
+            for share in step.shares:
+                self._replay_share(step, share, frame.position)
             self._lineage.note_step(step, frame.position)
 
     def _replay_definition(self, definition: Definition) -> None:
@@ -130,39 +137,39 @@ class RouterJournal:
         self._routers.add(router)
         return router
 
-    def _replay_part(self, step: Step, part: Part, position: int) -> None:
-        router = self._routers.table.by_id.get(part.router)
+    def _replay_share(self, step: Step, share: Share, position: int) -> None:
+        router = self._routers.table.by_id.get(share.router)
         if router is not None:
-            router.sent = part.cursor
-        dest = self._engine.by_id.get(part.dest)
+            router.sent = share.cursor
+        dest = self._engine.by_id.get(share.dest)
         if dest is None:
             return
-        arrival = Arrival(router, dest, part, [])
-        if part.pieces:
-            expire(dest, part.ts)
-            first = part.pieces[0].first_dest
+        arrival = Arrival(router, dest, share, [])
+        if share.pieces:
+            expire(dest, share.ts)
+            first = share.pieces[0].first_dest
             if first > dest.head + 1:
                 add_hole(dest, dest.head + 1, first - 1, ledger.LOST)
                 self._engine.totals.damage += 1
-            arrival.sizes = [self._stage_again(step, part, piece, dest, position) for piece in part.pieces]
+            arrival.sizes = [self._stage_again(step, share, piece, dest, position) for piece in share.pieces]
             self._engine.touched.add(dest)
         arrival.apply(self._engine)
 
-    def _stage_again(self, step: Step, part: Part, piece: Piece, dest: Topic, position: int) -> int:
+    def _stage_again(self, step: Step, share: Share, piece: Piece, dest: Topic, position: int) -> int:
         """Stage what had been staged the first time; returns what it counts for."""
         if piece.kind != COPIES:
             dest.assigned = piece.last_dest
             return 0
-        made = self._lineage.render(step, part, piece, position) if part.kept else None
+        made = self._lineage.render(step, share, piece, position) if share.kept else None
         if made is None:
-            if part.kept:
+            if share.kept:
                 log.error("%d copies in %s cannot be made again and are lost", piece.count, dest.name)
                 self._engine.totals.damage += 1
             piece.kind = GONE
             dest.assigned = piece.last_dest
-            dest.last_ts = part.ts
+            dest.last_ts = share.ts
             return 0
-        stage_copies(self._engine, dest, part, made.batch, made.rows, made.hops, made.position)
+        stage_copies(self._engine, dest, share, made.batch, made.rows, made.hops, made.position)
         return made.batch.size
 
 

@@ -1,0 +1,104 @@
+"""When copies become visible: committed, in order, as safe as the class of their destination asks for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.flow.routers.lab import RouterLab
+from topics.log.write.batch import parse_append
+from topics.storage.journal import SyncTicket
+
+
+def seqs_and_data(lab: RouterLab, name: str) -> list[tuple[int, Any]]:
+    return [(record["$seq"], record["data"]) for record in lab.records(name)]
+
+
+def test_copies_of_uncommitted_records_are_not_made(lab: RouterLab) -> None:
+    lab.put("a", durability="fsync")
+    lab.route("r", "a", "b")
+    request = parse_append(json.dumps({"records": [{"data": 1}]}).encode())
+    lab.engine.append("a", request, lambda op: None, lambda error: None)
+    lab.engine.queue.flush()
+    assert lab.data("b") == []
+    lab.engine.queue.sync_now()
+    assert lab.data("b") == [1]
+
+
+def test_a_synced_destination_shows_copies_after_the_sync(lab: RouterLab) -> None:
+    lab.put("b", durability="fsync")
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    syncs = lab.engine.counters.fsyncs
+    lab.routers.forward(lambda: False)
+    assert lab.topic("b").head == 0
+    lab.engine.queue.sync_now()
+    assert lab.topic("b").head == 1
+    assert lab.engine.counters.fsyncs == syncs + 1
+
+
+def test_a_reader_of_a_synced_destination_waits_for_the_sync(lab: RouterLab) -> None:
+    lab.put("b", durability="fsync")
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    syncs = lab.engine.counters.fsyncs
+    assert lab.data("b") == [1]
+    assert lab.engine.counters.fsyncs == syncs + 1
+
+
+def test_a_batch_beyond_the_reservation_is_there_for_the_next_reader(lab: RouterLab) -> None:
+    lab.route("r", "a", "b")
+    lab.write("a", *range(1000))
+    assert len(lab.data("b")) == 1000
+    assert lab.topic("b").reserved >= 1000
+
+
+def test_whoever_is_called_back_by_a_commit_does_not_overtake_it(lab: RouterLab) -> None:
+    """A reader woken by a write asks for copies while another write of the same commit is still to come."""
+    lab.put("a", cap_records=1)
+    lab.route("r", "a", "b")
+    lab.write_each("a", 3)
+    lab.topic("a").listeners.append(lambda: lab.routers.pull(lab.topic("b")))
+    answers: list[int] = []
+    for name in ("a", "b"):
+        request = parse_append(b'{"records":[{"data":"together"}]}')
+        lab.engine.append(name, request, lambda op: answers.append(op.head_seq), lambda error: None)
+    lab.engine.queue.flush()
+    assert answers == [4, 1]
+    assert seqs_and_data(lab, "b") == [(1, "together"), (5, "together")]
+    assert lab.topic("b").assigned == 5
+
+
+def test_a_sync_under_way_is_not_waited_for_twice(lab: RouterLab) -> None:
+    lab.put("b", durability="fsync")
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    lab.routers.forward(lambda: False)
+    under_way = lab.engine.queue.begin_sync()
+    assert lab.data("b") == [1]
+    lab.engine.queue.finish_sync(under_way)
+    assert lab.topic("b").head == lab.topic("b").assigned == 1
+    assert lab.topic("b").pending_sync == 0
+
+
+def test_a_failed_sync_shows_nothing_and_ends_forwarding(
+    lab: RouterLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.put("b", durability="fsync")
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+
+    def refuse(ticket: SyncTicket) -> None:
+        raise OSError(5, "no")
+
+    monkeypatch.setattr(SyncTicket, "run", refuse)
+    assert lab.data("b") == []
+    assert lab.engine.read_only
+    assert lab.topic("b").assigned == 0
+    assert lab.data("a") == [1]
+    assert not lab.routers.forward(lambda: False)
+    monkeypatch.undo()
+    lab.restart()
+    assert lab.data("b") == [1]

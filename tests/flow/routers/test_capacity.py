@@ -1,0 +1,95 @@
+"""Destinations that are full: what waits, and what goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.flow.routers.lab import RouterLab
+
+
+def seqs_and_data(lab: RouterLab, name: str) -> list[tuple[int, Any]]:
+    return [(record["$seq"], record["data"]) for record in lab.records(name)]
+
+
+def test_a_full_destination_holds_the_router_back(lab: RouterLab) -> None:
+    lab.put("b", discard="reject", cap_records=3)
+    lab.route("r", "a", "b")
+    lab.write_each("a", 5)
+    assert lab.data("b") == [0, 1, 2]
+    assert lab.router("r").forwarded == 3
+    assert lab.router("r").cursor == 3
+    lab.delete("b", before=4)
+    assert seqs_and_data(lab, "b") == [(4, 3), (5, 4)]
+    assert lab.router("r").forwarded == 5
+
+
+def test_later_records_wait_behind_one_that_is_too_large_for_now(lab: RouterLab) -> None:
+    lab.put("b", discard="reject", cap_bytes=100)
+    lab.route("r", "a", "b")
+    lab.write("a", "x" * 58, "y" * 58, "z")
+    assert lab.data("b") == ["x" * 58]
+    lab.delete("b", before=2)
+    assert lab.data("b") == ["y" * 58, "z"]
+
+
+def test_the_background_pass_goes_on_when_there_is_room(lab: RouterLab) -> None:
+    lab.put("b", discard="reject", cap_records=1)
+    lab.route("r", "a", "b")
+    lab.write("a", 1, 2)
+    lab.background()
+    assert lab.topic("b").head == 1
+    assert lab.routers.stuck
+    lab.delete("b", before=2)
+    lab.background()
+    assert lab.topic("b").head == 2
+    assert not lab.routers.stuck
+
+
+def test_time_makes_room_as_well(lab: RouterLab) -> None:
+    lab.put("b", discard="reject", cap_records=1, ttl_ms=1000)
+    lab.route("r", "a", "b")
+    lab.write("a", 1, 2)
+    assert lab.data("b") == [1]
+    lab.clock.advance(1001)
+    assert lab.data("b") == [2]
+
+
+def test_one_blocked_router_does_not_hold_up_the_others(lab: RouterLab) -> None:
+    lab.put("b", discard="reject", cap_records=1)
+    lab.route("blocked", "a", "b")
+    lab.route("free", "a", "c")
+    lab.write_each("a", 20)
+    lab.background()
+    assert (lab.topic("b").head, lab.topic("c").head) == (1, 20)
+
+
+def test_the_byte_quota_of_the_server_holds_for_copies(tmp_path: Path) -> None:
+    lab = RouterLab(tmp_path, max_total_bytes=10)
+    lab.route("r", "a", "b")
+    lab.write("a", "aa", "bb")
+    assert lab.data("b") == []
+    lab.delete("a", before=2)
+    assert lab.data("b") == ["bb"]
+    assert lab.engine.totals.bytes <= 10
+
+
+def test_an_evicting_destination_takes_everything(lab: RouterLab) -> None:
+    lab.put("b", cap_records=2)
+    lab.route("r", "a", "b")
+    lab.write_each("a", 5)
+    assert seqs_and_data(lab, "b") == [(4, 3), (5, 4)]
+    assert lab.gaps("b") == [(1, 3, "cap")]
+    assert lab.router("r").forwarded == 5
+
+
+def test_time_at_the_destination_counts_from_the_copy(lab: RouterLab) -> None:
+    lab.put("b", ttl_ms=1000)
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    lab.clock.advance(900)
+    assert lab.data("b") == [1]
+    lab.clock.advance(1000)
+    assert lab.data("b") == [1]
+    lab.clock.advance(1)
+    assert lab.data("b") == []

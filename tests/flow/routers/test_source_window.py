@@ -1,0 +1,117 @@
+"""Loss at the source: it becomes a hole where the copy would have been."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.flow.routers.lab import RouterLab
+from tests.log.harness import gap
+
+
+def seqs_and_data(lab: RouterLab, name: str) -> list[tuple[int, Any]]:
+    return [(record["$seq"], record["data"]) for record in lab.records(name)]
+
+
+def test_records_that_aged_before_forwarding_become_a_front_hole(lab: RouterLab) -> None:
+    lab.put("a", ttl_ms=1000)
+    lab.route("r", "a", "b")
+    lab.write_each("a", 3)
+    lab.clock.advance(1001)
+    lab.write("a", "fourth")
+    page = lab.diff("b")
+    assert gap(page) == (1, 3, "source_trim")
+    assert seqs_and_data(lab, "b") == [(4, "fourth")]
+    assert lab.router("r").forwarded == 4
+    assert lab.lines("b") == (4, 4, 4)
+
+
+def test_a_hole_with_live_records_below_it_interrupts_a_read(lab: RouterLab) -> None:
+    lab.put("a", cap_records=2)
+    lab.route("r", "a", "b")
+    lab.write("a", "one")
+    assert lab.data("b") == ["one"]
+    lab.write_each("a", 4)
+    first = lab.diff("b")
+    assert (first.count, first.next_from_seq, first.tombstone, first.caught_up) == (1, 1, None, False)
+    second = lab.diff("b", 1)
+    assert gap(second) == (2, 3, "source_trim")
+    assert second.caught_up
+    assert seqs_and_data(lab, "b") == [(1, "one"), (4, 2), (5, 3)]
+    assert lab.lines("b") == (5, 1, 1)
+
+
+def test_holes_wait_behind_a_full_destination(lab: RouterLab) -> None:
+    lab.put("a", cap_records=1)
+    lab.put("b", discard="reject", cap_records=2)
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    lab.records("b")
+    lab.write("a", 2)
+    lab.records("b")
+    lab.write_each("a", 4)
+    assert lab.data("b") == [1, 2]
+    assert lab.topic("b").head == 2
+    lab.delete("b", before=3)
+    page = lab.diff("b")
+    assert gap(page) == (1, 5, "source_trim")
+    assert seqs_and_data(lab, "b") == [(6, 3)]
+    assert lab.router("r").forwarded == 6
+
+
+def test_a_hole_waits_for_the_room_its_record_had_wanted(lab: RouterLab) -> None:
+    lab.put("a", cap_records=1)
+    lab.put("b", discard="reject", cap_bytes=20)
+    lab.route("r", "a", "b")
+    lab.write("a", "x" * 10)
+    lab.records("b")
+    lab.write("a", "y" * 10)
+    assert lab.data("b") == ["x" * 10]
+    lab.write("a", "z" * 10)
+    lab.records("b")
+    assert lab.topic("b").head == 1
+    lab.delete("b", before=2)
+    assert seqs_and_data(lab, "b") == [(3, "z" * 10)]
+
+
+def test_deletes_among_the_lost_leave_no_hole(lab: RouterLab) -> None:
+    lab.put("a", ttl_ms=1000)
+    lab.put("b", discard="reject", cap_records=1)
+    lab.route("r", "a", "b")
+    lab.write("a", "first")
+    lab.records("b")
+    lab.write("a", {"data": 2, "tag": "x"}, 3, {"data": 4, "tag": "x"}, 5)
+    lab.delete("a", match="x")
+    lab.clock.advance(1001)
+    lab.delete("b", before=2)
+    lab.records("b")
+    assert lab.topic("b").head == 3
+    assert lab.router("r").forwarded == 3
+    assert lab.gaps("b") == [(1, 3, "source_trim")]
+
+
+def test_a_hole_in_the_source_is_passed_on(lab: RouterLab) -> None:
+    lab.put("a", cap_records=1)
+    lab.route("ab", "a", "b")
+    lab.route("bc", "b", "c")
+    lab.write("a", 1)
+    lab.background()
+    lab.write_each("a", 3)
+    lab.background()
+    assert lab.gaps("b") == lab.gaps("c") == [(2, 3, "source_trim")]
+    assert seqs_and_data(lab, "c") == [(1, 1), (4, 2)]
+
+
+def test_a_cap_that_passes_a_hole_takes_it_to_the_front(lab: RouterLab) -> None:
+    lab.put("a", cap_records=1)
+    lab.put("b", cap_records=2)
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    lab.records("b")
+    lab.write_each("a", 3)
+    lab.records("b")
+    lab.write("b", "x")
+    lab.write("b", "y")
+    assert lab.lines("b") == (6, 5, 5)
+    state = lab.everything()
+    lab.restart()
+    assert lab.everything() == state

@@ -1,0 +1,118 @@
+"""A step: one frame for all destinations, and records that go no further than their hops allow."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.flow.routers.lab import RouterLab
+from topics.storage.frame import Kind
+
+
+def test_one_step_moves_all_destinations_with_one_frame(lab: RouterLab) -> None:
+    for number in range(20):
+        lab.route(f"r{number}", "a", f"b{number}", match="x" if number == 7 else None)
+    frames = lab.engine.counters.frames
+    before = len(lab.frames())
+    lab.write("a", {"data": 1}, {"data": 2})
+    lab.background()
+    new = [frame.kind for frame in lab.frames()[before:]]
+    assert new == [Kind.APPEND, Kind.ROUTE]
+    assert lab.engine.counters.frames == frames + 2
+    assert lab.data("b3") == [1, 2]
+    assert lab.data("b7") == []
+
+
+@pytest.mark.parametrize("count", [1, 3, 100])
+def test_destinations_of_one_step_number_their_copies_themselves(lab: RouterLab, count: int) -> None:
+    lab.pulls = False
+    lab.write("c", *range(9))
+    lab.write("d", 1)
+    lab.clock.advance(50)
+    for dest in "bcde":
+        lab.route(f"to-{dest}", "a", dest)
+    lab.write("a", *[{"data": "x" * n, "node": f"n{n % 3}"} for n in range(count)])
+    assert lab.routers.step(lab.topic("a"))
+    lab.engine.queue.sync_now()
+    now = lab.clock.now_ms()
+    for sealed in (False, True):
+        for dest, head in (("b", 0), ("c", 9), ("d", 1), ("e", 0)):
+            assert [(r["$seq"], r["$ts"], r["data"], r["$node"]) for r in lab.records(dest)[head:]] == [
+                (head + n + 1, now, "x" * n, f"n{n % 3}") for n in range(count)
+            ]
+        if not sealed:
+            lab.checkpoint(everything=True)
+
+
+def test_a_step_does_not_repeat_the_records(lab: RouterLab) -> None:
+    lab.route("r", "a", "b")
+    lab.write("a", "x" * 10_000)
+    before = lab.engine.journal.position
+    lab.records("b")
+    assert lab.engine.journal.position - before < 300
+
+
+def test_a_chain_ends_after_eight_hops(lab: RouterLab) -> None:
+    for hop in range(10):
+        lab.route(f"r{hop}", f"t{hop}", f"t{hop + 1}")
+    lab.write("t0", "go")
+    lab.background()
+    assert [len(lab.records(f"t{hop}")) for hop in range(11)] == [1] * 9 + [0, 0]
+    assert lab.router("r8").forwarded == 0
+    lab.write("t8", "afresh")
+    lab.background()
+    assert lab.data("t10") == ["afresh"]
+
+
+def test_mirrors_echo_until_the_hops_are_used_up(lab: RouterLab) -> None:
+    lab.route("ab", "a", "b")
+    lab.route("ba", "b", "a", allow_cycle=True)
+    lab.write("a", {"data": 1, "node": "me"})
+    lab.background()
+    assert (lab.topic("a").head, lab.topic("b").head) == (5, 4)
+    assert {record["$node"] for record in lab.records("a")} == {"me"}
+    page = lab.diff("a", nodes=frozenset({"me"}))
+    assert (page.count, page.caught_up) == (0, True)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_hops_survive_a_restart(lab: RouterLab, sealed: bool) -> None:
+    lab.route("ab", "a", "b")
+    lab.route("ba", "b", "a", allow_cycle=True)
+    lab.write("a", 1)
+    lab.records("b")
+    if sealed:
+        lab.checkpoint(everything=True)
+    lab.restart()
+    lab.background()
+    assert (lab.topic("a").head, lab.topic("b").head) == (5, 4)
+
+
+def test_a_loss_goes_as_far_as_a_record_would_have(lab: RouterLab) -> None:
+    for hop in range(10):
+        lab.route(f"r{hop}", f"t{hop}", f"t{hop + 1}")
+    lab.put("t0", cap_records=1)
+    lab.write("t0", 1, 2)
+    lab.background()
+    assert [lab.gaps(f"t{hop}") for hop in range(1, 9)] == [[(1, 1, "source_trim")]] * 8
+    assert [lab.topic(f"t{hop}").head for hop in range(11)] == [2] * 9 + [0, 0]
+    assert lab.router("r8").cursor == 2
+
+
+@pytest.mark.parametrize("restart", ["never", "from the journal", "from a snapshot"])
+def test_a_loss_in_a_loop_comes_to_rest(lab: RouterLab, restart: str) -> None:
+    lab.route("ab", "a", "b")
+    lab.route("ba", "b", "a", allow_cycle=True)
+    lab.put("a", cap_records=1)
+    lab.write("a", 1, 2)
+    for name in "bab":
+        lab.routers.pull(lab.topic(name))
+    assert (lab.topic("a").head, lab.topic("b").head) == (4, 4)
+    if restart != "never":
+        if restart == "from a snapshot":
+            lab.checkpoint(everything=True)
+        lab.restart()
+    # Not for ever, should it not come to rest.
+    looks = iter(range(1000))
+    lab.routers.forward(lambda: next(looks, None) is None)
+    assert (lab.topic("a").head, lab.topic("b").head) == (10, 8)
+    assert lab.router("ab").forwarded == lab.router("ba").forwarded == 8
