@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from benchmarks.payloads import FILLER
+from pyspark_topics.options import Server
 from pyspark_topics.pipelines import Archive
-from pyspark_topics.pipelines.context import Server
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.runner import Runner
 from pyspark_topics.session import spark_session

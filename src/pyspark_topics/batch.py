@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter
@@ -31,7 +32,7 @@ class BatchReader(DataSourceReader):
         self.narrowing = Narrowing()
 
     def partitions(self) -> list[TaskPartition]:
-        with self.options.client() as client:
+        with self.options.server.client() as client:
             views = _existing(subscribed(client, self.options))
             start, end = self._ends(client, views)
             tasks = plan(Files(client), ranges_between(start, end, views), self.options)
@@ -88,9 +89,9 @@ def read_ranges(
 ) -> Iterator[tuple[SeqRange, pa.RecordBatch]]:
     """Each range from its file where that is possible, else from the server."""
     with (
-        options.client() as client,
+        options.server.client() as client,
         # Of its own, because a scan may be under way; and not patient, because files are read without it.
-        Client(options.url, options.api_key, patience_s=RENEWAL_PATIENCE_S) as keeper,
+        replace(options.server, patience_s=RENEWAL_PATIENCE_S).client() as keeper,
         closing(SegmentReader(shape, chosen)) as files,
     ):
         server = RangeReader(client, shape, LossPolicy(options.loss, shape), chosen)

@@ -52,19 +52,25 @@ DIRECT = ("auto", "never")
 LAST_MS = 253_402_300_799_999
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerOptions:
+@dataclass(frozen=True)
+class Server:
     url: str
-    api_key: str | None
+    api_key: str | None = None
     # How long to wait for a server that does not answer.
     patience_s: float = PATIENCE_S
 
     def client(self) -> Client:
         return Client(self.url, self.api_key, patience_s=self.patience_s)
 
+    @property
+    def options(self) -> dict[str, str]:
+        """As options of the source and the sink."""
+        return {"url": self.url, **({} if self.api_key is None else {"apiKey": self.api_key})}
+
 
 @dataclass(frozen=True, kw_only=True)
-class ReadOptions(ServerOptions):
+class ReadOptions:
+    server: Server
     topics: tuple[str, ...]
     pattern: str | None
     starting: Bound
@@ -84,8 +90,10 @@ class ReadOptions(ServerOptions):
     direct: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class WriteOptions(ServerOptions):
+@dataclass(frozen=True)
+class WriteOptions:
+    server: Server
+    # The target of all rows; without it, each row names its own.
     topic: str | None
 
 
@@ -109,11 +117,11 @@ class _Reader:
             raise OptionError(f'option "{name}" is empty')
         return value
 
-    def required(self, name: str, example: str) -> str:
-        value = self.text(name)
-        if value is None:
-            raise OptionError(f'option "{name}" is missing, for example .option("{name}", "{example}")')
-        return value
+    def server(self) -> Server:
+        url = self.text("url")
+        if url is None:
+            raise OptionError('option "url" is missing, for example .option("url", "http://127.0.0.1:4000")')
+        return Server(url, self.text("apiKey"), self.parsed("patience", _seconds) or PATIENCE_S)
 
     def parsed(self, name: str, parse: Callable[[str], T]) -> T | None:
         value = self.text(name)
@@ -229,9 +237,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool | None = None) -> 
         if reader.has(f"{edge}Offsets") and reader.has(f"{edge}Timestamp"):
             raise OptionError(f'give either option "{edge}Offsets" or "{edge}Timestamp", not both')
     return ReadOptions(
-        url=reader.required("url", "http://127.0.0.1:4000"),
-        api_key=reader.text("apiKey"),
-        patience_s=reader.parsed("patience", _seconds) or PATIENCE_S,
+        server=reader.server(),
         topics=topics or (),
         pattern=pattern,
         starting=reader.parsed("startingOffsets", parse_bound)
@@ -269,9 +275,4 @@ def _parse_ending(text: str) -> Bound:
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
     reader = _Reader(options, WRITE, "write")
-    return WriteOptions(
-        url=reader.required("url", "http://127.0.0.1:4000"),
-        api_key=reader.text("apiKey"),
-        patience_s=reader.parsed("patience", _seconds) or PATIENCE_S,
-        topic=reader.text("topic"),
-    )
+    return WriteOptions(reader.server(), reader.text("topic"))

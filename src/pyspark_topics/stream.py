@@ -37,7 +37,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self.options = options
         self.shape = Shape.of(schema, options)
-        self._client = options.client()
+        self._client = options.server.client()
         self._files = Files(self._client)
         # Heads as the last look found them, and the ones a run with `availableNow` stops at.
         self._seen: dict[str, View] = {}

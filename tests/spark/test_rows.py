@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from pyspark_topics.errors import BadRow, OptionError
-from pyspark_topics.options import WriteOptions
+from pyspark_topics.options import Server, WriteOptions
 from pyspark_topics.rows import Rows
 
 # Spark parses the column lists of these tests.
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 
 def rows(ddl: str, topic: str | None = "t") -> Rows:
-    return Rows.of(StructType.fromDDL(ddl), WriteOptions(url="http://x", api_key=None, topic=topic))
+    return Rows.of(StructType.fromDDL(ddl), WriteOptions(Server("http://x"), topic))
 
 
 def rendered(ddl: str, values: list[object], kind: pa.DataType) -> list[str]:

@@ -10,9 +10,8 @@ from typing import Any, ClassVar, Protocol
 
 from pyspark.sql import SparkSession
 
-from pyspark_topics.options import WriteOptions
+from pyspark_topics.options import Server
 from pyspark_topics.pipelines.progress import Progress
-from topics.client import Client
 
 
 @dataclass(frozen=True)
@@ -22,24 +21,6 @@ class Outcome:
     ok: bool = True
     lines: tuple[str, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Server:
-    url: str
-    api_key: str | None = None
-
-    def client(self) -> Client:
-        return Client(self.url, self.api_key)
-
-    def writing_to(self, topic: str | None) -> WriteOptions:
-        """As options of a stager; without a topic, rows name theirs."""
-        return WriteOptions(url=self.url, api_key=self.api_key, topic=topic)
-
-    @property
-    def options(self) -> dict[str, str]:
-        """As options of the source and the sink."""
-        return {"url": self.url, **({} if self.api_key is None else {"apiKey": self.api_key})}
 
 
 @dataclass

@@ -17,6 +17,8 @@ from typing import Any
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines.parquet import sync_folder
+from pyspark_topics.staging import Staged
+from topics.client import Client
 
 
 @dataclass
@@ -54,6 +56,16 @@ class Job:
                 f"the notes of this job in {path} cannot be read; without them it would start again and "
                 "write everything a second time: restore them, or delete them if that is what you want"
             ) from None
+
+    def commit(self, client: Client, steps: list[Staged], at: int) -> None:
+        """Each step under a number of its own, and noted when all have arrived."""
+        for number, staged in enumerate(steps, self.step):
+            if staged.parts:
+                staged.commit(client, self.id, number)
+        self.note(step=self.step + len(steps), at=at)
+
+    def finish(self) -> None:
+        self.note(step=self.step, at=self.at, finished=True)
 
     def settle(self, plan: list[int]) -> None:
         self.plan = plan

@@ -11,24 +11,21 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import msgspec
-import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.pipelines.arrow_map import map_in_arrow
+from pyspark_topics.options import WriteOptions
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.jobs import Job
 from pyspark_topics.pipelines.sources import check_name
 from pyspark_topics.pipelines.views import ENVELOPE, as_records
-from pyspark_topics.writing import Stager
+from pyspark_topics.staging import Staged, stage_steps
 from topics.client import Client
 
 _FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv"}
@@ -38,16 +35,6 @@ _CSV = {"header": "true", "inferSchema": "true", "escape": '"'}
 SPLIT_BYTES = 64 * 1024 * 1024
 # Rows of one commit, as Arrow has them: well below what the server takes at once.
 COMMIT_BYTES = 192 * 1024 * 1024
-_REPORT = "partition INT, chunk INT, stage STRING, parts ARRAY<STRING>, records BIGINT"
-_REPORT_ARROW = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("chunk", pa.int32()),
-        ("stage", pa.string()),
-        ("parts", pa.list_(pa.string())),
-        ("records", pa.int64()),
-    ]
-)
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,24 +133,26 @@ class _Loader:
 
     def run(self) -> int:
         context, job = self._context, self._job
-        reports = self._reports()
-        total = reports.getNumPartitions()
+        steps = self._steps()
+        total = steps.getNumPartitions()
         together = context.spark.sparkContext.defaultParallelism
         records = 0
         context.progress.say("running")
         while job.at < total and not context.stop.is_set():
             chosen = list(range(job.at, min(job.at + together, total)))
-            rows = context.spark.sparkContext.runJob(reports, list, chosen)
-            for number in chosen:
-                loaded = self._commit([row for row in rows if row.partition == number], number)
+            # A list for each partition, in their order, of its stages.
+            found = context.spark.sparkContext.runJob(steps, lambda staged: [list(staged)], chosen)
+            for number, staged in zip(chosen, found, strict=True):
+                job.commit(self._client, staged, number + 1)
+                loaded = sum(one.records for one in staged)
                 records += loaded
                 # As if the rest had as many records as what is done; nobody has counted.
                 context.progress.advance(loaded, lag=records * (total - job.at) // (number + 1))
         if job.at >= total:
-            job.note(step=job.step, at=job.at, finished=True)
+            job.finish()
         return records
 
-    def _reports(self) -> Any:
+    def _steps(self) -> RDD[Staged]:
         files = self._job.about["files"]
         now = _find(list(files)) if all(map(os.path.isfile, files)) else {}
         changed = [name for name in files if now.get(name) != files[name]]
@@ -177,49 +166,5 @@ class _Loader:
         spark.conf.set("spark.sql.files.minPartitionNum", "1")
         spark.conf.set("spark.sql.files.maxPartitionBytes", str(self._job.about["split_bytes"]))
         frame = self._settings.frame(spark, list(files))
-        options = self._context.server.writing_to(self._settings.into)
-        stager = Stager(options, frame.schema, overwrite=False)
-        work = partial(_stage, stager, self._job.about["commit_bytes"])
-        return map_in_arrow(frame, work, _REPORT).rdd
-
-    def _commit(self, rows: list[Any], partition: int) -> int:
-        rows.sort(key=lambda row: row.chunk)
-        for step, row in enumerate(rows, self._job.step):
-            self._client.commit_stage(row.stage, self._job.id, step, row.parts)
-        self._job.note(step=self._job.step + len(rows), at=partition + 1)
-        return sum(row.records for row in rows)
-
-
-def _stage(stager: Stager, commit_bytes: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a task does: one stage after the other, each small enough for a commit, one row for each."""
-    task = TaskContext.get()
-    assert task is not None
-    base = f"{stager.stage}-{task.taskAttemptId()}"
-    for chunk, gathered in enumerate(_chunks(batches, commit_bytes)):
-        stager.stage = f"{base}-{chunk}"
-        staged = stager.stage_rows(iter(gathered))
-        yield pa.RecordBatch.from_pydict(
-            {
-                "partition": [staged.partition],
-                "chunk": [chunk],
-                "stage": [stager.stage],
-                "parts": [staged.parts],
-                "records": [sum(batch.num_rows for batch in gathered)],
-            },
-            _REPORT_ARROW,
-        )
-
-
-def _chunks(batches: Iterator[pa.RecordBatch], commit_bytes: int) -> Iterator[list[pa.RecordBatch]]:
-    gathered: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        if not batch.num_rows:
-            continue
-        gathered.append(batch)
-        size += batch.nbytes
-        if size >= commit_bytes:
-            yield gathered
-            gathered, size = [], 0
-    if gathered:
-        yield gathered
+        options = WriteOptions(self._context.server, self._settings.into)
+        return stage_steps(frame, options, self._job.about["commit_bytes"])

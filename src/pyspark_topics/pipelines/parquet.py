@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pyspark_topics.staging import gathered
+
 # One file is closed at about this size and the next begun.
 TARGET_BYTES = 128 * 1024 * 1024
 # Raw bytes of a row group: large enough to compress and to scan well, small enough to hold in memory.
@@ -64,10 +66,10 @@ def write_files(
     """Files of about the target size, in the order of the batches, each synced when it is yielded."""
     open_file: _OpenFile | None = None
     try:
-        for group in _row_groups(batches):
+        for group in gathered(batches, ROW_GROUP_BYTES):
             if open_file is None:
-                open_file = _OpenFile(folder, group.schema)
-            open_file.add(group)
+                open_file = _OpenFile(folder, group[0].schema)
+            open_file.add(pa.Table.from_batches(group))
             if open_file.size >= target_bytes:
                 finished, open_file = open_file, None
                 yield finished.finish()
@@ -77,19 +79,6 @@ def write_files(
     finally:
         if open_file is not None:
             open_file.abandon()
-
-
-def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    gathered: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        gathered.append(batch)
-        size += batch.nbytes
-        if size >= ROW_GROUP_BYTES:
-            yield pa.Table.from_batches(gathered)
-            gathered, size = [], 0
-    if gathered:
-        yield pa.Table.from_batches(gathered)
 
 
 class _OpenFile:

@@ -27,7 +27,7 @@ from pyspark_topics.pipelines.parquet import DataFile
 from pyspark_topics.pipelines.sources import check_name, check_table
 from pyspark_topics.pipelines.tombstones import as_rows, as_text
 from pyspark_topics.schema import TIMESTAMP
-from pyspark_topics.writing import ipc, parts_of
+from pyspark_topics.staging import Staged, send
 from topics.client import Client
 
 # Seqs of one step. A step is one commit, so this also bounds what a reader sees appear at once.
@@ -94,13 +94,6 @@ class Step:
     until_ms: int | None
 
 
-@dataclass(frozen=True)
-class Staged:
-    stage: str
-    parts: list[str]
-    records: int
-
-
 class _Replayer:
     def __init__(self, settings: Replay, context: Context, client: Client, lake: Lake) -> None:
         self.job: Job | None = None
@@ -127,7 +120,7 @@ class _Replayer:
                 done += staged.records
                 context.progress.advance(staged.records, lag=job.about["to_seq"] - job.at)
         if job.at >= job.about["to_seq"]:
-            job.note(step=job.step, at=job.at, finished=True)
+            job.finish()
         return done
 
     def _job(self) -> Job | None:
@@ -206,20 +199,16 @@ class _Replayer:
         )
 
     def _stage(self, steps: list[Step]) -> list[Staged]:
-        work = partial(stage_step, self._context.server.writing_to(self._settings.into))
+        work = partial(stage_step, WriteOptions(self._context.server, self._settings.into))
         spark = self._context.spark.sparkContext
         staged: list[Staged] = spark.parallelize(steps, len(steps)).map(work).collect()
         return staged
 
     def _commit(self, job: Job, step: Step, staged: Staged) -> None:
-        parts = list(staged.parts)
         texts = [as_text(gap.topic, gap.gap_from, gap.gap_to, gap.reason) for gap in self._gaps(step)]
         if texts:
-            self._client.put_part(staged.stage, "tombstones", ipc([as_rows(texts)]), self._settings.into)
-            parts.append("tombstones")
-        if parts:
-            self._client.commit_stage(staged.stage, job.id, job.step, parts)
-        job.note(step=job.step + 1, at=step.last)
+            staged.put(self._client, "tombstones", [as_rows(texts)], self._settings.into)
+        job.commit(self._client, [staged], step.last)
 
     def _gaps(self, step: Step) -> list[Gap]:
         """Those that begin in this step. Loss has no time, so a replay by time leaves none out."""
@@ -246,14 +235,7 @@ def _may_hold(one: DataFile, first: int, last: int) -> bool:
 
 def stage_step(options: WriteOptions, step: Step) -> Staged:
     """What an executor does: the records of a step, in order, to a stage of this attempt."""
-    rows = read_step(step)
-    stage = uuid.uuid4().hex
-    names = []
-    with Client(options.url, options.api_key) as client:
-        for number, part in enumerate(parts_of(iter(rows.to_batches()))):
-            client.put_part(stage, str(number), ipc(part), options.topic)
-            names.append(str(number))
-    return Staged(stage, names, rows.num_rows)
+    return send(options, Staged(uuid.uuid4().hex), read_step(step).to_batches())
 
 
 def read_step(step: Step) -> pa.Table:

@@ -22,9 +22,9 @@ from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import ORIGIN, Offsets, Position, from_json
+from pyspark_topics.options import WriteOptions
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.sources import check_name, check_not_read, check_topics, source_options
-from pyspark_topics.pipelines.staging import Stage
 from pyspark_topics.pipelines.tombstones import Sieve, as_rows
 from pyspark_topics.pipelines.views import (
     RECORDS,
@@ -37,6 +37,7 @@ from pyspark_topics.pipelines.views import (
     table,
 )
 from pyspark_topics.session import beside
+from pyspark_topics.staging import Staged, stage_frame
 from pyspark_topics.stream import publish_cursors
 from topics.client import Client, Refused
 
@@ -189,20 +190,21 @@ class _Run:
     def _write(self, frame: DataFrame, batch: int) -> None:
         with self._gate:
             self._sieve.take()
-            stage = Stage(self._context.server, self._route.into)
-            stage.add_frame(frame)
+            target = self._route.into
+            staged = stage_frame(frame, WriteOptions(self._context.server, target))
             count, tombstones = self._sieve.take()
             if tombstones:
-                stage.add_rows(self._client, "tombstones", as_rows(tombstones, self._route.losses_into))
-            self._commit(stage, batch)
+                rows = as_rows(tombstones, self._route.losses_into)
+                staged.put(self._client, "tombstones", [rows], target)
+            self._commit(staged, batch)
             self.read += count
-            self.written += stage.records
+            self.written += staged.records
             lag = publish_cursors(self._client, self._context.name, self._moved(batch))
             self._context.progress.advance(count, lag=lag, lost=len(tombstones))
 
-    def _commit(self, stage: Stage, batch: int) -> None:
+    def _commit(self, staged: Staged, batch: int) -> None:
         try:
-            stage.commit(self._client, self._query_id(), batch)
+            staged.commit(self._client, self._query_id(), batch)
         except Refused as refusal:
             if refusal.code != "stage_conflict" or not self._first or not self._input_changed(batch):
                 raise

@@ -14,7 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pyspark_topics.errors import written_for_users
-from pyspark_topics.pipelines.context import Context, Outcome, Pipeline, Server
+from pyspark_topics.options import Server
+from pyspark_topics.pipelines.context import Context, Outcome, Pipeline
 from pyspark_topics.pipelines.progress import Progress, Snapshot
 
 log = logging.getLogger(__name__)

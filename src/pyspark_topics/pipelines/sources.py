@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pyspark_topics.pipelines.context import Server
+from pyspark_topics.options import Server
 from topics.values.names import is_topic_name
 
 

@@ -95,7 +95,7 @@ def _load(path: Path) -> Declaration:
 
 
 def _prepare(arguments: argparse.Namespace, declaration: Declaration, view: View) -> tuple[Sessions, Runner]:
-    from pyspark_topics.pipelines.context import Server
+    from pyspark_topics.options import Server
     from pyspark_topics.pipelines.runner import Runner
     from pyspark_topics.pipelines.sessions import Sessions
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from pyspark_topics.options import Server as Address
 from pyspark_topics.pipelines.context import Outcome, Pipeline
-from pyspark_topics.pipelines.context import Server as Address
 from pyspark_topics.pipelines.progress import Snapshot
 from pyspark_topics.pipelines.runner import Runner
 from tests.spark.server import Server

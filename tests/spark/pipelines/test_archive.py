@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_topics.offsets import Position
+from pyspark_topics.options import Server as Address
 from pyspark_topics.pipelines import Archive, compaction
 from pyspark_topics.pipelines.context import Outcome
-from pyspark_topics.pipelines.context import Server as Address
 from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.parquet import DataFile
 from pyspark_topics.pipelines.runner import Runner

@@ -23,15 +23,15 @@ from tests.spark.server import Server
 DRIVER = """
 import sys, time
 from pathlib import Path
-from pyspark_topics.pipelines import archive, jobs, lake, load, replay, route, staging
-from pyspark_topics.pipelines.context import Server
+from pyspark_topics.pipelines import archive, jobs, lake, load, replay, route
+from pyspark_topics.options import Server
 from pyspark_topics.pipelines.declaration import load as declared
 from pyspark_topics.pipelines.progress import Lines
 from pyspark_topics.pipelines.runner import Runner
 from pyspark_topics.pipelines.sessions import Sessions
 
 path, url = sys.argv[1:]
-commits, stage_commits, notes = lake.Lake.commit, staging.Stage.commit, jobs.Job.note
+commits, route_commits, notes = lake.Lake.commit, route._Run._commit, jobs.Job.note
 counts = {"lake": 0, "route": 0}
 archive.FIRST_FILE_RECORDS, replay.STEP_SEQS = 30, 10
 load.SPLIT_BYTES, load.COMMIT_BYTES = 50, 100
@@ -46,9 +46,9 @@ def commit(self, *args):
         hang("files written")
     commits(self, *args)
 
-def stage_commit(self, *args):
+def route_commit(self, *args):
     counts["route"] += 1
-    stage_commits(self, *args)
+    route_commits(self, *args)
     if counts["route"] == 2:
         hang("stage committed")
 
@@ -57,7 +57,7 @@ def note(self, *, step, at, finished=False):
         hang(f"{self.path.parent.name} committed")
     notes(self, step=step, at=at, finished=finished)
 
-lake.Lake.commit, staging.Stage.commit, jobs.Job.note = commit, stage_commit, note
+lake.Lake.commit, route._Run._commit, jobs.Job.note = commit, route_commit, note
 declaration = declared(Path(path))
 sessions = Sessions("killed", "local[2]", log=Path(declaration.state) / "spark.log")
 view = Lines(sys.stderr, as_json=False, pause_s=60)

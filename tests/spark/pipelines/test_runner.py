@@ -13,9 +13,10 @@ import pytest
 from rich.console import Console
 
 from pyspark_topics.errors import PipelineFailed, written_for_users
+from pyspark_topics.options import Server
 from pyspark_topics.pipelines import runner as runner_module
 from pyspark_topics.pipelines.board import Board
-from pyspark_topics.pipelines.context import Context, Outcome, Server
+from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.progress import Lines, Progress, Snapshot
 from pyspark_topics.pipelines.runner import Runner, explain
 

@@ -1,0 +1,174 @@
+"""Rows on their way into topics: sent to a stage, where no reader sees them, and committed all at once.
+
+    task:    rows → JSON text → parts of a stage → `Staged`, all that a commit needs to know
+    driver:  what its tasks staged, in order → a commit under an identity → appended once
+
+The identity names the work and not the attempt: the id of a query or a job, and the number of its batch or
+step. Work that is done again after a crash is committed under the same one, and the server knows it already.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from importlib import import_module
+
+import pyarrow as pa
+from pyspark import RDD, TaskContext
+from pyspark.errors import PySparkImportError
+from pyspark.sql import DataFrame, Row
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.util import PythonEvalType
+
+from pyspark_topics.options import WriteOptions
+from pyspark_topics.rows import Rows
+from topics.client import Client
+
+# Parts of about this size: far below the server's limit for a body, large enough not to count.
+PART_BYTES = 8 * 1024 * 1024
+# Under this name Spark tells its tasks the id of their query, which is the one in the checkpoint.
+QUERY_ID = "sql.streaming.queryId"
+# What a task reports of a frame: one `Staged` as JSON text.
+_REPORT = "staged"
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """Parts of a stage, in order, and the rows that were counted in them."""
+
+    stage: str
+    parts: list[str] = field(default_factory=list)
+    records: int = 0
+    # The task that sent them: its place among the others, and the streaming query it belongs to.
+    partition: int = 0
+    query_id: str | None = None
+
+    def put(self, client: Client, name: str, rows: list[pa.RecordBatch], topic: str | None) -> None:
+        """One more part; `topic` is for rows that name none."""
+        client.put_part(self.stage, name, _ipc(rows), topic)
+        self.parts.append(name)
+
+    def commit(self, client: Client, identity: str, batch: int) -> None:
+        client.commit_stage(self.stage, identity, batch, self.parts)
+
+
+def send(
+    options: WriteOptions, staged: Staged, batches: Iterable[pa.RecordBatch], prefix: str = ""
+) -> Staged:
+    """Rows that are JSON text already, in parts whose names begin with `prefix`."""
+    with options.server.client() as client:
+        for number, rows in enumerate(gathered(_pieces(batches), PART_BYTES)):
+            staged.put(client, f"{prefix}{number}", rows, options.topic)
+            staged.records += sum(batch.num_rows for batch in rows)
+    return staged
+
+
+def joined(stage: str, reports: Iterable[Staged]) -> Staged:
+    """What several tasks put into one stage, in the order of their partitions."""
+    ordered = sorted(reports, key=lambda one: one.partition)
+    return Staged(stage, [part for one in ordered for part in one.parts], sum(one.records for one in ordered))
+
+
+@dataclass
+class Stager:
+    """What tasks do with the rows of a frame."""
+
+    options: WriteOptions
+    rows: Rows
+    stage: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def stage_rows(self, batches: Iterable[pa.RecordBatch], suffix: str = "") -> Staged:
+        task = _task()
+        staged = Staged(
+            self.stage + suffix, partition=task.partitionId(), query_id=task.getLocalProperty(QUERY_ID)
+        )
+        # No other attempt has this id, so a straggler can never replace a part that counts.
+        return send(self.options, staged, map(self.rows.render, batches), f"{task.taskAttemptId()}-")
+
+
+def stage_frame(frame: DataFrame, options: WriteOptions) -> Staged:
+    """All rows of a frame, for one commit."""
+    stager = Stager(options, Rows.of(frame.schema, options))
+    reports = _map_in_arrow(frame, partial(_stage_partition, stager)).collect()
+    return joined(stager.stage, map(_staged, reports))
+
+
+def stage_steps(frame: DataFrame, options: WriteOptions, commit_bytes: int) -> RDD[Staged]:
+    """For each partition of a frame, when it is asked for: stages small enough for a commit, in order."""
+    stager = Stager(options, Rows.of(frame.schema, options))
+    return _map_in_arrow(frame, partial(_stage_in_steps, stager, commit_bytes)).rdd.map(_staged)
+
+
+def _stage_partition(stager: Stager, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield _report(stager.stage_rows(batches))
+
+
+def _stage_in_steps(
+    stager: Stager, commit_bytes: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    attempt = _task().taskAttemptId()
+    for number, rows in enumerate(gathered(batches, commit_bytes)):
+        yield _report(stager.stage_rows(rows, f"-{attempt}-{number}"))
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    assert task is not None
+    return task
+
+
+def _report(staged: Staged) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({_REPORT: [json.dumps(asdict(staged))]})
+
+
+def _staged(report: Row) -> Staged:
+    return Staged(**json.loads(report[_REPORT]))
+
+
+def _map_in_arrow(frame: DataFrame, function: partial[Iterator[pa.RecordBatch]]) -> DataFrame:
+    """`DataFrame.mapInArrow` also for machines without pandas, which it insists on and does not use."""
+    schema = f"{_REPORT} STRING"
+    try:
+        return frame.mapInArrow(function, schema)
+    except PySparkImportError:
+        # Word for word what mapInArrow does, once it has made sure of pandas.
+        make_udf = import_module("pyspark.sql.pandas.functions").vectorized_udf
+        udf = make_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+        column = udf(*[frame[name] for name in frame.columns])
+        return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
+
+
+def gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[list[pa.RecordBatch]]:
+    """Batches together until they have so many bytes. Empty ones are left out."""
+    found: list[pa.RecordBatch] = []
+    so_far = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        found.append(batch)
+        so_far += batch.nbytes
+        if so_far >= size:
+            yield found
+            found, so_far = [], 0
+    if found:
+        yield found
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches that would be larger than a part, cut."""
+    for batch in batches:
+        rows = -(-batch.num_rows // max(batch.nbytes // PART_BYTES, 1))
+        for start in range(0, batch.num_rows, max(rows, 1)):
+            yield batch.slice(start, rows)
+
+
+def _ipc(batches: list[pa.RecordBatch]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    encoded: bytes = sink.getvalue().to_pybytes()
+    return encoded
