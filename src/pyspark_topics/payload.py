@@ -1,4 +1,4 @@
-"""`data` as something better than text: parsed by a schema, or as a VARIANT, by Spark's own parsers."""
+"""`data` as something better than text, and columns that become `data`; by Spark's own functions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructType
 
+from pyspark_topics.errors import PipelineFailed
+
 VARIANT = "variant"
 # Text that does not fit the schema is kept here, so nothing disappears in parsing.
 MALFORMED = "malformed"
+# Columns of the sink beside `data` and the target.
+ENVELOPE = ("tag", "node", "meta")
 
 
 def parse_data(
@@ -46,3 +50,18 @@ def _by_columns(frame: DataFrame, schema: str | StructType) -> DataFrame:
         .withColumn(MALFORMED, f.col(f"data.{MALFORMED}"))
         .withColumn("data", f.col("data").dropFields(MALFORMED))
     )
+
+
+def as_records(
+    result: DataFrame, target: str | None, envelope: tuple[str, ...] = ("topic", *ENVELOPE)
+) -> DataFrame:
+    """The sink's columns: without a column `data`, those that are not the envelope's are the record."""
+    if "data" not in result.columns:
+        inside = [name for name in result.columns if name not in envelope]
+        if not inside:
+            raise PipelineFailed("the query returns no column that could be a record's data")
+        around = [name for name in result.columns if name in envelope]
+        # In backticks, because a dot in a name would mean a field inside another column.
+        fields = [f.col("`" + name.replace("`", "``") + "`") for name in inside]
+        result = result.select(f.struct(*fields).alias("data"), *around)
+    return result.drop("topic") if target is not None else result

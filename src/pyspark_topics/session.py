@@ -1,20 +1,31 @@
-"""An embedded Spark session with what this source profits from already set."""
+"""Spark sessions with what this source profits from already set, and work shared out over their executors."""
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from pyspark_topics.errors import ForUsers, PipelineFailed
 from pyspark_topics.java import ensure_java
 from pyspark_topics.source import DefaultSource
 
-_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-
-
 EMBEDDED = "local[*]"
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+# Where PySpark repeats, as JSON, what is wrong with a query, before it raises the error that says so.
+_ECHOES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def settings(master: str | None = EMBEDDED) -> dict[str, str]:
@@ -71,3 +82,80 @@ def beside(session: SparkSession) -> SparkSession:
     another = session.newSession()
     another.dataSource.register(DefaultSource)
     return another
+
+
+def on_executors(
+    spark: SparkSession, work: Callable[[Item], Result], items: Sequence[Item], most_tasks: int | None = None
+) -> list[Result]:
+    """The results of `work` in the order of the items: a task for each, or fewer where there is a limit."""
+    if not items:
+        return []
+    tasks = min(len(items), most_tasks or len(items))
+    results: list[Result] = spark.sparkContext.parallelize(items, tasks).map(work).collect()
+    return results
+
+
+@dataclass
+class SharedSession:
+    """One session for all pipelines of a process, started by the first that needs it."""
+
+    app_name: str
+    master: str | None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    # Where the JVM writes what it has to say. None: to our standard error.
+    log: Path | None = None
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._session: SparkSession | None = None
+
+    def __call__(self) -> SparkSession:
+        with self._lock:
+            if self._session is None:
+                self._session = self._start()
+                for name in _ECHOES:
+                    PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+            return self._session
+
+    def _start(self) -> SparkSession:
+        try:
+            with _errors_to(self.log):
+                return spark_session(self.app_name, self.master, self.settings)
+        except ForUsers:
+            raise
+        except Exception as error:  # whatever is wrong with master or settings, the JVM has told its log
+            where = f" on {self.master}" if self.master else ""
+            why = f", and {self.log} says why" if self.log else ""
+            raise PipelineFailed(f"Spark does not start{where}{why}") from error
+
+    def is_gone(self) -> bool:
+        """The JVM died, or the cluster ended the application. A process cannot start another one."""
+        try:
+            return self._session is not None and bool(self._session.sparkContext._jsc.sc().isStopped())
+        except Exception:
+            return True
+
+    def stop(self) -> None:
+        with self._lock:
+            if self._session is not None:
+                # A cluster or a JVM that is gone already has nothing left to stop.
+                with suppress(Exception):
+                    self._session.stop()
+                self._session = None
+
+
+@contextmanager
+def _errors_to(path: Path | None) -> Iterator[None]:
+    """What is started meanwhile has this file as its standard error, for as long as it lives."""
+    if path is None:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ours = os.dup(2)
+    with path.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)

@@ -25,7 +25,7 @@ from pyspark_topics.options import ReadOptions
 from pyspark_topics.partitions import TaskPartition, ranges_between
 from pyspark_topics.reading import ScanFilter
 from pyspark_topics.schema import Shape
-from pyspark_topics.subscription import start_of, subscribed
+from pyspark_topics.subscription import present, start_of
 from topics.client import Client, Refused, Unreachable
 
 log = logging.getLogger(__name__)
@@ -44,8 +44,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[str, View] | None = None
 
     def _look(self) -> dict[str, View]:
-        found = subscribed(self._client, self.options)
-        self._seen = {name: view for name, view in found.items() if view is not None}
+        self._seen = present(self._client, self.options)
         return self._seen
 
     # --- where to read ----------------------------------------------------------------------------------

@@ -26,6 +26,11 @@ def subscribed(client: Client, options: ReadOptions) -> dict[str, View | None]:
     return found
 
 
+def present(client: Client, options: ReadOptions) -> dict[str, View]:
+    """Those of them that exist."""
+    return {name: view for name, view in subscribed(client, options).items() if view is not None}
+
+
 def _look(client: Client, name: str) -> View | None:
     try:
         return View.of(client.topic(name))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_topics.pipelines.declaration import load
-from pyspark_topics.pipelines.progress import Lines
+from pyspark_topics.pipelines.declaration import read_declaration
+from pyspark_topics.pipelines.terminal import Lines
 from tests.cli.command import refused, topics
 from topics.cli import pipeline
 
@@ -50,7 +50,9 @@ def test_mistakes(file: Path, tmp_path: Path) -> None:
 def test_an_empty_key_is_none(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPICS_API_KEY", "")
     arguments = Namespace(file=file, url=None, master=None, once=True, restart=False)
-    _, runner = pipeline._prepare(arguments, load(file), Lines(sys.stderr, as_json=False, pause_s=0.0))
+    _, runner = pipeline._prepare(
+        arguments, read_declaration(file), Lines(sys.stderr, as_json=False, pause_s=0.0)
+    )
     assert runner.server.api_key is None
 
 

@@ -64,3 +64,6 @@ class Server(ServerProcess):
             if page["caught_up"]:
                 return records, gaps
             from_seq = page["next_from_seq"]
+
+    def data(self, topic: str) -> list[Any]:
+        return [record["data"] for record in self.diff(topic)[0]]

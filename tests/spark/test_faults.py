@@ -99,10 +99,6 @@ def save(frame: DataFrame, url: str, topic: str) -> None:
     frame.write.format("topics").options(url=url, topic=topic).mode("append").save()
 
 
-def data(server: Server, topic: str) -> list[Any]:
-    return [record["data"] for record in server.diff(topic)[0]]
-
-
 def test_a_server_killed_in_the_middle_of_a_write(
     spark: SparkSession, start_server: Callable[..., Server], topic: str, tmp_path: Path
 ) -> None:
@@ -115,7 +111,7 @@ def test_a_server_killed_in_the_middle_of_a_write(
 
     with pause.meanwhile(restart):
         save(numbered(spark, pause.pauses_at(39_999, "data")), own.url, topic)
-    assert data(own, topic) == list(range(40_000))
+    assert own.data(topic) == list(range(40_000))
 
 
 def test_workers_killed_in_the_middle_of_a_write(
@@ -124,7 +120,7 @@ def test_workers_killed_in_the_middle_of_a_write(
     pause = Interruption(tmp_path)
     with pause.meanwhile(lambda: kill_python_workers(jvm(spark))):
         save(numbered(spark, pause.pauses_at(39_999, "data")), server.url, topic)
-    assert data(server, topic) == list(range(40_000))
+    assert server.data(topic) == list(range(40_000))
 
 
 def test_workers_killed_in_the_middle_of_a_read(
@@ -159,7 +155,7 @@ def test_a_target_deleted_and_made_again_gets_what_comes_after_that(
     server.drop(target)
     server.append(topic, 3)
     run()
-    assert data(server, target) == [3]
+    assert server.data(target) == [3]
 
 
 # --- text that does not fit a schema --------------------------------------------------------------------

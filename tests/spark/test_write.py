@@ -33,10 +33,6 @@ def write(server: Server) -> Write:
     return save
 
 
-def data(server: Server, topic: str) -> list[Any]:
-    return [record["data"] for record in server.diff(topic)[0]]
-
-
 def is_missing(server: Server, topic: str) -> bool:
     return server.http.get(f"{server.url}/v0/topics/{topic}").status_code == 404
 
@@ -66,21 +62,21 @@ def test_rows_keep_their_order_within_a_partition(
     spark: SparkSession, server: Server, topic: str, write: Write
 ) -> None:
     write(spark.range(0, 25_000, 1, 3).select(f.col("id").cast("string").alias("data")), topic=topic)
-    assert data(server, topic) == list(range(25_000))
+    assert server.data(topic) == list(range(25_000))
 
 
 def test_variants_are_written_as_the_json_they_hold(
     spark: SparkSession, server: Server, topic: str, write: Write
 ) -> None:
     write(spark.sql("""SELECT parse_json('{"a":[1,"x",null]}') AS data"""), topic=topic)
-    assert data(server, topic) == [{"a": [1, "x", None]}]
+    assert server.data(topic) == [{"a": [1, "x", None]}]
 
 
 def test_rows_may_name_their_topics(spark: SparkSession, server: Server, topic: str, write: Write) -> None:
     frame = spark.range(6).selectExpr("string(id) AS data", f"concat('{topic}.', id % 2) AS topic")
     write(frame.coalesce(1))
-    assert data(server, f"{topic}.0") == [0, 2, 4]
-    assert data(server, f"{topic}.1") == [1, 3, 5]
+    assert server.data(f"{topic}.0") == [0, 2, 4]
+    assert server.data(f"{topic}.1") == [1, 3, 5]
 
 
 def test_a_job_that_fails_leaves_nothing_behind(
@@ -109,7 +105,7 @@ def test_a_task_that_is_tried_again_counts_once(
         return str(number)
 
     write(spark.range(0, 2000, 1, 2).select(fail_first("id").alias("data")), topic=topic)
-    assert data(server, topic) == list(range(2000))
+    assert server.data(topic) == list(range(2000))
 
 
 def test_another_thread_can_write_once_it_knows_the_session(
@@ -121,7 +117,7 @@ def test_another_thread_can_write_once_it_knows_the_session(
 
     with ThreadPoolExecutor(1) as other:
         other.submit(work).result()
-    assert data(server, topic) == [1]
+    assert server.data(topic) == [1]
 
 
 def test_text_that_is_not_json_is_refused_as_a_whole(
@@ -147,7 +143,7 @@ def test_loss_rows_do_not_become_records(
     with pytest.raises(PySparkException, match="NULL as its data"):
         write(frame.select("data"), topic=f"{topic}.copy")
     write(frame.where("kind = 'record'").select("data", "tag"), topic=f"{topic}.copy")
-    assert data(server, f"{topic}.copy") == [3]
+    assert server.data(f"{topic}.copy") == [3]
 
 
 # --- streams --------------------------------------------------------------------------------------------
@@ -196,11 +192,11 @@ def test_a_stream_arrives_once_even_if_spark_forgets(
     target = f"{topic}.out"
     server.append(topic, *range(50))
     run_stream(spark, server, topic, target, tmp_path, maxOffsetsPerTrigger="20")
-    assert data(server, target) == list(range(50))
+    assert server.data(target) == list(range(50))
     forget_commits(tmp_path)
     server.append(topic, 50)
     run_stream(spark, server, topic, target, tmp_path, maxOffsetsPerTrigger="20")
-    assert data(server, target) == list(range(51))
+    assert server.data(target) == list(range(51))
 
 
 def test_the_identity_is_the_one_in_the_checkpoint(
@@ -212,7 +208,7 @@ def test_the_identity_is_the_one_in_the_checkpoint(
     run_stream(spark, server, topic, f"{topic}.out2", tmp_path.with_name("other"))
     assert stage_again(server, query_id, 0, "1", f"{topic}.out")["deduped"] is True
     assert stage_again(server, query_id, 1, "1", f"{topic}.out")["deduped"] is False
-    assert data(server, f"{topic}.out") == [1, 1]
+    assert server.data(f"{topic}.out") == [1, 1]
 
 
 def stage_again(server: Server, identity: str, batch: int, text: str, topic: str) -> Any:
@@ -236,11 +232,11 @@ def test_a_repetition_with_other_rows_fails_loudly(
 ) -> None:
     server.append(topic, 1)
     run_stream(spark, server, topic, f"{topic}.out", tmp_path, "string(rand()) AS data")
-    before = data(server, f"{topic}.out")
+    before = server.data(f"{topic}.out")
     forget_commits(tmp_path)
     with pytest.raises(StreamingQueryException, match="stage_conflict"):
         run_stream(spark, server, topic, f"{topic}.out", tmp_path, "string(rand()) AS data")
-    assert data(server, f"{topic}.out") == before
+    assert server.data(f"{topic}.out") == before
 
 
 def test_a_batch_without_rows_is_no_problem(
@@ -251,7 +247,7 @@ def test_a_batch_without_rows_is_no_problem(
     assert is_missing(server, f"{topic}.out")
     server.append(topic, {"data": 2, "tag": "present"})
     run_stream(spark, server, topic, f"{topic}.out", tmp_path, tag="present")
-    assert data(server, f"{topic}.out") == [2]
+    assert server.data(f"{topic}.out") == [2]
 
 
 DRIVER = """
@@ -289,4 +285,4 @@ def test_a_driver_killed_in_the_middle_neither_loses_nor_doubles(
         driver.wait()
     assert 60 <= server.state(target)["head_seq"] < 400
     run_stream(spark, server, topic, target, tmp_path)
-    assert data(server, target) == list(range(400))
+    assert server.data(target) == list(range(400))

@@ -24,15 +24,16 @@ from pyspark_topics.direct import Files
 from pyspark_topics.offsets import Offsets, View, advance
 from pyspark_topics.options import ReadOptions, parse_read
 from pyspark_topics.partitions import SMALLEST_TASK, SeqRange, TaskPartition, ranges_between
-from pyspark_topics.pipelines.compaction import Compaction
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.lake import RECORDS, Collision, Gap, Lake
 from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, write_files
-from pyspark_topics.pipelines.sources import check_table, check_topics, source_options
+from pyspark_topics.pipelines.rewriting import Compaction
+from pyspark_topics.pipelines.settings import check_table, check_topics, source_options
 from pyspark_topics.reading import ScanFilter
 from pyspark_topics.schema import LOSS_COLUMNS, Shape, spark_schema
+from pyspark_topics.session import on_executors
 from pyspark_topics.stream import publish_cursors
-from pyspark_topics.subscription import subscribed
+from pyspark_topics.subscription import present
 from topics.client import Client
 
 log = logging.getLogger(__name__)
@@ -86,37 +87,37 @@ class Written:
     gaps: list[Gap]
 
 
+@dataclass
 class _Archiver:
-    def __init__(
-        self, settings: Archive, context: Context, options: ReadOptions, client: Client, lake: Lake
-    ) -> None:
-        self.lake = lake
-        self.records = 0
-        self._settings = settings
-        self._context = context
-        self._options = options
-        self._client = client
-        self._files = Files(client)
+    settings: Archive
+    context: Context
+    options: ReadOptions
+    client: Client
+    lake: Lake
+    records: int = 0
+
+    def __post_init__(self) -> None:
+        self._files = Files(self.client)
         self._per_file = FIRST_FILE_RECORDS
-        self._compaction = Compaction(lake, settings.target_file_bytes)
+        self._compaction = Compaction(self.lake, self.settings.target_file_bytes)
         self._at: Offsets = {}
 
     def run(self) -> None:
-        stop = self._context.stop
+        stop = self.context.stop
         self.lake.note_gaps()
         views = self._look()
-        targets = views if self._context.once else None
-        tasks_at_once = self._context.spark.sparkContext.defaultParallelism
-        self._context.progress.say("running")
-        if self._settings.trim:
+        targets = views if self.context.once else None
+        tasks_at_once = self.context.spark.sparkContext.defaultParallelism
+        self.context.progress.say("running")
+        if self.settings.trim:
             self._trim(self._at)  # what a crash between commit and trim left behind
-        last = time.monotonic() - self._settings.every_s
+        last = time.monotonic() - self.settings.every_s
         while not stop.is_set():
             limit = self._per_file * tasks_at_once
             end = advance(self._at, views.values(), limit)
             waiting = sum(_waiting(view, self._at) for view in views.values())
-            self._context.progress.expect(waiting)
-            due = targets is not None or time.monotonic() - last >= self._settings.every_s
+            self.context.progress.expect(waiting)
+            due = targets is not None or time.monotonic() - last >= self.settings.every_s
             if end != self._at and (due or waiting >= limit):
                 self._step(end, views)
                 last = time.monotonic()
@@ -127,7 +128,7 @@ class _Archiver:
             views = self._look() if targets is None else targets
 
     def _look(self) -> dict[str, View]:
-        views = {n: view for n, view in subscribed(self._client, self._options).items() if view is not None}
+        views = present(self.client, self.options)
         for name in views.keys() - self._at.keys():
             found = self.lake.position(name)
             if found is not None:
@@ -137,7 +138,7 @@ class _Archiver:
     def _step(self, end: Offsets, views: dict[str, View]) -> None:
         """One commit: read, write, commit, and only then tell and trim."""
         ranges = ranges_between(self._at, end, views)
-        options = replace(self._options, max_records_per_partition=self._per_file)
+        options = replace(self.options, max_records_per_partition=self._per_file)
         tasks = plan(self._files, ranges, options)
         try:
             written = self._write(tasks, options)
@@ -154,44 +155,41 @@ class _Archiver:
         self._at = end
         self._learn(files)
         self._tell(moved, views, sum(one.rows for one in files), len(gaps))
-        self._compaction.run(self._context.spark)
+        self._compaction.run(self.context.spark)
 
     def _look_again(self, collision: Collision) -> None:
         """An erasure, or another archive of the same topics: go on from where the table stands now."""
-        log.info("%s reads a batch again: %s", self._context.name, str(collision).splitlines()[0])
+        log.info("%s reads a batch again: %s", self.context.name, str(collision).splitlines()[0])
         self.lake.refresh()
         standing = {topic: self.lake.position(topic) for topic in self._at}
         self._at = {topic: at for topic, at in standing.items() if at is not None}
 
     def _write(self, tasks: list[TaskPartition], options: ReadOptions) -> list[Written]:
-        if not tasks:
-            return []  # a topic without records: its position is all there is to commit
-        work = partial(write_task, options, self.lake.path, self._settings.target_file_bytes)
-        spark = self._context.spark.sparkContext
-        written: list[Written] = spark.parallelize(tasks, len(tasks)).map(work).collect()
-        return written
+        """Nothing for a topic without records: its position is all there is to commit."""
+        work = partial(write_task, options, self.lake.path, self.settings.target_file_bytes)
+        return on_executors(self.context.spark, work, tasks)
 
     def _learn(self, files: list[DataFile]) -> None:
         """From the files just written: how many records make a file of the wanted size."""
         rows, size = sum(one.rows for one in files), sum(one.size for one in files)
         if rows >= SMALLEST_TASK:
-            fitting = self._settings.target_file_bytes * rows // size
+            fitting = self.settings.target_file_bytes * rows // size
             self._per_file = max(SMALLEST_TASK, min(fitting, LARGEST_FILE_RECORDS))
 
     def _tell(self, moved: Offsets, views: dict[str, View], records: int, gaps: int) -> None:
         self.records += records
-        publish_cursors(self._client, self._context.name, moved)
-        if self._settings.trim:
+        publish_cursors(self.client, self.context.name, moved)
+        if self.settings.trim:
             self._trim(moved)
         lag = sum(_waiting(view, self._at) for view in views.values())
-        self._context.progress.advance(records, lag=lag, lost=gaps)
+        self.context.progress.advance(records, lag=lag, lost=gaps)
 
     def _trim(self, moved: Offsets) -> None:
         """What lies in the lake, its commit synced, may go from the log."""
         for topic, view in self._look().items():
             # Seqs of another life of the topic are not the ones that were archived.
             if topic in moved and moved[topic].epoch == view.epoch:
-                self._client.delete_before(topic, moved[topic].seq + 1)
+                self.client.delete_before(topic, moved[topic].seq + 1)
 
 
 def _waiting(view: View, at: Offsets) -> int:

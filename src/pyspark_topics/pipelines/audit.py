@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import ClassVar
 
 import msgspec
@@ -21,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pyspark_topics.batch import plan, read_ranges
 from pyspark_topics.direct import Files
@@ -33,11 +33,13 @@ from pyspark_topics.partitions import SeqRange, TaskPartition
 from pyspark_topics.pipelines.account import LISTED, Account, Archived, Logged, account, by_kind
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.lake import Lake
+from pyspark_topics.pipelines.parquet import read_file
 from pyspark_topics.pipelines.seqsets import Range, SeqSet, runs_of
-from pyspark_topics.pipelines.sources import check_table, check_topics, source_options
-from pyspark_topics.pipelines.tables import table_lines
+from pyspark_topics.pipelines.settings import check_table, check_topics, source_options
+from pyspark_topics.pipelines.terminal import table_lines
 from pyspark_topics.reading import ScanFilter, scan_head
 from pyspark_topics.schema import Shape
+from pyspark_topics.session import on_executors
 from pyspark_topics.subscription import subscribed
 from topics.client import Client
 
@@ -82,31 +84,31 @@ class _Counted:
     ranges: list[Range] = field(default_factory=list)
 
 
+@dataclass
 class _Auditor:
-    def __init__(self, settings: Audit, context: Context, client: Client, lake: Lake | None) -> None:
-        self._settings = settings
-        self._context = context
-        self._client = client
-        self._lake = lake
+    settings: Audit
+    context: Context
+    client: Client
+    lake: Lake | None
 
     def run(self) -> list[Account]:
         archived = self._archived()
-        self._context.progress.say("running")
+        self.context.progress.say("running")
         views = self._views({topic for topic, _ in archived})
-        self._context.progress.expect(sum(view.head - view.floor + 1 for view in views.values()))
+        self.context.progress.expect(sum(view.head - view.floor + 1 for view in views.values()))
         accounts = []
         for name, view in sorted(views.items()):
             logged = self._logged(view)
             life = (name, view.epoch)
             accounts.append(account(*life, archived.pop(life, Archived()), logged))
-            self._context.progress.advance(logged.live.count)
+            self.context.progress.advance(logged.live.count)
         ended = [account(*life, found, None) for life, found in archived.items() if self._wants(life[0])]
         return sorted([*accounts, *ended], key=lambda one: (one.topic, one.epoch))
 
     # --- the lake ---------------------------------------------------------------------------------------
 
     def _archived(self) -> dict[Life, Archived]:
-        lake = self._lake
+        lake = self.lake
         if lake is None:
             return {}
         counted: dict[Life, _Counted] = {}
@@ -116,7 +118,7 @@ class _Auditor:
             known.ranges += found.ranges
         gaps: dict[Life, list[Range]] = {}
         for gap in lake.gaps():
-            # One without an end belongs to a life that is over, of which nobody knows how far it came.
+            # One without an end belongs to a life that is over; how far that came is not known.
             gaps.setdefault((gap.topic, gap.epoch), []).append((gap.gap_from, gap.gap_to or 0))
         return {
             life: Archived(
@@ -130,45 +132,44 @@ class _Auditor:
 
     def _positions(self, lake: Lake) -> set[Life]:
         """Lives that were archived without a record to show for it."""
-        found = {(name, lake.position(name)) for name in self._settings.topics}
+        found = {(name, lake.position(name)) for name in self.settings.topics}
         return {(name, at.epoch) for name, at in found if at is not None}
 
     def _count(self, lake: Lake) -> Iterator[tuple[Life, _Counted]]:
         paths = lake.file_paths()
-        if paths:
-            spark = self._context.spark.sparkContext
-            tasks = min(len(paths), spark.defaultParallelism * 4)
-            for found in spark.parallelize(paths, tasks).map(count_file).collect():
-                yield from found
+        if paths:  # or else Spark would be started for nothing
+            spark = self.context.spark
+            most_tasks = spark.sparkContext.defaultParallelism * 4
+            yield from chain.from_iterable(on_executors(spark, count_file, paths, most_tasks))
 
     # --- the log ----------------------------------------------------------------------------------------
 
     def _views(self, archived: set[str]) -> dict[str, View]:
-        settings = self._settings
+        settings = self.settings
         names = settings.topics if settings.topics or settings.pattern else sorted(archived)
         if not names and settings.pattern is None:
             return {}
         options = self._options(names)
-        found = subscribed(self._client, options)
+        found = subscribed(self.client, options)
         missing = [name for name, view in found.items() if view is None and name not in archived]
         if missing:
             raise PipelineFailed(f'there is no topic "{missing[0]}", neither at the server nor in the table')
         return {name: view for name, view in found.items() if view is not None}
 
     def _wants(self, topic: str) -> bool:
-        settings = self._settings
+        settings = self.settings
         if settings.pattern is not None:
             return re.fullmatch(settings.pattern, topic) is not None
         return not settings.topics or topic in settings.topics
 
     def _options(self, names: list[str]) -> ReadOptions:
-        chosen = source_options(self._context.server, names, None if names else self._settings.pattern)
+        chosen = source_options(self.context.server, names, None if names else self.settings.pattern)
         return parse_read(chosen, streaming=False)
 
     def _logged(self, view: View) -> Logged:
-        head = scan_head(self._client, view.name)
+        head = scan_head(self.client, view.name)
         live = self._live(view)
-        ledger = self._client.ledger(view.name)
+        ledger = self.client.ledger(view.name)
         if ledger["epoch"] != view.epoch or head["epoch"] != view.epoch:
             raise _replaced(view.name)
         missing = by_kind((one["from"], one["to"], one["kind"]) for one in ledger["ranges"])
@@ -178,12 +179,10 @@ class _Auditor:
         whole = SeqRange(
             view.name, Position(ORIGIN, view.epoch), view.head, view.epoch, view.head - view.floor + 1
         )
-        options, files = self._options([view.name]), Files(self._client)
+        options, files = self._options([view.name]), Files(self.client)
         tasks = plan(files, [whole] if view.head else [], options)
         try:
-            work = partial(read_task, options)
-            spark = self._context.spark.sparkContext
-            found = spark.parallelize(tasks, len(tasks)).map(work).collect() if tasks else []
+            found = on_executors(self.context.spark, partial(read_task, options), tasks) if tasks else []
         finally:
             files.release()
         return SeqSet.of(one for ranges in found for one in ranges)
@@ -199,12 +198,11 @@ def _replaced(topic: str) -> PipelineFailed:
 def count_file(path: str) -> list[tuple[Life, _Counted]]:
     """The seqs of a file, by life."""
     counted: dict[Life, _Counted] = {}
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=1 << 20, columns=_FILE_COLUMNS):
-            for life, seqs in _by_life(batch):
-                known = counted.setdefault(life, _Counted())
-                known.rows += len(seqs)
-                known.ranges += runs_of(seqs)
+    for batch in read_file(path, _FILE_COLUMNS):
+        for life, seqs in _by_life(batch):
+            known = counted.setdefault(life, _Counted())
+            known.rows += len(seqs)
+            known.ranges += runs_of(seqs)
     return list(counted.items())
 
 

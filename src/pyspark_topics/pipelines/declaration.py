@@ -21,11 +21,18 @@ from typing import Any, get_args
 
 import msgspec
 
+from pyspark_topics.pipelines.archive import Archive
+from pyspark_topics.pipelines.audit import Audit
 from pyspark_topics.pipelines.context import Pipeline
-from pyspark_topics.pipelines.kinds import KINDS
-from pyspark_topics.pipelines.python_files import run_file
+from pyspark_topics.pipelines.erase import Erase
+from pyspark_topics.pipelines.load import Load
+from pyspark_topics.pipelines.replay import Replay
+from pyspark_topics.pipelines.route import Route
+from pyspark_topics.pipelines.settings import NAME_RULE, run_file
 from topics.values.names import is_topic_name
 
+# By the word in a declaration.
+KINDS: Mapping[str, type[Any]] = {one.kind: one for one in (Archive, Replay, Route, Load, Audit, Erase)}
 STATE = "topics-pipelines"
 # What a TOML file may say beside its pipelines.
 _TOP = ("url", "state", "spark", "pipeline")
@@ -50,10 +57,7 @@ class Declaration:
     def __post_init__(self) -> None:
         for name in self.pipelines:
             if not is_topic_name(name):  # a pipeline's cursor at the server has its name
-                raise DeclarationError(
-                    f'a pipeline cannot be called "{name}": names are letters, digits and . _ : -, and begin '
-                    "with a letter or digit"
-                )
+                raise DeclarationError(f'a pipeline cannot be called "{name}": {NAME_RULE}')
 
     def chosen(self, names: list[str]) -> dict[str, Pipeline]:
         """The named ones. Without names: all that follow their topics; jobs only run when they are named."""
@@ -75,7 +79,7 @@ class Declaration:
         return self.pipelines[name]
 
 
-def load(path: Path) -> Declaration:
+def read_declaration(path: Path) -> Declaration:
     try:
         return _from_python(path) if path.suffix == ".py" else _from_toml(path)
     except OSError as error:
@@ -102,10 +106,8 @@ def _checked(name: str, given: Any, folder: Path) -> Pipeline:
     """Like one of a TOML file: Python does not look at the types of what it is given."""
     kind = type(given)
     if kind in KINDS.values():
-        public = [one for one in kind.__struct_fields__ if not one.startswith("_")]
-        pipeline: Pipeline = build(
-            kind, {one: getattr(given, one) for one in public}, f"pipeline {name}", folder
-        )
+        settings = {one: getattr(given, one) for one in _fields(kind)}
+        pipeline: Pipeline = build(kind, settings, f"pipeline {name}", folder)
         return pipeline
     if isinstance(given, type) or not hasattr(given, "run"):  # anything that runs may be a kind of its own
         known = ", ".join(f"{one.__name__}(...)" for one in KINDS.values())
@@ -165,9 +167,14 @@ def _pipeline(name: str, entry: object, folder: Path) -> Pipeline:
     return pipeline
 
 
+def _fields(kind: type[Any]) -> dict[str, msgspec.structs.FieldInfo]:
+    """The settings that users may give."""
+    return {one.name: one for one in msgspec.structs.fields(kind) if not one.name.startswith("_")}
+
+
 def build(kind: type[Any], settings: Mapping[str, Any], where: str, folder: Path) -> Any:
     """An object of this kind, its settings checked."""
-    fields = {one.name: one for one in msgspec.structs.fields(kind) if not one.name.startswith("_")}
+    fields = _fields(kind)
     _refuse_unknown(settings, fields, where)
     for name, one in fields.items():
         if one.required and name not in settings:

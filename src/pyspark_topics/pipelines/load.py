@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import glob
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -21,15 +22,14 @@ from pyspark.sql import functions as f
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.options import WriteOptions
+from pyspark_topics.payload import ENVELOPE, as_records
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.jobs import Job
-from pyspark_topics.pipelines.sources import check_name
-from pyspark_topics.pipelines.views import ENVELOPE, as_records
+from pyspark_topics.pipelines.settings import FORMATS, check_name
 from pyspark_topics.staging import Staged, stage_steps
 from topics.client import Client
 
-_FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv"}
-# As nearly everybody writes it: names first, and a quote inside quotes doubled.
+# As most programs write it: names first, and a quote inside quotes doubled.
 _CSV = {"header": "true", "inferSchema": "true", "escape": '"'}
 # Input of one task; rows may be several times as large as JSON.
 SPLIT_BYTES = 64 * 1024 * 1024
@@ -95,7 +95,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _format(files: list[str]) -> str:
-    kinds = {_FORMATS.get(Path(name).suffix.lower()) for name in files}
+    kinds = {FORMATS.get(Path(name).suffix.lower()) for name in files}
     if len(kinds) != 1 or None in kinds:
         raise PipelineFailed(
             "the files are not all .parquet, all .json (.jsonl, .ndjson) or all .csv: say which with format"
@@ -124,15 +124,15 @@ def _unfinished(state: Path) -> Job | None:
     return next((job for job in _jobs(state) if not job.finished), None)
 
 
+@dataclass
 class _Loader:
-    def __init__(self, settings: Load, context: Context, client: Client, job: Job) -> None:
-        self._settings = settings
-        self._context = context
-        self._client = client
-        self._job = job
+    settings: Load
+    context: Context
+    client: Client
+    job: Job
 
     def run(self) -> int:
-        context, job = self._context, self._job
+        context, job = self.context, self.job
         steps = self._steps()
         total = steps.getNumPartitions()
         together = context.spark.sparkContext.defaultParallelism
@@ -143,28 +143,28 @@ class _Loader:
             # A list for each partition, in their order, of its stages.
             found = context.spark.sparkContext.runJob(steps, lambda staged: [list(staged)], chosen)
             for number, staged in zip(chosen, found, strict=True):
-                job.commit(self._client, staged, number + 1)
+                job.commit(self.client, staged, number + 1)
                 loaded = sum(one.records for one in staged)
                 records += loaded
-                # As if the rest had as many records as what is done; nobody has counted.
+                # As if the rest had as many records as what is done: they have not been counted.
                 context.progress.advance(loaded, lag=records * (total - job.at) // (number + 1))
         if job.at >= total:
             job.finish()
         return records
 
     def _steps(self) -> RDD[Staged]:
-        files = self._job.about["files"]
+        files = self.job.about["files"]
         now = _find(list(files)) if all(map(os.path.isfile, files)) else {}
         changed = [name for name in files if now.get(name) != files[name]]
         if changed:
             raise PipelineFailed(
                 f"{changed[0]} was changed or removed while it was being loaded: put it back, or delete "
-                f"{self._job.path} to give that load up"
+                f"{self.job.path} to give that load up"
             )
-        spark = self._context.spark.newSession()
+        spark = self.context.spark.newSession()
         # Splits must not depend on the machine: a load that goes on elsewhere has to find the same ones.
         spark.conf.set("spark.sql.files.minPartitionNum", "1")
-        spark.conf.set("spark.sql.files.maxPartitionBytes", str(self._job.about["split_bytes"]))
-        frame = self._settings.frame(spark, list(files))
-        options = WriteOptions(self._context.server, self._settings.into)
-        return stage_steps(frame, options, self._job.about["commit_bytes"])
+        spark.conf.set("spark.sql.files.maxPartitionBytes", str(self.job.about["split_bytes"]))
+        frame = self.settings.frame(spark, list(files))
+        options = WriteOptions(self.context.server, self.settings.into)
+        return stage_steps(frame, options, self.job.about["commit_bytes"])

@@ -1,4 +1,4 @@
-"""Parquet files as the lake has them: written by executors, synced before anybody hears of them."""
+"""Parquet files as the lake has them: written by executors, and synced before a driver hears of them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ ROW_GROUP_BYTES = 64 * 1024 * 1024
 _MEASURED = ("topic", "epoch", "seq", "ts")
 # Values that repeat; `data` rarely does, and a dictionary for it would only cost time.
 _REPEATING = ("topic", "node", "tag", "reason")
+# Rows read at once.
+_BATCH_ROWS = 65_536
 # Both grow steadily, so differences are all there is to store.
 _STEADY = ("seq", "ts", "epoch")
 
@@ -48,9 +50,11 @@ class DataFile:
 
     @classmethod
     def from_action(cls, row: dict[str, Any]) -> DataFile:
-        low = {name: row.get(f"min.{name}") for name in _MEASURED if row.get(f"min.{name}") is not None}
-        high = {name: row.get(f"max.{name}") for name in _MEASURED if row.get(f"max.{name}") is not None}
-        return cls(row["path"], row["size_bytes"], row["num_records"] or 0, low, high)
+        def measured(end: str) -> dict[str, Any]:
+            found = {name: row.get(f"{end}.{name}") for name in _MEASURED}
+            return {name: value for name, value in found.items() if value is not None}
+
+        return cls(row["path"], row["size_bytes"], row["num_records"] or 0, measured("min"), measured("max"))
 
 
 def _json(values: dict[str, Any]) -> dict[str, Any]:
@@ -129,6 +133,11 @@ class _OpenFile:
         self._writer.close()
         self._sink.close()
         os.unlink(self._full)
+
+
+def read_file(path: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path) as file:
+        yield from file.iter_batches(_BATCH_ROWS, columns=columns)
 
 
 def local_path(uri: str) -> str:

@@ -1,88 +1,33 @@
-"""How far pipelines have come: written by their threads, shown on a terminal or as lines of JSON."""
+"""How far pipelines have come: written by their threads, read by a display."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
-from typing import IO, Any
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 # The rate shown is that of the last few seconds: an average since the start says little about now.
 RATE_WINDOW_S = 10.0
 
 
-@dataclass
-class Progress:
-    """One pipeline's figures. Its thread writes them, others read `snapshot`."""
-
-    name: str
-    kind: str
-    clock: Any = time.monotonic
-
-    def __post_init__(self) -> None:
-        self._lock = threading.Lock()
-        self._state = "starting"
-        self._note = ""
-        self._records = 0
-        self._batches = 0
-        self._lost = 0
-        # Records that are known to wait; None while nobody has looked.
-        self._lag: int | None = None
-        self._marks: deque[tuple[float, int]] = deque([(self.clock(), 0)])
-
-    def say(self, state: str, note: str = "") -> None:
-        """`starting`, `running`, `waiting`, `done`, `stopped`, `failed`: and why, where it needs saying."""
-        with self._lock:
-            self._state, self._note = state, note
-
-    def advance(self, records: int, *, lag: int | None = None, lost: int = 0) -> None:
-        """A step is done, durably. `lost` counts announced gaps, not the records in them."""
-        with self._lock:
-            self._records += records
-            self._lost += lost
-            self._batches += 1
-            self._lag = lag
-            now = self.clock()
-            self._marks.append((now, self._records))
-            while len(self._marks) > 2 and self._marks[1][0] < now - RATE_WINDOW_S:
-                self._marks.popleft()
-
-    def expect(self, lag: int) -> None:
-        """So many records wait now."""
-        with self._lock:
-            self._lag = lag
-
-    def snapshot(self) -> Snapshot:
-        with self._lock:
-            since, before = self._marks[0]
-            elapsed = self.clock() - since
-            rate = (self._records - before) / elapsed if elapsed > 0 else 0.0
-            return Snapshot(
-                self.name,
-                self.kind,
-                self._state,
-                self._note,
-                self._records,
-                self._batches,
-                self._lost,
-                rate,
-                self._lag,
-            )
-
-
 @dataclass(frozen=True)
-class Snapshot:
+class Figures:
+    """One pipeline at one moment."""
+
     pipeline: str
     kind: str
-    state: str
-    note: str
-    records: int
-    batches: int
-    gaps: int
-    rate: float
-    lag: int | None
+    state: str = "starting"
+    note: str = ""
+    records: int = 0
+    batches: int = 0
+    # Gaps that were announced, not the records in them.
+    gaps: int = 0
+    rate: float = 0.0
+    # Records that are known to wait; None while they have not been counted.
+    lag: int | None = None
 
     @property
     def seconds_left(self) -> float | None:
@@ -92,21 +37,17 @@ class Snapshot:
 
     def as_json(self) -> dict[str, Any]:
         left = self.seconds_left
-        return {
-            "pipeline": self.pipeline,
-            "kind": self.kind,
-            "state": self.state,
-            **({"note": self.note} if self.note else {}),
-            "records": self.records,
-            "batches": self.batches,
-            "gaps": self.gaps,
-            "rate": round(self.rate, 1),
-            "lag": self.lag,
-            "seconds_left": None if left is None else round(left, 1),
-        }
+        shown = {**asdict(self), "rate": round(self.rate, 1)}
+        if not self.note:
+            del shown["note"]
+        return {**shown, "seconds_left": None if left is None else round(left, 1)}
 
     def as_text(self) -> str:
-        parts = [f"{self.pipeline} ({self.kind}) {self.state}", f"{self.records:,} records"]
+        return f"{self.pipeline} ({self.kind}) {self.summary()}"
+
+    def summary(self) -> str:
+        """Without the name, which a display may show apart."""
+        parts = [self.state, f"{self.records:,} records"]
         if self.rate >= 1:
             parts.append(f"{self.rate:,.0f}/s")
         if self.gaps:
@@ -118,34 +59,44 @@ class Snapshot:
         return ", ".join(parts) + (f": {self.note}" if self.note else "")
 
 
-@dataclass
-class Lines:
-    """A line whenever figures changed: JSON for machines, text for logs."""
+class Progress:
+    """One pipeline's figures as they change. Its thread writes them, others read them."""
 
-    out: IO[str]
-    as_json: bool
-    # A log read by people should not grow by a line per micro-batch; what changed its state always shows.
-    pause_s: float
-    _shown: dict[str, tuple[float, Snapshot]] = field(default_factory=dict)
+    def __init__(self, name: str, kind: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lock = threading.Lock()
+        self._clock = clock
+        self._figures = Figures(name, kind)
+        self._marks: deque[tuple[float, int]] = deque([(clock(), 0)])
 
-    def show(self, snapshots: list[Snapshot], *, last: bool = False) -> None:
-        now = time.monotonic()
-        for one in snapshots:
-            at, before = self._shown.get(one.pipeline, (0.0, None))
-            if before is not None and _same(before, one):
-                continue
-            due = last or before is None or before.state != one.state or now - at >= self.pause_s
-            if due:
-                self._shown[one.pipeline] = (now, one)
-                text = json.dumps(one.as_json()) if self.as_json else one.as_text()
-                print(text, file=self.out, flush=True)
+    def say(self, state: str, note: str = "") -> None:
+        """`starting`, `running`, `waiting`, `done`, `stopped`, `failed`: and why, where it needs saying."""
+        with self._lock:
+            self._figures = replace(self._figures, state=state, note=note)
 
+    def expect(self, lag: int) -> None:
+        """So many records wait now."""
+        with self._lock:
+            self._figures = replace(self._figures, lag=lag)
 
-def _same(before: Snapshot, after: Snapshot) -> bool:
-    """Rates fall by themselves; that alone is no news."""
-    return (before.state, before.note, before.batches, before.lag) == (
-        after.state,
-        after.note,
-        after.batches,
-        after.lag,
-    )
+    def advance(self, records: int, *, lag: int | None = None, lost: int = 0) -> None:
+        """A step is done, durably; `lost` gaps were announced in it."""
+        with self._lock:
+            known = self._figures
+            self._figures = replace(
+                known,
+                records=known.records + records,
+                batches=known.batches + 1,
+                gaps=known.gaps + lost,
+                lag=lag,
+            )
+            now = self._clock()
+            self._marks.append((now, self._figures.records))
+            while len(self._marks) > 2 and self._marks[1][0] < now - RATE_WINDOW_S:
+                self._marks.popleft()
+
+    def figures(self) -> Figures:
+        with self._lock:
+            since, before = self._marks[0]
+            elapsed = self._clock() - since
+            rate = (self._figures.records - before) / elapsed if elapsed > 0 else 0.0
+            return replace(self._figures, rate=rate)

@@ -24,9 +24,10 @@ from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.jobs import Job, Pace
 from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.parquet import DataFile
-from pyspark_topics.pipelines.sources import check_name, check_table
+from pyspark_topics.pipelines.settings import check_name, check_table
 from pyspark_topics.pipelines.tombstones import as_rows, as_text
 from pyspark_topics.schema import TIMESTAMP
+from pyspark_topics.session import on_executors
 from pyspark_topics.staging import Staged, send
 from topics.client import Client
 
@@ -94,20 +95,20 @@ class Step:
     until_ms: int | None
 
 
+@dataclass
 class _Replayer:
-    def __init__(self, settings: Replay, context: Context, client: Client, lake: Lake) -> None:
-        self.job: Job | None = None
-        self._settings = settings
-        self._context = context
-        self._client = client
-        self._lake = lake
+    settings: Replay
+    context: Context
+    client: Client
+    lake: Lake
+    job: Job | None = None
 
     def run(self) -> int:
         job = self._job()
         if job is None or job.finished:
             return 0
         self.job = job
-        context, pace = self._context, Pace(self._settings.rate, self._context.stop.wait)
+        context, pace = self.context, Pace(self.settings.rate, self.context.stop.wait)
         context.progress.say("running")
         done = 0
         while job.at < job.about["to_seq"] and not context.stop.is_set():
@@ -126,8 +127,8 @@ class _Replayer:
     def _job(self) -> Job | None:
         """The range is settled when a replay begins: what is archived later is for another one."""
         # A replay at another rate is still the same one.
-        wanted = {key: value for key, value in msgspec.to_builtins(self._settings).items() if key != "rate"}
-        path = self._context.state / "replay.json"
+        wanted = {key: value for key, value in msgspec.to_builtins(self.settings).items() if key != "rate"}
+        path = self.context.state / "replay.json"
         known = Job.read(path)
         if known is not None and known.about["settings"] == wanted:
             return known
@@ -140,14 +141,14 @@ class _Replayer:
         return job
 
     def _ends(self) -> tuple[int, int, int] | None:
-        settings = self._settings
-        newest = self._lake.position(settings.topic)
+        settings = self.settings
+        newest = self.lake.position(settings.topic)
         if newest is None:
-            raise PipelineFailed(f'{self._lake.path} holds nothing of topic "{settings.topic}"')
+            raise PipelineFailed(f'{self.lake.path} holds nothing of topic "{settings.topic}"')
         epoch = newest.epoch if settings.epoch is None else settings.epoch
-        last = self._lake.archived(settings.topic, epoch)
+        last = self.lake.archived(settings.topic, epoch)
         if last is None:
-            raise PipelineFailed(f'{self._lake.path} holds nothing of epoch {epoch} of "{settings.topic}"')
+            raise PipelineFailed(f'{self.lake.path} holds nothing of epoch {epoch} of "{settings.topic}"')
         if settings.to_seq is not None:
             last = min(last, settings.to_seq)
         first = max(settings.from_seq or 0, 0)
@@ -165,8 +166,8 @@ class _Replayer:
 
     def _ends_of_steps(self, job: Job, files: list[DataFile]) -> list[int]:
         first, end = job.at + 1, job.about["to_seq"]
-        size = _step_size(files, self._settings.rate)
-        together = 1 if self._settings.rate else self._context.spark.sparkContext.defaultParallelism
+        size = _step_size(files, self.settings.rate)
+        together = 1 if self.settings.rate else self.context.spark.sparkContext.defaultParallelism
         ends: list[int] = []
         while first <= end and len(ends) < together:
             last = min(first + size - 1, end)
@@ -178,19 +179,19 @@ class _Replayer:
         return ends
 
     def _files(self, job: Job) -> list[DataFile]:
-        wanted = {"topic": self._settings.topic, "epoch": job.about["epoch"]}
+        wanted = {"topic": self.settings.topic, "epoch": job.about["epoch"]}
         return [
             one
-            for one in self._lake.files()
+            for one in self.lake.files()
             if all(one.low[name] <= value <= one.high[name] for name, value in wanted.items())
         ]
 
     def _step(self, job: Job, files: list[DataFile], first: int, last: int) -> Step:
-        since, until = self._settings.since, self._settings.until
+        since, until = self.settings.since, self.settings.until
         return Step(
-            self._lake.path,
+            self.lake.path,
             tuple(one.path for one in files if _may_hold(one, first, last)),
-            self._settings.topic,
+            self.settings.topic,
             job.about["epoch"],
             first,
             last,
@@ -199,21 +200,19 @@ class _Replayer:
         )
 
     def _stage(self, steps: list[Step]) -> list[Staged]:
-        work = partial(stage_step, WriteOptions(self._context.server, self._settings.into))
-        spark = self._context.spark.sparkContext
-        staged: list[Staged] = spark.parallelize(steps, len(steps)).map(work).collect()
-        return staged
+        work = partial(stage_step, WriteOptions(self.context.server, self.settings.into))
+        return on_executors(self.context.spark, work, steps)
 
     def _commit(self, job: Job, step: Step, staged: Staged) -> None:
         texts = [as_text(gap.topic, gap.gap_from, gap.gap_to, gap.reason) for gap in self._gaps(step)]
         if texts:
-            staged.put(self._client, "tombstones", [as_rows(texts)], self._settings.into)
-        job.commit(self._client, [staged], step.last)
+            staged.put(self.client, "tombstones", [as_rows(texts)], self.settings.into)
+        job.commit(self.client, [staged], step.last)
 
     def _gaps(self, step: Step) -> list[Gap]:
         """Those that begin in this step. Loss has no time, so a replay by time leaves none out."""
-        mine = (gap for gap in self._lake.gaps() if (gap.topic, gap.epoch) == (step.topic, step.epoch))
-        begins = self._settings.from_seq or 0
+        mine = (gap for gap in self.lake.gaps() if (gap.topic, gap.epoch) == (step.topic, step.epoch))
+        begins = self.settings.from_seq or 0
         return [
             gap
             for gap in mine

@@ -13,6 +13,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -23,19 +24,17 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import ORIGIN, Offsets, Position, from_json
 from pyspark_topics.options import WriteOptions
+from pyspark_topics.payload import as_records
 from pyspark_topics.pipelines.context import Context, Outcome
-from pyspark_topics.pipelines.sources import check_name, check_not_read, check_topics, source_options
-from pyspark_topics.pipelines.tombstones import Sieve, as_rows
-from pyspark_topics.pipelines.views import (
-    RECORDS,
-    ReadCache,
-    as_records,
-    by_function,
-    by_sql,
+from pyspark_topics.pipelines.settings import (
+    check_name,
+    check_not_read,
+    check_topics,
     load_function,
-    prepared,
-    table,
+    source_options,
 )
+from pyspark_topics.pipelines.tombstones import Sieve, as_rows
+from pyspark_topics.pipelines.views import RECORDS, ReadCache, by_function, by_sql, prepared, read_table
 from pyspark_topics.session import beside
 from pyspark_topics.staging import Staged, stage_frame
 from pyspark_topics.stream import publish_cursors
@@ -99,7 +98,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     def run(self, context: Context) -> Outcome:
         with context.server.client() as client:
-            run = _Run(self, context, client)
+            run = _RunningRoute(self, context, client)
             run.follow()
         return Outcome(facts={"read": run.read, "written": run.written})
 
@@ -136,39 +135,42 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         makers = {name: stream([name]) for name in self.topics}
         makers[RECORDS] = stream(self.topics)
         for name, path in self.tables.items():
-            makers[name] = lambda path=path: table(spark, path)  # type: ignore[misc]
+            makers[name] = lambda path=path: read_table(spark, path)  # type: ignore[misc]
         return ReadCache(makers)
 
 
-class _Run:
+@dataclass
+class _RunningRoute:
     """One start of a route, from its checkpoint on."""
 
-    def __init__(self, route: Route, context: Context, client: Client) -> None:
-        self.read = self.written = 0
-        self._route = route
-        self._context = context
-        self._client = client
-        self._checkpoint = context.state / "checkpoint"
-        self._sieve = Sieve(context.spark.sparkContext)
-        # Held while a micro-batch is written, and by whoever ends the query.
-        self._gate = threading.Lock()
+    route: Route
+    context: Context
+    client: Client
+    read: int = 0
+    written: int = 0
+
+    def __post_init__(self) -> None:
+        self._checkpoint = self.context.state / "checkpoint"
+        self._sieve = Sieve(self.context.spark.sparkContext)
+        # Held while a micro-batch is written, and while the query is ended.
+        self._writing = threading.Lock()
         self._identity: str | None = None
         self._first = True
 
     def follow(self) -> None:
-        context = self._context
+        context = self.context
         # Routes must not see each other's views.
-        result = self._route.result(beside(context.spark), self._sieve, context)
+        result = self.route.result(beside(context.spark), self._sieve, context)
         writer = (
             result.writeStream.foreachBatch(self._write)
-            .outputMode(self._route.mode)
+            .outputMode(self.route.mode)
             .queryName(context.name)
             .option("checkpointLocation", str(self._checkpoint))
         )
         if context.once:
             writer = writer.trigger(availableNow=True)
         else:
-            writer = writer.trigger(processingTime=f"{int(self._route.every_s * 1000)} milliseconds")
+            writer = writer.trigger(processingTime=f"{int(self.route.every_s * 1000)} milliseconds")
         query = writer.start()
         context.progress.say("running")
         while not context.stop.is_set():
@@ -178,33 +180,33 @@ class _Run:
 
     def _end(self, query: StreamingQuery) -> None:
         """Between two batches: one that is cut short would only be done again."""
-        held = self._gate.acquire(timeout=FINISH_S)
+        is_free = self._writing.acquire(timeout=FINISH_S)
         try:
             query.stop()
         finally:
-            if held:
-                self._gate.release()
+            if is_free:
+                self._writing.release()
 
     # --- a micro-batch ----------------------------------------------------------------------------------
 
     def _write(self, frame: DataFrame, batch: int) -> None:
-        with self._gate:
+        with self._writing:
             self._sieve.take()
-            target = self._route.into
-            staged = stage_frame(frame, WriteOptions(self._context.server, target))
+            target = self.route.into
+            staged = stage_frame(frame, WriteOptions(self.context.server, target))
             count, tombstones = self._sieve.take()
             if tombstones:
-                rows = as_rows(tombstones, self._route.losses_into)
-                staged.put(self._client, "tombstones", [rows], target)
+                rows = as_rows(tombstones, self.route.losses_into)
+                staged.put(self.client, "tombstones", [rows], target)
             self._commit(staged, batch)
             self.read += count
             self.written += staged.records
-            lag = publish_cursors(self._client, self._context.name, self._moved(batch))
-            self._context.progress.advance(count, lag=lag, lost=len(tombstones))
+            lag = publish_cursors(self.client, self.context.name, self._moved(batch))
+            self.context.progress.advance(count, lag=lag, lost=len(tombstones))
 
     def _commit(self, staged: Staged, batch: int) -> None:
         try:
-            staged.commit(self._client, self._query_id(), batch)
+            staged.commit(self.client, self._query_id(), batch)
         except Refused as refusal:
             if refusal.code != "stage_conflict" or not self._first or not self._input_changed(batch):
                 raise
@@ -212,7 +214,7 @@ class _Run:
             # makes it impossible to compare, but not to know: the batch is in the topic, once.
             log.warning(
                 "%s: batch %d was written before, and its input has changed since; going on behind it",
-                self._context.name,
+                self.context.name,
                 batch,
             )
         self._first = False
@@ -246,7 +248,7 @@ class _Run:
         for topic, end in self._moved(batch).items():
             start = before.get(topic, Position(ORIGIN, end.epoch))
             try:
-                ledger = self._client.ledger(topic)
+                ledger = self.client.ledger(topic)
             except Refused:
                 return True  # the topic is gone
             if not start.epoch == end.epoch == ledger["epoch"]:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark_topics.errors import written_for_users
 from pyspark_topics.options import Server
 from pyspark_topics.pipelines.context import Context, Outcome, Pipeline
-from pyspark_topics.pipelines.progress import Progress, Snapshot
+from pyspark_topics.pipelines.progress import Figures, Progress
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +27,8 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 
 
-class View(Protocol):
-    def show(self, snapshots: list[Snapshot], *, last: bool = False) -> None: ...
+class Display(Protocol):
+    def show(self, pipelines: list[Figures], *, last: bool = False) -> None: ...
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Runner:
     server: Server
     state: Path
     session: Callable[[], SparkSession]
-    view: View
+    display: Display
     once: bool = False
     # Start failed pipelines again, for as long as the runner runs and Spark does.
     restart: bool = False
@@ -50,8 +50,8 @@ class Runner:
             worker.thread.start()
         while running := [worker for worker in workers if worker.thread.is_alive()]:
             running[0].thread.join(SHOW_EVERY_S)
-            self.view.show([worker.progress.snapshot() for worker in workers])
-        self.view.show([worker.progress.snapshot() for worker in workers], last=True)
+            self.display.show([worker.progress.figures() for worker in workers])
+        self.display.show([worker.progress.figures() for worker in workers], last=True)
         return {worker.name: worker.outcome for worker in workers}
 
 
@@ -70,15 +70,15 @@ class _Worker:
     def _run(self) -> None:
         pause = FIRST_PAUSE_S
         while True:
-            before = self.progress.snapshot().batches
+            before = self.progress.figures().batches
             self.outcome = self._attempt()
             if self.outcome.ok or not self._runner.restart or self._runner.stop.is_set():
                 return
             if self._runner.spark_is_gone():
-                # Only another process has another Spark: end, for whoever started us to start one.
+                # Only another process has another Spark: end, so that the one that started us starts it.
                 self._runner.stop.set()
                 return
-            if self.progress.snapshot().batches > before:
+            if self.progress.figures().batches > before:
                 pause = FIRST_PAUSE_S
             if self._runner.stop.wait(pause):
                 return

@@ -10,23 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.payload import parse_data
 from pyspark_topics.pipelines.parquet import local_path
-from pyspark_topics.pipelines.python_files import run_file
+from pyspark_topics.pipelines.settings import FORMATS
 
 # All records of all topics of the route.
 RECORDS = "records"
-# Columns of the sink; whatever else a query returns becomes the record.
-ENVELOPE = ("tag", "node", "meta")
-_FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 
 
 @dataclass
 class ReadCache(Mapping[str, DataFrame]):
-    """Frames by name, made when they are asked for: a stream nobody asked for is not read."""
+    """Frames by name, made when they are asked for: a stream that no query names is not read."""
 
     makers: dict[str, Callable[[], DataFrame]]
 
@@ -52,7 +48,7 @@ def prepared(frame: DataFrame, schema: str | None, watermark: str | None) -> Dat
     return frame if watermark is None else frame.withWatermark("ts", watermark)
 
 
-def table(spark: SparkSession, path: str) -> DataFrame:
+def read_table(spark: SparkSession, path: str) -> DataFrame:
     """A table of the lake or a file, as it is when the route starts."""
     full = os.path.abspath(path)
     if not os.path.exists(full):
@@ -61,7 +57,7 @@ def table(spark: SparkSession, path: str) -> DataFrame:
         from deltalake import DeltaTable
 
         return spark.read.parquet(*(local_path(uri) for uri in DeltaTable(full).file_uris()))
-    kind = _FORMATS.get(Path(full).suffix, "parquet")
+    kind = FORMATS.get(Path(full).suffix, "parquet")
     return spark.read.options(**({"header": "true", "inferSchema": "true"} if kind == "csv" else {})).load(
         full, format=kind
     )
@@ -88,33 +84,3 @@ def by_function(function: Callable[..., Any], views: ReadCache, spark: SparkSess
     if not isinstance(result, DataFrame):
         raise PipelineFailed(f"{function.__name__} has to return a DataFrame, not {type(result).__name__}")
     return result
-
-
-def load_function(reference: str, folder: Path) -> Callable[..., Any]:
-    """`file.py:function`, the file beside the declaration."""
-    path, _, name = reference.rpartition(":")
-    if not path or not name:
-        raise ValueError('python has to be like "routes.py:enrich"')
-    file = folder / path
-    if not file.is_file():
-        raise ValueError(f"python names {file}, and there is no such file")
-    function = run_file(file).get(name)
-    if not callable(function):
-        raise ValueError(f"{file} has no function {name}")
-    found: Callable[..., Any] = function
-    return found
-
-
-def as_records(
-    result: DataFrame, target: str | None, envelope: tuple[str, ...] = ("topic", *ENVELOPE)
-) -> DataFrame:
-    """The sink's columns: without a column `data`, those that are not the envelope's are the record."""
-    if "data" not in result.columns:
-        inside = [name for name in result.columns if name not in envelope]
-        if not inside:
-            raise PipelineFailed("the query returns no column that could be a record's data")
-        around = [name for name in result.columns if name in envelope]
-        # In backticks, because a dot in a name would mean a field inside another column.
-        fields = [f.col("`" + name.replace("`", "``") + "`") for name in inside]
-        result = result.select(f.struct(*fields).alias("data"), *around)
-    return result.drop("topic") if target is not None else result

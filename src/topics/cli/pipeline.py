@@ -19,8 +19,8 @@ from topics.values.errors import UserMistake
 if TYPE_CHECKING:
     from pyspark_topics.pipelines.context import Outcome
     from pyspark_topics.pipelines.declaration import Declaration
-    from pyspark_topics.pipelines.runner import Runner, View
-    from pyspark_topics.pipelines.sessions import Sessions
+    from pyspark_topics.pipelines.runner import Display, Runner
+    from pyspark_topics.session import SharedSession
 
 # A log that people read gets a line this often while nothing but figures change; machines get them all.
 TEXT_PAUSE_S = 10.0
@@ -71,33 +71,35 @@ def run(arguments: argparse.Namespace) -> int:
         chosen = declaration.chosen(arguments.names)
     except DeclarationError as error:
         raise UserMistake(f"{arguments.file}: {error}") from None
-    with _view(arguments.json) as view:
-        sessions, runner = _prepare(arguments, declaration, view)
+    with _display(arguments.json) as display:
+        session, runner = _prepare(arguments, declaration, display)
         try:
             with _signals(runner):
                 outcomes = runner.run(chosen)
         finally:
-            sessions.stop()
+            session.stop()
     return _report(outcomes, arguments.json)
 
 
 def _load(path: Path) -> Declaration:
     try:
-        from pyspark_topics.pipelines.declaration import DeclarationError, load
+        from pyspark_topics.pipelines.declaration import DeclarationError, read_declaration
     except ImportError as error:
         raise UserMistake(
             f"pipelines need Spark, which is not installed ({error.name}): pip install 'topics[spark]'"
         ) from None
     try:
-        return load(path)
+        return read_declaration(path)
     except DeclarationError as error:
         raise UserMistake(str(error)) from None
 
 
-def _prepare(arguments: argparse.Namespace, declaration: Declaration, view: View) -> tuple[Sessions, Runner]:
+def _prepare(
+    arguments: argparse.Namespace, declaration: Declaration, display: Display
+) -> tuple[SharedSession, Runner]:
     from pyspark_topics.options import Server
     from pyspark_topics.pipelines.runner import Runner
-    from pyspark_topics.pipelines.sessions import Sessions
+    from pyspark_topics.session import SharedSession
 
     url = arguments.url or declaration.url or os.environ.get("TOPICS_URL") or DEFAULT_URL
     server = Server(url, os.environ.get("TOPICS_API_KEY") or None)
@@ -107,22 +109,22 @@ def _prepare(arguments: argparse.Namespace, declaration: Declaration, view: View
         raise UserMistake(str(error)) from None
     state = Path(declaration.state).absolute()
     name = f"topics pipelines of {arguments.file.name}"
-    sessions = Sessions(name, arguments.master, declaration.spark, state / SPARK_LOG)
+    session = SharedSession(name, arguments.master, declaration.spark, state / SPARK_LOG)
     runner = Runner(
         server,
         state,
-        sessions,
-        view,
+        session,
+        display,
         once=arguments.once,
         restart=arguments.restart,
-        spark_is_gone=sessions.is_gone,
+        spark_is_gone=session.is_gone,
     )
-    return sessions, runner
+    return session, runner
 
 
 @contextlib.contextmanager
-def _view(as_json: bool) -> Iterator[View]:
-    from pyspark_topics.pipelines.progress import Lines
+def _display(as_json: bool) -> Iterator[Display]:
+    from pyspark_topics.pipelines.terminal import Board, Lines
 
     # Our own way to the terminal: while Spark starts, standard error leads elsewhere.
     with os.fdopen(os.dup(2), "w") as errors:
@@ -130,8 +132,6 @@ def _view(as_json: bool) -> Iterator[View]:
             yield Lines(sys.stdout, as_json=True, pause_s=0.0)
         elif errors.isatty():
             from rich.console import Console
-
-            from pyspark_topics.pipelines.board import Board
 
             with Board(Console(file=errors)) as board:
                 yield board
@@ -141,7 +141,7 @@ def _view(as_json: bool) -> Iterator[View]:
 
 @contextlib.contextmanager
 def _signals(runner: Runner) -> Iterator[None]:
-    """The first signal ends pipelines cleanly; whoever insists gets the usual effect of the second."""
+    """The first signal ends pipelines cleanly; the second has its usual effect."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in numbers}
 

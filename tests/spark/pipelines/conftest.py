@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from pyspark_topics.pipelines.lake import Lake
 from tests.spark.pipelines.running import Pipelines
 from tests.spark.server import Server
 from tests.support import eventually
@@ -17,6 +18,17 @@ from tests.support import eventually
 @pytest.fixture
 def pipelines(spark: SparkSession, server: Server, tmp_path: Path) -> Pipelines:
     return Pipelines(spark, server, tmp_path / "state")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """Where a table is to lie; neither it nor the folder around it is there yet."""
+    return str(tmp_path / "lake" / "table")
+
+
+@pytest.fixture
+def lake(table: str) -> Lake:
+    return Lake(table)
 
 
 @pytest.fixture

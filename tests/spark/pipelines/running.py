@@ -12,19 +12,19 @@ from pyspark.sql import SparkSession
 
 from pyspark_topics.options import Server as Address
 from pyspark_topics.pipelines.context import Outcome, Pipeline
-from pyspark_topics.pipelines.progress import Snapshot
+from pyspark_topics.pipelines.progress import Figures
 from pyspark_topics.pipelines.runner import Runner
 from tests.spark.server import Server
 
 
 class Notes:
-    """A view that remembers what it was shown last."""
+    """A display that remembers what it was shown last."""
 
     def __init__(self) -> None:
-        self.last: dict[str, Snapshot] = {}
+        self.last: dict[str, Figures] = {}
 
-    def show(self, snapshots: list[Snapshot], *, last: bool = False) -> None:
-        self.last = {one.pipeline: one for one in snapshots}
+    def show(self, pipelines: list[Figures], *, last: bool = False) -> None:
+        self.last = {one.pipeline: one for one in pipelines}
 
 
 class Pipelines:

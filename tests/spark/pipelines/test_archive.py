@@ -11,21 +11,15 @@ from pyspark.sql import SparkSession
 
 from pyspark_topics.offsets import Position
 from pyspark_topics.options import Server as Address
-from pyspark_topics.pipelines import Archive, compaction
+from pyspark_topics.pipelines import Archive, rewriting
 from pyspark_topics.pipelines.context import Outcome
 from pyspark_topics.pipelines.lake import Gap, Lake
-from pyspark_topics.pipelines.parquet import DataFile
 from pyspark_topics.pipelines.runner import Runner
 from tests.spark.pipelines.running import Notes, Pipelines
 from tests.spark.server import Server
 
 # The first query of a session takes long where others use the machine, too.
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> str:
-    return str(tmp_path / "lake" / "table")
 
 
 def rows(spark: SparkSession, table: str) -> list[Any]:
@@ -240,32 +234,14 @@ def test_a_folder_of_something_else_is_refused(
     assert 'it has no column "topic"' in pipelines.failure(Archive(topics=[topic], table=table))
 
 
-# --- file sizes -----------------------------------------------------------------------------------------
-
-
 def test_small_files_are_merged_as_they_come_up(
     spark: SparkSession, server: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:
     archive = Archive(topics=[topic], table=table)
-    for number in range(compaction.MERGED_AT_ONCE):
+    for number in range(rewriting.MERGED_AT_ONCE):
         server.append(topic, number)
         pipelines.run(archive)
     assert len(Lake(table).file_paths()) == 1
     assert seqs(spark, table) == list(range(1, 9))
     (merged,) = Lake(table).files()
     assert (merged.rows, merged.low["seq"], merged.high["seq"]) == (8, 1, 8)
-
-
-def file(size: int, seq: int = 1) -> DataFile:
-    return DataFile(f"{size}-{seq}", size, 1, {"topic": "t", "epoch": 1, "seq": seq}, {})
-
-
-def test_files_are_merged_with_others_of_their_size() -> None:
-    target = 128 << 20
-    tiny = [file(1000, seq) for seq in range(7)]
-    large = [file(20 << 20, seq) for seq in range(6)]
-    assert compaction.due([*tiny, *large], target) == []
-    assert compaction.due([*tiny, file(1000, 99), *large], target) == [[*tiny, file(1000, 99)]]
-    # Seven of this size make a file of the target size: no need to wait for an eighth.
-    assert compaction.due([*large, file(20 << 20, 99)], target) == [[*large, file(20 << 20, 99)]]
-    assert compaction.due([file(target) for _ in range(20)], target) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,11 +16,6 @@ from tests.docs.examples import ROOT
 from tests.spark.histories import random_history
 from tests.spark.pipelines.running import Pipelines
 from tests.spark.server import Server
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> str:
-    return str(tmp_path / "lake")
 
 
 def seqs(*ranges: tuple[int, int]) -> SeqSet:

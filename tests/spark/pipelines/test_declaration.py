@@ -10,8 +10,7 @@ import pytest
 
 from pyspark_topics.options import parse_timestamp
 from pyspark_topics.pipelines import Archive, Declaration, Load, Replay, Route
-from pyspark_topics.pipelines.declaration import DeclarationError, from_table, load
-from pyspark_topics.pipelines.kinds import KINDS
+from pyspark_topics.pipelines.declaration import KINDS, DeclarationError, from_table, read_declaration
 
 ARCHIVE: dict[str, Any] = {"kind": "archive", "topics": ["orders"], "table": "lake"}
 ROUTE: dict[str, Any] = {"kind": "route", "topics": ["orders"], "into": "x", "sql": "SELECT 1"}
@@ -44,7 +43,7 @@ def test_a_file_of_toml(tmp_path: Path) -> None:
         every_s = 5
         """
     )
-    assert load(path) == Declaration(
+    assert read_declaration(path) == Declaration(
         {"lake": Archive(topics=["orders"], table="lake", every_s=5.0)},
         url="http://server:4000",
         state="/var/lib/pipelines",
@@ -58,7 +57,7 @@ def test_a_file_of_python(tmp_path: Path) -> None:
         "from pyspark_topics.pipelines import Archive, Declaration\n"
         "pipelines = Declaration({'lake': Archive(topics=['orders'], table='lake')})\n"
     )
-    assert load(path) == Declaration({"lake": Archive(topics=["orders"], table="lake")})
+    assert read_declaration(path) == Declaration({"lake": Archive(topics=["orders"], table="lake")})
 
 
 @pytest.mark.parametrize(
@@ -120,7 +119,7 @@ def test_mistakes_in_files(tmp_path: Path) -> None:
         if text is not None:
             (tmp_path / name).write_text(text)
         with pytest.raises(DeclarationError) as caught:
-            load(tmp_path / name)
+            read_declaration(tmp_path / name)
         return str(caught.value)
 
     assert "No such file" in says("a.toml", None)
@@ -147,7 +146,7 @@ def test_python_is_held_to_the_same_rules(tmp_path: Path, given: str, says: str)
     path = tmp_path / "pipelines.py"
     path.write_text(f"from pyspark_topics.pipelines import *\npipelines = Declaration({{'it': {given}}})\n")
     with pytest.raises(DeclarationError) as caught:
-        load(path)
+        read_declaration(path)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -158,7 +157,7 @@ def test_paths_may_be_paths_in_python(tmp_path: Path) -> None:
         "from pathlib import Path\nfrom pyspark_topics.pipelines import *\n"
         "pipelines = Declaration({'it': Load(files=[Path('a.csv')], into='b')})\n"
     )
-    assert load(path).pipelines["it"] == Load(files=["a.csv"], into="b")
+    assert read_declaration(path).pipelines["it"] == Load(files=["a.csv"], into="b")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +167,7 @@ def test_times_are_written_as_numbers_times_or_text(tmp_path: Path, since: str) 
     path = tmp_path / "pipelines.toml"
     settings = 'kind = "replay"\ntable = "t"\ntopic = "a"\ninto = "b"'
     path.write_text(f"[pipeline.it]\n{settings}\nsince = {since}\n")
-    replay = load(path).pipelines["it"]
+    replay = read_declaration(path).pipelines["it"]
     assert isinstance(replay, Replay)
     assert parse_timestamp(str(replay.since)) == 1_767_225_600_000
 
@@ -184,7 +183,7 @@ pipelines = Declaration({"it": Route(topics=["a"], into="b", python="routes.py:e
 def test_code_is_looked_for_beside_the_file(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / "routes.py").write_text("def enrich(records):\n    return records\n")
     (tmp_path / name).write_text(text)
-    route = load(tmp_path / name).pipelines["it"]
+    route = read_declaration(tmp_path / name).pipelines["it"]
     assert isinstance(route, Route)
     with pytest.raises(ValueError, match="has no function nothing"):
         Route(topics=["a"], into="b", python="routes.py:nothing", _folder=str(tmp_path))
@@ -199,7 +198,7 @@ def test_python_imports_what_lies_beside_it(tmp_path: Path, monkeypatch: pytest.
         "from pyspark_topics.pipelines import Archive, Declaration\n"
         "pipelines = Declaration({'lake': Archive(topics=TOPICS, table='lake')})\n"
     )
-    assert load(path) == Declaration({"lake": Archive(topics=["orders"], table="lake")})
+    assert read_declaration(path) == Declaration({"lake": Archive(topics=["orders"], table="lake")})
 
 
 def test_without_names_what_follows_runs_and_jobs_wait() -> None:

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from pyspark_topics.pipelines import Archive, Route
-from pyspark_topics.pipelines.declaration import _TOP, from_table, load
-from pyspark_topics.pipelines.kinds import KINDS
+from pyspark_topics.pipelines.declaration import _TOP, KINDS, from_table, read_declaration
 from pyspark_topics.pipelines.lake import GAPS, RECORDS
 from pyspark_topics.pipelines.progress import Progress
 from tests.docs.examples import ROOT, examples, table
@@ -58,7 +57,7 @@ def test_every_declaration_is_right(tmp_path: Path) -> None:
         assert from_table(tomllib.loads(block.code)).pipelines
     python = tmp_path / "pipelines.py"
     python.write_text(examples(DOCUMENT, "python")[0].code)
-    lake, route = load(python).pipelines.values()
+    lake, route = read_declaration(python).pipelines.values()
     from_toml = from_table(tomllib.loads(blocks[0].code)).pipelines
     assert isinstance(lake, Archive)
     assert lake == from_toml["shop-lake"]
@@ -68,8 +67,11 @@ def test_every_declaration_is_right(tmp_path: Path) -> None:
 
 def test_progress_lines_have_the_fields_shown() -> None:
     (shown,) = (block for block in examples(DOCUMENT, "json") if "seconds_left" in block.code)
-    assert list(msgspec.json.decode(shown.code)) == list(Progress("x", "archive").snapshot().as_json())
+    assert list(msgspec.json.decode(shown.code)) == list(Progress("x", "archive").figures().as_json())
 
 
 def test_the_example_file_is_right() -> None:
-    assert list(load(ROOT / "examples" / "pipelines.toml").chosen([])) == ["shop-lake", "large-orders"]
+    assert list(read_declaration(ROOT / "examples" / "pipelines.toml").chosen([])) == [
+        "shop-lake",
+        "large-orders",
+    ]

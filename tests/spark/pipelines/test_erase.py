@@ -33,11 +33,6 @@ def pipelines(spark: SparkSession, own: Server, tmp_path: Path) -> Pipelines:
     return Pipelines(spark, own, tmp_path / "state")
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> str:
-    return str(tmp_path / "lake")
-
-
 def fill(server: Server, topic: str, secret: str = SECRET) -> None:
     server.append(
         topic,

@@ -8,30 +8,29 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import write_files
-from tests.spark.pipelines.test_lake import records
+from tests.spark.pipelines.lakes import records
 from tests.spark.server import Server
 
 # Each pipeline gets through its first step. In a later one, the archive hangs when its files are written and
-# nothing is committed; the others when the server has everything, and nobody has noted that yet.
+# nothing is committed; the others when the server has everything, and has not noted that yet.
 DRIVER = """
 import sys, time
 from pathlib import Path
 from pyspark_topics.pipelines import archive, jobs, lake, load, replay, route
 from pyspark_topics.options import Server
-from pyspark_topics.pipelines.declaration import load as declared
-from pyspark_topics.pipelines.progress import Lines
+from pyspark_topics.pipelines.declaration import read_declaration
 from pyspark_topics.pipelines.runner import Runner
-from pyspark_topics.pipelines.sessions import Sessions
+from pyspark_topics.pipelines.terminal import Lines
+from pyspark_topics.session import SharedSession
 
 path, url = sys.argv[1:]
-commits, route_commits, notes = lake.Lake.commit, route._Run._commit, jobs.Job.note
+commits, route_commits, notes = lake.Lake.commit, route._RunningRoute._commit, jobs.Job.note
 counts = {"lake": 0, "route": 0}
 archive.FIRST_FILE_RECORDS, replay.STEP_SEQS = 30, 10
 load.SPLIT_BYTES, load.COMMIT_BYTES = 50, 100
@@ -57,11 +56,11 @@ def note(self, *, step, at, finished=False):
         hang(f"{self.path.parent.name} committed")
     notes(self, step=step, at=at, finished=finished)
 
-lake.Lake.commit, route._Run._commit, jobs.Job.note = commit, route_commit, note
-declaration = declared(Path(path))
-sessions = Sessions("killed", "local[2]", log=Path(declaration.state) / "spark.log")
-view = Lines(sys.stderr, as_json=False, pause_s=60)
-Runner(Server(url), Path(declaration.state), sessions, view).run(declaration.pipelines)
+lake.Lake.commit, route._RunningRoute._commit, jobs.Job.note = commit, route_commit, note
+declaration = read_declaration(Path(path))
+session = SharedSession("killed", "local[2]", log=Path(declaration.state) / "spark.log")
+display = Lines(sys.stderr, as_json=False, pause_s=60)
+Runner(Server(url), Path(declaration.state), session, display).run(declaration.pipelines)
 """
 
 DECLARATION = """
@@ -121,13 +120,9 @@ def test_killed_between_writing_and_noting(server: Server, topic: str, tmp_path:
     assert [int(text) for text in rows["data"]] == list(range(COUNT))
     assert Lake(table).gaps() == []
     assert server.state(source)["earliest_seq"] == COUNT + 1
-    assert data(server, f"{topic}.copy") == list(range(COUNT))
-    assert data(server, f"{topic}.history") == list(range(COUNT))
-    assert data(server, f"{topic}.again") == list(range(1, COUNT + 1))
-
-
-def data(server: Server, topic: str) -> list[Any]:
-    return [record["data"] for record in server.diff(topic)[0]]
+    assert server.data(f"{topic}.copy") == list(range(COUNT))
+    assert server.data(f"{topic}.history") == list(range(COUNT))
+    assert server.data(f"{topic}.again") == list(range(1, COUNT + 1))
 
 
 def kill_in_the_middle(server: Server, declaration: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,16 +17,12 @@ from tests.spark.server import Server
 pytestmark = pytest.mark.timeout(300)
 
 
-def data(server: Server, topic: str) -> list[Any]:
-    return [record["data"] for record in server.diff(topic)[0]]
-
-
 def test_lines_of_json_arrive_as_they_stand(
     server: Server, topic: str, pipelines: Pipelines, tmp_path: Path
 ) -> None:
     (tmp_path / "a.jsonl").write_text('{"z": 1e2, "a": null}\n\n[1, 2.50]\n"text"\n')
     pipelines.run(Load(files=[str(tmp_path / "*.jsonl")], into=topic))
-    assert data(server, topic) == [{"z": 100.0, "a": None}, [1, 2.5], "text"]
+    assert server.data(topic) == [{"z": 100.0, "a": None}, [1, 2.5], "text"]
 
 
 def test_csv_and_parquet_become_objects(
@@ -50,7 +45,7 @@ def test_csv_as_others_write_it(server: Server, topic: str, pipelines: Pipelines
     """Quotes doubled inside quotes, dots in names, and a column that is called like an idea of ours."""
     (tmp_path / "a.csv").write_text('topic,unit.price,note\nsports,1.5,"a ""b"", c"\n')
     pipelines.run(Load(files=[str(tmp_path / "a.csv")], into=topic))
-    assert data(server, topic) == [{"topic": "sports", "unit.price": 1.5, "note": 'a "b", c'}]
+    assert server.data(topic) == [{"topic": "sports", "unit.price": 1.5, "note": 'a "b", c'}]
 
 
 def test_a_tag_that_is_no_text_is_refused(
@@ -80,7 +75,7 @@ def test_a_load_that_was_killed_between_commit_and_note_goes_on(
         assert pipelines.failure(settings) == "killed"
     assert 0 < server.state(topic)["head_seq"] < 1000
     pipelines.run(settings)
-    assert data(server, topic) == [{"n": n} for n in range(1000)]
+    assert server.data(topic) == [{"n": n} for n in range(1000)]
 
 
 def test_only_files_that_are_new_are_loaded(
@@ -92,7 +87,7 @@ def test_only_files_that_are_new_are_loaded(
     assert pipelines.run(settings) == {"files": 0, "records": 0}
     (tmp_path / "b.json").write_text("2\n")
     assert pipelines.run(settings) == {"files": 1, "records": 1}
-    assert data(server, topic) == [1, 2]
+    assert server.data(topic) == [1, 2]
 
 
 def test_a_file_that_changes_in_the_middle_of_a_load_is_noticed(

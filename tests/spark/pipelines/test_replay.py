@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from pyspark_topics.pipelines import Archive, Replay, replay
-from pyspark_topics.pipelines.jobs import Job, Pace
+from pyspark_topics.pipelines.jobs import Job
 from tests.spark.pipelines.running import Pipelines
 from tests.spark.server import Server
 
 # The first query of a session takes long where others use the machine, too.
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> str:
-    return str(tmp_path / "lake")
-
-
-def data(server: Server, topic: str) -> list[Any]:
-    return [record["data"] for record in server.diff(topic)[0]]
 
 
 def test_a_topic_comes_back_with_its_losses(
@@ -51,15 +38,15 @@ def test_a_part_by_seq_or_by_time(server: Server, topic: str, pipelines: Pipelin
     pipelines.run(Archive(topics=[topic], table=table))
     by_seq = Replay(table=table, topic=topic, into=f"{topic}.seq", from_seq=2, to_seq=4)
     assert pipelines.run(by_seq, "seq")["records"] == 3
-    assert data(server, f"{topic}.seq") == [1, 2, 3]
+    assert server.data(f"{topic}.seq") == [1, 2, 3]
     moment = server.diff(topic)[0][4]["$ts"]
     since = Replay(table=table, topic=topic, into=f"{topic}.ts", since=str(moment))
     pipelines.run(since, "ts")
-    assert data(server, f"{topic}.ts") == [r["data"] for r in server.diff(topic)[0] if r["$ts"] >= moment]
+    assert server.data(f"{topic}.ts") == [r["data"] for r in server.diff(topic)[0] if r["$ts"] >= moment]
     until = Replay(table=table, topic=topic, into=f"{topic}.until", until=str(moment))
     pipelines.run(until, "until")
     before = [r["data"] for r in server.diff(topic)[0] if r["$ts"] < moment]
-    assert (data(server, f"{topic}.until") if before else []) == before
+    assert (server.data(f"{topic}.until") if before else []) == before
 
 
 def test_one_killed_between_commit_and_note_goes_on(
@@ -81,7 +68,7 @@ def test_one_killed_between_commit_and_note_goes_on(
         assert pipelines.failure(settings) == "killed"
     assert server.state(f"{topic}.out")["head_seq"] == 29
     assert pipelines.run(settings)["finished"]
-    assert data(server, f"{topic}.out") == list(range(55))
+    assert server.data(f"{topic}.out") == list(range(55))
 
 
 def test_mistakes_are_explained(server: Server, topic: str, pipelines: Pipelines, table: str) -> None:
@@ -90,23 +77,3 @@ def test_mistakes_are_explained(server: Server, topic: str, pipelines: Pipelines
     pipelines.run(Archive(topics=[topic], table=table))
     assert "holds nothing of topic" in pipelines.failure(Replay(table=table, topic="other", into="x"))
     assert "nothing of epoch 999" in pipelines.failure(Replay(table=table, topic=topic, into="x", epoch=999))
-
-
-def test_the_rate_is_kept() -> None:
-    now = 0.0
-    waits: list[float] = []
-
-    def wait(seconds: float) -> None:
-        nonlocal now
-        waits.append(seconds)
-        now += seconds
-
-    pace = Pace(100.0, wait, lambda: now)
-    for _ in range(3):
-        pace.pay(50)
-    now += 10  # time that was lost elsewhere is not made up for in a burst
-    pace.pay(50)
-    pace.pay(50)
-    assert waits == [0.5, 0.5, 0.5]
-    unlimited: Callable[[float], None] = pytest.fail
-    Pace(0.0, unlimited).pay(1_000_000)

@@ -21,10 +21,6 @@ pytestmark = pytest.mark.timeout(300)
 ORDER = "sku STRING, qty INT"
 
 
-def data(server: Server, topic: str) -> list[Any]:
-    return [record["data"] for record in server.diff(topic)[0]]
-
-
 def tombstone(topic: str, gap_from: int, gap_to: int, reason: str) -> dict[str, Any]:
     return {"kind": "tombstone", "topic": topic, "gap_from": gap_from, "gap_to": gap_to, "reason": reason}
 
@@ -47,7 +43,7 @@ def test_sql_filters_and_projects(server: Server, topic: str, pipelines: Pipelin
     ]
     server.append(topic, {"sku": "d", "qty": 6})
     assert pipelines.run(route) == {"read": 1, "written": 1}
-    assert data(server, f"{topic}.out")[2:] == [{"sku": "d", "double": 12}]
+    assert server.data(f"{topic}.out")[2:] == [{"sku": "d", "double": 12}]
 
 
 def test_names_in_sql_are_found_in_any_case_and_as_written_first(
@@ -57,11 +53,11 @@ def test_names_in_sql_are_found_in_any_case_and_as_written_first(
     server.append(f"{topic}.a", "lower")
     both = [f"{topic}.A", f"{topic}.a"]
     pipelines.run(Route(topics=both, into=f"{topic}.all", sql="SELECT data FROM RECORDS"), "all")
-    assert sorted(data(server, f"{topic}.all")) == ["lower", "upper"]
+    assert sorted(server.data(f"{topic}.all")) == ["lower", "upper"]
     for name, expected in zip(both, ("upper", "lower"), strict=True):
         route = Route(topics=both, into=f"{name}.out", sql=f"SELECT data FROM `{name}`")
         pipelines.run(route, expected)
-        assert data(server, f"{name}.out") == [expected]
+        assert server.data(f"{name}.out") == [expected]
 
 
 def test_loss_is_announced_in_the_derived_topic(server: Server, topic: str, pipelines: Pipelines) -> None:
@@ -70,7 +66,7 @@ def test_loss_is_announced_in_the_derived_topic(server: Server, topic: str, pipe
     server.append(topic, *range(10))
     route = Route(topics=[topic], into=f"{topic}.out", sql="SELECT data FROM records WHERE int(data) != 8")
     pipelines.run(route)
-    assert data(server, f"{topic}.out") == [7, 9, tombstone(topic, 1, 7, "cap")]
+    assert server.data(f"{topic}.out") == [7, 9, tombstone(topic, 1, 7, "cap")]
     assert server.diff(f"{topic}.out")[0][2]["$tag"] == "tombstone"
     assert pipelines.notes.last["it"].gaps == 1
 
@@ -81,7 +77,7 @@ def test_loss_alone_is_announced_too(server: Server, topic: str, pipelines: Pipe
     pipelines.run(
         Route(topics=[topic], into=f"{topic}.out", sql="SELECT data FROM records WHERE int(data) > 9")
     )
-    assert data(server, f"{topic}.out") == [tombstone(topic, 1, 2, "cap")]
+    assert server.data(f"{topic}.out") == [tombstone(topic, 1, 2, "cap")]
 
 
 def test_loss_travels_on_through_a_second_route(server: Server, topic: str, pipelines: Pipelines) -> None:
@@ -92,7 +88,7 @@ def test_loss_travels_on_through_a_second_route(server: Server, topic: str, pipe
         topics=[f"{topic}.1"], into=f"{topic}.2", sql="SELECT data FROM records WHERE false OR data = 9"
     )
     pipelines.run(second, "second")
-    assert data(server, f"{topic}.2") == [tombstone(topic, 1, 2, "cap")]
+    assert server.data(f"{topic}.2") == [tombstone(topic, 1, 2, "cap")]
 
 
 def test_a_stateful_aggregate_keeps_its_state(server: Server, topic: str, pipelines: Pipelines) -> None:
@@ -107,7 +103,7 @@ def test_a_stateful_aggregate_keeps_its_state(server: Server, topic: str, pipeli
     pipelines.run(route)
     server.append(topic, {"sku": "a", "qty": 4})
     pipelines.run(route)
-    assert data(server, f"{topic}.sums") == [{"sku": "a", "qty": 3}, {"sku": "a", "qty": 7}]
+    assert server.data(f"{topic}.sums") == [{"sku": "a", "qty": 3}, {"sku": "a", "qty": 7}]
 
 
 def enrich(records: DataFrame, customers: DataFrame) -> DataFrame:
@@ -122,7 +118,7 @@ def test_a_python_function_joins_with_a_table(
     server.append(topic, {"who": "y"}, {"who": "nobody"}, {"who": "x"})
     tables = {"customers": str(tmp_path / "customers.csv")}
     pipelines.run(Route(topics=[topic], into=f"{topic}.out", python=enrich, tables=tables))
-    assert data(server, f"{topic}.out") == [{"name": "Grace", "order": 1}, {"name": "Ada", "order": 3}]
+    assert server.data(f"{topic}.out") == [{"name": "Grace", "order": 1}, {"name": "Ada", "order": 3}]
 
 
 def test_a_table_of_the_lake_may_lie_anywhere(
@@ -133,7 +129,7 @@ def test_a_table_of_the_lake_may_lie_anywhere(
     pipelines.run(Archive(topics=[topic], table=lake))
     sql = "SELECT r.data AS new, o.data AS old FROM records r JOIN old o ON r.data = o.data"
     pipelines.run(Route(topics=[topic], into=f"{topic}.out", sql=sql, tables={"old": lake}))
-    assert data(server, f"{topic}.out") == [{"new": "7", "old": "7"}]
+    assert server.data(f"{topic}.out") == [{"new": "7", "old": "7"}]
 
 
 def test_two_topics_are_joined_as_streams(server: Server, topic: str, pipelines: Pipelines) -> None:
@@ -148,7 +144,7 @@ def test_two_topics_are_joined_as_streams(server: Server, topic: str, pipelines:
         "ON l.data.sku = r.data.sku",
     )
     pipelines.run(route)
-    assert data(server, f"{topic}.both") == [{"sku": "b", "qty": 22}]
+    assert server.data(f"{topic}.both") == [{"sku": "b", "qty": 22}]
 
 
 def test_tombstones_may_have_a_topic_of_their_own(server: Server, topic: str, pipelines: Pipelines) -> None:
@@ -156,8 +152,8 @@ def test_tombstones_may_have_a_topic_of_their_own(server: Server, topic: str, pi
     server.append(topic, 1, 2)
     sql = "SELECT data FROM records"
     pipelines.run(Route(topics=[topic], sql=sql, into=f"{topic}.out", losses_into=f"{topic}.lost"))
-    assert data(server, f"{topic}.out") == [2]
-    assert data(server, f"{topic}.lost") == [tombstone(topic, 1, 1, "cap")]
+    assert server.data(f"{topic}.out") == [2]
+    assert server.data(f"{topic}.lost") == [tombstone(topic, 1, 1, "cap")]
 
 
 def test_rows_may_name_their_topics(server: Server, topic: str, pipelines: Pipelines) -> None:
@@ -165,9 +161,9 @@ def test_rows_may_name_their_topics(server: Server, topic: str, pipelines: Pipel
     server.append(topic, 1, 2, 3)
     sql = f"SELECT data, concat('{topic}.', data) AS topic FROM records"
     pipelines.run(Route(topics=[topic], sql=sql, losses_into=f"{topic}.lost"))
-    assert data(server, f"{topic}.2") == [2]
-    assert data(server, f"{topic}.3") == [3]
-    assert data(server, f"{topic}.lost") == [tombstone(topic, 1, 1, "cap")]
+    assert server.data(f"{topic}.2") == [2]
+    assert server.data(f"{topic}.3") == [3]
+    assert server.data(f"{topic}.lost") == [tombstone(topic, 1, 1, "cap")]
 
 
 def test_meta_may_have_any_shape_the_sink_takes(server: Server, topic: str, pipelines: Pipelines) -> None:
@@ -183,11 +179,11 @@ def test_a_batch_that_runs_again_is_written_once(server: Server, topic: str, pip
     server.append(topic, *range(8))
     route = Route(topics=[topic], into=f"{topic}.out", sql="SELECT data FROM records")
     pipelines.run(route)
-    before = data(server, f"{topic}.out")
+    before = server.data(f"{topic}.out")
     assert before == [3, 4, 5, 6, 7, tombstone(topic, 1, 3, "cap")]
     shutil.rmtree(pipelines.state / "it" / "checkpoint" / "commits")
     pipelines.run(route)
-    assert data(server, f"{topic}.out") == before
+    assert server.data(f"{topic}.out") == before
 
 
 def test_a_batch_written_before_its_input_went_does_not_block_the_route(
@@ -200,7 +196,7 @@ def test_a_batch_written_before_its_input_went_does_not_block_the_route(
     server.delete(topic, before_seq=3)
     server.append(topic, 5)
     pipelines.run(route)
-    assert data(server, f"{topic}.out") == [0, 1, 2, 3, 4, 5]
+    assert server.data(f"{topic}.out") == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_query_that_depends_on_chance_fails_loudly(
@@ -211,7 +207,7 @@ def test_a_query_that_depends_on_chance_fails_loudly(
     pipelines.run(route)
     shutil.rmtree(pipelines.state / "it" / "checkpoint" / "commits")
     assert "stage_conflict" in pipelines.failure(route)
-    assert len(data(server, f"{topic}.out")) == 5
+    assert len(server.data(f"{topic}.out")) == 5
 
 
 def test_a_following_route_publishes_its_cursor_and_stops_cleanly(
@@ -228,7 +224,7 @@ def test_a_following_route_publishes_its_cursor_and_stops_cleanly(
         until(lambda: lag() == 0)
         server.append(topic, 2, 3)
         until(lambda: lag() == 0)
-    assert data(server, f"{topic}.out") == [1, 2, 3]
+    assert server.data(f"{topic}.out") == [1, 2, 3]
     assert pipelines.notes.last["copy"].state == "stopped"
     assert pipelines.notes.last["copy"].records == 3
 

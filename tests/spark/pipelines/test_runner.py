@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import io
-import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from rich.console import Console
 
 from pyspark_topics.errors import PipelineFailed, written_for_users
 from pyspark_topics.options import Server
 from pyspark_topics.pipelines import runner as runner_module
-from pyspark_topics.pipelines.board import Board
 from pyspark_topics.pipelines.context import Context, Outcome
-from pyspark_topics.pipelines.progress import Lines, Progress, Snapshot
+from pyspark_topics.pipelines.progress import Figures
 from pyspark_topics.pipelines.runner import Runner, explain
 
 
@@ -33,12 +29,12 @@ class Fake:
 
 
 class Silent:
-    def show(self, snapshots: list[Snapshot], *, last: bool = False) -> None:
-        self.last = snapshots
+    def show(self, pipelines: list[Figures], *, last: bool = False) -> None:
+        self.last = pipelines
 
 
 def no_spark() -> None:
-    raise AssertionError("nobody asked for Spark")
+    raise AssertionError("Spark was not needed")
 
 
 def make(tmp_path: Path, **more: bool) -> Runner:
@@ -74,7 +70,7 @@ def test_what_failed_is_started_again(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_without_spark_nothing_is_started_again(tmp_path: Path) -> None:
-    """So that the process ends, and whoever watches it starts another, with another Spark."""
+    """So that the process ends, and its supervisor starts another, with another Spark."""
     attempts = []
 
     def fails(context: Context) -> Outcome:
@@ -108,11 +104,11 @@ def test_being_told_to_end_is_no_failure(tmp_path: Path) -> None:
     threading.Thread(target=lambda: started.wait() and runner.stop.set()).start()
     outcomes = runner.run({"a": Fake(follows), "b": Fake(breaks_off)})
     assert all(outcome.ok for outcome in outcomes.values())
-    assert isinstance(runner.view, Silent)
-    assert [one.state for one in runner.view.last] == ["stopped", "stopped"]
+    assert isinstance(runner.display, Silent)
+    assert [one.state for one in runner.display.last] == ["stopped", "stopped"]
 
 
-def test_a_failure_nobody_foresaw_is_one_line_and_a_trace() -> None:
+def test_a_failure_that_was_not_foreseen_is_one_line_and_a_trace() -> None:
     error = Exception(
         "[STREAM_FAILED] Query terminated\nTraceback (most recent call last):\n  File user.py\n"
         "ValueError: boom\n\n at org.apache.spark"
@@ -121,70 +117,3 @@ def test_a_failure_nobody_foresaw_is_one_line_and_a_trace() -> None:
     assert explain(error) == "ValueError: boom"
     assert explain(ValueError("first\nsecond")) == "first"
     assert explain(ValueError()) == "ValueError"
-
-
-# --- progress -------------------------------------------------------------------------------------------
-
-
-def test_rate_lag_and_time_left() -> None:
-    now = 100.0
-    progress = Progress("lake", "archive", clock=lambda: now)
-    progress.say("running")
-    progress.expect(500)
-    assert progress.snapshot().seconds_left is None
-    now += 2.0
-    progress.advance(100, lag=400, lost=1)
-    one = progress.snapshot()
-    assert (one.records, one.batches, one.gaps, one.rate, one.lag) == (100, 1, 1, 50.0, 400)
-    assert one.seconds_left == 8.0
-    assert one.as_text() == "lake (archive) running, 100 records, 50/s, 1 gaps, lag 400, 8 s left"
-    for _ in range(30):  # the rate is that of the last seconds, not of all time
-        now += 1.0
-        progress.advance(10, lag=0)
-    assert progress.snapshot().rate == pytest.approx(10.0)
-
-
-def test_lines_tell_what_changed() -> None:
-    progress = Progress("lake", "archive")
-    machine, people = io.StringIO(), io.StringIO()
-    views = Lines(machine, as_json=True, pause_s=0.0), Lines(people, as_json=False, pause_s=60.0)
-
-    def show() -> None:
-        for view in views:
-            view.show([progress.snapshot()])
-
-    show()
-    progress.say("running")
-    progress.advance(1, lag=2)
-    show()
-    show()
-    progress.advance(2, lag=0)
-    show()
-    progress.say("failed", "no space left")
-    show()
-    lines = [json.loads(line) for line in machine.getvalue().splitlines()]
-    assert [(line["state"], line["records"], line["lag"]) for line in lines] == [
-        ("starting", 0, None),
-        ("running", 1, 2),
-        ("running", 3, 0),
-        ("failed", 3, 0),
-    ]
-    assert lines[-1]["note"] == "no space left"
-    # People get a line when the state changes, and figures only now and then.
-    assert [line.split(",")[0] for line in people.getvalue().splitlines()] == [
-        "lake (archive) starting",
-        "lake (archive) running",
-        "lake (archive) failed",
-    ]
-
-
-def test_bars_on_a_terminal() -> None:
-    progress = Progress("lake", "archive")
-    progress.say("running", "[orders]")
-    progress.advance(1200, lag=800)
-    screen = io.StringIO()
-    with Board(Console(file=screen, force_terminal=True, width=140)) as board:
-        board.show([progress.snapshot()])
-    assert "1,200 records" in screen.getvalue()
-    assert "lag 800" in screen.getvalue()
-    assert "[orders]" in screen.getvalue()

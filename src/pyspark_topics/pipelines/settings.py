@@ -1,11 +1,20 @@
-"""Which topics a pipeline reads: named ones, or all that match a pattern."""
+"""Settings that several kinds of pipelines have, checked in one way, and what they stand for."""
 
 from __future__ import annotations
 
 import re
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from pyspark_topics.options import Server
 from topics.values.names import is_topic_name
+
+# Formats of files, by how their names end.
+FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+NAME_RULE = "names are letters, digits and . _ : -, and begin with a letter or digit"
 
 
 def check_topics(topics: list[str], pattern: str | None) -> None:
@@ -24,17 +33,14 @@ def check_pattern(pattern: str | None) -> None:
 
 
 def check_not_read(target: str | None, topics: list[str], pattern: str | None) -> None:
-    """Whoever reads what it writes never comes to an end."""
+    """A pipeline that reads what it writes never comes to an end."""
     if target is not None and (target in topics or (pattern and re.fullmatch(pattern, target))):
         raise ValueError(f'it would read what it writes: "{target}" is one of its topics')
 
 
 def check_name(topic: str | None) -> None:
     if topic is not None and not is_topic_name(topic):
-        raise ValueError(
-            f'a topic cannot be called "{topic}": names are letters, digits and . _ : -, and begin with a '
-            "letter or digit"
-        )
+        raise ValueError(f'a topic cannot be called "{topic}": {NAME_RULE}')
 
 
 def check_table(path: str | None) -> None:
@@ -44,6 +50,29 @@ def check_table(path: str | None) -> None:
 
 
 def source_options(server: Server, topics: list[str], pattern: str | None, **more: str) -> dict[str, str]:
-    """Options of the Spark source for such a choice."""
+    """Options of the Spark source for a choice of topics."""
     chosen = {"subscribe": ",".join(topics)} if topics else {"subscribePattern": pattern or ""}
     return {**server.options, **chosen, **more}
+
+
+def load_function(reference: str, folder: Path) -> Callable[..., Any]:
+    """`file.py:function`, the file beside the declaration."""
+    path, _, name = reference.rpartition(":")
+    if not path or not name:
+        raise ValueError('python has to be like "routes.py:enrich"')
+    file = folder / path
+    if not file.is_file():
+        raise ValueError(f"python names {file}, and there is no such file")
+    function = run_file(file).get(name)
+    if not callable(function):
+        raise ValueError(f"{file} has no function {name}")
+    found: Callable[..., Any] = function
+    return found
+
+
+def run_file(path: Path) -> dict[str, Any]:
+    """What a user's file defines. Like a script, it may import modules that lie beside it, now and later."""
+    folder = str(path.parent.absolute())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return runpy.run_path(str(path))

@@ -1,0 +1,33 @@
+"""Tables filled without a server, and what is in them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pyspark_topics.offsets import Position
+from pyspark_topics.pipelines.lake import RECORDS, Gap, Lake
+from pyspark_topics.pipelines.parquet import DataFile, write_files
+
+
+def records(first: int, last: int, topic: str = "orders") -> pa.RecordBatch:
+    count = last - first + 1
+    columns = {
+        "topic": [topic] * count,
+        "epoch": [1] * count,
+        "seq": list(range(first, last + 1)),
+        "ts": [n * 1000 for n in range(first, last + 1)],
+        "data": [str(n) for n in range(first, last + 1)],
+    }
+    arrays = [pa.array(columns.get(field.name, [None] * count), field.type) for field in RECORDS]
+    return pa.RecordBatch.from_arrays(arrays, schema=RECORDS)
+
+
+def add(lake: Lake, first: int, last: int, *gaps: Gap) -> list[DataFile]:
+    files = list(write_files([records(first, last)], lake.path))
+    lake.commit(files, {"orders": Position(last, 1)}, gaps)
+    return files
+
+
+def seqs(lake: Lake) -> list[int]:
+    found: list[int] = Lake(lake.path).records.to_pyarrow_table()["seq"].to_pylist()
+    return sorted(found)
