@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from tests.crash.disk import SimulatedDisk
+from tests.flow.open_doors import open_doors
 from topics.flow.cursors import Cursors
 from topics.flow.queues.registry import Queues
 from topics.flow.routers.recovery import RouterRecovery
@@ -33,7 +34,7 @@ class Installation:
     def __init__(self, disk: SimulatedDisk, clock: ManualClock, **settings: Any) -> None:
         restarts = disk.restarts
         self.engine = engine = Engine(Settings(**(SETTINGS | settings)), disk, clock)
-        self.cursors, self.stages = Cursors(engine), Stages(engine)
+        self.cursors, self.stages = Cursors(engine), Stages(engine, open_doors(engine))
         engine.extensions += [self.cursors, self.stages]
         # The same ids in every run of a test, and others after every restart.
         self.queues = Queues(engine, lambda bits: (1 << bits - 1) + (restarts << 32))

@@ -13,6 +13,7 @@ from topics.http.door.readiness import Readiness
 from topics.http.door.stream_slots import StreamSlots
 from topics.http.metrics.routes import Metrics
 from topics.http.routes.admin import AdminRoutes
+from topics.http.routes.appends import AppendRoutes
 from topics.http.routes.arrow_append import BulkAppendRoutes
 from topics.http.routes.cursors import CursorRoutes
 from topics.http.routes.probes import Probes
@@ -77,6 +78,7 @@ class Application:
             *probes.routes(),
             *self.metrics.routes(),
             *TopicRoutes(service).routes(),
+            *AppendRoutes(service).routes(),
             *RecordRoutes(service).routes(),
             *ScanRoutes(service).routes(),
             *BulkAppendRoutes(service).routes(),

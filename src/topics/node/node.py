@@ -12,6 +12,7 @@ from enum import Enum
 from time import monotonic
 
 from topics.flow.cursors import Cursors
+from topics.flow.doors import Doors
 from topics.flow.governor import Governor
 from topics.flow.pacing import Pacer
 from topics.flow.pins import Pins
@@ -75,10 +76,11 @@ class Node:
         self.pacer = Pacer(self.governor, open_group=lambda: engine.open_group)
         self.cursors = Cursors(engine)
         self.pins = Pins(engine)
-        self.stages = Stages(engine)
+        self.routers = Routers(engine)
+        self.doors = Doors(engine, self.governor, self.pacer, self.routers.pull)
+        self.stages = Stages(engine, self.doors)
         engine.extensions += [self.cursors, self.stages]
         self.queues = Queues(engine)
-        self.routers = Routers(engine)
         self._router_journal = RouterRecovery(engine, self.routers)
         engine.extensions.append(self._router_journal)
         self.fanout = Fanout(engine, self.routers.pull, self.governor, self.pacer.protect)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.flow.open_doors import open_doors
 from tests.log.harness import Lab
 from tests.support.arrow import arrow_stream
 from tests.support.damage import cut, flip
@@ -28,7 +29,7 @@ class StageLab(Lab):
     stages: Stages
 
     def layer(self) -> None:
-        self.stages = Stages(self.engine)
+        self.stages = Stages(self.engine, open_doors(self.engine))
         self.engine.extensions.append(self.stages)
 
     def run(self, work: Callable[[], Any]) -> Any:

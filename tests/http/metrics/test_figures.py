@@ -121,10 +121,10 @@ def test_names_of_topics_do_not_multiply_the_series(start: Start) -> None:
 
 def test_load_and_lag(start: Start) -> None:
     app = start()
-    governor = app.app.service.governor
+    governor = app.app.node.governor
     before = scrape(app)["topics_event_loop_lag_seconds_sum"]
     app.inside(lambda: [governor.observe(3_000.0) for _ in range(20)])
-    pacer = app.app.service.pacer
+    pacer = app.app.node.pacer
     app.inside(lambda: pacer._hold(1, lambda: None, patient=True))
     found = scrape(app)
     assert found["topics_http_held_writes"] == pacer.held == 1

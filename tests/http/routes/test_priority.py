@@ -9,8 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.http.streaming import RunningApp
+from tests.http.bulk import ARROW
+from tests.http.streaming import RunningApp, SocketClient
 from tests.support import Wire, raw_request
+from tests.support.arrow import arrow_stream
 from topics.flow import pacing
 from topics.values.errors import ApiError
 
@@ -29,7 +31,7 @@ def prepared(start: Start) -> RunningApp:
 
 def test_reading_an_important_topic_holds_up_writes_to_others(start: Start) -> None:
     app = prepared(start)
-    pacer = app.app.service.pacer
+    pacer = app.app.node.pacer
     assert not pacer.active
     wire = app.wire()
     wire.send(READ)
@@ -40,13 +42,13 @@ def test_reading_an_important_topic_holds_up_writes_to_others(start: Start) -> N
 def test_watching_one_does_so_too(start: Start, wait_until: Callable[..., None]) -> None:
     app = prepared(start)
     app.stream("high")
-    wait_until(lambda: app.app.service.pacer.active)
+    wait_until(lambda: app.app.node.pacer.active)
 
 
 def test_reading_an_unimportant_topic_holds_up_nobody(start: Start) -> None:
     app = prepared(start)
     app.call("POST", "/v0/topics/low/diff", {})
-    assert not app.app.service.pacer.active
+    assert not app.app.node.pacer.active
 
 
 def test_every_write_is_answered_and_none_is_lost(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +78,7 @@ def test_every_write_is_answered_and_none_is_lost(start: Start, monkeypatch: pyt
         reading.result()
     assert counted == writers * each * 2
     assert app.call("GET", "/v0/topics/low").json["head_seq"] == counted
-    assert app.app.service.pacer.held == 0
+    assert app.app.node.pacer.held == 0
 
 
 def test_a_client_that_leaves_while_it_waits_gives_its_place_back(
@@ -88,7 +90,7 @@ def test_a_client_that_leaves_while_it_waits_gives_its_place_back(
     app.call("PUT", "/v0/topics/high", {"priority": 900}, **bearer)
     app.call("PUT", "/v0/topics/low", {"priority": -500}, **bearer)
     held: list[Callable[[], None]] = []
-    pacer = app.app.service.pacer
+    pacer = app.app.node.pacer
 
     def hold(priority: int, size: int, work: Callable[[], None], *, patient: bool) -> bool:
         if priority < 0:
@@ -112,7 +114,7 @@ def test_a_client_that_leaves_while_it_waits_gives_its_place_back(
 @pytest.mark.parametrize("patient", [False, True])
 def test_only_those_who_ask_for_it_wait_without_end(start: Start, patient: bool) -> None:
     app = prepared(start)
-    pacer = app.app.service.pacer
+    pacer = app.app.node.pacer
     asked: list[bool] = []
 
     def hold(priority: int, size: int, work: Callable[[], None], *, patient: bool) -> bool:
@@ -130,3 +132,185 @@ def test_only_those_who_ask_for_it_wait_without_end(start: Start, patient: bool)
         assert answer.json["first_seq"] == 1
     else:
         assert (answer.status, answer.code, answer.headers["retry-after"]) == (429, "throttled", "2")
+
+
+# --- the same door for every protocol ---------------------------------------------------------------------
+
+
+class Holding:
+    """Takes the place of the pacer's decision: writes to unimportant topics wait until they are let in."""
+
+    def __init__(self, app: RunningApp) -> None:
+        self._app = app
+        self._works: list[Callable[[], None]] = []
+        self.patient: list[bool] = []
+        self.active = True
+        app.app.node.pacer.active = True
+        app.app.node.pacer.holds = self._hold  # type: ignore[method-assign]
+
+    def _hold(self, priority: int, size: int, work: Callable[[], None], *, patient: bool) -> bool:
+        if priority >= 0 or not self.active:
+            return False
+        self.patient.append(patient)
+        self._works.append(work)
+        return True
+
+    @property
+    def held(self) -> int:
+        return len(self._works)
+
+    def let_in(self) -> None:
+        self._app.inside(self._works.pop(0))
+
+
+def head(app: RunningApp) -> int:
+    seq: int = app.call("GET", "/v0/topics/low").json["head_seq"]
+    return seq
+
+
+def publish(client: SocketClient, number: int, **fields: object) -> None:
+    client.send(op="publish", request_id=number, topic="low", records=[{"data": number}], **fields)
+
+
+def test_a_publish_waits_for_its_turn(start: Start, wait_until: Callable[..., None]) -> None:
+    app = prepared(start)
+    holding = Holding(app)
+    client = app.socket()
+    publish(client, 1)
+    wait_until(lambda: holding.held == 1)
+    assert head(app) == 0
+    holding.let_in()
+    assert (client.next("ack")["first_seq"], head(app)) == (1, 1)
+
+
+def test_publishes_of_one_socket_keep_their_order(start: Start, wait_until: Callable[..., None]) -> None:
+    app = prepared(start)
+    holding = Holding(app)
+    client = app.socket()
+    publish(client, 1)
+    wait_until(lambda: holding.held == 1)
+    # Nothing else has to wait any more, but these came later.
+    holding.active = False
+    publish(client, 2)
+    publish(client, 3, config={"ttl_ms": -1})
+    publish(client, 4)
+    other = app.socket()
+    publish(other, 5)
+    assert other.next("ack")["first_seq"] == 1
+    holding.let_in()
+    assert [client.read()["request_id"] for _ in range(4)] == [3, 1, 2, 4]
+    records = app.call("POST", "/v0/topics/low/diff", {}).json["records"]
+    assert [record["data"] for record in records] == [5, 1, 2, 4]
+
+
+def test_a_publish_that_is_refused_when_its_turn_comes_lets_the_next_one_pass(
+    start: Start, wait_until: Callable[..., None]
+) -> None:
+    app = prepared(start)
+    holding = Holding(app)
+    client = app.socket()
+    client.send(op="publish", request_id=1, topic="low", records=[])
+    wait_until(lambda: holding.held == 1)
+    publish(client, 2)
+    holding.let_in()
+    assert client.next("error")["code"] == "invalid_request"
+    wait_until(lambda: holding.held == 1)
+    holding.let_in()
+    assert client.next("ack")["request_id"] == 2
+
+
+def test_a_socket_that_closes_while_its_publish_waits_writes_nothing(
+    start: Start, wait_until: Callable[..., None]
+) -> None:
+    app = prepared(start)
+    holding = Holding(app)
+    client = app.socket()
+    publish(client, 1)
+    wait_until(lambda: holding.held == 1)
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    app.inside(lambda: [connection.transport.abort() for connection in app.app.server.context.streams])
+    wait_until(lambda: not app.app.sockets.sockets)
+    holding.let_in()
+    assert head(app) == 0
+
+
+def test_a_patient_publish_is_patient_at_the_door(start: Start, wait_until: Callable[..., None]) -> None:
+    app = prepared(start)
+    holding = Holding(app)
+    client = app.socket()
+    publish(client, 1, disable_backpressure=True)
+    wait_until(lambda: holding.held == 1)
+    assert holding.patient == [True]
+    holding.let_in()
+    client.next("ack")
+
+
+def test_each_batch_of_an_arrow_append_waits_for_its_turn(
+    start: Start, wait_until: Callable[..., None]
+) -> None:
+    app = prepared(start)
+    holding = Holding(app)
+    wire = app.wire()
+    body = arrow_stream({"data": ["1", "2"]}, {"data": ["3"]})
+    wire.send(raw_request("POST", "/v0/topics/low/append", body, {"Content-Type": ARROW}))
+    for expected in (0, 2):
+        wait_until(lambda: holding.held == 1)
+        assert head(app) == expected
+        holding.let_in()
+    answer = wire.read()
+    assert (answer.status, answer.json["count"], head(app)) == (200, 3, 3)
+    # Once a part of it is written, the rest is not refused because of load.
+    assert holding.patient == [False, True]
+
+
+def test_a_commit_waits_for_its_turn(start: Start, wait_until: Callable[..., None]) -> None:
+    app = prepared(start)
+    wire = app.wire()
+    part = arrow_stream({"data": ["1", "2"]})
+    answer = wire.request("PUT", "/v0/stages/s/parts/0?topic=low", part, {"Content-Type": ARROW})
+    assert answer.status == 200
+    holding = Holding(app)
+    commit = b'{"identity":{"id":"i","batch":0},"parts":["0"]}'
+    wire.send(raw_request("POST", "/v0/stages/s/commit", commit))
+    wait_until(lambda: holding.held == 1)
+    assert head(app) == 0
+    holding.let_in()
+    assert (wire.read().status, head(app)) == (200, 2)
+
+
+def test_a_commit_is_as_important_as_its_most_important_topic(start: Start) -> None:
+    app = prepared(start)
+    wire = app.wire()
+    part = arrow_stream({"data": ["1", "2"], "topic": ["low", "high"]})
+    wire.request("PUT", "/v0/stages/s/parts/0", part, {"Content-Type": ARROW})
+    Holding(app)
+    commit = b'{"identity":{"id":"i","batch":0},"parts":["0"]}'
+    assert wire.request("POST", "/v0/stages/s/commit", commit).status == 200
+
+
+def test_pressure_refuses_what_writes_and_what_reads_by_every_way(start: Start) -> None:
+    app = prepared(start)
+    app.call("PUT", "/v0/topics/jobs", {"priority": -500, "type": "queue"})
+    wire, client = app.wire(), app.socket()
+    part = arrow_stream({"data": ["1"]})
+    arrow = {"Content-Type": ARROW}
+    wire.request("PUT", "/v0/stages/s/parts/0?topic=low", part, arrow)
+    app.inside(lambda: setattr(app.app.node.governor, "lag_ms", 700.0))
+    app.app.node.governor.observe = lambda *_: None  # type: ignore[method-assign]
+    commit = b'{"identity":{"id":"i","batch":0},"parts":["0"]}'
+    answers = [
+        wire.request("POST", "/v0/topics/low", b'{"records":[{"data":1}]}'),
+        wire.request("POST", "/v0/topics/low/append", part, arrow),
+        wire.request("POST", "/v0/stages/s/commit", commit),
+        wire.request("POST", "/v0/topics/low/diff", b"{}"),
+        wire.request("POST", "/v0/topics/low/scan", b"{}"),
+        wire.request("POST", "/v0/topics/jobs/claim", b'{"node":"w"}'),
+        wire.request("POST", "/v0/watch", b'{"topics":{"low":{}}}'),
+    ]
+    assert [(answer.status, answer.code) for answer in answers] == [(429, "throttled")] * len(answers)
+    publish(client, 1)
+    assert client.next("error")["code"] == "throttled"
+    client.send(op="subscribe", request_id=2, topic="low")
+    assert client.next("error")["code"] == "throttled"
+    app.app.node.governor.lag_ms = 0.0
+    assert head(app) == 0

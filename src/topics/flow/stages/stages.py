@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from topics.flow.doors import Doors
 from topics.log.engine import Engine
 from topics.log.lifecycle import create_topic, require_room
 from topics.log.topic import Topic
@@ -67,6 +68,7 @@ class CommitRequest(msgspec.Struct, gc=False):
 
 if TYPE_CHECKING:
     Write = tuple[Topic, list[ColumnBatch]]
+    Rows = dict[str | None, list[ColumnBatch]]
 
 _committed = msgspec.msgpack.Decoder(Committed)
 _state = msgspec.msgpack.Decoder(list[Committed])
@@ -76,8 +78,9 @@ class Stages:
     name = "stages"
     kinds: tuple[int, ...] = (Kind.STAGE,)
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, doors: Doors) -> None:
         self._engine = engine
+        self._doors = doors
         self._directory = engine.dirs.stages
         # The newest batches of each identity, ascending by number.
         self._identities: dict[str, dict[int, Committed]] = {}
@@ -157,7 +160,9 @@ class Stages:
             return known, True
         if parts is None:
             raise ApiError("not_found", "a part of this commit is not there", {"stage": request.stage})
-        writes = self._writes(request, await _in_thread(lambda: _grouped(parts, request.topic)))
+        rows = await _in_thread(lambda: _grouped(parts, request.topic))
+        await self._wait_for_turn(rows)
+        writes = self._writes(request, rows)
         now = await self._render(writes)
         count, digest = _total(parts, request.topic)
         committed = await self._append(request, writes, count, digest, now)
@@ -186,7 +191,15 @@ class Stages:
         if parts is not None and (known.count, known.digest) != _total(parts, request.topic):
             raise _conflict(request, "was committed with other rows")
 
-    def _writes(self, request: CommitRequest, rows: dict[str | None, list[ColumnBatch]]) -> list[Write]:
+    async def _wait_for_turn(self, rows: Rows) -> None:
+        """The commit is as important as the most important topic that it writes to."""
+        names = [name for name in rows if name is not None]
+        if names:
+            name = max(names, key=self._doors.priority_of)
+            size = sum(batch.size for batches in rows.values() for batch in batches)
+            await self._doors.append_in_turn(name, size, lambda: None)
+
+    def _writes(self, request: CommitRequest, rows: Rows) -> list[Write]:
         """The topics themselves, created where they are missing."""
         if None in rows:
             raise invalid("there are rows without a topic, and the commit names none")
@@ -309,7 +322,7 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
     return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
-def _grouped(parts: list[Part], topic: str | None) -> dict[str | None, list[ColumnBatch]]:
+def _grouped(parts: list[Part], topic: str | None) -> Rows:
     from topics.flow.stages.spool import batches_by_topic
 
     return batches_by_topic(parts, topic)

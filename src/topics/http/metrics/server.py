@@ -25,7 +25,7 @@ from topics.values.histogram import Histogram
 
 
 def request_families(server: Server, service: Service) -> Iterator[Family]:
-    log, context, governor = server.request_log, server.context, service.governor
+    log, context, governor = server.request_log, server.context, service.node.governor
     yield Family(
         "topics_http_request_duration_seconds",
         "histogram",
@@ -49,7 +49,7 @@ def request_families(server: Server, service: Service) -> Iterator[Family]:
         ("connections", "Open connections.", context.open_connections),
         ("requests_in_flight", "Requests not yet answered.", busy),
         ("long_polls", "Reads waiting for a record.", len(service.parked)),
-        ("held_writes", "Writes that let readers of higher priority pass.", service.pacer.held),
+        ("held_writes", "Writes that let readers of higher priority pass.", service.node.pacer.held),
     ):
         yield gauge(f"topics_http_{name}", text, number)
     text = "How late the event loop ran, sampled many times a second."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from topics.http.door.keys import WRITE
@@ -43,7 +44,6 @@ class BulkAppendRoutes:
         batches = await checked_batches(exchange, self._service.settings.max_body_bytes)
         if not any(batch.count for batch in batches):
             raise invalid("the stream holds no rows")
-        self._service.refuse_under_pressure(exchange.name)
         await BulkAppend(self._service, exchange, key).run(batches)
 
 
@@ -51,33 +51,34 @@ class BulkAppend:
     """One bulk write: every batch goes through the same door as a JSON write, and is answered for in turn."""
 
     def __init__(self, service: Service, exchange: Exchange, key: str | None) -> None:
-        self._engine = service.engine
+        self._service = service
         self._exchange = exchange
         self._key = key
         self._create = create_flag(exchange)
+        # Batches on their way to disk, and their answers.
+        self._submitted: list[tuple[int, asyncio.Future[AppendOp]]] = []
         self._results: list[dict[str, Any]] = []
         self._created = False
         self._head_seq = 0
         self._wal_ms = self._fsync_ms = 0.0
 
     async def run(self, batches: list[ColumnBatch]) -> None:
-        loop = asyncio.get_running_loop()
-        waiting: list[tuple[int, asyncio.Future[AppendOp]]] = []
+        doors, name = self._service.doors, self._exchange.name
         refusal: ApiError | None = None
         for index, batch in enumerate(batches):
             if batch.count:
-                done: asyncio.Future[AppendOp] = loop.create_future()
-                waiting.append((index, done))
                 try:
-                    self._submit(index, batch, done)
+                    # Load refuses the whole of it or nothing: with the first batch in, the rest only waits.
+                    await doors.append_in_turn(
+                        name, batch.size, partial(self._submit, index, batch), patient=bool(self._submitted)
+                    )
                 except ApiError as error:
                     refusal = error
-                    waiting.pop()
                     break
             # Rendering is work for the processor: others get their turn between two batches.
             await asyncio.sleep(0)
         self._results = [_result(None) for _ in batches]
-        for index, done in waiting:
+        for index, done in self._submitted:
             try:
                 self._note(index, await done)
             except ApiError as error:
@@ -86,11 +87,14 @@ class BulkAppend:
             raise self._refused(refusal)
         self._answer()
 
-    def _submit(self, index: int, batch: ColumnBatch, done: asyncio.Future[AppendOp]) -> None:
+    def _submit(self, index: int, batch: ColumnBatch) -> None:
+        done: asyncio.Future[AppendOp] = asyncio.get_running_loop().create_future()
         # The index is part of the identity: a retry repeats exactly the batches that were committed.
         key = None if self._key is None else f"{self._key}\0{index}"
         request = column_request(batch, create=self._create, idempotency_key=key)
-        self._engine.append(self._exchange.name, request, settler(done), refuser(done))
+        exchange = self._exchange
+        self._service.append(exchange.name, request, exchange.key, settler(done), refuser(done))
+        self._submitted.append((index, done))
 
     def _note(self, index: int, op: AppendOp) -> None:
         self._results[index] = _result(op)

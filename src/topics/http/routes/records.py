@@ -1,27 +1,23 @@
-"""Records: write, read (with long-poll), delete."""
+"""Records: read them (with long-poll), delete them."""
 
 from __future__ import annotations
 
 import asyncio
-from time import perf_counter
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from topics.flow.large_deletes import Deletions
-from topics.http.door.keys import ADMIN, DELETE, READ, WRITE
+from topics.http.door.keys import DELETE, READ
 from topics.http.routes.fields import clamped, decode, node_set, unsigned, unsigned_or_none
-from topics.http.routes.lone_appends import SMALL_BODY_BYTES, LoneAppends
-from topics.http.routes.service import Service, answer, check_dead_letter, elapsed_ms
+from topics.http.routes.service import Service, answer, elapsed_ms
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
 from topics.log.read.page import Page
 from topics.log.read.render import Shape
 from topics.log.remove.tags import parse_match
 from topics.log.topic import Topic
-from topics.log.write.append import AppendOp
-from topics.log.write.batch import AppendRequest, check_append, decode_append, lone_record
 from topics.values.errors import invalid, topic_not_found
 from topics.values.settings import (
     DEFAULT_LIMIT,
@@ -58,14 +54,12 @@ _SHAPES = {(tags, meta): Shape(tags=tags, meta=meta) for tags in (False, True) f
 class RecordRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._engine = service.engine
+        self._doors = service.doors
         self._deletions = Deletions(service.engine)
-        self._lone = LoneAppends(service.engine, self._write)
 
     def routes(self) -> list[Route]:
         one = "/v0/topics/:topic"
         return [
-            Route(method="POST", template=one, handler=self.append, scopes=WRITE, body=Body.REQUIRED),
             Route(method="POST", template=one + "/diff", handler=self.diff, scopes=READ, body=Body.OPTIONAL),
             Route(
                 method="POST",
@@ -76,56 +70,15 @@ class RecordRoutes:
             ),
         ]
 
-    # --- write ------------------------------------------------------------------------------------------
-
-    def append(self, exchange: Exchange) -> None:
-        if not self._service.pacer.active or not self._service.waits_its_turn(exchange, self._append):
-            self._append(exchange)
-
-    def _append(self, exchange: Exchange) -> None:
-        key_header = exchange.headers.get(b"idempotency-key")
-        body = exchange.body
-        decoded = decode_append(body)
-        if len(body) <= SMALL_BODY_BYTES and key_header is None and b"?" not in exchange.target:
-            line = lone_record(decoded)
-            topic = self._engine.by_name.get(exchange.name)
-            if line is not None and topic is not None:
-                self._service.refuse_under_pressure(exchange.name)
-                self._lone.add(exchange, topic, line)
-                return
-        request = check_append(decoded, len(exchange.body), key_header)
-        if request.config is not None:
-            check_dead_letter(exchange.key, request.config)
-        if request.backpressure:
-            self._service.refuse_under_pressure(exchange.name)
-        self._write(exchange, request)
-
-    def _write(self, exchange: Exchange, request: AppendRequest) -> None:
-        caller = exchange.key
-        self._engine.append(
-            exchange.name,
-            request,
-            lambda op: _appended(exchange, op),
-            exchange.fail,
-            may_configure=caller is None or caller.can(ADMIN),
-        )
-
     # --- read -------------------------------------------------------------------------------------------
 
     def diff(self, exchange: Exchange) -> None:
-        if not self._service.pacer.active or not self._service.waits_its_turn(exchange, self._diff):
-            self._diff(exchange)
+        self._doors.read_in_turn(exchange, exchange.name, len(exchange.body), self._diff)
 
     def _diff(self, exchange: Exchange) -> None:
         body = decode(_diff, exchange.body) if exchange.body else _DEFAULT_DIFF
         read = Read(body)
-        engine = self._engine
-        topic = engine.find(exchange.name)
-        if topic is None:
-            raise topic_not_found(exchange.name)
-        self._service.refuse_under_pressure(topic.name)
-        self._service.note_read(topic)
-        self._service.pull(topic)
+        topic = self._doors.read(exchange.name)
         page = read.page(self._service, topic)
         if read.wait_ms and page.count == 0 and page.tombstone is None and page.caught_up:
             ParkedRead(self._service, exchange, topic, read, page).park()
@@ -155,43 +108,6 @@ class RecordRoutes:
             answer(exchange, result)
 
         self._deletions.delete(topic, before, match, done, exchange.fail)
-
-
-def _appended(exchange: Exchange, op: AppendOp) -> None:
-    with_seqs = b"?" not in exchange.target or exchange.query_flag("return_seqs", True)
-    result = append_result(op, exchange.started, with_seqs=with_seqs)
-    exchange.reply(result, 201 if op.created else 200)
-
-
-def append_result(op: AppendOp, started: float, *, with_seqs: bool) -> bytes:
-    """What the writer is told; `started` is when it asked, on the clock of perf_counter."""
-    first, count = op.first_seq, op.count
-    last = first + count - 1
-    topic = op.topic
-    assert topic is not None
-    if not with_seqs:
-        listed = b""
-    elif count == 1:
-        listed = b'"seqs":[%d],' % first
-    else:
-        listed = b'"seqs":%b,' % _encode([*range(first, last + 1)])
-    return (
-        b'{"topic":"%b","first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
-        b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
-        % (
-            topic.name_json,
-            first,
-            last,
-            listed,
-            op.head_seq,
-            count,
-            b"true" if op.created else b"false",
-            b"true" if op.deduped else b"false",
-            (perf_counter() - started) * 1000,
-            op.wal_ms,
-            op.fsync_ms if topic.config.durable else 0.0,
-        )
-    )
 
 
 class Read:
@@ -289,6 +205,6 @@ class ParkedRead:
         self._answer(self._page)
 
     def _answer(self, page: Page) -> None:
-        # Somebody has been reading all the while, not only when the wait began.
-        self._topic.last_read_ts = self._service.engine.now()
+        # The client has been reading all the while, not only when the wait began.
+        self._service.doors.note_read(self._topic)
         self._exchange.reply(render_page(self._exchange, self._topic, page))

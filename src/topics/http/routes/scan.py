@@ -56,10 +56,7 @@ class ScanRoutes:
         from topics.log.read.scan import Scan
 
         request = _request(decode(_scan, exchange.body) if exchange.body else ScanBody())
-        topic = self._service.topic(exchange)
-        self._service.refuse_under_pressure(topic.name)
-        topic.last_read_ts = self._engine.now()
-        self._service.pull(topic)
+        topic = self._service.doors.read(exchange.name)
         scan = Scan(self._engine, topic, request)
         stream = ArrowStream(scan.schema, _about(scan))
         body = _next(scan, stream)

@@ -35,8 +35,7 @@ class SegmentRoutes:
         ]
 
     def take(self, exchange: Exchange) -> None:
-        topic = self._service.current_topic(exchange)
-        topic.last_read_ts = self._engine.now()
+        topic = self._service.doors.read(exchange.name)
         view = self._pins.take(topic)
         body = {
             **_lease(view),

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
 
 import msgspec
 
-from topics.flow.governor import SHED_FROM_MS
-from topics.http.door.keys import ApiKey
+from topics.http.door.keys import ADMIN, ApiKey
 from topics.http.wire.exchange import Exchange
 from topics.log.topic import Topic
+from topics.log.write.append import AppendOp
+from topics.log.write.batch import AppendRequest
+from topics.log.write.operation import Fail
 from topics.node.node import Node
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
-from topics.values.priority import FRESH, effective_priority
 
 
 class Parked(Protocol):
@@ -28,61 +28,33 @@ class Service:
         self.node = node
         self.engine = node.engine
         self.settings = node.settings
-        self.governor = node.governor
-        self.pacer = node.pacer
+        self.doors = node.doors
         # Brings a destination up to date with what its routers owe, before it is read.
         self.pull = node.routers.pull
         # Long-polls in waiting; they are answered when the server stops.
         self.parked: set[Parked] = set()
 
-    def refuse_under_pressure(self, name: str) -> None:
-        """The last step of load shedding: 429 for topics whose priority is too low for the current lag."""
-        if self.governor.lag_ms >= SHED_FROM_MS:
-            topic = self.engine.find(name)
-            now = self.engine.now()
-            priority = effective_priority(topic.config, topic.last_read_ts, now) if topic is not None else 0
-            self.governor.check(priority)
-
-    def waits_its_turn(self, exchange: Exchange, work: Callable[[Exchange], None]) -> bool:
-        """True when this request is put aside because a topic that matters more is being read."""
-        topic = self.engine.find(exchange.name)
-        now = self.engine.now()
-        priority = effective_priority(topic.config, topic.last_read_ts, now) if topic is not None else 0
-        # Whoever asks not to be refused waits as long as it takes.
-        patient = b"disable_backpressure" in exchange.body
-        return self.pacer.holds(
-            priority, len(exchange.body), partial(_resume, exchange, work), patient=patient
-        )
-
-    def note_read(self, topic: Topic) -> None:
-        """A client reads this topic now: that raises its priority, and others make way for it."""
-        topic.last_read_ts = self.engine.now()
-        config = topic.config
-        self.pacer.protect(
-            config.priority or (FRESH if config.auto_priority and config.priority is None else 0)
-        )
+    def append(
+        self,
+        name: str,
+        request: AppendRequest,
+        key: ApiKey | None,
+        done: Callable[[AppendOp], None],
+        fail: Fail,
+    ) -> None:
+        """A write that came through the door, by the holder of this key."""
+        if request.config is not None:
+            check_dead_letter(key, request.config)
+        self.engine.append(name, request, done, fail, may_configure=key is None or key.can(ADMIN))
 
     def topic(self, exchange: Exchange) -> Topic:
         return self.engine.require(exchange.name)
 
     def current_topic(self, exchange: Exchange) -> Topic:
-        """The topic as it stands now: with what routers owe it, and without what is too old."""
+        """To be told about; reading its records is another door."""
         topic = self.topic(exchange)
-        self.bring_up_to_date(topic)
+        self.doors.bring_up_to_date(topic)
         return topic
-
-    def bring_up_to_date(self, topic: Topic) -> None:
-        self.pull(topic)
-        self.engine.refresh(topic)
-
-
-def _resume(exchange: Exchange, work: Callable[[Exchange], None]) -> None:
-    if exchange.closed:
-        return
-    try:
-        work(exchange)
-    except Exception as error:
-        exchange.fail_with(error)
 
 
 def elapsed_ms(exchange: Exchange) -> float:

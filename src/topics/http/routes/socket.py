@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -14,13 +13,19 @@ from topics.flow.watch.subscription import Subscription, WatchOptions
 from topics.http.door.keys import ADMIN, READ, WRITE
 from topics.http.door.stream_slots import StreamSlots
 from topics.http.routes.fields import clamped, decode, node_set
-from topics.http.routes.records import append_result
-from topics.http.routes.service import Service, check_dead_letter
+from topics.http.routes.publishing import (
+    MISTAKES,
+    NotACommand,
+    Publication,
+    Publications,
+    error_message,
+    refusal,
+)
+from topics.http.routes.service import Service
 from topics.http.routes.watch_topics import Parts, Start, check_names, open_topics
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
 from topics.http.wire.websocket import Socket, accept_token, upgraded
-from topics.log.write.batch import parse_append
 from topics.values.errors import ApiError, invalid
 from topics.values.settings import DEFAULT_READ_BYTES, MAX_LIMIT, MAX_READ_BYTES
 
@@ -64,24 +69,14 @@ _unsubscribe = msgspec.json.Decoder(_Unsubscribe)
 _publish = msgspec.json.Decoder(_Publish)
 
 
-class _NotACommand(Exception):
-    """The message is no object, names no known operation, or lacks what the operation cannot do without."""
-
-
-def error_message(request_id: bytes, code: str, message: str) -> bytes:
-    return b'{"op":"error","request_id":%b,"code":%b,"message":%b}' % (
-        request_id,
-        _encode(code),
-        _encode(message),
-    )
-
-
 class SocketRoutes:
     def __init__(self, service: Service, fanout: Fanout, slots: StreamSlots) -> None:
         self._service = service
         self._fanout = fanout
         self._slots = slots
         self.sockets: set[Socket] = set()
+        # Of the sockets that have published something.
+        self._publications: dict[Socket, Publications] = {}
         self._commands: dict[str, Callable[[Socket, bytes, bytes], None]] = {
             "subscribe": self._on_subscribe,
             "unsubscribe": self._on_unsubscribe,
@@ -107,6 +102,7 @@ class SocketRoutes:
 
         def closed() -> None:
             self.sockets.discard(socket)
+            self._publications.pop(socket, None)
             give_back()
 
         socket.start(closed)
@@ -125,12 +121,10 @@ class SocketRoutes:
             request_id = bytes(envelope.request_id)
             command = self._commands.get(envelope.op) if isinstance(envelope.op, str) else None
             if command is None:
-                raise _NotACommand("op must be subscribe, unsubscribe, publish or ping")
+                raise NotACommand("op must be subscribe, unsubscribe, publish or ping")
             command(socket, message, request_id)
-        except ApiError as error:
-            socket.send(error_message(request_id, error.code, error.message))
-        except (_NotACommand, msgspec.DecodeError, RecursionError) as error:
-            socket.send(error_message(request_id, "invalid_json", str(error)))
+        except MISTAKES as error:
+            socket.send(refusal(request_id, error))
 
     def on_binary(self, socket: Socket) -> None:
         socket.send(error_message(_NULL, "unsupported_message", "messages are JSON text"))
@@ -173,31 +167,18 @@ class SocketRoutes:
         socket.send(b'{"op":"unsubscribed","request_id":%b,"topics":%b}' % (request_id, _encode(names)))
 
     def _on_publish(self, socket: Socket, message: bytes, request_id: bytes) -> None:
-        started = perf_counter()
         _need(socket, WRITE)
         command = decode(_publish, message)
         topic = command.topic
         if topic is None or not bytes(command.records):
-            raise _NotACommand("publish needs topic and records")
+            raise NotACommand("publish needs topic and records")
         if bytes(command.config) != _NULL:
             _need(socket, ADMIN)
         check_names(socket.key, [topic])
-        request = parse_append(message)
-        if request.config is not None:
-            check_dead_letter(socket.key, request.config)
-        if request.backpressure:
-            self._service.refuse_under_pressure(topic)
-
-        def done(op: Any) -> None:
-            result = append_result(op, started, with_seqs=command.return_seqs)
-            socket.send(b'{"op":"ack","request_id":%b,%b' % (request_id, result[1:]))
-
-        self._service.engine.append(
-            topic,
-            request,
-            done,
-            lambda error: socket.send(error_message(request_id, error.code, error.message)),
-        )
+        publications = self._publications.get(socket)
+        if publications is None:
+            publications = self._publications[socket] = Publications(self._service, socket)
+        publications.add(Publication(publications, topic, message, request_id, with_seqs=command.return_seqs))
 
 
 def _need(socket: Socket, scopes: int) -> None:

@@ -9,7 +9,7 @@ from topics.http.routes.fields import unsigned
 from topics.http.routes.service import Service, check_name
 from topics.log.read.render import Shape
 from topics.log.topic import Topic
-from topics.values.errors import invalid, topic_not_found
+from topics.values.errors import invalid
 from topics.values.settings import MAX_WATCH_TOPICS
 
 
@@ -53,12 +53,10 @@ def open_topics(
     check_names(key, starts)
     openings: dict[str, Opening] = {}
     for name, start in starts.items():
-        topic = service.engine.find(name)
-        if topic is not None:
-            service.bring_up_to_date(topic)
-            openings[name] = Opening(topic, topic.head if start.tail else start.from_seq)
-        elif not lenient:
-            raise topic_not_found(name)
+        if lenient and service.engine.find(name) is None:
+            continue
+        topic = service.doors.read(name)
+        openings[name] = Opening(topic, topic.head if start.tail else start.from_seq)
     return openings
 
 

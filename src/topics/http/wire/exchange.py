@@ -162,7 +162,7 @@ class Exchange:
         return self._connection is not None and elapsed_s < self._connection.context.request_log.notable_s
 
     def reply_uncounted(self, body: bytes) -> bool:
-        """The usual answer, to a request that its handler counts together with others. True if sent."""
+        """The usual answer, to a request that is counted together with others. True if sent."""
         connection = self._connection
         if connection is None:
             return False
@@ -308,3 +308,18 @@ class Exchange:
                 closer()
             except Exception:
                 logger.exception("a close callback failed")
+
+
+def reply_together(exchanges: list[Exchange], bodies: list[bytes], elapsed_s: float) -> None:
+    """The usual answers to requests of one route that took the same time, which are counted as one."""
+    first = exchanges[0]
+    if not first.passes_unnoticed(elapsed_s):
+        for exchange, body in zip(exchanges, bodies, strict=True):
+            exchange.reply(body)
+        return
+    answered = 0
+    for exchange, body in zip(exchanges, bodies, strict=True):
+        answered += exchange.reply_uncounted(body)
+    if answered:
+        assert first.route is not None
+        first.route.timings[2].observe(elapsed_s, answered)

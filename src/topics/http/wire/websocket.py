@@ -1,6 +1,6 @@
 """WebSocket: the handshake, frames in both directions, and what happens to a connection in between.
 
-What the messages mean is in `socket_commands`.
+What the messages mean is in `http.routes.socket`.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ class Socket(FedWatcher):
         "_pieces",
         "_protocol",
         "_received",
+        "_waits",
         "by_name",
         "key",
     )
@@ -110,6 +111,8 @@ class Socket(FedWatcher):
         # The message that is arriving, and its size so far.
         self._pieces = bytearray()
         self._received = 0
+        # What it said last waits for its turn.
+        self._waits = False
         self._closer: asyncio.TimerHandle | None = None
         self._give_back: Callable[[], None] = _nothing
         self.by_name: dict[str, Subscription] = {}
@@ -119,6 +122,10 @@ class Socket(FedWatcher):
         self._give_back = give_back
         self._held.on_close(self.on_closed)
         self._held.set_receiver(self._receive)
+
+    @property
+    def closed(self) -> bool:
+        return self._held.closed
 
     # Out
 
@@ -165,12 +172,24 @@ class Socket(FedWatcher):
         self._closer = asyncio.get_running_loop().call_later(CLOSE_S, self.hang_up)
 
     def on_pressure(self) -> None:
-        # Whoever does not read answers gets to ask no more questions.
-        self._held.pause_reading()
+        # A client that does not read answers gets to ask no more questions.
+        self._choose_reading()
 
     def on_relief(self) -> None:
-        self._held.resume_reading()
+        self._choose_reading()
         super().on_relief()
+
+    def set_aside(self, waits: bool) -> None:
+        """What it said last has to wait, or has had its turn; what it says meanwhile is not read."""
+        if waits is not self._waits:
+            self._waits = waits
+            self._choose_reading()
+
+    def _choose_reading(self) -> None:
+        if self.stalled or self._waits:
+            self._held.pause_reading()
+        else:
+            self._held.resume_reading()
 
     def on_closed(self) -> None:
         super().on_closed()

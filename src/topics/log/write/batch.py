@@ -77,12 +77,17 @@ class PlainBody(_Request, gc=False):
     records: list[PlainLine] | UnsetType = UNSET
 
 
+class _Patience(msgspec.Struct, gc=False):
+    disable_backpressure: bool = False
+
+
 class _Records(msgspec.Struct, gc=False):
     records: list[Raw] = []
 
 
 _decode = msgspec.json.Decoder(AppendBody).decode
 _decode_plain = msgspec.json.Decoder(PlainBody).decode
+_decode_patience = msgspec.json.Decoder(_Patience).decode
 _decode_records = msgspec.json.Decoder(_Records).decode
 _meta_decoder = msgspec.json.Decoder(dict[str, Raw])
 _encoder = msgspec.json.Encoder()
@@ -203,6 +208,17 @@ def _count_records(body: bytes) -> int:
 
 def _too_many() -> ApiError:
     return ApiError("batch_too_large", f"at most {MAX_BATCH_RECORDS} records fit in one write")
+
+
+def disables_backpressure(body: bytes) -> bool:
+    """Whether a write asks not to be refused because of load; what is no write at all does not."""
+    # Nearly none does, and looking for the name costs less than decoding.
+    if b"disable_backpressure" not in body:
+        return False
+    try:
+        return _decode_patience(body).disable_backpressure
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 def lone_record(request: PlainBody | AppendBody) -> PlainLine | None:

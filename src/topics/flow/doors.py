@@ -1,0 +1,166 @@
+"""The doors of the log: every append passes one and every read the other, whichever protocol it came by.
+
+    in:   its turn, while a topic that matters more is being read ─▶ pressure ─▶ the caller writes
+    out:  pressure ─▶ noted as read, so that others make way ─▶ what routers owe ─▶ what is too old ─▶ a topic
+
+What the log itself asks of a write (room, caps, idempotency keys, whether its topic may be created) follows
+behind the door, in `log.write`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from topics.flow.governor import SHED_FROM_MS, Governor
+from topics.flow.pacing import Pacer
+from topics.log.engine import Engine
+from topics.log.topic import Topic
+from topics.values.priority import FRESH, effective_priority
+
+
+class Caller(Protocol):
+    """A client that may have to wait at the door."""
+
+    @property
+    def closed(self) -> bool:
+        """It has gone, and wants nothing any more."""
+
+    def fail_with(self, error: Exception) -> None: ...
+
+
+Client = TypeVar("Client", bound=Caller)
+
+
+def _impatient(_: Any) -> bool:
+    return False
+
+
+class Doors:
+    def __init__(
+        self, engine: Engine, governor: Governor, pacer: Pacer, pull: Callable[[Topic], None]
+    ) -> None:
+        """`pull` brings a topic up to date with what its routers owe it."""
+        self._engine = engine
+        self._governor = governor
+        self._pacer = pacer
+        self._pull = pull
+
+    # --- in ---------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        caller: Client,
+        name: str,
+        size: int,
+        work: Callable[[Client], None],
+        is_patient: Callable[[Client], bool] = _impatient,
+    ) -> None:
+        """Let `work` write to the topic of this name: now, or when its turn comes. Raises when it is refused.
+
+        A patient caller is not refused because of load, and waits as long as it takes. Errors of work that
+        had to wait go to the caller.
+        """
+        if self._pacer.active or self._governor.lag_ms >= SHED_FROM_MS:
+            patient = is_patient(caller)
+            enter = partial(self._enter, name, work, patient)
+            if not self._waits(caller, name, size, enter, patient=patient):
+                enter(caller)
+        else:
+            work(caller)
+
+    def _enter(self, name: str, work: Callable[[Client], None], patient: bool, caller: Client) -> None:
+        if not patient:
+            self._refuse_under_pressure(self._engine.find(name))
+        work(caller)
+
+    async def append_in_turn(
+        self, name: str, size: int, work: Callable[[], None], *, patient: bool = False
+    ) -> None:
+        """The same for a caller that can be waited for; `work` is done when this returns."""
+        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def enter(waiting: _Waiting) -> None:
+            work()
+            entered.set_result(None)
+
+        self.append(_Waiting(entered), name, size, enter, lambda _: patient)
+        await entered
+
+    def priority_of(self, name: str) -> int:
+        return self._priority(self._engine.find(name))
+
+    def _priority(self, topic: Topic | None) -> int:
+        if topic is None:
+            return 0
+        return effective_priority(topic.config, topic.last_read_ts, self._engine.now())
+
+    def _waits(
+        self, caller: Client, name: str, size: int, work: Callable[[Client], None], *, patient: bool
+    ) -> bool:
+        """True when this is put aside because a topic that matters more is being read."""
+        if not self._pacer.active:
+            return False
+        return self._pacer.holds(
+            self.priority_of(name), size, partial(_resume, caller, work), patient=patient
+        )
+
+    def _refuse_under_pressure(self, topic: Topic | None) -> None:
+        """The last step of load shedding: 429 for topics whose priority is too low for the current lag."""
+        if self._governor.lag_ms >= SHED_FROM_MS:
+            self._governor.check(self._priority(topic))
+
+    # --- out --------------------------------------------------------------------------------------------
+
+    def read_in_turn(self, caller: Client, name: str, size: int, work: Callable[[Client], None]) -> None:
+        """Let `work` read, now or when its turn comes; it has to pass `read` like all others."""
+        if not self._waits(caller, name, size, work, patient=False):
+            work(caller)
+
+    def read(self, name: str) -> Topic:
+        """The topic of this name, for a client that reads its records now."""
+        topic = self._engine.require(name)
+        self._refuse_under_pressure(topic)
+        self.note_read(topic)
+        self.bring_up_to_date(topic)
+        return topic
+
+    def note_read(self, topic: Topic) -> None:
+        """A client reads this topic now: that raises its priority, and others make way for it."""
+        topic.last_read_ts = self._engine.now()
+        config = topic.config
+        self._pacer.protect(
+            config.priority or (FRESH if config.auto_priority and config.priority is None else 0)
+        )
+
+    def bring_up_to_date(self, topic: Topic) -> None:
+        """The topic as it stands now: with what routers owe it, and without what is too old."""
+        self._pull(topic)
+        self._engine.refresh(topic)
+
+
+class _Waiting:
+    """A coroutine at the door."""
+
+    __slots__ = ("_entered",)
+
+    def __init__(self, entered: asyncio.Future[None]) -> None:
+        self._entered = entered
+
+    @property
+    def closed(self) -> bool:
+        return self._entered.done()
+
+    def fail_with(self, error: Exception) -> None:
+        self._entered.set_exception(error)
+
+
+def _resume(caller: Client, work: Callable[[Client], None]) -> None:
+    if caller.closed:
+        return
+    try:
+        work(caller)
+    except Exception as error:
+        caller.fail_with(error)

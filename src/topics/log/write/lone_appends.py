@@ -1,0 +1,88 @@
+"""Records that arrive one by one, from many writers in one turn of the loop, are written together.
+
+A write of one small plain record waits until the journal is about to be written anyway. By then its topic
+may have a dozen of them: they get their seqs, their frame and their place in memory as one batch, and each
+writer its own answer.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from topics.log.topic import Topic
+from topics.log.write.append import AppendOp
+from topics.log.write.batch import AppendRequest, PlainLine, column_request, plain_batch
+from topics.values.errors import ApiError
+
+if TYPE_CHECKING:
+    from topics.log.engine import Engine
+
+# Larger ones gain nothing from company.
+SMALL_BODY_BYTES = 4096
+# With no more writers than this, waiting for others gains nothing.
+_FEW = 3
+# Bounds the frame.
+_MOST_TOGETHER = 1024
+
+Writer = TypeVar("Writer")
+
+
+class Answering(Protocol[Writer]):
+    """How writers are told what became of their records."""
+
+    def answer(self, writers: list[Writer], op: AppendOp) -> None:
+        """Records of these writers were committed as one batch, in this order."""
+
+    def fail(self, writers: list[Writer], error: ApiError) -> None: ...
+
+    def append_alone(self, writer: Writer, request: AppendRequest) -> None:
+        """Append the record of one writer as if there had been no others."""
+
+
+class LoneAppends(Generic[Writer]):
+    def __init__(self, engine: Engine, answering: Answering[Writer]) -> None:
+        self._engine = engine
+        self._answering = answering
+        self._gathered: dict[Topic, tuple[list[Writer], list[PlainLine]]] = {}
+        # How many came together the last time.
+        self._company = 0
+
+    def add(self, writer: Writer, topic: Topic, line: PlainLine) -> None:
+        gathered = self._gathered
+        if not gathered:
+            self._engine.queue.before_flush(self._submit, expects_more=self._company > _FEW)
+        together = gathered.get(topic)
+        if together is None:
+            together = gathered[topic] = ([], [])
+        together[0].append(writer)
+        together[1].append(line)
+
+    def _submit(self) -> None:
+        gathered, self._gathered = self._gathered, {}
+        self._company = sum([len(lines) for _, lines in gathered.values()])
+        for topic, (writers, lines) in gathered.items():
+            for start in range(0, len(lines), _MOST_TOGETHER):
+                stop = start + _MOST_TOGETHER
+                self._append(topic, writers[start:stop], lines[start:stop])
+
+    def _append(self, topic: Topic, writers: list[Writer], lines: list[PlainLine]) -> None:
+        answering = self._answering
+        try:
+            self._engine.append_to(
+                topic,
+                plain_batch(lines),
+                partial(answering.answer, writers),
+                partial(answering.fail, writers),
+            )
+        except ApiError:
+            # Perhaps only the last does not fit: each hears for itself.
+            for writer, line in zip(writers, lines, strict=True):
+                self._append_alone(writer, line)
+
+    def _append_alone(self, writer: Writer, line: PlainLine) -> None:
+        request = column_request(plain_batch([line]), create=None, idempotency_key=None)
+        try:
+            self._answering.append_alone(writer, request)
+        except ApiError as error:
+            self._answering.fail([writer], error)

@@ -1,0 +1,203 @@
+"""What every append and every read passes: turns, pressure, and who is noted as a reader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.log.harness import Lab
+from topics.flow.doors import Doors
+from topics.flow.governor import Governor
+from topics.flow.pacing import Pacer
+from topics.log.topic import Topic
+from topics.values.errors import ApiError
+
+
+class Holding(Pacer):
+    """Holds everything while it is active."""
+
+    def __init__(self, governor: Governor) -> None:
+        super().__init__(governor)
+        self.asked: list[tuple[int, int, bool]] = []
+        self.works: list[Callable[[], None]] = []
+        self.protected: list[int] = []
+
+    def holds(self, priority: int, size: int, work: Callable[[], None], *, patient: bool) -> bool:
+        self.asked.append((priority, size, patient))
+        self.works.append(work)
+        return True
+
+    def protect(self, priority: int) -> None:
+        self.protected.append(priority)
+
+
+class Client:
+    def __init__(self) -> None:
+        self.closed = False
+        self.errors: list[Exception] = []
+        self.entered = 0
+
+    def fail_with(self, error: Exception) -> None:
+        self.errors.append(error)
+
+    def work(self) -> None:
+        self.entered += 1
+
+    def fail(self) -> None:
+        raise ApiError("topic_full", "no room")
+
+
+class Entrance:
+    def __init__(self, path: Path) -> None:
+        self.lab = Lab(path)
+        self.governor = Governor()
+        self.pacer = Holding(self.governor)
+        self.pulled: list[Topic] = []
+        self.doors = Doors(self.lab.engine, self.governor, self.pacer, self.pulled.append)
+        self.client = Client()
+
+    def append(
+        self, *, name: str = "t", work: Callable[[Client], None] = Client.work, patient: bool = False
+    ) -> None:
+        self.doors.append(self.client, name, 10, work, lambda _: patient)
+
+
+@pytest.fixture
+def entrance(tmp_path: Path) -> Iterator[Entrance]:
+    entrance = Entrance(tmp_path / "data")
+    entrance.lab.put("t", priority=-500)
+    yield entrance
+    entrance.lab.kill()
+
+
+def test_in_calm_times_the_door_stands_open(entrance: Entrance) -> None:
+    entrance.append()
+    assert (entrance.client.entered, entrance.pacer.asked) == (1, [])
+
+
+def test_an_error_of_work_that_did_not_wait_is_raised(entrance: Entrance) -> None:
+    with pytest.raises(ApiError):
+        entrance.append(work=Client.fail)
+    assert entrance.client.errors == []
+
+
+@pytest.mark.parametrize("patient", [False, True])
+def test_it_enters_when_its_turn_comes(entrance: Entrance, patient: bool) -> None:
+    entrance.pacer.active = True
+    entrance.append(patient=patient)
+    assert (entrance.client.entered, entrance.pacer.asked) == (0, [(-500, 10, patient)])
+    entrance.pacer.works[0]()
+    assert (entrance.client.entered, entrance.client.errors) == (1, [])
+
+
+def test_an_error_of_work_that_waited_goes_to_the_caller(entrance: Entrance) -> None:
+    entrance.pacer.active = True
+    entrance.append(work=Client.fail)
+    entrance.pacer.works[0]()
+    assert [type(error) for error in entrance.client.errors] == [ApiError]
+
+
+def test_a_caller_that_has_gone_meanwhile_wants_nothing(entrance: Entrance) -> None:
+    entrance.pacer.active = True
+    entrance.append()
+    entrance.client.closed = True
+    entrance.pacer.works[0]()
+    assert entrance.client.entered == 0
+
+
+def test_a_topic_that_is_not_there_yet_counts_as_ordinary(entrance: Entrance) -> None:
+    entrance.pacer.active = True
+    entrance.append(name="new")
+    assert entrance.pacer.asked == [(0, 10, False)]
+
+
+def test_pressure_refuses_writers_unless_they_are_patient(entrance: Entrance) -> None:
+    entrance.governor.lag_ms = 600.0
+    with pytest.raises(ApiError) as refused:
+        entrance.append()
+    assert refused.value.code == "throttled"
+    assert entrance.client.entered == 0
+    entrance.append(patient=True)
+    entrance.append(name="new")
+    assert entrance.client.entered == 2
+
+
+def test_pressure_that_came_while_it_waited_refuses_it_too(entrance: Entrance) -> None:
+    entrance.pacer.active = True
+    entrance.append()
+    entrance.governor.lag_ms = 600.0
+    entrance.pacer.works[0]()
+    assert entrance.client.entered == 0
+    assert [error.code for error in entrance.client.errors if isinstance(error, ApiError)] == ["throttled"]
+
+
+def test_a_coroutine_can_wait_at_the_door(entrance: Entrance) -> None:
+    async def scenario() -> None:
+        done: list[int] = []
+        await entrance.doors.append_in_turn("t", 10, lambda: done.append(1))
+        entrance.pacer.active = True
+        waiting = asyncio.ensure_future(entrance.doors.append_in_turn("t", 10, lambda: done.append(2)))
+        await asyncio.sleep(0)
+        assert done == [1]
+        entrance.pacer.works[0]()
+        await waiting
+        assert done == [1, 2]
+        refused = asyncio.ensure_future(entrance.doors.append_in_turn("t", 10, lambda: done.append(3)))
+        await asyncio.sleep(0)
+        entrance.governor.lag_ms = 600.0
+        entrance.pacer.works[1]()
+        with pytest.raises(ApiError, match="pressure"):
+            await refused
+        cancelled = asyncio.ensure_future(
+            entrance.doors.append_in_turn("t", 10, lambda: done.append(4), patient=True)
+        )
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.sleep(0)
+        entrance.pacer.works[2]()
+        assert done == [1, 2]
+
+    asyncio.run(scenario())
+
+
+def test_a_reader_is_noted_and_gets_what_is_owed(entrance: Entrance) -> None:
+    entrance.lab.put("high", priority=900)
+    topic = entrance.doors.read("high")
+    assert topic.last_read_ts == entrance.lab.clock.now_ms()
+    assert entrance.pacer.protected == [900]
+    assert entrance.pulled == [topic]
+
+
+def test_a_reader_does_not_see_what_is_too_old(entrance: Entrance) -> None:
+    entrance.lab.put("t", ttl_ms=1000)
+    entrance.lab.write("t", 1)
+    entrance.lab.clock.advance(2000)
+    assert entrance.doors.read("t").live_count == 0
+
+
+def test_pressure_refuses_readers_and_leaves_no_trace_of_them(entrance: Entrance) -> None:
+    entrance.governor.lag_ms = 600.0
+    with pytest.raises(ApiError) as refused:
+        entrance.doors.read("t")
+    assert refused.value.code == "throttled"
+    assert entrance.lab.topic("t").last_read_ts is None
+    assert entrance.pacer.protected == []
+
+
+def test_a_topic_that_is_not_there_cannot_be_read(entrance: Entrance) -> None:
+    entrance.governor.lag_ms = 600.0
+    with pytest.raises(ApiError) as refused:
+        entrance.doors.read("nothing")
+    assert refused.value.code == "topic_not_found"
+
+
+def test_readers_take_turns_too(entrance: Entrance) -> None:
+    entrance.doors.read_in_turn(entrance.client, "t", 10, Client.work)
+    entrance.pacer.active = True
+    entrance.doors.read_in_turn(entrance.client, "t", 10, Client.work)
+    assert entrance.client.entered == 1
+    entrance.pacer.works[0]()
+    assert entrance.client.entered == 2
