@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.cli.command import Outcome, topics
 from tests.log.harness import Lab
+from tests.node.lab import NodeLab
 from topics.log.read.render import Shape
 
 TAGGED = Shape(tags=True)
@@ -32,10 +33,10 @@ def backup(directory: Path, *arguments: object) -> Outcome:
     return outcome
 
 
-def restore(directory: Path, target: str, *arguments: object) -> Lab:
+def restore(directory: Path, target: str, *arguments: object) -> NodeLab:
     outcome = topics("restore", directory / "backups", directory / target, "--json", *arguments)
     assert outcome.code == 0, outcome.errors
-    return Lab(directory / target)
+    return NodeLab(directory / target)
 
 
 def fill(lab: Lab, topic: str = "t", count: int = 11) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command import topics
-from tests.log.harness import Lab
+from tests.node.lab import NodeLab
 from tests.support import ServerProcess, Wire
 from topics.cli import backup as backup_verb
 
@@ -64,7 +64,7 @@ class Writer:
         return dict(self.acked), set(self.deleted)
 
 
-def audit(lab: Lab, writer: Writer, promised: tuple[dict[int, int], set[int]]) -> int:
+def audit(lab: NodeLab, writer: Writer, promised: tuple[dict[int, int], set[int]]) -> int:
     """Every record where it was acknowledged, none that was never sent, none that was deleted before."""
     acked, deleted = promised
     topic = lab.topic(writer.topic)
@@ -142,7 +142,7 @@ def test_every_acknowledged_record_is_in_it(
         target = tmp_path / f"restored{number}"
         outcome = topics("restore", tmp_path / "backups", target, "--backup", name, "--json")
         assert outcome.code == 0, outcome.errors
-        restored = Lab(target)
+        restored = NodeLab(target)
         total = sum(audit(restored, w, p) for w, p in zip(writers, promised, strict=True))
         assert total == outcome.json["records"] > 0
         restored.stop()

@@ -11,7 +11,8 @@ import pytest
 from tests.cli.backups import TAGGED, backup, content, fill, lab_in, restore
 from tests.cli.command import refused, topics
 from tests.http.streaming import RunningApp
-from tests.log.harness import T0, Lab
+from tests.log.harness import T0
+from tests.node.lab import NodeLab
 from tests.support.damage import flip
 from topics.log.recover.recovery import RecoveryFailed
 from topics.storage.filesystem import Filesystem
@@ -39,7 +40,7 @@ def test_restored_topics_are_another_instance(tmp_path: Path) -> None:
     again = topics("backup", tmp_path / "second", "--data-dir", tmp_path / "again")
     assert again.code == 0, again.errors
     assert topics("restore", tmp_path / "second", tmp_path / "third").code == 0
-    third = Lab(tmp_path / "third")
+    third = NodeLab(tmp_path / "third")
     assert min(topic.id for topic in third.engine.by_id.values()) > restored.topic("u").id
     assert max(topic.id for topic in third.engine.by_id.values()) < 1 << 53
 
@@ -95,7 +96,7 @@ def test_a_moment_before_the_backup(tmp_path: Path) -> None:
     outcome = topics("restore", tmp_path / "backups", tmp_path / "again", "--at", at, "--json")
     assert outcome.code == 0, outcome.errors
     assert outcome.json["exact"] is False
-    restored = Lab(tmp_path / "again")
+    restored = NodeLab(tmp_path / "again")
     # Six records had been written by then; of those, the deleted ones cannot come back.
     assert restored.lines("t") == (6, 2, 1)
     assert restored.seqs("t") == [2, 3, 5, 6]
@@ -115,7 +116,7 @@ def test_a_moment_before_all_time(tmp_path: Path) -> None:
     backup(tmp_path)
     outcome = topics("restore", tmp_path / "backups", tmp_path / "again", "--at", "0001-01-01T00:00:00+14:00")
     assert (outcome.code, outcome.errors) == (0, "")
-    assert Lab(tmp_path / "again").engine.by_name == {}
+    assert NodeLab(tmp_path / "again").engine.by_name == {}
 
 
 def test_a_seq(tmp_path: Path) -> None:
@@ -241,7 +242,7 @@ def test_a_restore_that_ends_in_its_last_moment(
         assert "stopped" in refused("restore", tmp_path / "backups", target)
     if moved:
         with pytest.raises(RecoveryFailed):
-            Lab(target)
+            NodeLab(target)
         assert "not empty" in refused("restore", tmp_path / "backups", target)
         shutil.rmtree(target)
     assert len(restore(tmp_path, "again").seqs("t")) == 11
@@ -270,4 +271,4 @@ def test_mistakes(tmp_path: Path) -> None:
     (target / ".restoring" / "journal").mkdir(parents=True)
     name = json.loads(topics("backup", backups, "--list", "--json").output)["backups"][0]["name"]
     assert topics("restore", backups / name, target).code == 0
-    assert len(Lab(target).seqs("t")) == 11
+    assert len(NodeLab(target).seqs("t")) == 11

@@ -35,14 +35,14 @@ class Installation:
         restarts = disk.restarts
         self.engine = engine = Engine(Settings(**(SETTINGS | settings)), disk, clock)
         self.cursors, self.stages = Cursors(engine), Stages(engine, open_doors(engine))
-        engine.extensions += [self.cursors, self.stages]
         # The same ids in every run of a test, and others after every restart.
         self.queues = Queues(engine, lambda bits: (1 << bits - 1) + (restarts << 32))
         self.routers = Routers(engine)
         self.router_journal = RouterRecovery(engine, self.routers)
-        engine.extensions.append(self.router_journal)
+        for extension in (self.cursors, self.stages, self.queues, self.router_journal):
+            engine.register(extension)
         self.checkpointer: Checkpointer = Recovery(engine).run()
-        self.router_journal.recovered()
+        self.router_journal.start()
         self.tiers = Tiers(engine)
 
 

@@ -22,6 +22,7 @@ class QueueLab(Lab):
 
     def layer(self) -> None:
         self.queues = Queues(self.engine)
+        self.engine.register(self.queues)
 
     def commit(self, call: Callable[[Callable[[Any], None], Fail], None]) -> Any:
         """A claim that moves dead letters takes two commits when leases are durable."""

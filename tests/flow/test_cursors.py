@@ -18,7 +18,7 @@ class CursorLab(Lab):
 
     def layer(self) -> None:
         self.cursors = Cursors(self.engine)
-        self.engine.extensions.append(self.cursors)
+        self.engine.register(self.cursors)
 
     def set(self, consumer: str, seq: int, epoch: int | None = None, name: str = "a") -> tuple[Cursor, bool]:
         topic = self.topic(name)

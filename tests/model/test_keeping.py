@@ -12,6 +12,8 @@ import pytest
 from tests.cli.command import topics
 from tests.flow.routers.lab import RouterLab
 from tests.keep.test_purge import found, purge
+from tests.log.harness import Lab
+from tests.node.lab import NodeLab
 from topics.log.read.render import Shape
 from topics.storage.filesystem import Filesystem
 from topics.values.errors import ApiError
@@ -100,19 +102,22 @@ class Life:
         return {f"<{number}>" for number in range(1, self.written + 1)}
 
 
-def content(lab: RouterLab, *, with_epoch: bool = True) -> dict[str, Any]:
+def content(lab: Lab, *, with_epoch: bool = True) -> dict[str, Any]:
+    """What is there, without what routers still owe."""
     found = {}
-    lab.pulls = False
+    if isinstance(lab, RouterLab):
+        lab.pulls = False
     for name in lab.engine.names_after("", ""):
         state = lab.state(name)
         if not with_epoch:
             del state["epoch"]
         found[name] = (state, rows(lab, name))
-    lab.pulls = True
+    if isinstance(lab, RouterLab):
+        lab.pulls = True
     return found
 
 
-def rows(lab: RouterLab, name: str) -> bytes:
+def rows(lab: Lab, name: str) -> bytes:
     """Everything, past the gaps that end a page."""
     parts, from_seq, caught_up = [], 0, False
     while not caught_up:
@@ -122,7 +127,7 @@ def rows(lab: RouterLab, name: str) -> bytes:
     return b"".join(parts)
 
 
-def live_text(lab: RouterLab) -> str:
+def live_text(lab: Lab) -> str:
     return "".join(text.decode() for _, text in content(lab).values())
 
 
@@ -167,7 +172,7 @@ def _check_backup(life: Life) -> None:
     target = life.directory / f"restored-{taken.json['name']}"
     restored = topics("restore", life.directory / "backups", target, "--json")
     assert restored.code == 0, restored.errors
-    again = RouterLab(target)
+    again = NodeLab(target)
     assert content(again, with_epoch=False) == before
     again.stop()
     checked = topics("check", target, "--json")

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from topics.log.engine import Engine
+from topics.log.extension import Extension
 from topics.log.topic import Topic
 from topics.log.write.operation import CallbackOp, Fail, Op
 from topics.storage.frame import Frame, Kind
@@ -41,7 +42,7 @@ _moved = msgspec.msgpack.Decoder(_Moved)
 _state = msgspec.msgpack.Decoder(dict[int, list[Cursor]])
 
 
-class Cursors:
+class Cursors(Extension):
     """All cursors of all topics, by topic id and consumer."""
 
     name = "cursors"
@@ -127,9 +128,6 @@ class Cursors:
 
     def replay(self, frame: Frame) -> None:
         self._apply(frame.topic_id, _moved.decode(frame.payload))
-
-    def reload(self, frame: Frame) -> None:
-        return None
 
     def dump(self) -> Any:
         return {topic_id: list(cursors.values()) for topic_id, cursors in self._by_topic.items() if cursors}

@@ -32,7 +32,7 @@ from topics.log.write.commit_queue import CommitQueue, Counters
 from topics.log.write.operation import CallbackOp, Fail, Op
 from topics.storage.directories import Directories
 from topics.storage.filesystem import Filesystem
-from topics.storage.frame import Frame, Kind
+from topics.storage.frame import Kind
 from topics.storage.journal import ROTATE_BYTES, Journal
 from topics.storage.snapshot import SnapshotStore
 from topics.storage.witness import Witness
@@ -68,10 +68,6 @@ class Engine:
         self.extensions: list[Extension] = []
         # Topics that are fed by reference: a small frame may give out many of their seqs.
         self.derived: set[int] = set()
-        # Told of every Append frame that recovery reads, whatever has become of its topic.
-        self.append_witnesses: list[Callable[[Frame], None]] = []
-        # Told of every topic when it is first there to be seen, created or recovered.
-        self.on_shown: list[Callable[[Topic], None]] = []
         # Topics written since the current journal file began; their heads close it.
         self.touched: set[Topic] = set()
         self.clock_floor_ms = 0
@@ -81,6 +77,10 @@ class Engine:
         self.counters = Counters()
         # Until then, all of it belongs to the thread that recovers it.
         self.recovered = False
+
+    def register(self, extension: Extension) -> None:
+        """Before recovery, which gives each extension back what it had saved and journalled."""
+        self.extensions.append(extension)
 
     def start(self, journal: Journal) -> None:
         """All there was has been read: from here on frames are taken."""

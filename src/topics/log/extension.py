@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from topics.log.topic import Topic
 from topics.storage.frame import Frame
 
 
-class Extension(Protocol):
-    """Something layered on the log that journals facts of its own (routers, queues, cursors, stages)."""
+class Extension:
+    """Something layered on the log that journals facts of its own (routers, queues, cursors, stages).
 
+    It is registered with the engine before recovery: a snapshot or a frame for which no extension answers
+    stops the start, because the snapshots that follow would be without it.
+    """
+
+    # The key of its state in snapshots, and the kinds of frames that are its own. Both are on disk.
     name: str
     kinds: tuple[int, ...]
-
-    def replay(self, frame: Frame) -> None:
-        """Apply a committed frame again."""
-
-    def reload(self, frame: Frame) -> None:
-        """Bring back record data of a frame whose effects the snapshot already holds."""
+    # Whether recovery shows it every Append frame that it reads, whatever has become of the topic.
+    sees_appends = False
 
     def dump(self) -> Any:
         """State for the snapshot, as plain MessagePack values."""
+        raise NotImplementedError
 
-    def load(self, state: Any) -> None: ...
+    def load(self, state: Any) -> None:
+        raise NotImplementedError
 
-    def topic_dropped(self, topic: Topic) -> None: ...
+    def replay(self, frame: Frame) -> None:
+        """Apply a committed frame again."""
+        raise NotImplementedError
+
+    def reload(self, frame: Frame) -> None:
+        """Bring back record data of a frame whose effects the snapshot already holds, if it has any."""
+
+    def append_read(self, frame: Frame) -> None:
+        """Recovery has read this Append frame."""
+
+    def start(self) -> None:
+        """Everything was read, and work of its own may begin. On the loop, where there is one."""
+
+    def topic_shown(self, topic: Topic) -> None:
+        """A topic is there to be seen for the first time, created or recovered."""
+
+    def topic_dropped(self, topic: Topic) -> None:
+        """A topic is gone, with all that was in it."""

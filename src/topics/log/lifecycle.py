@@ -120,8 +120,8 @@ def _show(engine: Engine, topic: Topic) -> None:
     if not topic.committed:
         topic.committed = True
         insort(engine.sorted_names, topic.name)
-        for tell in engine.on_shown:
-            tell(topic)
+        for extension in engine.extensions:
+            extension.topic_shown(topic)
 
 
 def add_recovered(engine: Engine, topic_id: int, name: str, config: TopicConfig, seq_base: int) -> Topic:

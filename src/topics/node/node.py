@@ -79,10 +79,9 @@ class Node:
         self.routers = Routers(engine)
         self.doors = Doors(engine, self.governor, self.pacer, self.routers.pull)
         self.stages = Stages(engine, self.doors)
-        engine.extensions += [self.cursors, self.stages]
         self.queues = Queues(engine)
-        self._router_journal = RouterRecovery(engine, self.routers)
-        engine.extensions.append(self._router_journal)
+        for extension in (self.cursors, self.stages, self.queues, RouterRecovery(engine, self.routers)):
+            engine.register(extension)
         self.fanout = Fanout(engine, self.routers.pull, self.governor, self.pacer.protect)
         # Surrounds recovery and checkpoints, for those who want to see them in a trace.
         self.span: Span = nullcontext
@@ -118,11 +117,11 @@ class Node:
         self.commit = CommitLoop(self.engine, loop, self.governor, self.pacer)
         self.upkeep = Upkeep(self.engine, self.commit, self.checkpointer, self.span)
         self.upkeep.start()
-        self.stages.start()
         self.purges = Purges(self.engine, self.upkeep)
         self.holds = BackupHolds(self.engine, self.upkeep)
         self._forwarding = RouterPass(self.routers, loop, self.governor)
-        self._router_journal.recovered()
+        for extension in self.engine.extensions:
+            extension.start()
         self.state = State.RUNNING
         self._recovery_s = self.recovery_seconds
         # What exists now stays: keep the collector from walking it again and again.

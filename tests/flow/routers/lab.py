@@ -24,10 +24,10 @@ class RouterLab(Lab):
     def layer(self) -> None:
         self.routers = Routers(self.engine)
         self._journal = RouterRecovery(self.engine, self.routers)
-        self.engine.extensions.append(self._journal)
+        self.engine.register(self._journal)
 
     def recovered(self) -> None:
-        self._journal.recovered()
+        self._journal.start()
 
     def route(
         self,

@@ -30,7 +30,7 @@ class StageLab(Lab):
 
     def layer(self) -> None:
         self.stages = Stages(self.engine, open_doors(self.engine))
-        self.engine.extensions.append(self.stages)
+        self.engine.register(self.stages)
 
     def run(self, work: Callable[[], Any]) -> Any:
         """On a loop that commits what is submitted."""

@@ -15,6 +15,7 @@ import msgspec
 from topics.flow.queues.leases import Entry
 from topics.flow.queues.queue import JobQueue
 from topics.log.engine import Engine
+from topics.log.extension import Extension
 from topics.log.remove.deletion import Selector
 from topics.log.topic import Topic
 from topics.storage.frame import Frame, Kind
@@ -26,7 +27,7 @@ _selector = msgspec.msgpack.Decoder(Selector)
 _ID_BITS = 62
 
 
-class Queues:
+class Queues(Extension):
     """The extension behind every topic of type queue; `topic.extension` is its `JobQueue`."""
 
     name = "queues"
@@ -35,10 +36,8 @@ class Queues:
     def __init__(self, engine: Engine, random_bits: Callable[[int], int] = secrets.randbits) -> None:
         self._engine = engine
         self._last_id = random_bits(_ID_BITS)
-        engine.extensions.append(self)
-        engine.on_shown.append(self._shown)
 
-    def _shown(self, topic: Topic) -> None:
+    def topic_shown(self, topic: Topic) -> None:
         if topic.config.is_queue:
             topic.extension = JobQueue(self._engine, topic, self._next_lease_id)
 
@@ -66,9 +65,6 @@ class Queues:
             self._engine.apply_delete(topic, _selector.decode(frame.payload), frame.ts)
             queue.dead_letters.count += frame.count
 
-    def reload(self, frame: Frame) -> None:
-        """Neither kind of frame holds record data."""
-
     def dump(self) -> Any:
         state = []
         for topic in self._engine.by_id.values():
@@ -84,6 +80,3 @@ class Queues:
             queue = self.of(self._engine.by_id[topic_id])
             queue.dead_letters.count = dead_lettered
             queue.table.restore(entries)
-
-    def topic_dropped(self, topic: Topic) -> None:
-        """Its leases go with it; those who still wait on it are woken by the topic."""

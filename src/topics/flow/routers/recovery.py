@@ -12,6 +12,7 @@ from topics.flow.routers.frames import COPIES, GONE, Definition, Piece, RouterSt
 from topics.flow.routers.lineage import Lineage
 from topics.flow.routers.registry import Routers
 from topics.log.engine import Engine
+from topics.log.extension import Extension
 from topics.log.holes import add_hole
 from topics.log.recover.reload import is_loaded, load_rows
 from topics.log.remove import ledger
@@ -22,17 +23,18 @@ from topics.storage.frame import Frame, Kind
 log = logging.getLogger("topics.recovery")
 
 
-class RouterRecovery:
+class RouterRecovery(Extension):
     """The engine's extension for routers."""
 
     name = "routers"
-    kinds: tuple[int, ...] = (int(Kind.ROUTER_PUT), int(Kind.ROUTER_DROP), int(Kind.ROUTE))
+    kinds = (Kind.ROUTER_PUT, Kind.ROUTER_DROP, Kind.ROUTE)
+    # Copies are made again from the records that they were made from.
+    sees_appends = True
 
     def __init__(self, engine: Engine, routers: Routers) -> None:
         self._engine = engine
         self._routers = routers
         self._lineage = Lineage()
-        engine.append_witnesses.append(self._lineage.note_append)
 
     # --- snapshot ---------------------------------------------------------------------------------------
 
@@ -59,10 +61,13 @@ class RouterRecovery:
         for router in self._routers.table.touching(topic):
             self._routers.remove(router)
 
-    def recovered(self) -> None:
-        """Everything was read: let go of the old journal, and go on forwarding."""
+    def start(self) -> None:
+        """Let go of the old journal, and go on forwarding."""
         self._lineage.forget_all()
         self._routers.note_all_owing()
+
+    def append_read(self, frame: Frame) -> None:
+        self._lineage.note_append(frame)
 
     # --- below the snapshot -----------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import msgspec
 
 from topics.flow.doors import Doors
 from topics.log.engine import Engine
+from topics.log.extension import Extension
 from topics.log.lifecycle import create_topic, require_room
 from topics.log.topic import Topic
 from topics.log.write.append import AppendOp, admit_total
@@ -74,7 +75,7 @@ _committed = msgspec.msgpack.Decoder(Committed)
 _state = msgspec.msgpack.Decoder(list[Committed])
 
 
-class Stages:
+class Stages(Extension):
     name = "stages"
     kinds: tuple[int, ...] = (Kind.STAGE,)
 
@@ -267,7 +268,7 @@ class Stages:
     # --- giving up --------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Recovery is over: parts that are still there count as heard of now."""
+        """Parts that are still there count as heard of now."""
         for name in self._engine.fs.list(self._directory):
             self._touch(name.partition("-")[0])
         self._schedule()
@@ -296,18 +297,12 @@ class Stages:
         while len(batches) > REMEMBERED_BATCHES:
             del batches[min(batches)]
 
-    def reload(self, frame: Frame) -> None:
-        return None
-
     def dump(self) -> Any:
         return [committed for batches in self._identities.values() for committed in batches.values()]
 
     def load(self, state: Any) -> None:
         for committed in _state.decode(msgspec.msgpack.encode(state)):
             self._remember(committed)
-
-    def topic_dropped(self, topic: Topic) -> None:
-        return None
 
 
 def _conflict(request: CommitRequest, what: str) -> ApiError:

@@ -28,6 +28,22 @@ log = logging.getLogger("topics.recovery")
 # How often progress is told, at most, while the journal is read.
 REPORTS = 500
 _EMPTY = SnapshotState(0, 0, 1, 1, 0, [], {})
+# Frames of the log itself; the others belong to extensions.
+_OWN_KINDS = frozenset(
+    {
+        Kind.CREATE,
+        Kind.CONFIG,
+        Kind.DROP,
+        Kind.APPEND,
+        Kind.ADVANCE,
+        Kind.DELETE,
+        Kind.RESERVE,
+        Kind.HOLE,
+        Kind.CLOCK,
+        Kind.HEADS,
+        Kind.LINES,
+    }
+)
 
 
 class RecoveryFailed(Exception):
@@ -41,11 +57,13 @@ class Recovery:
         self._engine = engine
         self._progress = progress
         self._snapshot = _EMPTY
+        self._observers = [extension for extension in engine.extensions if extension.sees_appends]
 
     def run(self) -> Checkpointer:
         engine = self._engine
         testimony = engine.witness.previous
         self._snapshot = self._choose_snapshot()
+        self._refuse_unclaimed_state()
         self._restore_snapshot()
         predecessor = Predecessor(engine, self._snapshot.replay_from)
         reader = JournalReader(
@@ -95,6 +113,15 @@ class Recovery:
             log.warning("a damaged snapshot is passed over")
         return _EMPTY
 
+    def _refuse_unclaimed_state(self) -> None:
+        unclaimed = self._snapshot.extensions.keys() - {e.name for e in self._engine.extensions}
+        if unclaimed:
+            names = ", ".join(f'"{name}"' for name in sorted(unclaimed))
+            raise RecoveryFailed(
+                f"the snapshot holds the state of {names}, for which nothing here answers:"
+                " the next snapshots would be without it"
+            )
+
     def _restore_snapshot(self) -> None:
         engine, snapshot = self._engine, self._snapshot
         engine.next_topic_id = snapshot.next_topic_id
@@ -127,6 +154,7 @@ class Recovery:
         engine, snapshot = self._engine, self._snapshot
         start, position = snapshot.replay_from, snapshot.position
         by_kind = {kind: extension for extension in engine.extensions for kind in extension.kinds}
+        claimed = _OWN_KINDS.union(by_kind)
         reloading = Reload(engine, by_kind, snapshot)
         applying = Replay(engine, by_kind, lost_frames, snapshot.next_topic_id)
         phase: Reload | Replay = reloading
@@ -145,6 +173,11 @@ class Recovery:
             else:
                 if item.kind == Kind.APPEND:
                     self._show_appends([item])
+                elif item.kind not in claimed:
+                    raise RecoveryFailed(
+                        f"the journal has a frame of kind {item.kind} at position {item.position},"
+                        " for which nothing here answers: what it says would be lost"
+                    )
                 phase.take(item)
             # By bytes, not by frames: a thousand large batches take as long as a million small ones.
             if item.position >= report_at:
@@ -154,6 +187,6 @@ class Recovery:
             reloading.settle()
 
     def _show_appends(self, frames: Iterable[Frame]) -> None:
-        for witness in self._engine.append_witnesses:
+        for extension in self._observers:
             for frame in frames:
-                witness(frame)
+                extension.append_read(frame)
