@@ -14,7 +14,7 @@ from hypothesis import settings
 from tests.support import ServerProcess
 from topics.log.engine import Engine
 from topics.log.seal import checkpoint
-from topics.log.seal.snapshot_state import TopicState, capture_topic
+from topics.log.seal.snapshot_state import TopicState
 
 # The same examples every time: a failure seen once can be seen again. Long searches are marked slow.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -94,7 +94,7 @@ def snapshots_show_everything(monkeypatch: pytest.MonkeyPatch) -> None:
         decode = msgspec.msgpack.Decoder(TopicState).decode
         for topic in self._engine.by_id.values():
             if topic.committed:
-                known, now = decode(self._states[topic.id]), capture_topic(topic)
+                known, now = decode(self._states[topic.id]), topic.capture()
                 known.last_ts = now.last_ts  # of a record that is not committed yet
                 assert known == now, topic.name
         assert len(self._states) == sum(topic.committed for topic in self._engine.by_id.values())

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 from tests.log.harness import Lab, records
 from topics.keep.check_columns import column_findings
-from topics.log.packed_ends import PackedEnds
-from topics.log.run import HotColumns
+from topics.log.hot_columns import HotColumns, PackedEnds
 from topics.log.write.arrow_batch import check_batch
 from topics.log.write.batch import Batch, batch_from_columns, parse_append
 from topics.values.clock import ManualClock

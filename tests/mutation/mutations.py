@@ -97,25 +97,25 @@ MUTATIONS = (
         "evict-in-silence",
         "A cap that takes records from readers says so.",
         "log/remove/retention.py",
-        "        topic.cap_hi = max(topic.cap_hi, last)\n",
-        "",
+        "        topic.raise_line(ledger.CAP, last)\n",
+        "        pass\n",
         ("tests/log/test_worked_states.py", "tests/model/test_engine_against_model.py::test_walk"),
     ),
     Mutation(
         "expire-in-silence",
         "A TTL that takes records from readers says so.",
         "log/remove/retention.py",
-        "        topic.ttl_hi = max(topic.ttl_hi, last)\n        absorb_holes(topic)\n\n\ndef _last_older",
-        "        absorb_holes(topic)\n\n\ndef _last_older",
+        "        topic.raise_line(ledger.TTL, last, unnoted=takes_ephemeral)\n",
+        "        pass\n",
         ("tests/log/test_worked_states.py", "tests/model/test_engine_against_model.py::test_walk"),
     ),
     Mutation(
         "announce-a-deletion",
         "What somebody deleted is gone without a tombstone.",
         "log/remove/deletion.py",
-        "        return drop_front(topic, limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0\n",
-        "        topic.cap_hi = max(topic.cap_hi, limit - 1)\n"
-        "        return drop_front(topic, limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0\n",
+        "        return remove_front(topic, limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0\n",
+        "        topic.raise_line(ledger.CAP, limit - 1)\n"
+        "        return remove_front(topic, limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0\n",
         ("tests/log/test_worked_states.py", "tests/model/test_engine_against_model.py::test_walk"),
     ),
     Mutation(

@@ -129,7 +129,7 @@ class Doors:
 
     def note_read(self, topic: Topic) -> None:
         """A client reads this topic now: that raises its priority, and others make way for it."""
-        topic.last_read_ts = self._engine.now()
+        topic.read_at(self._engine.now())
         config = topic.config
         self._pacer.protect(
             config.priority or (FRESH if config.auto_priority and config.priority is None else 0)

@@ -143,13 +143,13 @@ class Upkeep:
             if run.start_position < upto and run.last > topic.head and not run.frozen
         ]
         for run in growing:
-            run.frozen = True
+            run.freeze()
         try:
             await self._commit.pause()
             self._commit.resume()
         finally:
             for run in growing:
-                run.frozen = False
+                run.thaw()
 
     async def stop(self) -> None:
         # Not in the middle of a pass: its thread would go on writing files beside the last checkpoint.

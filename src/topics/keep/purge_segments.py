@@ -156,7 +156,7 @@ class SegmentPurge:
             if run.hot is not None:
                 # Memory has the old bytes; the file answers for its tags as well.
                 held.topic.forget_tags(run)
-                store.forget_hot(run)
+                run.leave_memory()
         for held in file.damaged:
             if _is_in(held.run, file):
                 lose_runs(held.topic, [held.run])

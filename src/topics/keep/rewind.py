@@ -8,20 +8,16 @@ is told that this is another instance.
 from __future__ import annotations
 
 import os
-from array import array
 from contextlib import suppress
-from dataclasses import replace
 
 import numpy as np
 
 from topics.flow.cursors import Cursors
 from topics.flow.routers.registry import Routers
 from topics.log.engine import Engine
-from topics.log.remove.ledger import Ledger
 from topics.log.remove.removal import settle_floor, surviving_damage
-from topics.log.run import HotColumns, Names, Run
+from topics.log.run import Run
 from topics.log.topic import Topic
-from topics.storage.columns import U32, Columns
 from topics.storage.segment import SegmentDamaged, renumber
 
 
@@ -58,21 +54,9 @@ def truncate(engine: Engine, routers: Routers, topic: Topic, head: int) -> None:
 
 def _take_back(engine: Engine, topic: Topic, head: int) -> None:
     surviving_damage(topic, lambda: _cut_runs(engine, topic, head))
-    topic.head = topic.assigned = head
-    topic.reserved = topic.reserve_asked = head
-    topic.cap_hi, topic.ttl_hi = min(topic.cap_hi, head), min(topic.ttl_hi, head)
-    topic.trim_hi, topic.lost_hi = min(topic.trim_hi, head), min(topic.lost_hi, head)
-    topic.delete_below = min(topic.delete_below, head + 1)
-    topic.holes = [replace(hole, last=min(hole.last, head)) for hole in topic.holes if hole.first <= head]
-    ledger = Ledger()
-    for first, last, kind in topic.ledger.ranges():
-        ledger.add(first, min(last, head), kind)
-    topic.ledger = ledger
-    count, size = sum(run.live_count for run in topic.runs), sum(run.live_bytes for run in topic.runs)
-    topic.add_live(count - topic.live_count, size - topic.live_bytes)
-    topic.floor = min(topic.floor, head + 1)
+    topic.rewind(head)
+    topic.settle_totals()
     settle_floor(topic, topic.floor)
-    engine.store.changed.add(topic.id)
 
 
 def _cut_runs(engine: Engine, topic: Topic, head: int) -> None:
@@ -80,9 +64,7 @@ def _cut_runs(engine: Engine, topic: Topic, head: int) -> None:
         beginning = None
         if run.base <= head and run.live_count:
             beginning = _beginning(engine, topic, run, head - run.base + 1)
-        index = topic.runs.index(run)
-        del topic.runs[index], topic.bases[index]
-        topic.store.release(run)
+        topic.remove_run(run)
         if beginning is not None and beginning.live_count:
             topic.insert_run(beginning)
             topic.store.unsealed.grew(beginning, beginning.hot.size if beginning.hot else 0)
@@ -91,49 +73,9 @@ def _cut_runs(engine: Engine, topic: Topic, head: int) -> None:
 def _beginning(engine: Engine, topic: Topic, run: Run, count: int) -> Run:
     """The first records of a run as one of their own, in memory until it is sealed."""
     columns = topic.store.columns(run)
-    short = Run(topic.id, run.base, start_position=engine.journal.position)
-    short.hot = _in_memory(columns, count)
-    short.count = count
-    short.first_ts, short.last_ts = int(columns.ts[0]), int(columns.ts[count - 1])
-    if run.dead is not None:
-        short.dead = run.dead[:count]
-        short.dead_count = short.dead.count(1)
-    start = min(max(topic.floor - run.base, 0), count)
-    short.live_count = short.live_between(start, count)
-    short.live_bytes = int(short.live_sizes(columns, start, count).sum())
+    short = Run(topic.id, run.base, None, start_position=engine.journal.position, framed=False)
+    short.fill(columns, count, run.dead, topic.floor)
     return short
-
-
-def _in_memory(columns: Columns, count: int) -> HotColumns:
-    hot = HotColumns(columns.base)
-    hot.rows = bytearray(memoryview(columns.rows)[: int(columns.ends[count - 1])])
-    hot.size = hot.weight = len(hot.rows)
-    hot.ends = _values(columns.ends, count)
-    if columns.known_data_lens is not None:
-        hot.data_lens = _values(columns.known_data_lens, count)
-    ts = columns.ts[:count]
-    changes = np.concatenate(([0], np.flatnonzero(np.diff(ts)) + 1))
-    hot.ts_starts = array("I", changes.astype(np.uint32).tobytes())
-    hot.ts_values = array("q", ts[changes].astype(np.int64).tobytes())
-    if columns.meta_lens is not None:
-        hot.meta_lens = _values(columns.meta_lens, count)
-    if columns.node_codes is not None:
-        hot.node_codes, hot.node_names = _values(columns.node_codes, count), _names(columns.nodes)
-    if columns.tag_codes is not None:
-        hot.tag_codes, hot.tag_names = _values(columns.tag_codes, count), _names(columns.tags)
-    if columns.hops is not None:
-        hot.hops = bytearray(columns.hops[:count].tobytes())
-    return hot
-
-
-def _values(column: U32, count: int) -> array[int]:
-    return array("I", column[:count].tobytes())
-
-
-def _names(known: list[str]) -> Names:
-    names = Names()
-    names.encode(known)
-    return names
 
 
 def begin_new_epochs(engine: Engine, routers: Routers, cursors: Cursors, offset: int) -> None:
@@ -146,13 +88,11 @@ def begin_new_epochs(engine: Engine, routers: Routers, cursors: Cursors, offset:
     for number in store.users:
         with suppress(SegmentDamaged, FileNotFoundError):  # its records are lost under any id
             renumber(store.fs, os.path.dirname(store.path(number)), number, offset)
+    store.changed.clear()
     for topic in engine.by_id.values():
-        topic.id += offset
-        for run in topic.runs:
-            run.topic_id = topic.id
+        topic.renumber(topic.id + offset)
     engine.by_id = {topic.id: topic for topic in engine.by_id.values()}
     engine.next_topic_id += offset
-    store.changed = set(engine.by_id)
     cursors.renumber(offset)
     # Steps in the journal refer to the old ids, and the journal ends here.
     routers.referred = {}

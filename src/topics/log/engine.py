@@ -63,8 +63,6 @@ class Engine:
         self.sorted_names: list[str] = []
         self.next_topic_id = 1
         self.next_segment = 1
-        self.run_max_events = settings.segment_max_events
-        self.run_max_bytes = settings.segment_max_bytes
         self.extensions: list[Extension] = []
         # Topics that are fed by reference: a small frame may give out many of their seqs.
         self.derived: set[int] = set()
@@ -152,14 +150,14 @@ class Engine:
         if topic.config.ttl_ms:
             expire(topic, self.now())
             if topic.ttl_unnoted and self.recovered and self.queue.failure is None:
-                # Somebody is about to be told why they are gone; that has to stay the reason.
+                # A reader is about to be told why they are gone; that has to stay the reason.
                 self.note_lines(topic)
 
     # --- loss lines -------------------------------------------------------------------------------------
 
     def note_lines(self, topic: Topic) -> None:
         """Journal the loss lines themselves, for once: replay would not find them again."""
-        topic.ttl_unnoted = False
+        topic.lines_noted()
         lines = msgspec.msgpack.encode((topic.cap_hi, topic.ttl_hi))
         self.queue.note(self.journal.frame(Kind.LINES, lines, topic_id=topic.id, ts=self.now()))
 

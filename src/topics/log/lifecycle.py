@@ -14,8 +14,8 @@ import msgspec
 
 from topics.log.remove.retention import enforce_caps, expire
 from topics.log.topic import Topic
+from topics.log.watermarks import FIRST_STEP
 from topics.log.write.operation import CallbackOp, Fail, Op
-from topics.log.write.reservation import FIRST_STEP
 from topics.storage.frame import Kind
 from topics.values.config import TopicConfig, check_config
 from topics.values.errors import ApiError, limit_reached
@@ -65,8 +65,7 @@ def put_topic(
 def apply_config(topic: Topic, config: TopicConfig, now: int) -> None:
     # What the old TTL has taken stays gone, whether or not somebody looked in time.
     expire(topic, now)
-    topic.config = config
-    topic.note_change()
+    topic.set_config(config)
     expire(topic, now)
     enforce_caps(topic)
 
@@ -79,8 +78,7 @@ def create_topic(
     require_room(engine, 1)
     topic = _new_topic(engine, engine.next_topic_id, name, config, engine.settings.seq_base)
     engine.next_topic_id += 1
-    topic.reserved = topic.reserve_asked = topic.seq_base - 1 + FIRST_STEP
-    topic.reserving = FIRST_STEP
+    topic.reserve(topic.seq_base - 1 + FIRST_STEP)
     engine.witness.reserved(topic.reserved)
     payload = CreatePayload(name, config, topic.seq_base, topic.reserved)
     frame = engine.journal.frame(
@@ -118,7 +116,7 @@ def _new_topic(engine: Engine, topic_id: int, name: str, config: TopicConfig, se
 
 def _show(engine: Engine, topic: Topic) -> None:
     if not topic.committed:
-        topic.committed = True
+        topic.show()
         insort(engine.sorted_names, topic.name)
         for extension in engine.extensions:
             extension.topic_shown(topic)
@@ -126,7 +124,6 @@ def _show(engine: Engine, topic: Topic) -> None:
 
 def add_recovered(engine: Engine, topic_id: int, name: str, config: TopicConfig, seq_base: int) -> Topic:
     topic = _new_topic(engine, topic_id, name, config, seq_base)
-    topic.reserving = FIRST_STEP
     _show(engine, topic)
     return topic
 
@@ -171,16 +168,10 @@ def _hide(engine: Engine, topic: Topic) -> None:
 def apply_drop(engine: Engine, topic: Topic) -> None:
     if topic.dropped:
         return
-    topic.dropped = True
     _hide(engine, topic)
     engine.by_id.pop(topic.id, None)
     engine.touched.discard(topic)
-    topic.add_live(-topic.live_count, -topic.live_bytes)
-    engine.totals.pending_bytes -= topic.pending_bytes
-    topic.pending_count = topic.pending_bytes = 0
-    for run in topic.runs:
-        engine.store.release(run)
-    topic.runs, topic.bases = [], []
+    topic.drop()
     for extension in engine.extensions:
         extension.topic_dropped(topic)
     topic.wake()

@@ -6,268 +6,17 @@ its bytes and a few integers in flat arrays; a run that is sealed and no longer 
 
 from __future__ import annotations
 
-import sys
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from topics.log.packed_ends import PackedEnds
+from topics.log.hot_columns import HotColumns
+from topics.log.seal.snapshot_state import RunState
 from topics.log.write.batch import Batch
-from topics.storage.columns import I64, Columns, total_at
-from topics.storage.rows import around_data
-
-# Calls into numpy cost microseconds each, whatever they do: for so few rows plain Python is faster.
-_FEW = 64
-# What a record takes in the columns beside its row, and a name that occurs for the first time, roughly: a
-# string, its place in a dictionary here and in the index of tags, and their numbers.
-_RECORD_BYTES = 16
-_NAME_BYTES = 224
-# Runs that take less grow as they please.
-_LARGE_ROWS = 64 * 1024
-
-
-class Names:
-    """Dictionary coding of strings: code 0 is none, code k is `names[k - 1]`."""
-
-    __slots__ = ("_codes", "names")
-
-    def __init__(self) -> None:
-        self._codes: dict[str, int] | None = None
-        self.names: list[str] = []
-
-    def encode(self, values: Iterable[str | None]) -> list[int]:
-        codes = self._codes
-        if codes is None:
-            codes = self._codes = {name: code for code, name in enumerate(self.names, 1)}
-        return [0 if value is None else codes.get(value) or self._add(codes, value) for value in values]
-
-    def _add(self, codes: dict[str, int], value: str) -> int:
-        self.names.append(value)
-        codes[value] = len(self.names)
-        return len(self.names)
-
-    def close(self, count: int) -> None:
-        """No more of the `count` values are expected: give back what only writing needs."""
-        self._codes = None
-        if 2 * len(self.names) <= count:
-            # Names that repeat are the same in the next run: one copy of each serves them all.
-            self.names = [sys.intern(name) for name in self.names]
-
-
-class HotColumns:
-    """Growing columns. Never keep a view of them across a call: an exported buffer cannot grow."""
-
-    __slots__ = (
-        "base",
-        "data_lens",
-        "ends",
-        "hops",
-        "meta_lens",
-        "node_codes",
-        "node_names",
-        "rows",
-        "size",
-        "tag_codes",
-        "tag_names",
-        "ts_starts",
-        "ts_values",
-        "weight",
-    )
-
-    def __init__(self, base: int, room: int = 0) -> None:
-        """`base` is the first record's seq; `room`: how many bytes of rows to expect, if that can be told.
-
-        Rows that grow move again and again, and are copied several times over before a run is full. Room made
-        beforehand costs nothing until it is used: it is not cleared.
-        """
-        self.base = base
-        # Roughly what it takes in memory.
-        self.weight = 0
-        self.rows: bytearray | memoryview = np.empty(room, np.uint8).data if room else bytearray()
-        # How much of `rows` is in use.
-        self.size = 0
-        self.ends: array[int] | PackedEnds = array("I")
-        # Kept from the first record on that has a node or a meta: until then they follow from the rows.
-        self.data_lens: array[int] | None = None
-        self.meta_lens: array[int] | None = None
-        self.ts_starts = array("I")
-        self.ts_values = array("q")
-        self.node_codes: array[int] | None = None
-        self.node_names = Names()
-        self.tag_codes: array[int] | None = None
-        self.tag_names = Names()
-        self.hops: bytearray | None = None
-
-    def extend(self, batch: Batch, rows: bytes, ts: int, hops: bytes | None = None) -> int:
-        """Returns by how much the weight has grown."""
-        ends = self.ends
-        if isinstance(ends, PackedEnds):
-            ends = self.ends = ends.unpacked()
-        before = len(ends)
-        if self.data_lens is not None:
-            self.data_lens.extend(batch.data_lens)
-        elif batch.nodes is not None or batch.meta_lens is not None:
-            self.data_lens = array("I", self.view().data_lens.tobytes() if before else b"")
-            self.data_lens.extend(batch.data_lens)
-        offset = self.size
-        self.size = end = offset + len(rows)
-        if type(self.rows) is bytearray:
-            self.rows += rows
-        elif end <= len(self.rows):
-            self.rows[offset:end] = rows
-        else:
-            self.rows = bytearray(self.rows[:offset])
-            self.rows += rows
-        added = len(rows) + _RECORD_BYTES * batch.count
-        if batch.count == 1:
-            ends.append(end)
-        elif batch.count <= _FEW and batch.ends is None:
-            ends.extend(_few_ends(rows, offset))
-        else:
-            row_ends = batch.row_ends(rows) if batch.ends is None else batch.ends
-            ends.frombytes((row_ends + np.uint32(offset)).tobytes())
-        if not self.ts_values or self.ts_values[-1] != ts:
-            self.ts_starts.append(before)
-            self.ts_values.append(ts)
-        if batch.meta_lens is not None or self.meta_lens is not None:
-            self.meta_lens = _grow(self.meta_lens, before, batch.meta_lens, batch.count)
-        if batch.nodes is not None or self.node_codes is not None:
-            codes = None if batch.nodes is None else self.node_names.encode(batch.nodes)
-            self.node_codes = _grow_codes(
-                self.node_codes, before, codes, batch.count, len(self.node_names.names)
-            )
-        if batch.tags is not None or self.tag_codes is not None:
-            known = len(self.tag_names.names)
-            codes = None if batch.tags is None else self.tag_names.encode(batch.tags)
-            self.tag_codes = _grow_codes(
-                self.tag_codes, before, codes, batch.count, len(self.tag_names.names)
-            )
-            added += _NAME_BYTES * (len(self.tag_names.names) - known)
-        if hops is not None or self.hops is not None:
-            if self.hops is None:
-                self.hops = bytearray(before)
-            self.hops += hops if hops is not None else bytes(batch.count)
-        self.weight += added
-        return added
-
-    @property
-    def room_for_next(self) -> int:
-        """What a run that follows a full one like this will probably take."""
-        return self.size + self.size // 8 if self.size >= _LARGE_ROWS else 0
-
-    def close(self) -> None:
-        """The run is complete: nothing more is expected."""
-        if not isinstance(self.ends, PackedEnds):
-            self.ends = PackedEnds(self.ends)
-        self.node_names.close(len(self.ends))
-        self.tag_names.close(len(self.ends))
-
-    def truncate(self, count: int) -> int:
-        """Forget everything from index `count` on (records whose commit failed); returns its weight."""
-        if isinstance(self.ends, PackedEnds):
-            self.ends = self.ends.unpacked()
-        before = self.size + _RECORD_BYTES * len(self.ends)
-        self.size = self.ends[count - 1] if count else 0
-        if type(self.rows) is bytearray:
-            del self.rows[self.size :]
-        for column in (self.ends, self.data_lens, self.meta_lens, self.node_codes, self.tag_codes, self.hops):
-            if column is not None:
-                del column[count:]
-        while self.ts_starts and self.ts_starts[-1] >= count:
-            self.ts_starts.pop()
-            self.ts_values.pop()
-        removed = before - self.size - _RECORD_BYTES * len(self.ends)
-        self.weight -= removed
-        return removed
-
-    def ts_at(self, index: int) -> int:
-        return self.ts_values[bisect_right(self.ts_starts, index) - 1]
-
-    def size_of(self, indexes: np.ndarray) -> int:
-        """What these records count for, together."""
-        if self.data_lens is not None:
-            return total_at(indexes, _view(self.data_lens), _view(self.meta_lens))
-        if len(indexes) <= _FEW:
-            return sum([self.size_between(index, index + 1) for index in indexes.tolist()])
-        return self.view().size_of(indexes)
-
-    def size_between(self, start: int, stop: int) -> int:
-        """The same for a stretch, which is not empty."""
-        if self.data_lens is not None:
-            size = sum(self.data_lens[start:stop])
-            return size if self.meta_lens is None else size + sum(self.meta_lens[start:stop])
-        around = self._around_data(start)
-        if stop - start > 1 and around != self._around_data(stop - 1):
-            return int(self.view().sizes(start, stop).sum())
-        # Digits only become more: as many in the last row as in the first means as many in all.
-        row_bytes = self.ends[stop - 1] - (self.ends[start - 1] if start else 0)
-        return row_bytes - (stop - start) * around
-
-    def _around_data(self, index: int) -> int:
-        return around_data(self.base + index, self.ts_at(index))
-
-    def view(self) -> Columns:
-        ends = self.ends
-        count = len(ends)
-        starts = np.frombuffer(self.ts_starts, np.uint32)
-        lengths = np.diff(np.append(starts, count))
-        return Columns(
-            self.base,
-            count,
-            self.rows[: self.size] if type(self.rows) is memoryview else self.rows,
-            ends.whole() if isinstance(ends, PackedEnds) else np.frombuffer(ends, np.uint32),
-            _view(self.data_lens),
-            np.repeat(np.frombuffer(self.ts_values, np.int64), lengths),
-            meta_lens=_view(self.meta_lens),
-            node_codes=_codes(self.node_codes),
-            nodes=self.node_names.names,
-            tag_codes=_codes(self.tag_codes),
-            tags=self.tag_names.names,
-            hops=None if self.hops is None else np.frombuffer(self.hops, np.uint8),
-        )
-
-
-def _few_ends(rows: bytes, end: int) -> list[int]:
-    return [end := end + len(row) + 1 for row in rows[:-1].split(b"\n")]
-
-
-def _view(column: array[int] | None) -> np.ndarray | None:
-    return None if column is None else np.frombuffer(column, np.uint32)
-
-
-def _codes(column: array[int] | None) -> np.ndarray | None:
-    """Codes as everybody else has them, however narrow they are kept."""
-    return None if column is None else np.frombuffer(column, column.typecode).astype(np.uint32)
-
-
-def _grow(column: array[int] | None, before: int, values: Sequence[int] | None, count: int) -> array[int]:
-    """Columns appear with the first record that needs them; everyone before and between has zero."""
-    if column is None:
-        column = array("I", bytes(4 * before))
-    if values is None:
-        column.frombytes(bytes(4 * count))
-    else:
-        column.extend(values)
-    return column
-
-
-def _grow_codes(
-    column: array[int] | None, before: int, values: Sequence[int] | None, count: int, highest: int
-) -> array[int]:
-    """The same for codes up to `highest`, in as few bytes each as those take."""
-    width, size = ("B", 1) if highest < 1 << 8 else ("H", 2) if highest < 1 << 16 else ("I", 4)
-    if column is None:
-        column = array(width, bytes(size * before))
-    elif column.itemsize < size:
-        column = array(width, column)
-    if values is None:
-        column.frombytes(bytes(column.itemsize * count))
-    else:
-        column.extend(values)
-    return column
+from topics.storage.columns import I64, U8, U32, Columns
+from topics.storage.segment import DEAD
 
 
 @dataclass(slots=True)
@@ -280,7 +29,10 @@ class SealedAt:
 
 
 class Run:
-    """`dead[i]` is 1 when record i was deleted. What lies below the topic's floor is dead without a mark."""
+    """`dead[i]` is 1 when record i was deleted. What lies below the topic's floor is dead without a mark.
+
+    The marks of a run in memory are in memory as well; those of any other are loaded with its columns.
+    """
 
     __slots__ = (
         "base",
@@ -301,25 +53,31 @@ class Run:
     )
 
     def __init__(
-        self, topic_id: int, base: int, *, start_position: int = 0, ephemeral: bool = False, room: int = 0
+        self,
+        topic_id: int,
+        base: int,
+        hot: HotColumns | None,
+        *,
+        start_position: int = 0,
+        ephemeral: bool = False,
+        framed: bool = True,
     ) -> None:
-        """`room`: how many bytes of rows to expect, if that can be told."""
         self.topic_id = topic_id
         self.base = base
         # No frame of this run lies below this journal position: what must be kept until it is sealed.
         self.start_position = start_position
         # Records of class ephemeral are never sealed.
         self.ephemeral = ephemeral
+        # Append or Route frames have all its records, so that routers may refer to them in theirs.
+        self.framed = framed
         self.count = 0
-        # How many of its records came from Append or Route frames: what routers may refer to in theirs.
-        self.framed = 0
         self.live_count = 0
         self.live_bytes = 0
         self.first_ts = 0
         self.last_ts = 0
         self.dead: bytearray | None = None
         self.dead_count = 0
-        self.hot: HotColumns | None = HotColumns(base, room)
+        self.hot = hot
         self.sealed: SealedAt | None = None
         # Its segment is being written: it does not grow any more, and is not sealed yet.
         self.frozen = False
@@ -331,6 +89,8 @@ class Run:
     def place(self) -> tuple[int, int]:
         """To take runs of a set in an order that does not depend on where they lie in memory."""
         return self.topic_id, self.base
+
+    # --- growing ----------------------------------------------------------------------------------------
 
     def extend(self, batch: Batch, rows: bytes, ts: int, hops: bytes | None = None) -> int:
         """Returns by how much its weight in memory has grown."""
@@ -357,6 +117,30 @@ class Run:
             self.hot.ts_values.append(ts)
         self.last_ts = times[-1][1]
 
+    def cut(self, count: int) -> int:
+        """Forget everything from index `count` on (records whose commit failed); returns its weight."""
+        assert self.hot is not None
+        if count < self.count:
+            self.live_bytes -= self.hot.size_between(count, self.count)
+            self.live_count -= self.count - count
+            self.count = count
+            if self.dead is not None:
+                del self.dead[count:]
+        return self.hot.truncate(count)
+
+    def fill(self, columns: Columns, count: int, dead: bytearray | None, floor: int) -> None:
+        """It has the first `count` records of other columns, in memory until it is sealed."""
+        self.hot = HotColumns.beginning(columns, count)
+        self.count = count
+        self.first_ts, self.last_ts = int(columns.ts[0]), int(columns.ts[count - 1])
+        self.restore_marks(None if dead is None else dead[:count], floor)
+
+    def depend_on(self, position: int) -> None:
+        """A frame that it has records from lies below those it had them from so far."""
+        self.start_position = min(self.start_position, position)
+
+    # --- deletions --------------------------------------------------------------------------------------
+
     def first_live_index(self, start: int) -> int:
         """Index of the first record at or after `start` that is not deleted; `count` when there is none."""
         if self.dead is None:
@@ -373,3 +157,107 @@ class Run:
         if self.dead is not None:
             sizes[np.frombuffer(self.dead, np.uint8)[start:stop] != 0] = 0
         return sizes
+
+    def unmarked(self, indexes: I64) -> I64:
+        """Those of the records that are not deleted; the run's marks are loaded."""
+        return indexes if self.dead is None else indexes[np.frombuffer(self.dead, np.uint8)[indexes] == 0]
+
+    def delete(self, indexes: I64 | U32, size: int) -> None:
+        """Mark live records deleted, which count for so much. Marks that are not loaded stay in the file."""
+        if self.dead is None and not self.dead_count:
+            self.dead = bytearray(self.count)
+        if self.dead is not None:
+            np.frombuffer(self.dead, np.uint8)[indexes] = 1
+        self.dead_count += len(indexes)
+        self.live_count -= len(indexes)
+        self.live_bytes -= size
+        if self.sealed is not None:
+            self.sealed.unflipped.frombytes(indexes.astype(np.uint32, copy=False).tobytes())
+
+    def remove_between(self, start: int, stop: int, load: Callable[[Run], Columns]) -> tuple[int, int]:
+        """The floor passes these records; returns how many of them were live, and their size."""
+        if stop == self.count or not self.live_count:
+            count, size = self.live_count, self.live_bytes
+        elif self.hot is not None and self.dead is None:
+            count, size = stop - start, self.hot.size_between(start, stop)
+        else:
+            columns = load(self)
+            count = self.live_between(start, stop)
+            size = int(self.live_sizes(columns, start, stop).sum())
+        self.live_count -= count
+        self.live_bytes -= size
+        return count, size
+
+    def restore_marks(self, dead: bytearray | None, floor: int) -> None:
+        """Of a run in memory: which of its records are deleted, and so what is live from the floor on."""
+        assert self.hot is not None
+        self.dead, self.dead_count = dead, 0 if dead is None else dead.count(1)
+        start = min(max(floor - self.base, 0), self.count)
+        self.live_count = self.live_between(start, self.count)
+        self.live_bytes = int(self.live_sizes(self.hot.view(), start, self.count).sum())
+
+    def load_marks(self, flags: U8) -> bool:
+        """From the flags in its file; False if they do not show as many deletions as there were."""
+        if not self.dead_count or self.dead is not None:
+            return True
+        assert self.sealed is not None
+        marks = (flags == DEAD).astype(np.uint8)
+        if self.sealed.unflipped:
+            marks[np.frombuffer(self.sealed.unflipped, np.uint32)] = 1
+        if int(marks.sum()) != self.dead_count:
+            return False
+        self.dead = bytearray(marks.tobytes())
+        return True
+
+    def unload_marks(self) -> None:
+        """They will be loaded from the file again, unless the run is in memory."""
+        if self.hot is None:
+            self.dead = None
+
+    # --- sealing ----------------------------------------------------------------------------------------
+
+    def freeze(self) -> None:
+        self.frozen = True
+
+    def thaw(self) -> None:
+        self.frozen = False
+
+    def seal(self, segment: int, unflipped: array[int]) -> None:
+        """A file has the run from now on, with flags that lack only the given deletions."""
+        self.sealed = SealedAt(segment, unflipped)
+
+    def leave_memory(self) -> None:
+        """Its file answers for it; its deletions are in there, or in its list of unflipped ones."""
+        self.hot = self.dead = None
+
+    def release(self) -> int:
+        """No record of it is live any more: nothing is kept. Returns the file that had it, or 0."""
+        segment = 0 if self.sealed is None else self.sealed.segment
+        self.hot = self.dead = self.sealed = None
+        return segment
+
+    # --- snapshots --------------------------------------------------------------------------------------
+
+    def capture(self) -> RunState:
+        return RunState(
+            self.base,
+            self.count,
+            0 if self.sealed is None else self.sealed.segment,
+            self.first_ts,
+            self.last_ts,
+            self.live_count,
+            self.live_bytes,
+            self.dead_count,
+            b"" if self.sealed is None else self.sealed.unflipped.tobytes(),
+        )
+
+    def restore(self, state: RunState) -> None:
+        """As it was captured, but for where it is sealed."""
+        self.count = state.count
+        self.first_ts, self.last_ts = state.first_ts, state.last_ts
+        self.live_count, self.live_bytes = state.live_count, state.live_bytes
+        self.dead_count = state.dead_count
+
+    def renumber(self, topic_id: int) -> None:
+        """Its topic has got another id."""
+        self.topic_id = topic_id

@@ -1,22 +1,27 @@
-"""The state of one topic instance and the few moves everything else is made of.
+"""One topic instance: its runs, and the moves that everything else is made of.
 
-Two heads: `assigned` is the last seq given out, `head` the last one committed and so visible. Two floors:
-`floor` is the lowest live seq, `loss_line` one past the highest seq the server itself took from readers.
+    assign (seqs given out, seen by no reader) ─▶ publish (visible), or take_back (the commit failed)
+
+Where it stands is in its watermarks.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
+
 from topics.log.clock_mark import ClockMark
-from topics.log.holes import Hole
-from topics.log.remove.ledger import Ledger
+from topics.log.hot_columns import HotColumns
 from topics.log.remove.tags import TagIndex
 from topics.log.run import Run
 from topics.log.seal.segment_store import SegmentStore
+from topics.log.seal.snapshot_state import TopicState
 from topics.log.totals import Totals
+from topics.log.watermarks import Hole, Watermarks
 from topics.log.write.batch import Batch
 from topics.storage.columns import I64
 from topics.values.config import TopicConfig
@@ -24,48 +29,30 @@ from topics.values.config import TopicConfig
 Seqs = TypeVar("Seqs", Sequence[int], I64)
 
 
-class Topic:
+class Topic(Watermarks):
     __slots__ = (
-        "assigned",
         "bases",
-        "cap_hi",
         "clock_mark",
         "committed",
         "config",
-        "delete_below",
         "dropped",
         "extension",
-        "floor",
-        "floor_ts",
-        "head",
-        "holes",
-        "id",
         "idempotency",
         "last_read_ts",
-        "last_ts",
         "last_write_ts",
-        "ledger",
         "listeners",
         "live_bytes",
         "live_count",
-        "lost_hi",
         "mixed",
         "name",
         "name_json",
         "pending_bytes",
         "pending_count",
         "pending_sync",
-        "reserve_asked",
-        "reserved",
-        "reserving",
         "runs",
-        "seq_base",
         "store",
         "tags",
         "totals",
-        "trim_hi",
-        "ttl_hi",
-        "ttl_unnoted",
     )
 
     def __init__(
@@ -78,33 +65,20 @@ class Topic:
         totals: Totals,
         clock_mark: ClockMark,
     ) -> None:
-        self.id = topic_id
+        super().__init__(topic_id, seq_base, store.changed)
         self.name = name
         self.name_json = name.encode()
         self.config = config
-        self.seq_base = seq_base
         self.store = store
         self.totals = totals
         self.clock_mark = clock_mark
-        self.note_change()
-        self.head = self.assigned = seq_base - 1
-        self.floor = seq_base
-        # Timestamp of the record at the floor: lets an unexpired topic answer in one comparison.
-        self.floor_ts = 0
-        self.cap_hi = self.ttl_hi = self.trim_hi = self.lost_hi = 0
-        self.delete_below = 0
-        self.last_ts = 0
+        # In the order of their seqs, and the first seq of each.
         self.runs: list[Run] = []
         self.bases: list[int] = []
         self.live_count = self.live_bytes = 0
         self.pending_count = self.pending_bytes = 0
+        # Operations that wait for a sync: later ones of this topic do not overtake them.
         self.pending_sync = 0
-        self.reserved = seq_base - 1
-        self.reserving = 0
-        # The end of the reservation that is on its way to disk; never below `reserved`.
-        self.reserve_asked = seq_base - 1
-        self.holes: list[Hole] = []
-        self.ledger = Ledger()
         self.tags = TagIndex()
         self.idempotency: Any = None  # an IdempotencyMemory, once a keyed write came
         self.listeners: list[Callable[[], None]] = []
@@ -114,33 +88,40 @@ class Topic:
         self.dropped = False
         # Ephemeral records lie beside kept ones: caps then count what replay will not find.
         self.mixed = False
-        # Age has taken ephemeral records, and the journal does not say so: replay will not find them.
-        self.ttl_unnoted = False
         # State of what is layered on a topic (queues keep their leases here).
         self.extension: Any = None
 
-    def note_change(self) -> None:
-        """Something that belongs into a snapshot is not any more what it was."""
-        self.store.changed.add(self.id)
+    # --- life -------------------------------------------------------------------------------------------
 
-    # --- watermarks -------------------------------------------------------------------------------------
+    def show(self) -> None:
+        """Its creation is on disk: it may be found."""
+        self.committed = True
 
-    @property
-    def loss_line(self) -> int:
-        line = max(self.cap_hi, self.ttl_hi, self.trim_hi, self.lost_hi) + 1
-        return min(max(line, self.seq_base), self.head + 1)
+    def set_config(self, config: TopicConfig) -> None:
+        self.config = config
+        self.note_change()
 
-    def first_live(self, seq: int) -> int:
-        """The lowest live visible seq at or above `seq`, or head + 1."""
-        for run, start, stop in self.stretches(seq, self.head + 1):
-            if run.live_count:
-                self.load_marks(run)
-                found = run.first_live_index(start)
-                if found < stop:
-                    return run.base + found
-        return self.head + 1
+    def read_at(self, now_ms: int) -> None:
+        """A reader asked for its records."""
+        self.last_read_ts = now_ms
 
-    # --- runs -------------------------------------------------------------------------------------------
+    def attach(self, extension: Any) -> None:
+        self.extension = extension
+
+    def drop(self) -> None:
+        """The whole topic goes, with all its records."""
+        self.dropped = True
+        self.add_live(-self.live_count, -self.live_bytes)
+        self._clear_pending()
+        for run in self.runs:
+            self.store.release(run)
+        self.runs, self.bases = [], []
+
+    def wake(self) -> None:
+        for listener in tuple(self.listeners):
+            listener()
+
+    # --- finding ----------------------------------------------------------------------------------------
 
     def stretches(self, first: int, stop_before: int) -> Iterator[tuple[Run, int, int]]:
         """The walk over runs: each that has seqs from `first` up to but not including `stop_before`.
@@ -179,50 +160,27 @@ class Topic:
         index = bisect_right(self.bases, seq) - 1
         return self.runs[index] if index >= 0 and self.runs[index].last >= seq else None
 
+    def first_live(self, seq: int) -> int:
+        """The lowest live visible seq at or above `seq`, or head + 1."""
+        for run, start, stop in self.stretches(seq, self.head + 1):
+            if run.live_count:
+                self.load_marks(run)
+                found = run.first_live_index(start)
+                if found < stop:
+                    return run.base + found
+        return self.head + 1
+
+    # --- runs -------------------------------------------------------------------------------------------
+
     def load_marks(self, run: Run) -> None:
         """Bring the run's deletion marks into memory, if it has any."""
         if run.dead_count and run.dead is None:
             self.store.columns(run)
 
     def forget_tags(self, run: Run) -> None:
-        """The run leaves memory: from now on its segment answers for its tags, or nobody has to."""
+        """The run leaves memory: from now on its segment answers for its tags, if any of it is live."""
         if run.hot is not None and run.hot.tag_codes is not None:
             self.tags.forget_run(run.base)
-
-    # --- appending --------------------------------------------------------------------------------------
-
-    def open_run(self, max_events: int, max_bytes: int, position: int, *, ephemeral: bool) -> Run:
-        """The run that takes the next records; a full or sealed one is left behind for good.
-
-        `ephemeral`: no frame has them. The config cannot tell: a change of it may be on its way, and in
-        recovery it comes before the frames of writes that were submitted behind it.
-        """
-        room = 0
-        if self.runs:
-            run = self.runs[-1]
-            hot = run.hot
-            if (
-                hot is not None
-                and not run.frozen
-                and run.base + run.count == self.assigned + 1
-                and run.count < max_events
-                and hot.size < max_bytes
-                and run.ephemeral is ephemeral
-            ):
-                if position < run.start_position:
-                    self.store.unsealed.lower(run, position)
-                return run
-            if run.ephemeral is not ephemeral:
-                self.mixed = True
-            self.store.unsealed.complete(run)
-            if hot is not None and run.count >= max_events:
-                room = hot.room_for_next
-        run = Run(self.id, self.assigned + 1, start_position=position, ephemeral=ephemeral, room=room)
-        self.runs.append(run)
-        self.bases.append(run.base)
-        if not ephemeral:
-            self.store.unsealed.add(self, run)
-        return run
 
     def insert_run(self, run: Run) -> None:
         index = bisect_right(self.bases, run.base)
@@ -231,44 +189,109 @@ class Topic:
         if run.hot is not None:
             self.store.unsealed.add(self, run)
 
-    def stage(self, run: Run, batch: Batch, rows: bytes, ts: int, hops: bytes | None = None) -> None:
-        """Put rendered records behind the visible head: assigned, counted as pending, seen by nobody."""
-        first = self.assigned + 1
+    def remove_run(self, run: Run) -> None:
+        """With all that it holds, in memory and in its file."""
+        index = bisect_left(self.bases, run.base)
+        assert self.runs[index] is run
+        del self.runs[index], self.bases[index]
+        self.release_run(run)
+
+    def release_run(self, run: Run) -> None:
+        """No record of it is live any more: give back memory and file. Its place in the order stays."""
+        self.forget_tags(run)
+        self.store.release(run)
+
+    # --- appending --------------------------------------------------------------------------------------
+
+    def assign(
+        self,
+        batch: Batch,
+        rows: bytes,
+        ts: int,
+        position: int,
+        hops: bytes | None = None,
+        *,
+        ephemeral: bool = False,
+    ) -> Run:
+        """Put rendered records behind the visible head: they have seqs, and no reader sees them yet.
+
+        No frame that has them lies below the journal's `position`. `ephemeral`: no frame has them at all. The
+        config cannot tell: a change of it may be on its way, and in recovery it comes before the frames of
+        writes that were submitted behind it.
+        """
+        run = self._open_run(position, ephemeral)
         try:
             if batch.tags is not None:
-                self.tags.extend(run.base, batch.tags, first)
+                self.tags.extend(run.base, batch.tags, self.assigned + 1)
             added = run.extend(batch, rows, ts, hops)
         except MemoryError:
-            self._take_back(run)
+            self._undo_extend(run)
             raise
-        if not run.ephemeral:
+        if not ephemeral:
             self.store.unsealed.grew(run, added)
         self.assigned += batch.count
         self.pending_count += batch.count
         self.pending_bytes += batch.size
         self.totals.pending_bytes += batch.size
         self.last_ts = ts
+        return run
 
-    def _take_back(self, run: Run) -> None:
+    def _open_run(self, position: int, ephemeral: bool) -> Run:
+        """The run that takes the next records; a full or sealed one is left behind for good."""
+        unsealed = self.store.unsealed
+        room = 0
+        if self.runs:
+            run = self.runs[-1]
+            hot = run.hot
+            if (
+                hot is not None
+                and not run.frozen
+                and run.base + run.count == self.assigned + 1
+                and run.count < unsealed.max_events
+                and hot.size < unsealed.max_bytes
+                and run.ephemeral is ephemeral
+            ):
+                if position < run.start_position:
+                    unsealed.lower(run, position)
+                return run
+            if run.ephemeral is not ephemeral:
+                self.mixed = True
+            unsealed.complete(run)
+            if hot is not None and run.count >= unsealed.max_events:
+                room = hot.room_for_next
+        base = self.assigned + 1
+        run = Run(self.id, base, HotColumns(base, room), start_position=position, ephemeral=ephemeral)
+        self.runs.append(run)
+        self.bases.append(base)
+        if not ephemeral:
+            unsealed.add(self, run)
+        return run
+
+    def _undo_extend(self, run: Run) -> None:
         """There was no memory for records that should have gone into the run: it is as it was before."""
         if run.count:
-            assert run.hot is not None
-            run.hot.truncate(run.count)
+            run.cut(run.count)
         else:
-            # One without records could not be sealed.
-            self.store.unsealed.discard(run)
-            self.runs.pop()
-            self.bases.pop()
+            self._remove_last_run()  # one without records could not be sealed
         self.tags.forget_above(self.assigned)
 
-    def publish(self, count: int, size: int, ts: int) -> None:
-        """Staged records become visible, in the order in which they were assigned."""
+    def _remove_last_run(self) -> None:
+        self.store.unsealed.discard(self.runs.pop())
+        self.bases.pop()
+
+    def restamp(self, run: Run, first_seq: int, times: list[tuple[int, int]]) -> None:
+        """The last records, from `first_seq` on, were written at several times; see the run."""
+        run.restamp(first_seq - run.base, times)
+        self.last_ts = times[-1][1]
+
+    def publish(self, count: int, size: int, ts: int, first_ts: int | None = None) -> None:
+        """What was assigned becomes visible, in that order. `first_ts`: of the first, if it differs."""
         self.pending_count -= count
         self.pending_bytes -= size
         self.totals.pending_bytes -= size
         if not self.live_count:
             self.floor = self.head + 1
-            self.floor_ts = ts
+            self.floor_ts = ts if first_ts is None else first_ts
         self.head += count
         self.add_live(count, size)
         self.last_write_ts = ts
@@ -278,33 +301,98 @@ class Topic:
         self.live_bytes += size
         self.totals.records += count
         self.totals.bytes += size
-        self.store.changed.add(self.id)
+        self._changed.add(self.id)
 
-    def unstage(self) -> None:
+    def take_back(self) -> None:
         """Forget everything above the visible head: its commit failed."""
-        unsealed = self.store.unsealed
         while self.runs and self.runs[-1].base > self.head:
-            unsealed.discard(self.runs.pop())
-            self.bases.pop()
+            self._remove_last_run()
         if self.runs and self.runs[-1].last > self.head:
             run = self.runs[-1]
-            assert run.hot is not None
-            keep = self.head - run.base + 1
-            run.live_bytes -= run.hot.size_between(keep, run.count)
-            run.live_count -= run.count - keep
-            run.count = keep
-            size = run.hot.truncate(keep)
+            size = run.cut(self.head - run.base + 1)
             if not run.ephemeral:
-                unsealed.shrank(size)
-            if run.dead is not None:
-                del run.dead[keep:]
+                self.store.unsealed.shrank(size)
         self.tags.forget_above(self.head)
         self.assigned = self.head
+        self.pending_sync = 0
+        self._clear_pending()
+
+    def _clear_pending(self) -> None:
         self.totals.pending_bytes -= self.pending_bytes
         self.pending_count = self.pending_bytes = 0
 
-    # --- wake-ups ---------------------------------------------------------------------------------------
+    def add_hole(
+        self, first: int, last: int, kind: int, *, interior: bool | None = None, hops: int = 1
+    ) -> None:
+        """Seqs at the top that will never be readable: loss at the front, or a gap inside the log."""
+        if last < first:
+            return
+        self.head = max(self.head, last)
+        self.assigned = max(self.assigned, last)
+        interior = self.live_count > 0 if interior is None else interior
+        self.note_hole(first, last, kind, interior=interior, hops=hops)
+        if not self.live_count:
+            self.floor = self.head + 1
 
-    def wake(self) -> None:
-        for listener in tuple(self.listeners):
-            listener()
+    # --- snapshots and restoring ------------------------------------------------------------------------
+
+    def capture(self) -> TopicState:
+        """Everything but record data."""
+        return TopicState(
+            self.id,
+            self.name,
+            self.config,
+            self.seq_base,
+            self.head,
+            self.floor,
+            self.cap_hi,
+            self.ttl_hi,
+            self.trim_hi,
+            self.lost_hi,
+            self.delete_below,
+            self.last_ts,
+            self.last_write_ts,
+            self.reserved,
+            [run.capture() for run in self.runs if run.sealed is not None or run.hot is None],
+            self._unsealed_dead(),
+            [hole.capture() for hole in self.holes],
+            self.ledger.dump(),
+        )
+
+    def _unsealed_dead(self) -> bytes:
+        return b"".join(
+            (np.flatnonzero(np.frombuffer(run.dead, np.uint8)) + run.base).astype(np.int64).tobytes()
+            for run in self.runs
+            if run.sealed is None and run.dead is not None
+        )
+
+    def restore(self, state: TopicState) -> None:
+        """What was captured. Live totals follow from the runs once those are complete."""
+        self.head = self.assigned = state.head
+        self.floor = state.floor
+        self.cap_hi, self.ttl_hi = state.cap_hi, state.ttl_hi
+        self.trim_hi, self.lost_hi = state.trim_hi, state.lost_hi
+        self.delete_below = state.delete_below
+        self.last_ts = state.last_ts
+        self.last_write_ts = state.last_write_ts
+        self.reserve(state.reserved)
+        self.holes = [Hole(*hole) for hole in state.holes]
+        self.ledger.load(state.ledger)
+        for run_state in state.runs:
+            run = Run(self.id, run_state.base, None)
+            run.restore(run_state)
+            if run_state.segment:
+                self.store.seal(run, run_state.segment, array("I", run_state.unflipped))
+            self.insert_run(run)
+
+    def settle_totals(self) -> None:
+        """The runs are complete, or others than before: what they hold is what is live."""
+        count, size = sum(run.live_count for run in self.runs), sum(run.live_bytes for run in self.runs)
+        self.add_live(count - self.live_count, size - self.live_bytes)
+
+    def renumber(self, topic_id: int) -> None:
+        """For restoring: another id, and so another epoch."""
+        self.id = topic_id
+        for run in self.runs:
+            run.renumber(topic_id)
+        self.note_change()

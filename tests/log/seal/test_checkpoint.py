@@ -10,8 +10,7 @@ import pytest
 from tests.log.harness import Lab
 from topics.log.lifecycle import put_topic
 from topics.log.seal import checkpoint
-from topics.log.seal.snapshot_state import TopicState
-from topics.log.topic import Topic
+from topics.log.seal.snapshot_state import TopicState, encode
 from topics.storage.segment import DEAD
 from topics.values.config import TopicConfig
 
@@ -24,13 +23,12 @@ def test_a_checkpoint_looks_only_at_topics_that_changed(
         lab.write(name, 1, 2)
     lab.checkpoint()
     looked_at: list[str] = []
-    capture = checkpoint.capture_topic
 
-    def noting(topic: Topic) -> TopicState:
-        looked_at.append(topic.name)
-        return capture(topic)
+    def noting(state: TopicState) -> bytes:
+        looked_at.append(state.name)
+        return encode(state)
 
-    monkeypatch.setattr(checkpoint, "capture_topic", noting)
+    monkeypatch.setattr(checkpoint, "encode", noting)
     lab.checkpoint()
     assert looked_at == []
     lab.write("b", 3)

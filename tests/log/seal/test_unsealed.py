@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.log.harness import Lab
+from topics.log.hot_columns import HotColumns
 from topics.log.run import Run
 from topics.log.seal.unsealed import Unsealed
 
@@ -68,14 +69,15 @@ def test_a_run_that_depends_on_older_journal_is_found_whatever_its_place(tmp_pat
     topic = lab.topic("t") if lab.write("t", 1) else None
     assert topic is not None
     unsealed = Unsealed(4, 1 << 20)
-    first, second = Run(topic.id, 1, start_position=500), Run(topic.id, 9, start_position=700)
+    first = Run(topic.id, 1, HotColumns(1), start_position=500)
+    second = Run(topic.id, 9, HotColumns(9), start_position=700)
     unsealed.add(topic, first)
     unsealed.add(topic, second)
     assert unsealed.oldest_position(1000) == 500
     unsealed.lower(second, 300)
     assert unsealed.oldest_position(1000) == 300
     assert bases(unsealed.take(400, 0, 10)) == [9]
-    third = Run(topic.id, 20, start_position=100)
+    third = Run(topic.id, 20, HotColumns(20), start_position=100)
     unsealed.add(topic, third)
     assert unsealed.oldest_position(1000) == 100
     unsealed.discard(third)

@@ -39,7 +39,7 @@ class Queues(Extension):
 
     def topic_shown(self, topic: Topic) -> None:
         if topic.config.is_queue:
-            topic.extension = JobQueue(self._engine, topic, self._next_lease_id)
+            topic.attach(JobQueue(self._engine, topic, self._next_lease_id))
 
     def of(self, topic: Topic) -> JobQueue:
         if not topic.config.is_queue:

@@ -1,4 +1,4 @@
-"""Copies arrive: staged behind the destination's head, visible once their step is committed.
+"""Copies arrive: put behind the destination's head, visible once their step is committed.
 
 The same code runs when a step is made and when recovery reads it back.
 """
@@ -10,22 +10,11 @@ from dataclasses import dataclass
 from topics.flow.routers.definitions import Router
 from topics.flow.routers.frames import COPIES, GONE, HOLE_INSIDE, Share
 from topics.log.engine import Engine
-from topics.log.holes import add_hole
 from topics.log.remove import ledger
 from topics.log.remove.retention import enforce_caps, expire
 from topics.log.topic import Topic
-from topics.log.write.batch import Batch
 from topics.log.write.operation import Op
 from topics.values.errors import ApiError
-
-
-def stage_copies(
-    engine: Engine, dest: Topic, share: Share, batch: Batch, rows: bytes, hops: bytes, position: int
-) -> None:
-    """Put copies behind the destination's head. `position`: no frame they can be made from lies below it."""
-    run = dest.open_run(engine.run_max_events, engine.run_max_bytes, position, ephemeral=not share.kept)
-    dest.stage(run, batch, rows, share.ts, hops)
-    run.framed += batch.count
 
 
 @dataclass(slots=True)
@@ -47,17 +36,18 @@ class Arrival:
             self.router.forwarded += share.forwarded
         if dest.dropped or not share.pieces:
             return
-        dest.reserved = max(dest.reserved, self.reserve_to)
+        if self.reserve_to:
+            dest.reserve(self.reserve_to)
         expire(dest, share.ts)
         for piece, size in zip(share.pieces, self.sizes, strict=True):
             if piece.kind == COPIES:
                 dest.publish(piece.count, size, share.ts)
             elif piece.kind == GONE:
-                add_hole(dest, piece.first_dest, piece.last_dest, ledger.LOST)
+                dest.add_hole(piece.first_dest, piece.last_dest, ledger.LOST)
             else:
                 inside = piece.kind == HOLE_INSIDE
                 first, last = piece.first_dest, piece.last_dest
-                add_hole(dest, first, last, ledger.TRIM, interior=inside, hops=piece.hops)
+                dest.add_hole(first, last, ledger.TRIM, interior=inside, hops=piece.hops)
         cap_hi = dest.cap_hi
         enforce_caps(dest)
         if dest.mixed and dest.cap_hi != cap_hi and engine.recovered:

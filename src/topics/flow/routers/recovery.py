@@ -6,14 +6,13 @@ import logging
 from typing import Any
 
 from topics.flow.routers import frames
-from topics.flow.routers.arrival import Arrival, stage_copies
+from topics.flow.routers.arrival import Arrival
 from topics.flow.routers.definitions import Router, set_options
 from topics.flow.routers.frames import COPIES, GONE, Definition, Piece, RouterState, Share, Step
 from topics.flow.routers.lineage import Lineage
 from topics.flow.routers.registry import Routers
 from topics.log.engine import Engine
 from topics.log.extension import Extension
-from topics.log.holes import add_hole
 from topics.log.recover.reload import is_loaded, load_rows
 from topics.log.remove import ledger
 from topics.log.remove.retention import expire
@@ -154,7 +153,7 @@ class RouterRecovery(Extension):
             expire(dest, share.ts)
             first = share.pieces[0].first_dest
             if first > dest.head + 1:
-                add_hole(dest, dest.head + 1, first - 1, ledger.LOST)
+                dest.add_hole(dest.head + 1, first - 1, ledger.LOST)
                 self._engine.totals.damage += 1
             arrival.sizes = [self._stage_again(step, share, piece, dest, position) for piece in share.pieces]
             self._engine.touched.add(dest)
@@ -163,7 +162,7 @@ class RouterRecovery(Extension):
     def _stage_again(self, step: Step, share: Share, piece: Piece, dest: Topic, position: int) -> int:
         """Stage what had been staged the first time; returns what it counts for."""
         if piece.kind != COPIES:
-            dest.assigned = piece.last_dest
+            dest.skip_to(piece.last_dest)
             return 0
         made = self._lineage.render(step, share, piece, position) if share.kept else None
         if made is None:
@@ -171,10 +170,9 @@ class RouterRecovery(Extension):
                 log.error("%d copies in %s cannot be made again and are lost", piece.count, dest.name)
                 self._engine.totals.damage += 1
             piece.kind = GONE
-            dest.assigned = piece.last_dest
-            dest.last_ts = share.ts
+            dest.skip_to(piece.last_dest, share.ts)
             return 0
-        stage_copies(self._engine, dest, share, made.batch, made.rows, made.hops, made.position)
+        dest.assign(made.batch, made.rows, share.ts, made.position, made.hops, ephemeral=not share.kept)
         return made.batch.size
 
 

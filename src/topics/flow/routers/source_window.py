@@ -59,7 +59,7 @@ def read_window(
 
 def _is_in_journal(run: Run) -> bool:
     """True when recovery will meet every record of this run in a frame that lineage understands."""
-    return run.sealed is None and not run.ephemeral and run.framed == run.count
+    return run.sealed is None and not run.ephemeral and run.framed
 
 
 def _lost(source: Topic, first: int, last: int) -> list[tuple[int, int, int]]:

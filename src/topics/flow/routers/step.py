@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from topics.flow.routers.arrival import Arrival, RouteOp, stage_copies
+from topics.flow.routers.arrival import Arrival, RouteOp
 from topics.flow.routers.capacity import Capacity, batch_sizes, capacity_of, is_bounded, row_sizes
 from topics.flow.routers.copies import carry, copies_of
 from topics.flow.routers.definitions import Router
@@ -267,7 +267,7 @@ class StepBuilder:
             Piece(kind, piece.first_source, piece.count, dest.assigned + 1, piece.offsets)
         )
         arrival.sizes.append(0)
-        dest.assigned += piece.count
+        dest.skip_to(dest.assigned + piece.count)
 
     def _stage_copies(self, router: Router, arrival: Arrival, piece: _DraftPiece, picked: I64) -> None:
         dest, share = arrival.dest, arrival.share
@@ -277,7 +277,7 @@ class StepBuilder:
         if share.kept:
             self._copied[picked] = True
         rows = self._render(batch, dest.assigned + 1, share.ts)
-        stage_copies(self._engine, dest, share, batch, rows, hops, self._position)
+        dest.assign(batch, rows, share.ts, self._position, hops, ephemeral=not share.kept)
 
     def _render(self, batch: Batch, first_seq: int, ts: int) -> bytes:
         wanted = batch, first_seq, ts

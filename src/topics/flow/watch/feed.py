@@ -80,7 +80,7 @@ class Feed:
         if self._round is None:
             self._begin_round()
         assert self._round is not None
-        topic.last_read_ts = engine.now()
+        topic.read_at(engine.now())
         # Only for this turn: in the next one the topic may have moved.
         deliveries: dict[_Place, Delivery] = {}
         used = 0

@@ -55,7 +55,7 @@ class TopicRoutes:
         topic = self._service.current_topic(exchange)
         now = self._engine.now()
         if exchange.query_flag("touch", True):
-            topic.last_read_ts = now
+            topic.read_at(now)
         body: dict[str, Any] = {
             "topic": topic.name,
             "type": topic.config.type,
@@ -85,7 +85,7 @@ class TopicRoutes:
         def entry(topic: Topic) -> dict[str, Any]:
             engine.refresh(topic)
             if touch:
-                topic.last_read_ts = now
+                topic.read_at(now)
             return _entry(topic, now)
 
         answer(exchange, page(exchange, "topics", topics, entry))

@@ -123,7 +123,7 @@ class Desk:
             self.end_streams(gone_frame(topic.name))
             return
         self._service.pull(topic)
-        topic.last_read_ts = queue.refresh()
+        topic.read_at(queue.refresh())
         claims: list[Claim] = []
         for stream in self.streams:
             # More claimers than jobs would only come away empty.

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from topics.log.holes import Hole, hole_after
 from topics.log.read.render import STORED, Shape, gather
 from topics.log.remove import ledger
 from topics.log.run import Run
 from topics.log.topic import Topic
+from topics.log.watermarks import Hole
 from topics.storage.columns import Columns
 from topics.values.tombstone import Tombstone, tombstone
 
@@ -77,11 +77,11 @@ def read_page(
 def locate(topic: Topic, from_seq: int, epoch: int | None) -> tuple[int, Tombstone | None, int]:
     """Where the walk starts, the announcement owed before it, and the seq before which it must stop."""
     position, gap = start_position(topic, from_seq, epoch)
-    hole = hole_after(topic, position) if topic.holes else None
+    hole = topic.hole_after(position) if topic.holes else None
     if hole is not None and hole.first <= position + 1 and gap is None:
         gap = _hole_tombstone(topic, position, hole)
         position = hole.last
-        hole = hole_after(topic, position)
+        hole = topic.hole_after(position)
     return position, gap, topic.head + 1 if hole is None else hole.first
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 from topics.log.engine import Engine
-from topics.log.holes import add_hole
 from topics.log.lifecycle import add_recovered
 from topics.log.remove import ledger
 from topics.log.topic import Topic
@@ -72,7 +71,7 @@ class LostFrames:
         topic = self._engine.by_id.get(topic_id)
         self._uncertain.discard(topic_id)
         if topic is not None and head > topic.head:
-            add_hole(topic, topic.head + 1, head, ledger.LOST)
+            topic.add_hole(topic.head + 1, head, ledger.LOST)
 
     def clear(self, topic_id: int) -> None:
         """Later records of the topic can be read: by their seqs, they tell what is missing before them."""
@@ -107,7 +106,7 @@ class LostFrames:
             reserved = max(topic.reserved, self._highest_given_out(topic, destroyed))
             if lost and reserved > topic.head:
                 self._closed.append((topic, topic.head + 1))
-                add_hole(topic, topic.head + 1, min(reserved, MAX_SEQ), ledger.LOST)
+                topic.add_hole(topic.head + 1, min(reserved, MAX_SEQ), ledger.LOST)
 
     def _highest_given_out(self, topic: Topic, destroyed: int) -> int:
         """The highest seq of a topic that so many bytes of journal can have handed out."""

@@ -18,7 +18,7 @@ from topics.log.recover.reload import Reload
 from topics.log.recover.replay import Replay
 from topics.log.recover.small_frames import JoinedFrames, join_small
 from topics.log.seal.checkpoint import Checkpointer, Predecessor
-from topics.log.seal.snapshot_state import SnapshotState, decode, restore_topic
+from topics.log.seal.snapshot_state import SnapshotState, decode
 from topics.storage.directories import sweep_segments
 from topics.storage.frame import Frame, Kind
 from topics.storage.journal import Journal
@@ -130,7 +130,7 @@ class Recovery:
         engine.store.find_cold()
         for state in snapshot.topics:
             topic = add_recovered(engine, state.id, state.name, state.config, state.seq_base)
-            restore_topic(topic, state)
+            topic.restore(state)
         for extension in engine.extensions:
             if extension.name in snapshot.extensions:
                 extension.load(snapshot.extensions[extension.name])

@@ -8,7 +8,7 @@ import numpy as np
 
 from topics.log.engine import Engine
 from topics.log.extension import Extension
-from topics.log.holes import note_hole
+from topics.log.hot_columns import HotColumns
 from topics.log.recover.small_frames import JoinedFrames
 from topics.log.remove import ledger
 from topics.log.remove.removal import settle_floor
@@ -57,9 +57,7 @@ class Reload:
         for topic in self._engine.by_id.values():
             self._mark_unsealed(topic)
             self._find_missing(topic)
-            count = sum(run.live_count for run in topic.runs)
-            size = sum(run.live_bytes for run in topic.runs)
-            topic.add_live(count, size)
+            topic.settle_totals()
             settle_floor(topic, topic.floor)
 
     def _mark_unsealed(self, topic: Topic) -> None:
@@ -68,16 +66,11 @@ class Reload:
             if run.hot is None:
                 continue
             inside = dead[(dead >= run.base) & (dead <= run.last)] - run.base
+            marks = None
             if len(inside):
-                marks = np.zeros(run.count, np.uint8)
-                marks[inside] = 1
-                run.dead = bytearray(marks.tobytes())
-                run.dead_count = len(inside)
-            start = min(max(topic.floor - run.base, 0), run.count)
-            columns = run.hot.view()
-            run.live_count = run.live_between(start, run.count)
-            run.live_bytes = int(run.live_sizes(columns, start, run.count).sum())
-            del columns
+                marks = bytearray(run.count)
+                np.frombuffer(marks, np.uint8)[inside] = 1
+            run.restore_marks(marks, topic.floor)
 
     def _find_missing(self, topic: Topic) -> None:
         """Every seq from floor to head is in a run or in a known hole; the rest was lost."""
@@ -88,7 +81,7 @@ class Reload:
         live_runs = {run.base: run.live_count for run in topic.runs}
         for first, last in [*spans, (topic.head + 1, topic.head)]:
             if first > expected:
-                note_hole(topic, expected, first - 1, ledger.LOST, interior=anything_below)
+                topic.note_hole(expected, first - 1, ledger.LOST, interior=anything_below)
                 if topic.config.durability != "ephemeral":  # otherwise they were not expected to be there
                     self._engine.totals.damage += 1
             if live_runs.get(first):
@@ -119,12 +112,11 @@ def load_rows(
     """Into the run that takes them; they can be read again from `position` on."""
     run = _run_ending_at(topic, first_seq - 1)
     if run is None or engine.store.unsealed.is_full(run):
-        run = Run(topic.id, first_seq, start_position=position)
+        run = Run(topic.id, first_seq, HotColumns(first_seq), start_position=position)
         topic.insert_run(run)
     if position < run.start_position:
         engine.store.unsealed.lower(run, position)
     engine.store.unsealed.grew(run, run.extend(batch, rows, ts, hops))
-    run.framed += batch.count
     if batch.tags is not None:
         topic.tags.extend(run.base, batch.tags, first_seq)
     return run

@@ -8,7 +8,6 @@ import msgspec
 
 from topics.log.engine import Engine
 from topics.log.extension import Extension
-from topics.log.holes import add_hole
 from topics.log.lifecycle import CreatePayload, add_recovered, apply_config, apply_drop
 from topics.log.recover.lost_frames import LostFrames
 from topics.log.recover.small_frames import JoinedFrames
@@ -52,7 +51,7 @@ class Replay:
                 # The frame that dropped the instance before this one is damaged.
                 apply_drop(engine, engine.by_name[payload.name])
             topic = add_recovered(engine, frame.topic_id, payload.name, payload.config, payload.seq_base)
-            topic.reserved = topic.reserve_asked = payload.reserved
+            topic.reserve(payload.reserved)
         elif kind == Kind.HEADS:
             for topic_id, head in _heads.decode(frame.payload):
                 self._doubts.prove_head(topic_id, head)
@@ -79,15 +78,9 @@ class Replay:
         self._doubts.clear(topic.id)
         batch, rows = joined.decode()
         times = joined.times()
-        run = topic.open_run(engine.run_max_events, engine.run_max_bytes, joined.position, ephemeral=False)
-        topic.stage(run, batch, rows, times[0][1])
-        run.restamp(joined.first_seq - run.base, times)
-        run.framed += batch.count
-        topic.last_ts = times[-1][1]
-        was_empty = not topic.live_count
-        topic.publish(batch.count, batch.size, times[-1][1])
-        if was_empty:
-            topic.floor_ts = times[0][1]
+        run = topic.assign(batch, rows, times[0][1], joined.position)
+        topic.restamp(run, joined.first_seq, times)
+        topic.publish(batch.count, batch.size, times[-1][1], times[0][1])
         engine.touched.add(topic)
         return True
 
@@ -107,13 +100,13 @@ class Replay:
         elif kind == Kind.ADVANCE:
             expire(topic, frame.ts)
             self._doubts.prove_head(topic.id, frame.last_seq)
-            topic.last_ts = max(topic.last_ts, frame.ts)
+            topic.skip_to(frame.last_seq, frame.ts)
         elif kind == Kind.DELETE:
             engine.apply_delete(topic, _selector.decode(frame.payload), frame.ts)
         elif kind == Kind.CONFIG:
             apply_config(topic, _config.decode(frame.payload), frame.ts)
         elif kind == Kind.RESERVE:
-            topic.reserved = topic.reserve_asked = max(topic.reserved, _number.decode(frame.payload))
+            topic.reserve(_number.decode(frame.payload))
         elif kind == Kind.HOLE:
             expire(topic, frame.ts)
             self._doubts.prove_head(topic.id, frame.last_seq)
@@ -128,14 +121,11 @@ class Replay:
         if frame.last_seq <= topic.head:
             return
         if frame.first_seq > topic.head + 1:
-            add_hole(topic, topic.head + 1, frame.first_seq - 1, ledger.LOST)
+            topic.add_hole(topic.head + 1, frame.first_seq - 1, ledger.LOST)
             self._engine.totals.damage += 1
         batch, rows, hops = decode_append(frame.payload, frame.count, frame.flags)
         expire(topic, frame.ts)
-        engine = self._engine
-        run = topic.open_run(engine.run_max_events, engine.run_max_bytes, frame.position, ephemeral=False)
-        topic.stage(run, batch, rows, frame.ts, hops)
-        run.framed += batch.count
+        topic.assign(batch, rows, frame.ts, frame.position, hops)
         topic.publish(batch.count, batch.size, frame.ts)
         enforce_caps(topic)
-        engine.touched.add(topic)
+        self._engine.touched.add(topic)

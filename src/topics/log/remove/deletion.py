@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from topics.log.remove import ledger
-from topics.log.remove.removal import drop_front, mark_dead, settle_floor, strike
+from topics.log.remove.removal import delete_at, delete_live, remove_front, settle_floor
 from topics.log.remove.tag_search import Found, Question, TagSearch, concerns, look_up
 from topics.log.remove.tags import TagMatch
 from topics.log.run import Run
@@ -40,9 +40,8 @@ def apply(topic: Topic, selector: Selector, search: TagSearch | None = None) -> 
     elif match is not None:
         deleted = _delete_tagged(topic, match, limit, search)
     else:
-        topic.delete_below = max(topic.delete_below, limit)
-        topic.note_change()
-        return drop_front(topic, limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0
+        topic.raise_delete_line(limit)
+        return remove_front(topic, limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0
     if deleted:
         settle_floor(topic, topic.floor)
     return deleted
@@ -53,8 +52,7 @@ def _delete_seqs(topic: Topic, seqs: I64, *, answered: Container[Run] = ()) -> i
     deleted = 0
     for run, inside in topic.by_run(seqs[np.searchsorted(seqs, topic.floor) :]):
         if run not in answered:
-            deleted += mark_dead(topic, run, inside - run.base)
-            _release_if_empty(topic, run)
+            deleted += delete_at(topic, run, inside - run.base)
     return deleted
 
 
@@ -69,22 +67,12 @@ def _delete_tagged(topic: Topic, match: TagMatch, limit: int, search: TagSearch 
     topic.tags.forget(match, limit)
     deleted = _delete_seqs(topic, np.sort(seqs[seqs < limit], kind="stable"), answered=answers)
     for run, found in answers.items():
-        if strike(topic, run, found.indexes, found.size):
+        if delete_live(topic, run, found.indexes, found.size):
             deleted += len(found.indexes)
-            _release_if_empty(topic, run)
+            topic.store.unload(run)
     return deleted
 
 
 def _in_file(topic: Topic, run: Run, match: TagMatch, limit: int) -> Found:
     question = Question.about(topic, run, limit)
     return look_up(topic.store.segment(question.segment), question, match)
-
-
-def _release_if_empty(topic: Topic, run: Run) -> None:
-    """A run without a live record gives back memory and file at once; its place in the order stays.
-
-    One that is not sealed yet does so too: it would never be sealed, and hold its journal for ever.
-    """
-    if run.live_count == 0:
-        topic.forget_tags(run)
-        topic.store.release(run)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
 
-from topics.log.holes import note_hole
+from topics.log.hot_columns import HotColumns
 from topics.log.remove import ledger
-from topics.log.run import HotColumns, Run
+from topics.log.run import Run
 from topics.log.topic import Topic
-from topics.storage.columns import U32, Columns
+from topics.storage.columns import I64, U32, Columns
 from topics.storage.segment import SegmentDamaged
 
 T = TypeVar("T")
 
 
-def drop_front(topic: Topic, upto: int, kind: int) -> tuple[int, int]:
+def remove_front(topic: Topic, upto: int, kind: int) -> tuple[int, int]:
     """Remove every live record up to `upto`; returns how many there were and the last of them."""
     upto = min(upto, topic.head)
     removed = last_live = 0
@@ -31,7 +30,7 @@ def drop_front(topic: Topic, upto: int, kind: int) -> tuple[int, int]:
             try:
                 if run.live_count:
                     topic.load_marks(run)
-                count, size = _take(topic, run, start, stop)
+                count, size = run.remove_between(start, stop, topic.store.columns)
             except SegmentDamaged:
                 lose_runs(topic, [run])
                 continue
@@ -41,29 +40,12 @@ def drop_front(topic: Topic, upto: int, kind: int) -> tuple[int, int]:
             topic.add_live(-count, -size)
             topic.totals.removed(kind, count, size)
             removed += count
-            topic.floor = run.base + stop
+            topic.raise_floor(run.base + stop)
         if stop < run.count:
             break
-        _pop_run(topic)
+        topic.remove_run(run)
     settle_floor(topic, max(topic.floor, upto + 1))
     return removed, last_live
-
-
-def _take(topic: Topic, run: Run, start: int, stop: int) -> tuple[int, int]:
-    """Strike a stretch from the run's counters; returns live records and live bytes in it."""
-    if stop == run.count or not run.live_count:
-        count, size = run.live_count, run.live_bytes
-        run.live_count = run.live_bytes = 0
-        return count, size
-    if run.hot is not None and run.dead is None:
-        count, size = stop - start, run.hot.size_between(start, stop)
-    else:
-        columns = topic.store.columns(run)
-        count = run.live_between(start, stop)
-        size = int(run.live_sizes(columns, start, stop).sum())
-    run.live_count -= count
-    run.live_bytes -= size
-    return count, size
 
 
 def _account(topic: Topic, run: Run, start: int, stop: int, kind: int) -> None:
@@ -80,13 +62,6 @@ def _account(topic: Topic, run: Run, start: int, stop: int, kind: int) -> None:
         part = ledger.DELETED if marks[left] else kind
         topic.ledger.add(base + start + left, base + start + right - 1, part)
     del marks
-
-
-def _pop_run(topic: Topic) -> None:
-    run = topic.runs.pop(0)
-    topic.bases.pop(0)
-    topic.forget_tags(run)
-    topic.store.release(run)
 
 
 def _last_live(run: Run, start: int, stop: int) -> int:
@@ -110,9 +85,10 @@ def _settle_floor(topic: Topic, at_least: int) -> None:
             topic.ledger.add(run.base + start, run.base + stop - 1, ledger.DELETED)
         if stop < run.count:
             break
-        _pop_run(topic)
-    topic.floor = max(floor, topic.floor)
-    topic.floor_ts = _ts_at_floor(topic)
+        topic.remove_run(run)
+    # First without the time, which may be in a damaged file: what the floor has passed is in the ledger now.
+    topic.raise_floor(floor)
+    topic.raise_floor(floor, _ts_at_floor(topic))
 
 
 def _ts_at_floor(topic: Topic) -> int:
@@ -124,48 +100,29 @@ def _ts_at_floor(topic: Topic) -> int:
     return int(topic.store.columns(run).ts[topic.floor - run.base])
 
 
-def mark_dead(topic: Topic, run: Run, indexes: np.ndarray) -> int:
-    """Delete records of one run by index; returns how many of them were live until now."""
+def delete_at(topic: Topic, run: Run, indexes: I64) -> int:
+    """Delete records of one run; returns how many of them were live until now."""
     # In memory a whole view would cost more than the deletion of a few.
     columns: HotColumns | Columns = topic.store.columns(run) if run.hot is None else run.hot
-    if run.dead is None:
-        run.dead = bytearray(run.count)
-    marks = np.frombuffer(run.dead, np.uint8)
-    fresh = indexes[marks[indexes] == 0]
-    count = len(fresh)
+    fresh = run.unmarked(indexes)
+    return delete_live(topic, run, fresh, columns.size_of(fresh) if len(fresh) else 0)
+
+
+def delete_live(topic: Topic, run: Run, indexes: I64 | U32, size: int) -> int:
+    """Delete records of a run that are known to be live, with their size; returns how many.
+
+    A run without a live record gives back memory and file at once. One that is not sealed yet does so too: it
+    would never be sealed, and hold its journal for ever.
+    """
+    count = len(indexes)
     if count:
-        marks[fresh] = 1
-        size = columns.size_of(fresh)
-        run.dead_count += count
-        run.live_count -= count
-        run.live_bytes -= size
+        run.delete(indexes, size)
         topic.add_live(-count, -size)
         topic.totals.removed(ledger.DELETED, count, size)
         if run.sealed is not None:
-            run.sealed.unflipped.extend(array("I", fresh.astype(np.uint32).tobytes()))
             topic.store.unflipped.add(run)
-    del marks, columns
-    return count
-
-
-def strike(topic: Topic, run: Run, indexes: U32, size: int) -> int:
-    """Delete records of a run that are known to be live, with their size; returns how many."""
-    count = len(indexes)
-    if not count:
-        return 0
-    run.dead_count += count
-    run.live_count -= count
-    run.live_bytes -= size
-    topic.add_live(-count, -size)
-    topic.totals.removed(ledger.DELETED, count, size)
-    if run.hot is not None:
-        if run.dead is None:
-            run.dead = bytearray(run.count)
-        np.frombuffer(run.dead, np.uint8)[indexes] = 1
-    if run.sealed is not None:
-        run.sealed.unflipped.frombytes(indexes.astype(np.uint32, copy=False).tobytes())
-        topic.store.unflipped.add(run)
-        topic.store.unload(run)
+        if not run.live_count:
+            topic.release_run(run)
     return count
 
 
@@ -204,8 +161,7 @@ def lose_runs(topic: Topic, damaged: list[Run]) -> None:
         at_front = not any(below.live_count for below in topic.runs[:index])
         topic.add_live(-run.live_count, -run.live_bytes)
         topic.totals.removed(ledger.LOST, run.live_count, run.live_bytes)
-        topic.store.release(run)
-        del topic.runs[index], topic.bases[index]
-        note_hole(topic, max(run.base, topic.floor), run.last, ledger.LOST, interior=not at_front)
+        topic.remove_run(run)
+        topic.note_hole(max(run.base, topic.floor), run.last, ledger.LOST, interior=not at_front)
         topic.totals.damage += 1
     settle_floor(topic, topic.floor)

@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from topics.log.holes import absorb_holes
 from topics.log.remove import ledger
-from topics.log.remove.removal import drop_front, surviving_damage
+from topics.log.remove.removal import remove_front, surviving_damage
 from topics.log.run import Run
 from topics.log.topic import Topic
 
@@ -25,11 +24,9 @@ def expire(topic: Topic, now_ms: int) -> None:
     topic.clock_mark.cover(now_ms)
     takes_ephemeral = topic.mixed or topic.runs[0].ephemeral
     upto = surviving_damage(topic, lambda: _last_older(topic, oldest_allowed))
-    removed, last = drop_front(topic, upto, ledger.TTL)
+    removed, last = remove_front(topic, upto, ledger.TTL)
     if removed:
-        topic.ttl_unnoted |= takes_ephemeral
-        topic.ttl_hi = max(topic.ttl_hi, last)
-        absorb_holes(topic)
+        topic.raise_line(ledger.TTL, last, unnoted=takes_ephemeral)
 
 
 def _last_older(topic: Topic, oldest_allowed: int) -> int:
@@ -52,11 +49,9 @@ def keep_lines(topic: Topic, cap_hi: int, ttl_hi: int) -> None:
     """Lines that had been shown: whatever is still found below them goes the way it had gone before."""
     for line, kind in sorted(((cap_hi, ledger.CAP), (ttl_hi, ledger.TTL))):
         if line >= topic.floor:
-            drop_front(topic, line, kind)
-    topic.cap_hi = max(topic.cap_hi, cap_hi)
-    topic.ttl_hi = max(topic.ttl_hi, ttl_hi)
-    topic.note_change()
-    absorb_holes(topic)
+            remove_front(topic, line, kind)
+    topic.raise_line(ledger.CAP, cap_hi)
+    topic.raise_line(ledger.TTL, ttl_hi)
 
 
 def enforce_caps(topic: Topic) -> None:
@@ -70,10 +65,9 @@ def enforce_caps(topic: Topic) -> None:
 
 def _evict(topic: Topic, find: Callable[[], int]) -> None:
     upto = surviving_damage(topic, find)
-    removed, last = drop_front(topic, upto, ledger.CAP)
+    removed, last = remove_front(topic, upto, ledger.CAP)
     if removed:
-        topic.cap_hi = max(topic.cap_hi, last)
-        absorb_holes(topic)
+        topic.raise_line(ledger.CAP, last)
 
 
 def _nth_live(topic: Topic, n: int) -> int:

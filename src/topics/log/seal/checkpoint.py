@@ -24,7 +24,7 @@ import numpy as np
 
 from topics.log.run import Run
 from topics.log.seal.sealer import Sealer
-from topics.log.seal.snapshot_state import SnapshotState, capture_topic, encode, encode_snapshot
+from topics.log.seal.snapshot_state import SnapshotState, encode, encode_snapshot
 from topics.storage.segment import Segment, SegmentDamaged
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Checkpointer:
             if topic is None:
                 self._states.pop(topic_id, None)
             elif topic.committed:
-                self._states[topic_id] = encode(capture_topic(topic))
+                self._states[topic_id] = encode(topic.capture())
             else:
                 waiting.append(topic_id)
         changed.update(waiting)

@@ -30,4 +30,4 @@ class HotRuns:
             self.bytes -= size
             if run.hot is not None:
                 topic.forget_tags(run)
-                topic.store.forget_hot(run)
+                run.leave_memory()

@@ -49,8 +49,7 @@ class ReadCache:
     def _let_go(self, view: _View) -> None:
         self.bytes -= view.size
         view.segment.unload(view.entry)
-        if view.run.hot is None:
-            view.run.dead = None
+        view.run.unload_marks()
 
     def drop_all_of(self, segment: Segment | None) -> None:
         """Those from this file, or simply all."""

@@ -118,7 +118,7 @@ class Sealer:
                 unsealed.complete(run)  # for the next checkpoint
                 continue
             sealing = _Sealing(topic, run, None if run.dead is None else bytes(run.dead))
-            run.frozen = True
+            run.freeze()
             planned_bytes += run.hot.size
             if full:
                 whole.setdefault(topic, []).append(sealing)
@@ -139,12 +139,7 @@ class Sealer:
             file.number = self._next_number()
 
     def _is_full(self, topic: Topic, run: Run) -> bool:
-        engine = self._engine
-        return (
-            run.count >= engine.run_max_events
-            or (run.hot is not None and run.hot.size >= engine.run_max_bytes)
-            or run is not topic.runs[-1]
-        )
+        return run is not topic.runs[-1] or self._engine.store.unsealed.has_reached_limit(run)
 
     def _next_number(self) -> int:
         number = self._engine.next_segment
@@ -194,7 +189,7 @@ class Sealer:
         for file in plan:
             for sealing in file.sealings:
                 if sealing.run.sealed is None:
-                    sealing.run.frozen = False
+                    sealing.run.thaw()
                     self._engine.store.unsealed.complete(sealing.run)
 
 

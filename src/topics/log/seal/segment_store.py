@@ -8,14 +8,12 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable
 
-import numpy as np
-
-from topics.log.run import Run, SealedAt
+from topics.log.run import Run
 from topics.log.seal.read_cache import ReadCache
 from topics.log.seal.unsealed import Unsealed
 from topics.storage.columns import Columns
 from topics.storage.filesystem import Filesystem, numbered_files
-from topics.storage.segment import DEAD, Segment, SegmentDamaged, file_name
+from topics.storage.segment import Segment, SegmentDamaged, file_name
 
 # Open descriptors are bounded, whatever the number of topics.
 MAX_OPEN_SEGMENTS = 256
@@ -133,27 +131,17 @@ class SegmentStore:
         entry = segment.entry(run.topic_id, run.base)
         segment.verify(entry)
         columns = segment.columns(entry)
-        self._load_dead(run, segment.flags(entry))
+        if not run.load_marks(segment.flags(entry)):
+            # No checksum covers the flags. A deleted record must not come back because one has rotted.
+            raise SegmentDamaged(f"{segment.path}: flags of run {run.base} are damaged")
         self._views.add(run, columns, segment, entry)
         return columns
-
-    def _load_dead(self, run: Run, flags: np.ndarray) -> None:
-        if not run.dead_count or run.dead is not None:
-            return
-        assert run.sealed is not None
-        marks = (flags == DEAD).astype(np.uint8)
-        if run.sealed.unflipped:
-            marks[np.frombuffer(run.sealed.unflipped, np.uint32)] = 1
-        if int(marks.sum()) != run.dead_count:
-            # No checksum covers the flags. A deleted record must not come back because one has rotted.
-            raise SegmentDamaged(f"{self.path(run.sealed.segment)}: flags of run {run.base} are damaged")
-        run.dead = bytearray(marks.tobytes())
 
     def unload(self, run: Run) -> None:
         """What is known of a run that left memory is out of date: the next reader asks the file."""
         if run.hot is None:
             self._views.drop(run)
-            run.dead = None
+            run.unload_marks()
 
     def release(self, run: Run) -> None:
         """The run holds nothing live any more: give back its memory and its claim on the file."""
@@ -161,23 +149,15 @@ class SegmentStore:
         self.unsealed.discard(run)
         self.unflipped.discard(run)
         self.changed.add(run.topic_id)
-        run.hot = None
-        run.dead = None
-        if run.sealed is not None:
-            number = run.sealed.segment
-            run.sealed = None
+        number = run.release()
+        if number:
             self._leave(number)
-
-    def forget_hot(self, run: Run) -> None:
-        """A sealed run leaves memory; its deletions are on disk or in its list of unflipped ones."""
-        run.hot = None
-        run.dead = None
 
     def seal(self, run: Run, number: int, unflipped: array[int]) -> None:
         """A file has the run from now on, with flags that lack only the given deletions."""
         self.unsealed.discard(run)
         self.changed.add(run.topic_id)
-        run.sealed = SealedAt(number, unflipped)
+        run.seal(number, unflipped)
         (self.unflipped.add if unflipped else self.unflipped.discard)(run)
         self.users[number] = self.users.get(number, 0) + 1
         self._unused.discard(number)

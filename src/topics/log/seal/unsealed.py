@@ -41,16 +41,20 @@ class Unsealed:
 
     def lower(self, run: Run, position: int) -> None:
         """The run now depends on older journal than it did."""
-        run.start_position = position
+        run.depend_on(position)
         if run in self.runs:
             self._displaced.add(run)
 
     def grew(self, run: Run, size: int) -> None:
-        assert run.hot is not None
+        hot = run.hot
+        assert hot is not None
         self.bytes += size
-        if run.count >= self.max_events or run.hot.size >= self.max_bytes:
+        if run.count >= self.max_events or hot.size >= self.max_bytes:
             self._full[run] = None
-            run.hot.close()
+            hot.close()
+
+    def has_reached_limit(self, run: Run) -> bool:
+        return run.hot is not None and (run.count >= self.max_events or run.hot.size >= self.max_bytes)
 
     def shrank(self, size: int) -> None:
         self.bytes -= size

@@ -76,7 +76,7 @@ class AppendOp(Op):
         topic = self.topic
         assert topic is not None
         if self.reserve_to:
-            topic.reserved = max(topic.reserved, self.reserve_to)
+            topic.reserve(self.reserve_to)
         config = topic.config
         if config.ttl_ms:
             expire(topic, self.ts)
@@ -170,18 +170,14 @@ def append_batch(
         if last_seq > topic.reserved:
             op.reserve_to = cover(engine, topic, last_seq, op)
         op.buffers += journal.frame(kind, payload, topic.id, first_seq, count, ts, flags)
-        run = topic.open_run(
-            engine.run_max_events, engine.run_max_bytes, journal.position, ephemeral=kind == _ADVANCE
-        )
-        topic.stage(run, batch, rows, ts, hops)
+        topic.assign(batch, rows, ts, journal.position, hops, ephemeral=kind == _ADVANCE)
     except MemoryError:
         # What it asked to reserve is asked for again: the frame that did so goes the way of the write.
-        topic.reserve_asked = topic.reserved
+        topic.withdraw_reservation()
         raise short_of_memory() from None
     if durability == "fsync":
         op.sync = True
     (submit or engine.queue.submit_checked)(op)
-    run.framed += count
     engine.touched.add(topic)
     engine.counters.frames += count
     if key is not None and topic.config.idempotency_window_ms:

@@ -365,8 +365,7 @@ class CommitQueue:
         topics = {op.topic for op in failed if op.topic is not None}
         topics.update(other for op in failed for other in op.others)
         for topic in topics:
-            topic.pending_sync = 0
-            topic.unstage()
+            topic.take_back()
         for op in failed:
             op.fail(self.failure)
 

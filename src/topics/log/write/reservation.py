@@ -19,9 +19,6 @@ from topics.values.errors import ApiError
 if TYPE_CHECKING:
     from topics.log.engine import Engine
 
-FIRST_STEP = 256
-LARGEST_STEP = 1 << 20
-
 
 class ReserveOp(Op):
     """Extends a reservation in the background. It belongs to no topic's order: nobody waits behind it."""
@@ -34,8 +31,7 @@ class ReserveOp(Op):
         self.upto = topic.reserve_asked
 
     def apply(self) -> None:
-        self.reserves_for.reserved = max(self.reserves_for.reserved, self.upto)
-        self.reserves_for.note_change()
+        self.reserves_for.reserve(self.upto)
 
     def fail(self, error: ApiError) -> None:
         return None
@@ -45,9 +41,7 @@ def cover(engine: Engine, topic: Topic, last_seq: int, op: Op) -> int:
     """Make `op` wait for a reservation that reaches `last_seq`; returns how far it will reach."""
     op.sync = True
     if last_seq > topic.reserve_asked:
-        # Steps start from the size of the write: bulk writers would otherwise wait for a dozen of them.
-        topic.reserving = max(topic.reserving, last_seq - topic.assigned)
-        op.buffers += _ask(engine, topic, last_seq)
+        op.buffers += _ask(engine, topic, last_seq, last_seq - topic.assigned)
     return topic.reserve_asked
 
 
@@ -56,9 +50,8 @@ def extend_if_short(engine: Engine, topic: Topic) -> None:
         engine.queue.submit(ReserveOp(_ask(engine, topic, topic.assigned), topic))
 
 
-def _ask(engine: Engine, topic: Topic, from_seq: int) -> list[bytes]:
-    topic.reserving = min(max(topic.reserving * 2, FIRST_STEP), LARGEST_STEP)
-    topic.reserve_asked = from_seq + topic.reserving
-    engine.witness.reserved(topic.reserve_asked)
-    payload = msgspec.msgpack.encode(topic.reserve_asked)
+def _ask(engine: Engine, topic: Topic, from_seq: int, at_least: int = 0) -> list[bytes]:
+    upto = topic.ask_reservation(from_seq, at_least)
+    engine.witness.reserved(upto)
+    payload = msgspec.msgpack.encode(upto)
     return engine.journal.frame(Kind.RESERVE, payload, topic_id=topic.id, ts=engine.now())
