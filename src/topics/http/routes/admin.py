@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -65,7 +64,7 @@ class AdminRoutes:
             "position": hold.position,
             "snapshots": [{"number": number, "path": path} for number, path in hold.snapshots.items()],
             "segments": [{"number": number, "path": path} for number, path in hold.segments.items()],
-            "journal": [asdict(piece) for piece in hold.journal],
+            "journal": hold.journal,
         }
         answer(exchange, body)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import os
 from typing import Any
 
-from topics.flow.pins import PinnedRun, Pins, SealedView
+from topics.flow.pins import Pins, SealedView
 from topics.http.door.keys import READ
 from topics.http.routes.service import Service, answer
 from topics.http.wire.exchange import Exchange
@@ -48,7 +47,7 @@ class SegmentRoutes:
             "ttl_ms": topic.config.ttl_ms,
             "now": self._engine.now(),
             "data_dir": os.path.abspath(self._engine.dirs.root),
-            "runs": [_run(run) for run in view.runs],
+            "runs": view.runs,
             "tail_from_seq": view.tail_from_seq,
             "holes": [{"gap_from": a, "gap_to": b, "reason": reason} for a, b, reason in view.holes],
         }
@@ -81,15 +80,3 @@ class SegmentRoutes:
 
 def _lease(view: SealedView) -> dict[str, Any]:
     return {"snapshot": view.id, "expires_ms": view.expires_ms}
-
-
-def _run(run: PinnedRun) -> dict[str, Any]:
-    return {
-        "path": run.path,
-        "topic_id": run.topic_id,
-        "base": run.base,
-        "count": run.count,
-        "first_ts": run.first_ts,
-        "last_ts": run.last_ts,
-        "dead": base64.b64encode(run.dead).decode(),
-    }

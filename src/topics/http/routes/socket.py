@@ -9,10 +9,10 @@ import msgspec
 from msgspec import Raw
 
 from topics.flow.watch.fanout import Fanout
-from topics.flow.watch.subscription import Subscription, WatchOptions
+from topics.flow.watch.subscription import Subscription
 from topics.http.door.keys import ADMIN, READ, WRITE
 from topics.http.door.stream_slots import StreamSlots
-from topics.http.routes.fields import clamped, decode, node_set
+from topics.http.routes.fields import decode
 from topics.http.routes.publishing import (
     MISTAKES,
     NotACommand,
@@ -22,12 +22,12 @@ from topics.http.routes.publishing import (
     refusal,
 )
 from topics.http.routes.service import Service
-from topics.http.routes.watch_topics import Parts, Start, check_names, open_topics
+from topics.http.routes.subscriptions import Start, Wanted, check_names, open_topics
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
 from topics.http.wire.websocket import Socket, accept_token, upgraded
 from topics.values.errors import ApiError, invalid
-from topics.values.settings import DEFAULT_READ_BYTES, MAX_LIMIT, MAX_READ_BYTES
+from topics.values.settings import MAX_LIMIT
 
 _encode = msgspec.json.encode
 _NULL = b"null"
@@ -39,13 +39,11 @@ class _Envelope(msgspec.Struct, gc=False):
     request_id: Raw = Raw(_NULL)
 
 
-class _Subscribe(Parts, kw_only=True, gc=False):
+class _Subscribe(Wanted, kw_only=True, gc=False):
     topic: str | None = None
     from_seq: int = 0
     tail: bool = False
     topics: dict[str, Start] | None = None
-    limit: int = 0
-    max_batch_bytes: int = 0
     lenient: bool = False
 
 
@@ -144,12 +142,7 @@ class SocketRoutes:
         starts = dict(command.topics or {})
         if command.topic is not None:
             starts[command.topic] = Start(command.from_seq, command.tail)
-        options = WatchOptions(
-            limit=clamped(command.limit, MAX_LIMIT, MAX_LIMIT, "limit"),
-            max_bytes=clamped(command.max_batch_bytes, DEFAULT_READ_BYTES, MAX_READ_BYTES, "max_batch_bytes"),
-            nodes=node_set(command.node),
-            shape=command.shape(),
-        )
+        options = command.options(MAX_LIMIT)
         openings = open_topics(self._service, socket.key, starts, lenient=command.lenient)
         described = {name: opening.describe() for name, opening in openings.items()}
         socket.send(b'{"op":"subscribed","request_id":%b,"topics":%b}' % (request_id, _encode(described)))

@@ -10,35 +10,28 @@ import msgspec
 
 from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.sessions import Known, Session, WatchSessions, encode_cursors
-from topics.flow.watch.subscription import Delivery, Subscription, WatchOptions
+from topics.flow.watch.subscription import Delivery, Subscription
 from topics.http.door.admission import not_acceptable, unauthorized
 from topics.http.door.keys import READ
 from topics.http.door.stream_slots import StreamSlots
-from topics.http.routes.fields import clamped, decode, node_set
+from topics.http.routes.fields import clamped, decode
 from topics.http.routes.service import Service, answer
-from topics.http.routes.watch_topics import Parts, Start, open_topics
+from topics.http.routes.subscriptions import Start, Wanted, open_topics
 from topics.http.wire import event_stream as sse
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import PATIENCE_S, FedWatcher
 from topics.http.wire.routing import Body, Route
 from topics.http.wire.stream import Stream
 from topics.values.errors import ApiError
-from topics.values.settings import (
-    DEFAULT_LIMIT,
-    DEFAULT_READ_BYTES,
-    MAX_LIMIT,
-    MAX_READ_BYTES,
-    WATCH_SESSION_IDLE_MS,
-)
+from topics.values.settings import DEFAULT_LIMIT, WATCH_SESSION_IDLE_MS
 
 DEFAULT_FRAME_BYTES = 256 * 1024
 DEFAULT_HEARTBEAT_MS = 15_000
 HEARTBEAT_MS_RANGE = (1_000, 60_000)
 
 
-class WatchBody(Parts, kw_only=True, gc=False):
+class WatchBody(Wanted, kw_only=True, gc=False):
     topics: dict[str, Start]
-    limit: int = 0
     max_batch_bytes: int = DEFAULT_FRAME_BYTES
     heartbeat_ms: int = DEFAULT_HEARTBEAT_MS
     consistency: Literal["eventual", "strong"] = "eventual"
@@ -76,14 +69,7 @@ class WatchRoutes:
 
     def create(self, exchange: Exchange) -> None:
         body = decode(_watch, exchange.body)
-        options = WatchOptions(
-            limit=clamped(body.limit, DEFAULT_LIMIT, MAX_LIMIT, "limit"),
-            max_bytes=clamped(body.max_batch_bytes, DEFAULT_READ_BYTES, MAX_READ_BYTES, "max_batch_bytes"),
-            nodes=node_set(body.node),
-            shape=body.shape(),
-            strong=body.consistency == "strong",
-            names_first_gap=True,
-        )
+        options = body.options(DEFAULT_LIMIT, strong=body.consistency == "strong", names_first_gap=True)
         longest = HEARTBEAT_MS_RANGE[1]
         heartbeat_ms = max(
             clamped(body.heartbeat_ms, 0, longest, "heartbeat_ms"), self._shortest_heartbeat_ms

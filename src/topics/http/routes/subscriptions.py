@@ -1,16 +1,17 @@
-"""What watch sessions and WebSocket subscriptions ask for in the same words."""
+"""Subscribing to topics, in the same words for watch sessions and over a WebSocket: to what, from where."""
 
 from __future__ import annotations
 
 import msgspec
 
+from topics.flow.watch.subscription import WatchOptions
 from topics.http.door.keys import ApiKey
-from topics.http.routes.fields import unsigned
+from topics.http.routes.fields import clamped, node_set, unsigned
 from topics.http.routes.service import Service, check_name
 from topics.log.read.render import Shape
 from topics.log.topic import Topic
 from topics.values.errors import invalid
-from topics.values.settings import MAX_WATCH_TOPICS
+from topics.values.settings import DEFAULT_READ_BYTES, MAX_LIMIT, MAX_READ_BYTES, MAX_WATCH_TOPICS
 
 
 class Start(msgspec.Struct, gc=False):
@@ -20,16 +21,24 @@ class Start(msgspec.Struct, gc=False):
     tail: bool = False
 
 
-class Parts(msgspec.Struct, kw_only=True, gc=False):
-    """Which parts of records, and whose records, are wanted."""
+class Wanted(msgspec.Struct, kw_only=True, gc=False):
+    """Which parts of records, whose records, and how many at a time."""
 
     node: str | list[str] | None = None
     include_meta: bool = True
     include_tags: bool = False
     include_data: bool = True
+    limit: int = 0
+    max_batch_bytes: int = 0
 
-    def shape(self) -> Shape:
-        return Shape(tags=self.include_tags, meta=self.include_meta, data=self.include_data)
+    def options(self, default_limit: int, **more: bool) -> WatchOptions:
+        return WatchOptions(
+            limit=clamped(self.limit, default_limit, MAX_LIMIT, "limit"),
+            max_bytes=clamped(self.max_batch_bytes, DEFAULT_READ_BYTES, MAX_READ_BYTES, "max_batch_bytes"),
+            nodes=node_set(self.node),
+            shape=Shape(tags=self.include_tags, meta=self.include_meta, data=self.include_data),
+            **more,
+        )
 
 
 class Opening(msgspec.Struct, gc=False):
