@@ -8,8 +8,6 @@ Flags in a file may be newer than that, never older. The server keeps the files 
 all the same is no loss by itself, because HTTP then tells what became of its records.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import time
@@ -24,8 +22,8 @@ import pyarrow as pa
 
 from pyspark_topics.offsets import Position
 from pyspark_topics.partitions import Pin, SealedRun, SeqRange
-from pyspark_topics.reading import ScanFilter
-from pyspark_topics.schema import Shape
+from pyspark_topics.scan import ScanFilter
+from pyspark_topics.schema import ReadSchema
 from topics.client import Client, Refused, TopicsError
 from topics.storage.arrow_columns import record_batch
 from topics.storage.columns import I64, Columns
@@ -50,7 +48,7 @@ _MADE_OF = {
 
 
 @dataclass
-class Files:
+class SealedFiles:
     """The driver's side: where sealed records lie. The server keeps what was named until its lease ends."""
 
     client: Client
@@ -127,8 +125,8 @@ def _sealed(manifest: dict[str, Any], run: dict[str, Any]) -> SealedRun:
 class Renewal:
     """A task's side of the leases: while it reads, the files it still has to open stay where they are.
 
-    The driver cannot do this, because its part in a batch read ends with the plan. Asked first of all: how
-    long the task had to wait for its turn, nobody knows.
+    The driver cannot do this, because its part in a batch read ends with the plan. Asked first of all: the
+    task does not know how long it had to wait for its turn.
     """
 
     client: Client
@@ -162,7 +160,7 @@ class _ReadOnly(Filesystem):
 class SegmentReader:
     """One task's view of the files. Ranges come in order, so mostly the file that is open is the next one."""
 
-    shape: Shape
+    schema: ReadSchema
     filter: ScanFilter
 
     def __post_init__(self) -> None:
@@ -184,7 +182,7 @@ class SegmentReader:
 
     def _needed(self, entry: RunEntry) -> dict[str, Place]:
         """The stored columns that the wanted ones are made of: nothing else of the file is touched."""
-        needed = {"ts", *(part for name in self.shape.stored for part in _MADE_OF[name])}
+        needed = {"ts", *(part for name in self.schema.stored for part in _MADE_OF[name])}
         return {name: place for name, place in entry.columns.items() if name in needed}
 
     def read(self, wanted: SeqRange) -> Iterator[pa.RecordBatch]:
@@ -200,9 +198,9 @@ class SegmentReader:
             last = min(first + BATCH_RECORDS, stop)
             chosen: I64 = np.flatnonzero(alive[first:last]) + first
             if len(chosen):
-                batch = record_batch(columns, chosen, self.shape.stored)
+                batch = record_batch(columns, chosen, self.schema.stored)
                 found = dict(zip(batch.schema.names, batch.columns, strict=True))
-                yield self.shape.records(wanted.topic, len(chosen), found)
+                yield self.schema.records(wanted.topic, len(chosen), found)
 
     def _in_time(self, columns: Columns, start: int, stop: int) -> tuple[int, int]:
         if self.filter.since_ts is not None:

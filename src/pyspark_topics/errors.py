@@ -4,8 +4,6 @@ All of them are in one place, because most are raised in a worker of Spark, and 
 arrives here: they are known again by their names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from topics.client import TopicsError
@@ -28,7 +26,7 @@ class RecordsLost(ForUsers):
 
     def __init__(self, topic: str, gap_from: int, gap_to: int, reason: str) -> None:
         what = f"lost seqs {gap_from} to {gap_to} ({reason}) before they were read"
-        if gap_from > gap_to:  # nobody knows what the life that has ended would still have had
+        if gap_from > gap_to:  # what the life that has ended would still have had is not known
             what = f"is not the one that was read before ({reason}), and begins anew"
         super().__init__(
             f'topic "{topic}" {what}; to go on, '
@@ -57,7 +55,7 @@ _FORESEEN = (ForUsers, TopicsError)
 
 
 def written_for_users(error: BaseException) -> str | None:
-    """What our own code said, also where Spark wrapped it; None for anything that nobody foresaw."""
+    """What our own code said, also where Spark wrapped it; None for anything that was not foreseen."""
     if isinstance(error, _FORESEEN):
         return str(error)
     names = [kind.__name__ for base in _FORESEEN for kind in _kinds_of(base)]

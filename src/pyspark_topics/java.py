@@ -5,8 +5,6 @@ JVM refuses to start over a module it lacks. So Spark gets a Java home of ours, 
 request out and then becomes the real one.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -101,7 +101,7 @@ def from_json(stored: Mapping[str, Any]) -> Offsets:
 
 
 @dataclass(frozen=True)
-class View:
+class TopicView:
     """A topic as the server described it at one moment."""
 
     name: str
@@ -110,7 +110,7 @@ class View:
     floor: int
 
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> View:
+    def of(cls, state: Mapping[str, Any]) -> TopicView:
         return cls(state["topic"], state["epoch"], state["head_seq"], state["earliest_seq"])
 
     @property
@@ -125,7 +125,7 @@ class View:
         return max(end.seq - begin, 0)
 
 
-def advance(start: Offsets, views: Iterable[View], limit: int | None) -> Offsets:
+def advance(start: Offsets, views: Iterable[TopicView], limit: int | None) -> Offsets:
     """How far the next micro-batch goes: to the heads, or `limit` records shared out by how much waits.
 
     A topic that is gone keeps its position: if it comes back, its new epoch tells.
@@ -154,7 +154,7 @@ def _share(room: int, count: int, total: int) -> int:
     return max(room * count // total, min(room, 1))
 
 
-def _forward(view: View, at: Position, count: int) -> Position:
+def _forward(view: TopicView, at: Position, count: int) -> Position:
     if not count:
         return at
     begin = at.seq if at.leads_to(view.end) else ORIGIN

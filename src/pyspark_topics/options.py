@@ -1,15 +1,13 @@
 """What users write in `.option(...)`, checked once and turned into values."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import TypeVar
+from typing import Any
 
 from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import Bound, parse_bound
@@ -17,37 +15,11 @@ from topics.client import Client
 from topics.client.connection import PATIENCE_S
 from topics.values.names import is_topic_name
 
-T = TypeVar("T")
-
-COMMON = ("url", "apiKey", "patience")
-READ = (
-    *COMMON,
-    "subscribe",
-    "subscribePattern",
-    "startingOffsets",
-    "endingOffsets",
-    "startingTimestamp",
-    "endingTimestamp",
-    "maxOffsetsPerTrigger",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "columns",
-    "includeMeta",
-    "node",
-    "tag",
-    "loss",
-    "pushdown",
-    "consumer",
-    "direct",
-)
-WRITE = (*COMMON, "topic")
 # Spark hands these to a sink along with its own options.
 SPARKS_OWN = ("checkpointLocation", "queryName")
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "pushdown")
 STREAM_ONLY = ("maxOffsetsPerTrigger", "consumer")
 
-LOSS = ("rows", "fail", "ignore")
-DIRECT = ("auto", "never")
 # The end of the year 9999, as far as dates go.
 LAST_MS = 253_402_300_799_999
 
@@ -66,35 +38,6 @@ class Server:
     def options(self) -> dict[str, str]:
         """As options of the source and the sink."""
         return {"url": self.url, **({} if self.api_key is None else {"apiKey": self.api_key})}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReadOptions:
-    server: Server
-    topics: tuple[str, ...]
-    pattern: str | None
-    starting: Bound
-    ending: Bound
-    starting_ts: int | None
-    ending_ts: int | None
-    max_offsets_per_trigger: int | None
-    min_partitions: int | None
-    max_records_per_partition: int | None
-    columns: tuple[str, ...] | None
-    include_meta: bool
-    nodes: tuple[str, ...]
-    tag: str | None
-    loss: str
-    pushdown: bool
-    consumer: str | None
-    direct: bool
-
-
-@dataclass(frozen=True)
-class WriteOptions:
-    server: Server
-    # The target of all rows; without it, each row names its own.
-    topic: str | None
 
 
 class _Reader:
@@ -121,24 +64,16 @@ class _Reader:
         url = self.text("url")
         if url is None:
             raise OptionError('option "url" is missing, for example .option("url", "http://127.0.0.1:4000")')
-        return Server(url, self.text("apiKey"), self.parsed("patience", _seconds) or PATIENCE_S)
+        return Server(url, self.text("apiKey"), self.parsed("patience", _seconds, PATIENCE_S))
 
-    def parsed(self, name: str, parse: Callable[[str], T]) -> T | None:
+    def parsed(self, name: str, parse: Callable[[str], Any], default: object = None) -> Any:
         value = self.text(name)
         if value is None:
-            return None
+            return default
         try:
             return parse(value)
         except ValueError as error:
             raise OptionError(f'option "{name}" is "{value}", but {error}') from None
-
-    def word(self, name: str, words: tuple[str, ...]) -> str:
-        """One of a few words, the first being the default."""
-        return self.parsed(name, lambda text: _one_of(text, words)) or words[0]
-
-    def flag(self, name: str, default: bool) -> bool:
-        word = self.parsed(name, lambda text: _one_of(text, ("true", "false")))
-        return default if word is None else word == "true"
 
 
 def _unknown(key: str, allowed: tuple[str, ...], verb: str) -> str:
@@ -148,10 +83,17 @@ def _unknown(key: str, allowed: tuple[str, ...], verb: str) -> str:
     return f'topics has no option "{key}" for a {verb}{hint}; it knows: {", ".join(allowed)}'
 
 
-def _one_of(text: str, words: tuple[str, ...]) -> str:
-    if text.strip().lower() not in words:
-        raise ValueError(f"it has to be {' or '.join(words)}")
-    return text.strip().lower()
+def _word(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.strip().lower() not in words:
+            raise ValueError(f"it has to be {' or '.join(words)}")
+        return text.strip().lower()
+
+    return parse
+
+
+def _flag(yes: str, no: str) -> Callable[[str], bool]:
+    return lambda text: _word(yes, no)(text) == yes
 
 
 def _positive(text: str) -> int:
@@ -224,39 +166,68 @@ def _moment(ms: int) -> int:
     return max(ms, 0)
 
 
+def _parse_ending(text: str) -> Bound:
+    bound = parse_bound(text)
+    if bound.word == "earliest":
+        raise ValueError('it has to be "latest" or JSON like {"orders": 41}')
+    return bound
+
+
+def _option(name: str, parse: Callable[[str], Any], default: object = None) -> Any:
+    """What users write, how it is read, and what stands for it if they do not."""
+    return field(metadata={"name": name, "parse": parse, "default": default})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    server: Server
+    topics: tuple[str, ...] = _option("subscribe", _names, ())
+    pattern: str | None = _option("subscribePattern", _pattern)
+    # Where a read begins unless it is told: a stream at the end, everything else at the beginning.
+    starting: Bound = _option("startingOffsets", parse_bound)  # noqa: RUF009 - it makes a field
+    ending: Bound = _option("endingOffsets", _parse_ending, Bound("latest"))  # noqa: RUF009
+    starting_ts: int | None = _option("startingTimestamp", parse_timestamp)
+    ending_ts: int | None = _option("endingTimestamp", parse_timestamp)
+    max_offsets_per_trigger: int | None = _option("maxOffsetsPerTrigger", _positive)
+    min_partitions: int | None = _option("minPartitions", _positive)
+    max_records_per_partition: int | None = _option("maxRecordsPerPartition", _positive)
+    columns: tuple[str, ...] | None = _option("columns", _names)
+    include_meta: bool = _option("includeMeta", _flag("true", "false"), True)
+    nodes: tuple[str, ...] = _option("node", _nodes, ())
+    tag: str | None = _option("tag", str)
+    loss: str = _option("loss", _word("rows", "fail", "ignore"), "rows")
+    pushdown: bool = _option("pushdown", _flag("true", "false"), False)
+    consumer: str | None = _option("consumer", _consumer)
+    direct: bool = _option("direct", _flag("auto", "never"), True)
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    server: Server
+    # The target of all rows; without it, each row names its own.
+    topic: str | None
+
+
+_COMMON = ("url", "apiKey", "patience")
+_READ = {one.name: one.metadata for one in fields(ReadOptions) if one.metadata}
+READ = (*_COMMON, *(one["name"] for one in _READ.values()))
+WRITE = (*_COMMON, "topic")
+
+
 def parse_read(options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
     """`streaming` is None where Spark asks for the schema and does not say yet for what."""
     reader = _Reader(options, READ, "read")
     if streaming is not None:
         _check_kind(reader, streaming)
-    topics = reader.parsed("subscribe", _names)
-    pattern = reader.parsed("subscribePattern", _pattern)
-    if (topics is None) == (pattern is None):
+    if reader.has("subscribe") == reader.has("subscribePattern"):
         raise OptionError('give either option "subscribe" (topic names) or "subscribePattern" (a pattern)')
     for edge in ("starting", "ending"):
         if reader.has(f"{edge}Offsets") and reader.has(f"{edge}Timestamp"):
             raise OptionError(f'give either option "{edge}Offsets" or "{edge}Timestamp", not both')
-    return ReadOptions(
-        server=reader.server(),
-        topics=topics or (),
-        pattern=pattern,
-        starting=reader.parsed("startingOffsets", parse_bound)
-        or parse_bound("latest" if streaming else "earliest"),
-        ending=reader.parsed("endingOffsets", _parse_ending) or parse_bound("latest"),
-        starting_ts=reader.parsed("startingTimestamp", parse_timestamp),
-        ending_ts=reader.parsed("endingTimestamp", parse_timestamp),
-        max_offsets_per_trigger=reader.parsed("maxOffsetsPerTrigger", _positive),
-        min_partitions=reader.parsed("minPartitions", _positive),
-        max_records_per_partition=reader.parsed("maxRecordsPerPartition", _positive),
-        columns=reader.parsed("columns", _names),
-        include_meta=reader.flag("includeMeta", True),
-        nodes=reader.parsed("node", _nodes) or (),
-        tag=reader.text("tag"),
-        loss=reader.word("loss", LOSS),
-        pushdown=reader.flag("pushdown", False),
-        consumer=reader.parsed("consumer", _consumer),
-        direct=reader.word("direct", DIRECT) == "auto",
-    )
+    server = reader.server()
+    given = {attribute: reader.parsed(**how) for attribute, how in _READ.items()}
+    given["starting"] = given["starting"] or Bound("latest" if streaming else "earliest")
+    return ReadOptions(server=server, **given)
 
 
 def _check_kind(reader: _Reader, streaming: bool) -> None:
@@ -264,13 +235,6 @@ def _check_kind(reader: _Reader, streaming: bool) -> None:
     for name in BATCH_ONLY if streaming else STREAM_ONLY:
         if reader.has(name):
             raise OptionError(f'option "{name}" is for {other} reads, and this is a {kind} read')
-
-
-def _parse_ending(text: str) -> Bound:
-    bound = parse_bound(text)
-    if bound.word == "earliest":
-        raise ValueError('it has to be "latest" or JSON like {"orders": 41}')
-    return bound
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:

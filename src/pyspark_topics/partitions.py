@@ -1,14 +1,12 @@
 """Splitting a read into tasks: few large ones, each a list of seq ranges."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Position, View
+from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Position, TopicView
 from pyspark_topics.options import ReadOptions
 
 # A task costs tens of milliseconds: below this many records another one does not pay.
@@ -67,7 +65,7 @@ class TaskPartition(InputPartition):
         return {one.run.pin for one in self.ranges if one.run is not None}
 
 
-def ranges_between(start: Offsets, end: Offsets, views: Mapping[str, View]) -> list[SeqRange]:
+def ranges_between(start: Offsets, end: Offsets, views: Mapping[str, TopicView]) -> list[SeqRange]:
     """What lies between two offsets. Topics that stand still have no range."""
     found = []
     for topic, at in sorted(end.items()):
@@ -76,7 +74,7 @@ def ranges_between(start: Offsets, end: Offsets, views: Mapping[str, View]) -> l
             begin = Position(ORIGIN, at.epoch)
         if begin == at:
             continue
-        view = views.get(topic) or View(topic, at.epoch, at.seq, ORIGIN + 1)
+        view = views.get(topic) or TopicView(topic, at.epoch, at.seq, ORIGIN + 1)
         found.append(SeqRange(topic, begin, at.seq, at.epoch, view.records_between(begin, at)))
     return found
 

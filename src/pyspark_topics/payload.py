@@ -1,7 +1,5 @@
 """`data` as something better than text, and columns that become `data`; by Spark's own functions."""
 
-from __future__ import annotations
-
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructType

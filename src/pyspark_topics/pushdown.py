@@ -19,7 +19,11 @@ from pyspark.sql.datasource import (
 
 from pyspark_topics.offsets import Position
 from pyspark_topics.options import ReadOptions
-from pyspark_topics.reading import ScanFilter
+from pyspark_topics.scan import ScanFilter
+
+# Filters that say where values begin, and those that say where they end.
+_FROM = (EqualTo, GreaterThan, GreaterThanOrEqual)
+_UP_TO = (EqualTo, LessThan, LessThanOrEqual)
 
 
 @dataclass(frozen=True)
@@ -46,12 +50,13 @@ class Narrowing:
         return self
 
     def _with_seq(self, one: Filter, value: int) -> Narrowing:
-        low, high = _bounds(one, value)
         narrowed = self
-        if low is not None:
-            narrowed = replace(narrowed, after_seq=max(self.after_seq, low - 1))
-        if high is not None:
-            narrowed = replace(narrowed, to_seq=high if self.to_seq is None else min(self.to_seq, high))
+        if isinstance(one, _FROM):
+            after = value if isinstance(one, GreaterThan) else value - 1
+            narrowed = replace(narrowed, after_seq=max(self.after_seq, after))
+        if isinstance(one, _UP_TO):
+            last = value - 1 if isinstance(one, LessThan) else value
+            narrowed = replace(narrowed, to_seq=_lower(self.to_seq, last))
         return narrowed
 
     def _with_ts(self, one: Filter, value: datetime) -> Narrowing:
@@ -59,13 +64,10 @@ class Narrowing:
         # Records have milliseconds, Spark microseconds: keep the whole millisecond at either end.
         ms = int(moment.timestamp() * 1000)
         narrowed = self
-        if isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual):
+        if isinstance(one, _FROM):
             narrowed = replace(narrowed, since_ts=max(self.since_ts or 0, ms))
-        if isinstance(one, EqualTo | LessThan | LessThanOrEqual):
-            until = max(ms + 2, 0)
-            narrowed = replace(
-                narrowed, until_ts=until if self.until_ts is None else min(self.until_ts, until)
-            )
+        if isinstance(one, _UP_TO):
+            narrowed = replace(narrowed, until_ts=_lower(self.until_ts, max(ms + 2, 0)))
         return narrowed
 
     def _with_tag(self, one: Filter, value: str) -> Narrowing:
@@ -92,16 +94,5 @@ class Narrowing:
         )
 
 
-def _bounds(one: Filter, value: int) -> tuple[int | None, int | None]:
-    """First and last value that can pass."""
-    if isinstance(one, EqualTo):
-        return value, value
-    if isinstance(one, GreaterThan):
-        return value + 1, None
-    if isinstance(one, GreaterThanOrEqual):
-        return value, None
-    if isinstance(one, LessThan):
-        return None, value - 1
-    if isinstance(one, LessThanOrEqual):
-        return None, value
-    return None, None
+def _lower(known: int | None, other: int) -> int:
+    return other if known is None else min(known, other)

@@ -56,13 +56,13 @@ def spark_schema(options: ReadOptions) -> StructType:
 
 
 @dataclass(frozen=True)
-class Shape:
+class ReadSchema:
     """The columns of one read, in order."""
 
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, schema: StructType, options: ReadOptions) -> Shape:
+    def of(cls, schema: StructType, options: ReadOptions) -> ReadSchema:
         """From the schema Spark reads with: ours, or one the user gave with `.schema(...)`."""
         offered = {field.name: field.dataType for field in spark_schema(options).fields}
         for field in schema.fields:

@@ -1,7 +1,5 @@
 """Spark sessions with what this source profits from already set, and work shared out over their executors."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """What Spark calls: the data source named `topics`."""
 
-from __future__ import annotations
-
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 

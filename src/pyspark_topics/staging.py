@@ -7,8 +7,6 @@ The identity names the work and not the attempt: the id of a query or a job, and
 step. Work that is done again after a crash is committed under the same one, and the server knows it already.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """`spark.readStream`: offsets with epochs, admission control, and a cursor the server can show."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator
@@ -18,14 +16,14 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from pyspark_topics.batch import plan, read_task
-from pyspark_topics.direct import Files
-from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Position, View, advance, from_json, to_json
+from pyspark_topics.direct import SealedFiles
+from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Position, TopicView, advance, from_json, to_json
 from pyspark_topics.options import ReadOptions
 from pyspark_topics.partitions import TaskPartition, ranges_between
-from pyspark_topics.reading import ScanFilter
-from pyspark_topics.schema import Shape
-from pyspark_topics.subscription import present, start_of
+from pyspark_topics.reading import plan, read_task
+from pyspark_topics.scan import ScanFilter
+from pyspark_topics.schema import ReadSchema
+from pyspark_topics.subscription import start_of, subscribed
 from topics.client import Client, Refused, Unreachable
 
 log = logging.getLogger(__name__)
@@ -36,15 +34,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self.options = options
-        self.shape = Shape.of(schema, options)
+        self.schema = ReadSchema.of(schema, options)
         self._client = options.server.client()
-        self._files = Files(self._client)
+        self._files = SealedFiles(self._client)
         # Heads as the last look found them, and the ones a run with `availableNow` stops at.
-        self._seen: dict[str, View] = {}
-        self._target: dict[str, View] | None = None
+        self._seen: dict[str, TopicView] = {}
+        self._target: dict[str, TopicView] | None = None
 
-    def _look(self) -> dict[str, View]:
-        self._seen = present(self._client, self.options)
+    def _look(self) -> dict[str, TopicView]:
+        self._seen, _ = subscribed(self._client, self.options)
         return self._seen
 
     # --- where to read ----------------------------------------------------------------------------------
@@ -80,7 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: TaskPartition) -> Iterator[pa.RecordBatch]:
         chosen = ScanFilter(self.options.nodes, self.options.tag)
-        return read_task(self.options, self.shape, chosen, partition)
+        return read_task(self.options, self.schema, chosen, partition)
 
     # --- afterwards -------------------------------------------------------------------------------------
 

@@ -1,46 +1,39 @@
 """Which topics a read is about, and where in each of them it begins and ends."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 
 import pyarrow as pa
 
 from pyspark_topics.errors import OptionError
-from pyspark_topics.offsets import ORIGIN, Bound, Position, View
+from pyspark_topics.offsets import ORIGIN, Bound, Position, TopicView
 from pyspark_topics.options import ReadOptions
 from topics.client import Client, Refused
 
 
-def subscribed(client: Client, options: ReadOptions) -> dict[str, View | None]:
-    """The topics of this read as they are now; None for a named one that does not exist."""
+def subscribed(client: Client, options: ReadOptions) -> tuple[dict[str, TopicView], list[str]]:
+    """The topics of this read as they are now, and those that were named and do not exist."""
     if options.pattern is None:
         names: Iterable[str] = options.topics
     else:
         pattern = re.compile(options.pattern)
         names = [name for name in client.topic_names() if pattern.fullmatch(name)]
-    found = {name: _look(client, name) for name in names}
-    if options.pattern is not None:
-        return {name: view for name, view in found.items() if view is not None}
-    return found
+    looked = {name: _look(client, name) for name in names}
+    found = {name: view for name, view in looked.items() if view is not None}
+    # One that matched a pattern and is gone by now was not asked for by its name.
+    return found, [name for name in options.topics if name not in found]
 
 
-def present(client: Client, options: ReadOptions) -> dict[str, View]:
-    """Those of them that exist."""
-    return {name: view for name, view in subscribed(client, options).items() if view is not None}
-
-
-def _look(client: Client, name: str) -> View | None:
+def _look(client: Client, name: str) -> TopicView | None:
     try:
-        return View.of(client.topic(name))
+        return TopicView.of(client.topic(name))
     except Refused as refusal:
         if refusal.code == "topic_not_found":
             return None
         raise
 
 
-def start_of(client: Client, view: View, options: ReadOptions) -> Position:
+def start_of(client: Client, view: TopicView, options: ReadOptions) -> Position:
     if options.starting_ts is None:
         return _at_bound(view, options.starting, "startingOffsets")
     if view.floor > view.head:  # nothing is left to tell by, and what was lost may have been of that time
@@ -52,7 +45,7 @@ def start_of(client: Client, view: View, options: ReadOptions) -> Position:
     return Position(ORIGIN if first <= view.floor else first - 1, view.epoch)
 
 
-def end_of(client: Client, view: View, options: ReadOptions) -> Position:
+def end_of(client: Client, view: TopicView, options: ReadOptions) -> Position:
     if options.ending_ts is None:
         at = _at_bound(view, options.ending, "endingOffsets")
         return Position(min(at.seq, view.head), view.epoch)
@@ -60,7 +53,7 @@ def end_of(client: Client, view: View, options: ReadOptions) -> Position:
     return view.end if first is None else Position(first - 1, view.epoch)
 
 
-def _at_bound(view: View, bound: Bound, option: str) -> Position:
+def _at_bound(view: TopicView, bound: Bound, option: str) -> Position:
     seq = bound.seqs.get(view.name)
     if seq is not None:
         return Position(seq, bound.epochs.get(view.name, view.epoch))
@@ -70,7 +63,7 @@ def _at_bound(view: View, bound: Bound, option: str) -> Position:
     return view.end if word == "latest" else Position(ORIGIN, view.epoch)
 
 
-def _first_since(client: Client, view: View, ts: int) -> int | None:
+def _first_since(client: Client, view: TopicView, ts: int) -> int | None:
     """The first live seq of that time or later. Times never decrease with seq, so one look is enough."""
     if view.floor > view.head:
         return None

@@ -4,8 +4,6 @@ The identity of a micro-batch is the id that Spark keeps in the checkpoint and t
 driver that starts again after a crash commits under the same one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 

@@ -27,6 +27,6 @@ def test_our_own_errors_speak_for_themselves() -> None:
     assert 'startingOffsets = {"a": 2}' in (written_for_users(RecordsLost("a", 1, 2, "cap")) or "")
 
 
-def test_what_nobody_foresaw_is_not_for_users() -> None:
+def test_what_was_not_foreseen_is_not_for_users() -> None:
     assert written_for_users(ValueError("boom")) is None
     assert written_for_users(Exception("Traceback (most recent call last):\nValueError: boom")) is None

@@ -24,7 +24,7 @@ spark.stop()
 
 
 def without_java(folder: Path) -> dict[str, str]:
-    """The environment of a machine like this one on which nobody installed Java."""
+    """The environment of a machine like this one without an installed Java."""
     tools = folder / "tools"
     tools.mkdir()
     for directory in ("/usr/local/bin", "/usr/bin", "/bin"):

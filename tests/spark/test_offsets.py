@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from pyspark_topics.offsets import NO_EPOCH, Offsets, Position, View, advance, from_json, to_json
+from pyspark_topics.offsets import NO_EPOCH, Offsets, Position, TopicView, advance, from_json, to_json
 
 
-def view(name: str, head: int, *, epoch: int = 1, floor: int = 1) -> View:
-    return View(name, epoch, head, floor)
+def view(name: str, head: int, *, epoch: int = 1, floor: int = 1) -> TopicView:
+    return TopicView(name, epoch, head, floor)
 
 
 def test_offsets_survive_the_checkpoint_and_read_the_same_in_any_order() -> None:
@@ -42,7 +42,7 @@ def test_a_small_queue_gets_something_while_there_is_room() -> None:
     assert end["b"].seq == 1
 
 
-def test_with_less_room_than_topics_nobody_waits_for_ever() -> None:
+def test_with_less_room_than_topics_none_waits_for_ever() -> None:
     views = [view(name, 3) for name in "abcd"]
     at: Offsets = {name: Position(0, 1) for name in "abcd"}
     for _ in range(6):

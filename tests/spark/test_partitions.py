@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_topics.offsets import NO_EPOCH, Position, View
+from pyspark_topics.offsets import NO_EPOCH, Position, TopicView
 from pyspark_topics.options import ReadOptions, parse_read
 from pyspark_topics.partitions import SeqRange, TaskPartition, ranges_between, split
 
@@ -51,7 +51,8 @@ def test_a_handful_of_records_from_many_topics_is_one_task() -> None:
 
 def test_a_dead_front_stays_with_the_first_piece() -> None:
     """Its loss is announced once, and not cut where pieces happen to meet."""
-    ranges = ranges_between({"a": Position(0, 1)}, {"a": Position(200, 1)}, {"a": View("a", 1, 200, 101)})
+    views = {"a": TopicView("a", 1, 200, 101)}
+    ranges = ranges_between({"a": Position(0, 1)}, {"a": Position(200, 1)}, views)
     tasks = split(ranges, options(minPartitions=2))
     assert pieces(tasks, "a") == [(0, 150), (150, 200)]
 

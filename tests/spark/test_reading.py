@@ -1,165 +1,187 @@
-"""One range over HTTP, without Spark around it: complete, in order, and honest about what is gone."""
+"""Sealed files under a pinned snapshot, without Spark around them: equal to diff, and safe while pinned."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from pyspark_topics.loss import LossPolicy
-from pyspark_topics.offsets import Position
-from pyspark_topics.partitions import SeqRange
-from pyspark_topics.reading import RangeReader, ScanFilter
-from pyspark_topics.schema import Shape
+from pyspark_topics import direct
+from pyspark_topics.direct import SealedFiles
+from pyspark_topics.offsets import ORIGIN, Position
+from pyspark_topics.options import parse_read
+from pyspark_topics.partitions import SeqRange, TaskPartition
+from pyspark_topics.reading import plan, read_ranges
+from pyspark_topics.scan import ScanFilter
+from pyspark_topics.schema import ReadSchema
 from tests.spark.histories import random_history
 from tests.spark.server import Server
 from tests.spark.wiretap import Wiretap
-from topics.client import Client, Refused, Unreachable
+from topics.client import Client
 
-SHAPE = Shape(("seq", "tag", "data", "kind", "gap_from", "gap_to", "reason"))
+SCHEMA = ReadSchema(("seq", "tag", "data", "kind", "gap_from", "gap_to", "reason"))
+SEEDS = range(12)
 Rows = list[dict[str, Any]]
 
 
-def batches(url: str, topic: str, start: Position, end: Position, **extra: Any) -> Iterator[pa.RecordBatch]:
-    with Client(url, **extra) as client:
-        reader = RangeReader(client, SHAPE, LossPolicy("rows", SHAPE), ScanFilter())
-        yield from reader.read(SeqRange(topic, start, end.seq, end.epoch))
-
-
-def rows(url: str, topic: str, start: Position, end: Position, **extra: Any) -> Rows:
-    return [row for batch in batches(url, topic, start, end, **extra) for row in batch.to_pylist()]
-
-
-def whole(server: Server, topic: str) -> tuple[Position, Position]:
-    state = server.state(topic)
-    return Position(0, state["epoch"]), Position(state["head_seq"], state["epoch"])
-
-
-def seqs(found: Rows) -> list[int]:
-    return [row["seq"] for row in found if row["kind"] == "record"]
-
-
-def gaps(found: Rows) -> list[tuple[int, int, str]]:
-    return [(row["gap_from"], row["gap_to"], row["reason"]) for row in found if row["kind"] == "tombstone"]
-
-
 @pytest.fixture(scope="module")
-def large(server: Server) -> str:
-    """Larger than what fits into the buffers between server and client."""
-    server.fill("large", 200_000)
-    return "large"
+def sealed(start_server: Callable[..., Server]) -> Server:
+    """Topics `seed-…` with random histories and `plain` with 1000 records, most of them in small files."""
+    server = start_server(TOPICS_SEGMENT_MAX_EVENTS="20")
+    for seed in SEEDS:
+        random_history(server, f"seed-{seed}", random.Random(seed))
+        server.append(f"seed-{seed}", *({"data": n, "tag": f"t{n % 5}"} for n in range(80)))
+        server.configure(f"seed-{seed}", cap_records=(0, 70)[seed % 2])
+        server.delete(f"seed-{seed}", match=f"t{seed % 5}")
+    server.append("plain", *range(1000))
+    server.stop()
+    server.start()
+    return server
+
+
+@pytest.fixture(autouse=True)
+def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct, "SMALLEST_READ", 1)
 
 
 @pytest.fixture
-def tap(server: Server) -> Iterator[Wiretap]:
-    tap = Wiretap(server.url)
+def tap(sealed: Server) -> Iterator[Wiretap]:
+    tap = Wiretap(sealed.url)
     yield tap
     tap.close()
 
 
-def test_a_read_that_breaks_off_is_taken_up_where_it_was(server: Server, large: str, tap: Wiretap) -> None:
-    tap.cuts = [1_000_000, 100, 500_000]
-    assert seqs(rows(tap.url, large, *whole(server, large))) == list(range(1, 200_001))
-    assert not tap.cuts
-    assert sum("/scan" in request for request in tap.requests) >= 4
+class Reader:
+    """A read planned now, to be carried out later."""
+
+    def __init__(self, server: Server, topic: str, url: str | None = None) -> None:
+        self._options = parse_read({"url": url or server.url, "subscribe": topic}, streaming=False)
+        self._client = Client(server.url)
+        self._files = SealedFiles(self._client)
+        state = server.state(topic)
+        end = Position(state["head_seq"], state["epoch"])
+        whole = SeqRange(topic, Position(ORIGIN, end.epoch), end.seq, end.epoch, end.seq)
+        self.tasks = plan(self._files, [whole], self._options)
+
+    @property
+    def ranges(self) -> list[SeqRange]:
+        return [one for task in self.tasks for one in task.ranges]
+
+    def release(self) -> None:
+        self._files.release()
+
+    def with_lease(self, seconds: float) -> None:
+        """As if the server gave so much time, and no more."""
+        shortened = [
+            one
+            if one.run is None
+            else replace(one, run=replace(one.run, pin=replace(one.run.pin, lease_s=seconds)))
+            for one in self.ranges
+        ]
+        self.tasks = [TaskPartition(shortened)]
+
+    def rows(self) -> Rows:
+        self._client.close()
+        return [
+            row
+            for task in self.tasks
+            for _, batch in read_ranges(self._options, SCHEMA, ScanFilter(), task)
+            for row in batch.to_pylist()
+        ]
 
 
-def test_one_that_breaks_off_for_ever_is_given_up(server: Server, large: str, tap: Wiretap) -> None:
-    tap.cuts = [200] * 1000
-    with pytest.raises(Unreachable):
-        rows(tap.url, large, *whole(server, large), patience_s=0.5)
+def records(rows: Rows) -> list[tuple[int, str | None, str]]:
+    return [(row["seq"], row["tag"], row["data"]) for row in rows if row["kind"] == "record"]
 
 
-def test_a_wrong_key_is_refused_with_a_hint(start_server: Callable[..., Server]) -> None:
-    server = start_server(TOPICS_API_KEYS="right")
-    with pytest.raises(Refused, match="give a valid key"):
-        rows(server.url, "t", Position(0, 1), Position(1, 1), api_key="wrong")
+def gaps(rows: Rows) -> list[tuple[int, int, str]]:
+    return [(row["gap_from"], row["gap_to"], row["reason"]) for row in rows if row["kind"] == "tombstone"]
 
 
-LONG = 40_000
+def from_diff(server: Server, topic: str) -> tuple[list[tuple[int, str | None, str]], list[Any]]:
+    found, lost = server.diff(topic)
+    return (
+        [(r["$seq"], r.get("$tag"), str(r["data"])) for r in found],
+        [(gap["gap_from"], gap["gap_to"], gap["reason"]) for gap in lost],
+    )
 
 
-def interrupted(server: Server, topic: str, interruption: Callable[[], None]) -> Rows:
-    """The rows of a read in the middle of which something happens: far more than any buffer takes."""
-    for _ in range(0, LONG, 5000):
-        server.append(topic, *["x" * 1000] * 5000)
-    stream = batches(server.url, topic, *whole(server, topic))
-    found = next(stream).to_pylist()
-    interruption()
-    return found + [row for batch in stream for row in batch.to_pylist()]
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows_of_sealed_files_equal_what_diff_returns(sealed: Server, seed: int) -> None:
+    topic = f"seed-{seed}"
+    for _ in range(3):
+        reader = Reader(sealed, topic)
+        assert (records(rows := reader.rows()), gaps(rows)) == from_diff(sealed, topic)
+        random_history(sealed, topic, random.Random(100 + seed))  # on top of what is sealed
 
 
-def test_records_evicted_in_the_middle_of_a_read_are_announced(server: Server, topic: str) -> None:
-    found = interrupted(server, topic, lambda: server.configure(topic, cap_records=10))
-    (gap,) = gaps(found)
-    assert gap[2] == "cap"
-    assert gap[1] == LONG - 10
-    assert seqs(found) == [*range(1, gap[0]), *range(LONG - 9, LONG + 1)]
-
-
-def test_a_topic_deleted_in_the_middle_of_a_read_is_announced(server: Server, topic: str) -> None:
-    found = interrupted(server, topic, lambda: server.drop(topic))
-    (gap,) = gaps(found)
-    assert gap[1:] == (LONG, "topic_deleted")
-    assert seqs(found) == list(range(1, gap[0]))
-
-
-def test_a_topic_recreated_in_the_middle_of_a_read_is_not_mixed_with_its_successor(
-    server: Server, topic: str
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_deletion_after_planning_shows_or_does_not_and_nothing_else_changes(
+    sealed: Server, seed: int
 ) -> None:
-    def recreate() -> None:
-        server.drop(topic)
-        server.fill(topic, 1000)
+    topic = f"seed-{seed}"
+    before, _ = from_diff(sealed, topic)
+    reader = Reader(sealed, topic)
+    sealed.delete(topic, match="t1")
+    after, _ = from_diff(sealed, topic)
+    found = records(reader.rows())
+    assert set(after) <= set(found) <= set(before)
+    assert found == sorted(found)
 
-    found = interrupted(server, topic, recreate)
-    (gap,) = gaps(found)
-    assert gap[1:] == (LONG, "recreated")
-    assert seqs(found) == list(range(1, gap[0]))
 
-
-def test_a_server_killed_in_the_middle_of_a_read_is_waited_for(
-    start_server: Callable[..., Server], topic: str
+def test_records_evicted_after_planning_are_still_in_the_files(
+    sealed: Server, topic: str, tap: Wiretap
 ) -> None:
-    server = start_server()
-
-    def restart() -> None:
-        server.kill()
-        server.start()
-
-    found = interrupted(server, topic, restart)
-    assert gaps(found) == []
-    assert seqs(found) == list(range(1, LONG + 1))
-
-
-def test_a_range_that_lies_wholly_behind_the_loss_line_is_one_gap(server: Server, topic: str) -> None:
-    server.configure(topic, cap_records=2)
-    server.append(topic, *range(9))
-    epoch = server.state(topic)["epoch"]
-    assert gaps(rows(server.url, topic, Position(1, epoch), Position(4, epoch))) == [(2, 4, "cap")]
+    reader = Reader(sealed, "plain", tap.url)
+    sealed.configure("plain", cap_records=10)
+    try:
+        rows = reader.rows()
+    finally:
+        sealed.configure("plain")
+    tail = [one for one in reader.ranges if one.run is None]
+    assert [row["seq"] for row in rows if row["kind"] == "record"] == list(range(1, 1001))
+    assert len([request for request in tap.requests if "/scan" in request]) == len(tail)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_rows_equal_what_diff_returns_however_the_range_is_cut(server: Server, topic: str, seed: int) -> None:
-    dice = random.Random(seed)
-    random_history(server, topic, dice)
-    start, end = whole(server, topic)
-    records, lost = server.diff(topic)
-    found = rows(server.url, topic, start, end)
-    expected = [(r["$seq"], r.get("$tag"), str(r["data"])) for r in records]
-    assert [(r["seq"], r["tag"], r["data"]) for r in found if r["kind"] == "record"] == expected
-    assert gaps(found) == [(gap["gap_from"], gap["gap_to"], gap["reason"]) for gap in lost]
-    cuts = sorted({0, end.seq, *(dice.randrange(end.seq + 1) for _ in range(4))})
-    pieces = [
-        rows(server.url, topic, Position(a, end.epoch), Position(b, end.epoch)) for a, b in pairwise(cuts)
-    ]
-    joined = [row for piece in pieces for row in piece]
-    assert [(r["seq"], r["tag"], r["data"]) for r in joined if r["kind"] == "record"] == expected
-    # A gap reaches over what was deleted behind it; cut, it may end with the last seq that was lost.
-    announced = {seq for a, b, _ in gaps(joined) for seq in range(a, b + 1)}
-    assert announced <= {seq for gap in lost for seq in range(gap["gap_from"], gap["gap_to"] + 1)}
-    line = server.ask("GET", f"/v0/topics/{topic}/segments")["loss_line"]
-    assert set(range(1, line)) <= announced
+def test_a_file_that_is_gone_is_told_as_what_became_of_its_records(sealed: Server) -> None:
+    sealed.append("short-lived", *range(500))
+    sealed.stop()
+    sealed.start()
+    reader = Reader(sealed, "short-lived")
+    reader.release()
+    sealed.configure("short-lived", cap_records=100)
+    sealed.append("short-lived", *range(100))
+    paths = {one.run.path for one in reader.ranges if one.run is not None}
+    assert paths
+    for path in paths:  # the server does so, too, after a while
+        Path(path).rename(path + ".gone")
+    rows = reader.rows()
+    for path in paths:  # other topics are in there as well
+        Path(path + ".gone").rename(path)
+    assert records(rows) == []
+    assert sorted(seq for a, b, _ in gaps(rows) for seq in range(a, b + 1)) == list(range(1, 501))
+    assert {reason for _, _, reason in gaps(rows)} == {"cap"}
+
+
+def test_a_task_renews_its_lease_while_it_reads(sealed: Server, tap: Wiretap) -> None:
+    reader = Reader(sealed, "seed-0", tap.url)
+    reader.with_lease(60)
+    reader.rows()
+    assert sum("/renew" in request for request in tap.requests) == 1  # it does not know how long it waited
+    reader.with_lease(0)
+    reader.rows()
+    pieces = len(reader.ranges)
+    assert sum("/renew" in request for request in tap.requests) > pieces
+
+
+def test_a_lease_that_ran_out_is_not_asked_for_again_and_breaks_nothing(sealed: Server, tap: Wiretap) -> None:
+    expected, _ = from_diff(sealed, "seed-0")
+    reader = Reader(sealed, "seed-0", tap.url)
+    reader.with_lease(0)
+    reader.release()
+    assert records(reader.rows()) == expected
+    assert sum("/renew" in request for request in tap.requests) == 1

@@ -7,7 +7,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_topics.errors import OptionError
 from pyspark_topics.options import ReadOptions, parse_read
-from pyspark_topics.schema import Shape, spark_schema
+from pyspark_topics.schema import ReadSchema, spark_schema
 
 RECORD_COLUMNS = ["topic", "seq", "ts", "node", "tag", "data", "meta"]
 LOSS_COLUMNS = ["kind", "gap_from", "gap_to", "reason"]
@@ -45,21 +45,21 @@ def test_a_wrong_column_names_the_right_ones() -> None:
 @pytest.mark.parametrize("extra", [{}, {"columns": "ts,data"}, {"loss": "fail"}])
 def test_batches_have_exactly_the_declared_schema(extra: dict[str, str]) -> None:
     chosen = options(**extra)
-    shape = Shape.of(spark_schema(chosen), chosen)
+    schema = ReadSchema.of(spark_schema(chosen), chosen)
     declared = to_arrow_schema(spark_schema(chosen), timezone="UTC")
     scanned = {
         "seq": pa.array([1, 2]),
         "ts": pa.array([5, 6], pa.timestamp("ms", tz="UTC")),
         "data": pa.array(["{}", "1"]),
     }
-    assert shape.records("a", 2, scanned).schema.equals(declared)
-    if shape.has_loss_rows:
-        assert shape.tombstone("a", 1, 2, "cap").schema.equals(declared)
+    assert schema.records("a", 2, scanned).schema.equals(declared)
+    if schema.has_loss_rows:
+        assert schema.tombstone("a", 1, 2, "cap").schema.equals(declared)
 
 
 @pytest.mark.usefixtures("spark")
 def test_a_schema_given_by_the_user_narrows_too() -> None:
     given = StructType.fromDDL("seq BIGINT, data STRING")
-    assert Shape.of(given, options()).names == ("seq", "data")
+    assert ReadSchema.of(given, options()).names == ("seq", "data")
     with pytest.raises(OptionError, match='no column "data int"'):
-        Shape.of(StructType.fromDDL("data INT"), options())
+        ReadSchema.of(StructType.fromDDL("data INT"), options())

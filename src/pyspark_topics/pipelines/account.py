@@ -1,7 +1,5 @@
 """One life of a topic, accounted for: every seq is present, deleted, announced lost, or unexplained."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +7,8 @@ from typing import Any
 from pyspark_topics.pipelines.seqsets import Range, SeqSet
 
 DELETED = "deleted"
+# Of a life that has ended: all that is left to say of why.
+ANNOUNCED = "announced"
 # So many unexplained ranges are listed; the count is always complete.
 LISTED = 20
 
@@ -79,52 +79,42 @@ INVENTED = "in the archive, but never given out by this log"
 
 
 def account(topic: str, epoch: int, archived: Archived, logged: Logged | None) -> Account:
+    """`logged` is None for a life that has ended."""
     if logged is None:
-        return _ended(topic, epoch, archived)
-    whole = SeqSet.of([(logged.first, logged.head)])
-    present = archived.records | logged.live
-    gone = {kind: seqs & whole for kind, seqs in logged.missing.items()}
-    deleted = gone.get(DELETED, SeqSet())
-    lost = {kind: seqs - present for kind, seqs in gone.items() if kind != DELETED}
-    passed = SeqSet.of([(logged.first, min(archived.reached, logged.head))])
-    problems = {
-        NOT_THERE: whole - present - _union(gone.values()),
-        PASSED: passed - archived.records - archived.gaps - deleted,
-        INVENTED: archived.records - whole,
-    }
+        whole, live, problems = SeqSet.of([(1, archived.reached)]) | archived.records, SeqSet(), {}
+        # With a topic goes its ledger; what the archive did not get was deleted with it at the latest.
+        gone = {ANNOUNCED: archived.gaps, DELETED: whole - archived.records - archived.gaps}
+    else:
+        whole, live = SeqSet.of([(logged.first, logged.head)]), logged.live
+        gone = {kind: seqs & whole for kind, seqs in logged.missing.items()}
+        problems = _problems(whole, archived, logged, gone)
+    present = archived.records | live
+    deleted = gone.pop(DELETED, SeqSet()) - present
+    lost = {kind: seqs - present for kind, seqs in gone.items()}
     return Account(
         topic,
         epoch,
-        True,
-        whole.count,
+        logged is not None,
+        (whole | _union(lost.values())).count,
         archived.records.count,
-        logged.live.count,
-        (archived.records & logged.live).count,
-        (deleted - present).count,
+        live.count,
+        (archived.records & live).count,
+        deleted.count,
         {kind: seqs.count for kind, seqs in lost.items() if seqs},
         {why: seqs for why, seqs in problems.items() if seqs},
         archived.rows - archived.records.count,
     )
 
 
-def _ended(topic: str, epoch: int, archived: Archived) -> Account:
-    """With a topic goes its ledger; what the archive did not get was deleted with it at the latest."""
-    whole = SeqSet.of([(1, archived.reached)]) | archived.records
-    lost = archived.gaps - archived.records
-    left = whole - archived.records - archived.gaps
-    return Account(
-        topic,
-        epoch,
-        False,
-        (whole | lost).count,
-        archived.records.count,
-        0,
-        0,
-        left.count,
-        {"announced": lost.count} if lost else {},
-        {},
-        archived.rows - archived.records.count,
-    )
+def _problems(
+    whole: SeqSet, archived: Archived, logged: Logged, gone: Mapping[str, SeqSet]
+) -> dict[str, SeqSet]:
+    passed = SeqSet.of([(logged.first, min(archived.reached, logged.head))])
+    return {
+        NOT_THERE: whole - archived.records - logged.live - _union(gone.values()),
+        PASSED: passed - archived.records - archived.gaps - gone.get(DELETED, SeqSet()),
+        INVENTED: archived.records - whole,
+    }
 
 
 def _union(sets: Iterable[SeqSet]) -> SeqSet:

@@ -7,8 +7,6 @@ Records go straight from where they lie into files: they never pass through the 
 is in the table's own log, in the same commit as the files, so there is nothing that could disagree with it.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterator
@@ -19,9 +17,7 @@ from typing import Any, ClassVar
 import msgspec
 import pyarrow as pa
 
-from pyspark_topics.batch import plan, read_ranges
-from pyspark_topics.direct import Files
-from pyspark_topics.offsets import Offsets, View, advance
+from pyspark_topics.offsets import Offsets, TopicView, advance
 from pyspark_topics.options import ReadOptions, parse_read
 from pyspark_topics.partitions import SMALLEST_TASK, SeqRange, TaskPartition, ranges_between
 from pyspark_topics.pipelines.context import Context, Outcome
@@ -29,11 +25,12 @@ from pyspark_topics.pipelines.lake import RECORDS, Collision, Gap, Lake
 from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, write_files
 from pyspark_topics.pipelines.rewriting import Compaction
 from pyspark_topics.pipelines.settings import check_table, check_topics, source_options
-from pyspark_topics.reading import ScanFilter
-from pyspark_topics.schema import LOSS_COLUMNS, Shape, spark_schema
+from pyspark_topics.reading import planned, read_ranges
+from pyspark_topics.scan import ScanFilter
+from pyspark_topics.schema import LOSS_COLUMNS, ReadSchema, spark_schema
 from pyspark_topics.session import on_executors
 from pyspark_topics.stream import publish_cursors
-from pyspark_topics.subscription import present
+from pyspark_topics.subscription import subscribed
 from topics.client import Client
 
 log = logging.getLogger(__name__)
@@ -97,7 +94,6 @@ class _Archiver:
     records: int = 0
 
     def __post_init__(self) -> None:
-        self._files = Files(self.client)
         self._per_file = FIRST_FILE_RECORDS
         self._compaction = Compaction(self.lake, self.settings.target_file_bytes)
         self._at: Offsets = {}
@@ -127,23 +123,20 @@ class _Archiver:
                 stop.wait(LOOK_EVERY_S)
             views = self._look() if targets is None else targets
 
-    def _look(self) -> dict[str, View]:
-        views = present(self.client, self.options)
+    def _look(self) -> dict[str, TopicView]:
+        views, _ = subscribed(self.client, self.options)
         for name in views.keys() - self._at.keys():
             found = self.lake.position(name)
             if found is not None:
                 self._at[name] = found
         return views
 
-    def _step(self, end: Offsets, views: dict[str, View]) -> None:
+    def _step(self, end: Offsets, views: dict[str, TopicView]) -> None:
         """One commit: read, write, commit, and only then tell and trim."""
         ranges = ranges_between(self._at, end, views)
         options = replace(self.options, max_records_per_partition=self._per_file)
-        tasks = plan(self._files, ranges, options)
-        try:
+        with planned(self.client, ranges, options) as tasks:
             written = self._write(tasks, options)
-        finally:
-            self._files.release()
         files = [one for part in written for one in part.files]
         gaps = [gap for part in written for gap in part.gaps]
         moved = {topic: at for topic, at in end.items() if self._at.get(topic) != at}
@@ -176,7 +169,7 @@ class _Archiver:
             fitting = self.settings.target_file_bytes * rows // size
             self._per_file = max(SMALLEST_TASK, min(fitting, LARGEST_FILE_RECORDS))
 
-    def _tell(self, moved: Offsets, views: dict[str, View], records: int, gaps: int) -> None:
+    def _tell(self, moved: Offsets, views: dict[str, TopicView], records: int, gaps: int) -> None:
         self.records += records
         publish_cursors(self.client, self.context.name, moved)
         if self.settings.trim:
@@ -192,7 +185,7 @@ class _Archiver:
                 self.client.delete_before(topic, moved[topic].seq + 1)
 
 
-def _waiting(view: View, at: Offsets) -> int:
+def _waiting(view: TopicView, at: Offsets) -> int:
     return view.records_between(at[view.name], view.end) if view.name in at else view.head - view.floor + 1
 
 
@@ -204,8 +197,8 @@ def write_task(options: ReadOptions, folder: str, target_bytes: int, partition: 
 
 
 def _records(options: ReadOptions, partition: TaskPartition, gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
-    shape = Shape.of(spark_schema(options), options)
-    for wanted, batch in read_ranges(options, shape, ScanFilter(), partition):
+    schema = ReadSchema.of(spark_schema(options), options)
+    for wanted, batch in read_ranges(options, schema, ScanFilter(), partition):
         if batch.num_rows == 1 and batch.column("gap_from")[0].is_valid:
             gaps += _gaps(wanted, batch.select(LOSS_COLUMNS).to_pylist()[0])
         else:

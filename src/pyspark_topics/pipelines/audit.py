@@ -8,9 +8,8 @@ The order makes it safe beside writers: what leaves the log while it is read is 
 is asked.
 """
 
-from __future__ import annotations
-
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,11 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_topics.batch import plan, read_ranges
-from pyspark_topics.direct import Files
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.loss import RECREATED, TOPIC_DELETED
-from pyspark_topics.offsets import ORIGIN, Position, View
+from pyspark_topics.offsets import ORIGIN, Position, TopicView
 from pyspark_topics.options import ReadOptions, parse_read
 from pyspark_topics.partitions import SeqRange, TaskPartition
 from pyspark_topics.pipelines.account import LISTED, Account, Archived, Logged, account, by_kind
@@ -37,13 +34,14 @@ from pyspark_topics.pipelines.parquet import read_file
 from pyspark_topics.pipelines.seqsets import Range, SeqSet, runs_of
 from pyspark_topics.pipelines.settings import check_table, check_topics, source_options
 from pyspark_topics.pipelines.terminal import table_lines
-from pyspark_topics.reading import ScanFilter, scan_head
-from pyspark_topics.schema import Shape
+from pyspark_topics.reading import planned, read_ranges
+from pyspark_topics.scan import ScanFilter, scan_head
+from pyspark_topics.schema import ReadSchema
 from pyspark_topics.session import on_executors
 from pyspark_topics.subscription import subscribed
 from topics.client import Client
 
-_SHAPE = Shape(("seq", "kind", "gap_from", "gap_to", "reason"))
+_SCHEMA = ReadSchema(("seq", "kind", "gap_from", "gap_to", "reason"))
 _FILE_COLUMNS = ["topic", "epoch", "seq"]
 
 Life = tuple[str, int]
@@ -111,20 +109,19 @@ class _Auditor:
         lake = self.lake
         if lake is None:
             return {}
-        counted: dict[Life, _Counted] = {}
+        counted: dict[Life, _Counted] = defaultdict(_Counted)
         for life, found in self._count(lake):
-            known = counted.setdefault(life, _Counted())
-            known.rows += found.rows
-            known.ranges += found.ranges
-        gaps: dict[Life, list[Range]] = {}
+            counted[life].rows += found.rows
+            counted[life].ranges += found.ranges
+        gaps: dict[Life, list[Range]] = defaultdict(list)
         for gap in lake.gaps():
             # One without an end belongs to a life that is over; how far that came is not known.
-            gaps.setdefault((gap.topic, gap.epoch), []).append((gap.gap_from, gap.gap_to or 0))
+            gaps[gap.topic, gap.epoch].append((gap.gap_from, gap.gap_to or 0))
         return {
             life: Archived(
-                SeqSet.of(counted[life].ranges if life in counted else ()),
-                counted[life].rows if life in counted else 0,
-                SeqSet.of(gaps.get(life, ())),
+                SeqSet.of(counted[life].ranges),
+                counted[life].rows,
+                SeqSet.of(gaps[life]),
                 lake.archived(*life) or 0,
             )
             for life in counted.keys() | gaps.keys() | self._positions(lake)
@@ -144,17 +141,16 @@ class _Auditor:
 
     # --- the log ----------------------------------------------------------------------------------------
 
-    def _views(self, archived: set[str]) -> dict[str, View]:
+    def _views(self, archived: set[str]) -> dict[str, TopicView]:
         settings = self.settings
         names = settings.topics if settings.topics or settings.pattern else sorted(archived)
         if not names and settings.pattern is None:
             return {}
-        options = self._options(names)
-        found = subscribed(self.client, options)
-        missing = [name for name, view in found.items() if view is None and name not in archived]
-        if missing:
-            raise PipelineFailed(f'there is no topic "{missing[0]}", neither at the server nor in the table')
-        return {name: view for name, view in found.items() if view is not None}
+        found, missing = subscribed(self.client, self._options(names))
+        for name in missing:
+            if name not in archived:
+                raise PipelineFailed(f'there is no topic "{name}", neither at the server nor in the table')
+        return found
 
     def _wants(self, topic: str) -> bool:
         settings = self.settings
@@ -166,7 +162,7 @@ class _Auditor:
         chosen = source_options(self.context.server, names, None if names else self.settings.pattern)
         return parse_read(chosen, streaming=False)
 
-    def _logged(self, view: View) -> Logged:
+    def _logged(self, view: TopicView) -> Logged:
         head = scan_head(self.client, view.name)
         live = self._live(view)
         ledger = self.client.ledger(view.name)
@@ -175,16 +171,13 @@ class _Auditor:
         missing = by_kind((one["from"], one["to"], one["kind"]) for one in ledger["ranges"])
         return Logged(head["seq_base"], view.head, live, missing)
 
-    def _live(self, view: View) -> SeqSet:
+    def _live(self, view: TopicView) -> SeqSet:
         whole = SeqRange(
             view.name, Position(ORIGIN, view.epoch), view.head, view.epoch, view.head - view.floor + 1
         )
-        options, files = self._options([view.name]), Files(self.client)
-        tasks = plan(files, [whole] if view.head else [], options)
-        try:
+        options = self._options([view.name])
+        with planned(self.client, [whole] if view.head else [], options) as tasks:
             found = on_executors(self.context.spark, partial(read_task, options), tasks) if tasks else []
-        finally:
-            files.release()
         return SeqSet.of(one for ranges in found for one in ranges)
 
 
@@ -197,12 +190,11 @@ def _replaced(topic: str) -> PipelineFailed:
 
 def count_file(path: str) -> list[tuple[Life, _Counted]]:
     """The seqs of a file, by life."""
-    counted: dict[Life, _Counted] = {}
+    counted: dict[Life, _Counted] = defaultdict(_Counted)
     for batch in read_file(path, _FILE_COLUMNS):
         for life, seqs in _by_life(batch):
-            known = counted.setdefault(life, _Counted())
-            known.rows += len(seqs)
-            known.ranges += runs_of(seqs)
+            counted[life].rows += len(seqs)
+            counted[life].ranges += runs_of(seqs)
     return list(counted.items())
 
 
@@ -217,7 +209,7 @@ def _by_life(batch: pa.RecordBatch) -> Iterator[tuple[Life, npt.NDArray[np.int64
 def read_task(options: ReadOptions, partition: TaskPartition) -> list[Range]:
     """The seqs that can be read, as ranges. What is announced as lost the ledger will say, too."""
     ranges: list[Range] = []
-    for wanted, batch in read_ranges(options, _SHAPE, ScanFilter(), partition):
+    for wanted, batch in read_ranges(options, _SCHEMA, ScanFilter(), partition):
         reason = batch.column("reason")[0].as_py() if batch.num_rows == 1 else None
         if reason in (RECREATED, TOPIC_DELETED):
             raise _replaced(wanted.topic)

@@ -1,7 +1,5 @@
 """What a pipeline is to the code that runs it, and what it is given to run with."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field

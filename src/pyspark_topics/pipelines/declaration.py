@@ -8,8 +8,6 @@
 Every mistake is one sentence that names what would be right.
 """
 
-from __future__ import annotations
-
 import os
 import tomllib
 from collections.abc import Mapping
@@ -107,8 +105,7 @@ def _checked(name: str, given: Any, folder: Path) -> Pipeline:
     kind = type(given)
     if kind in KINDS.values():
         settings = {one: getattr(given, one) for one in _fields(kind)}
-        pipeline: Pipeline = build(kind, settings, f"pipeline {name}", folder)
-        return pipeline
+        return build(kind, settings, f"pipeline {name}", folder)
     if isinstance(given, type) or not hasattr(given, "run"):  # anything that runs may be a kind of its own
         known = ", ".join(f"{one.__name__}(...)" for one in KINDS.values())
         raise DeclarationError(f"pipeline {name} has to be one of: {known}")
@@ -163,8 +160,7 @@ def _pipeline(name: str, entry: object, folder: Path) -> Pipeline:
         given = "says no kind" if kind is None else f'is of kind "{kind}"'
         raise DeclarationError(f"{where} {given}; the kinds are: {_list(KINDS)}")
     settings = {key: value for key, value in entry.items() if key != "kind"}
-    pipeline: Pipeline = build(KINDS[kind], settings, where, folder)
-    return pipeline
+    return build(KINDS[kind], settings, where, folder)
 
 
 def _fields(kind: type[Any]) -> dict[str, msgspec.structs.FieldInfo]:
@@ -172,7 +168,7 @@ def _fields(kind: type[Any]) -> dict[str, msgspec.structs.FieldInfo]:
     return {one.name: one for one in msgspec.structs.fields(kind) if not one.name.startswith("_")}
 
 
-def build(kind: type[Any], settings: Mapping[str, Any], where: str, folder: Path) -> Any:
+def build(kind: type[Any], settings: Mapping[str, Any], where: str, folder: Path) -> Pipeline:
     """An object of this kind, its settings checked."""
     fields = _fields(kind)
     _refuse_unknown(settings, fields, where)
@@ -181,9 +177,10 @@ def build(kind: type[Any], settings: Mapping[str, Any], where: str, folder: Path
             raise DeclarationError(f'{where} lacks "{name}"')
     try:
         plain = {name: _plain(value) for name, value in settings.items()}
-        return msgspec.convert({**plain, **_place(kind, folder)}, kind)
+        built: Pipeline = msgspec.convert({**plain, **_place(kind, folder)}, kind)
     except msgspec.ValidationError as error:
         raise DeclarationError(f"{where}: {_plainly(str(error), fields)}") from None
+    return built
 
 
 def _plain(value: Any) -> Any:

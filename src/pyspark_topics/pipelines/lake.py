@@ -50,7 +50,7 @@ GAPS = pa.schema(
         ("topic", pa.string()),
         ("epoch", pa.int64()),
         ("gap_from", pa.int64()),
-        # NULL where nobody knows how far it went: the topic was deleted before it was read.
+        # NULL where its end is not known: the topic was deleted before it was read.
         ("gap_to", pa.int64()),
         ("reason", pa.string()),
         # When the archive learned of it.
@@ -75,7 +75,7 @@ class Gap:
 
 
 class Collision(PipelineFailed):
-    """Somebody else committed first, and what we were about to commit may not fit any more."""
+    """Another writer committed first, and what we were about to commit may not fit any more."""
 
 
 class Lake:
@@ -84,10 +84,10 @@ class Lake:
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
         self.gaps_path = self.path + "_gaps"
-        self._records = _open(self.path, RECORDS)
-        self._gaps = _open(self.gaps_path, GAPS)
+        self.records = _open(self.path, RECORDS)
+        self.gaps_table = _open(self.gaps_path, GAPS)
         # Commits of the records table up to here have their gaps as rows.
-        self._noted = self._gaps.transaction_version(_GAPS_UP_TO) or 0
+        self._noted = self.gaps_table.transaction_version(_GAPS_UP_TO) or 0
 
     @classmethod
     def existing(cls, path: str) -> Lake:
@@ -98,43 +98,35 @@ class Lake:
 
     # --- reading ----------------------------------------------------------------------------------------
 
-    @property
-    def records(self) -> DeltaTable:
-        return self._records
-
-    @property
-    def gaps_table(self) -> DeltaTable:
-        return self._gaps
-
     def position(self, topic: str) -> Position | None:
         """How far this topic is archived, and in which of its lives."""
-        epoch = self._records.transaction_version(_life(topic))
+        epoch = self.records.transaction_version(_life(topic))
         if epoch is None:
             return None
-        return Position(self._records.transaction_version(_reached(topic, epoch)) or 0, epoch)
+        return Position(self.records.transaction_version(_reached(topic, epoch)) or 0, epoch)
 
     def archived(self, topic: str, epoch: int) -> int | None:
         """How far one life of a topic is archived; None if nothing of it is."""
-        seq: int | None = self._records.transaction_version(_reached(topic, epoch))
+        seq: int | None = self.records.transaction_version(_reached(topic, epoch))
         return seq
 
     def files(self) -> list[DataFile]:
         """The files of the current version, with what their statistics say."""
-        rows = pa.table(self._records.get_add_actions(flatten=True)).to_pylist()
+        rows = pa.table(self.records.get_add_actions(flatten=True)).to_pylist()
         return [DataFile.from_action(row) for row in rows]
 
     def file_paths(self) -> list[str]:
-        return [local_path(uri) for uri in self._records.file_uris()]
+        return [local_path(uri) for uri in self.records.file_uris()]
 
     def gaps(self) -> list[Gap]:
         # Not through `to_pyarrow_table`: its reading threads call back into Python, and a process that ends
         # soon afterwards can be aborted by one that still lets go of a file.
-        rows = QueryBuilder().register("gaps", self._gaps).execute(_ALL_GAPS)
+        rows = QueryBuilder().register("gaps", self.gaps_table).execute(_ALL_GAPS)
         return [Gap(**row) for row in pa.table(rows).to_pylist()]
 
     def refresh(self) -> None:
-        self._records.update_incremental()
-        self._gaps.update_incremental()
+        self.records.update_incremental()
+        self.gaps_table.update_incremental()
 
     # --- writing ----------------------------------------------------------------------------------------
 
@@ -143,7 +135,7 @@ class Lake:
         moved = _moves(ends)
         # In a commit's metadata, because only one table can be committed at a time.
         noted = {_GAPS_KEY: json.dumps([asdict(gap) for gap in gaps])}
-        self._publish(self._records, [_add(one) for one in files], moved, noted)
+        self._publish(self.records, [_add(one) for one in files], moved, noted)
         self.note_gaps()
 
     def replace(
@@ -157,27 +149,27 @@ class Lake:
         """Other files with the same records; `changed` if they are not the same.
 
         Two of these at a time collide. `standing` repeats where topics stand, so that it also collides with
-        whoever is about to move one of them, and has not heard of this.
+        a writer that is about to move one of them, and has not heard of this.
         """
         now = int(time.time() * 1000)
         gone = [RemoveAction(one.path, changed, now, one.size) for one in old]
-        moved = [Transaction(_REWRITES, self._records.version()), *_moves(standing or {})]
-        self._publish(self._records, [*gone, *(_add(one, changed) for one in new)], moved, {})
+        moved = [Transaction(_REWRITES, self.records.version()), *_moves(standing or {})]
+        self._publish(self.records, [*gone, *(_add(one, changed) for one in new)], moved, {})
 
     def note_gaps(self) -> None:
         """Bring the gap table up to the version of the records table."""
-        version = self._records.version()
+        version = self.records.version()
         gaps = [gap for commit in self._commits(self._noted, version) for gap in commit]
         if gaps or version - self._noted >= _NOTE_EVERY:
-            table = pa.Table.from_pylist([{**gap, "ts": _now()} for gap in gaps], GAPS)
+            table = pa.Table.from_pylist([{**gap, "ts": datetime.now(UTC)} for gap in gaps], GAPS)
             files = [_add(one) for one in write_files(table.to_batches(), self.gaps_path)]
-            self._publish(self._gaps, files, [Transaction(_GAPS_UP_TO, version)], {})
+            self._publish(self.gaps_table, files, [Transaction(_GAPS_UP_TO, version)], {})
             self._noted = version
 
     def _commits(self, after: int, up_to: int) -> Iterable[list[dict[str, Any]]]:
         if up_to <= after:
             return
-        for entry in reversed(self._records.history(up_to - after)):
+        for entry in reversed(self.records.history(up_to - after)):
             if after < entry["version"] <= up_to and _GAPS_KEY in entry:
                 yield json.loads(entry[_GAPS_KEY])
 
@@ -230,7 +222,3 @@ def _sync_log(table: DeltaTable, after: int) -> None:
         with (folder / f"{version:020}.json").open("rb") as commit:
             os.fsync(commit.fileno())
     sync_folder(str(folder))
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

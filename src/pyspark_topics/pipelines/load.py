@@ -7,8 +7,6 @@ Files that were loaded are remembered, so the same load may run again for those 
 was interrupted is finished first, as it was planned.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 from dataclasses import dataclass

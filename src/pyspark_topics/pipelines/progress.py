@@ -1,7 +1,5 @@
 """How far pipelines have come: written by their threads, read by a display."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque

@@ -6,8 +6,6 @@
 What the lake knows to be lost in that range is announced in the topic, as records like those of a route.
 """
 
-from __future__ import annotations
-
 import os
 import uuid
 from dataclasses import dataclass
@@ -70,19 +68,48 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
     def run(self, context: Context) -> Outcome:
         lake = Lake.existing(self.table)
-        with context.server.client() as client:
-            replayer = _Replayer(self, context, client, lake)
-            records = replayer.run()
-        job = replayer.job
-        if job is None:
+        job = self._job(context, lake)
+        if job is None or job.finished:
             return Outcome(lines=("nothing to replay",), facts={"records": 0})
-        how = "done" if job.finished else f"stopped at seq {job.at}"
+        with context.server.client() as client:
+            records = _Replayer(self, context, client, lake, job).run()
+        finished = job.at >= job.about["to_seq"]
+        how = "done" if finished else f"stopped at seq {job.at}"
         line = f"replayed {records:,} records of {self.topic} into {self.into}: {how}"
-        return Outcome(lines=(line,), facts={"records": records, "at": job.at, "finished": job.finished})
+        return Outcome(lines=(line,), facts={"records": records, "at": job.at, "finished": finished})
+
+    def _job(self, context: Context, lake: Lake) -> Job | None:
+        """The range is settled when a replay begins: what is archived later is for another one."""
+        # A replay at another rate is still the same one.
+        wanted = {key: value for key, value in msgspec.to_builtins(self).items() if key != "rate"}
+        path = context.state / "replay.json"
+        known = Job.read(path)
+        if known is not None and known.about["settings"] == wanted:
+            return known
+        ends = self._ends(lake)
+        if ends is None:
+            return None
+        epoch, first, last = ends
+        job = Job.open(path, {"settings": wanted, "epoch": epoch, "to_seq": last})
+        job.note(step=0, at=first - 1)
+        return job
+
+    def _ends(self, lake: Lake) -> tuple[int, int, int] | None:
+        newest = lake.position(self.topic)
+        if newest is None:
+            raise PipelineFailed(f'{lake.path} holds nothing of topic "{self.topic}"')
+        epoch = newest.epoch if self.epoch is None else self.epoch
+        last = lake.archived(self.topic, epoch)
+        if last is None:
+            raise PipelineFailed(f'{lake.path} holds nothing of epoch {epoch} of "{self.topic}"')
+        if self.to_seq is not None:
+            last = min(last, self.to_seq)
+        first = max(self.from_seq or 0, 0)
+        return (epoch, first, last) if first <= last else None
 
 
 @dataclass(frozen=True)
-class Step:
+class ReplayStep:
     """Seqs `first` to `last` of one life of a topic, and the files in which they may lie."""
 
     folder: str
@@ -101,71 +128,38 @@ class _Replayer:
     context: Context
     client: Client
     lake: Lake
-    job: Job | None = None
+    job: Job
 
     def run(self) -> int:
-        job = self._job()
-        if job is None or job.finished:
-            return 0
-        self.job = job
+        job = self.job
         context, pace = self.context, Pace(self.settings.rate, self.context.stop.wait)
         context.progress.say("running")
         done = 0
         while job.at < job.about["to_seq"] and not context.stop.is_set():
-            steps = self._steps(job)
+            steps = self._steps()
             for step, staged in zip(steps, self._stage(steps), strict=True):
                 pace.pay(staged.records)
                 if context.stop.is_set():
                     break
-                self._commit(job, step, staged)
+                self._commit(step, staged)
                 done += staged.records
                 context.progress.advance(staged.records, lag=job.about["to_seq"] - job.at)
         if job.at >= job.about["to_seq"]:
             job.finish()
         return done
 
-    def _job(self) -> Job | None:
-        """The range is settled when a replay begins: what is archived later is for another one."""
-        # A replay at another rate is still the same one.
-        wanted = {key: value for key, value in msgspec.to_builtins(self.settings).items() if key != "rate"}
-        path = self.context.state / "replay.json"
-        known = Job.read(path)
-        if known is not None and known.about["settings"] == wanted:
-            return known
-        ends = self._ends()
-        if ends is None:
-            return None
-        epoch, first, last = ends
-        job = Job.open(path, {"settings": wanted, "epoch": epoch, "to_seq": last})
-        job.note(step=0, at=first - 1)
-        return job
-
-    def _ends(self) -> tuple[int, int, int] | None:
-        settings = self.settings
-        newest = self.lake.position(settings.topic)
-        if newest is None:
-            raise PipelineFailed(f'{self.lake.path} holds nothing of topic "{settings.topic}"')
-        epoch = newest.epoch if settings.epoch is None else settings.epoch
-        last = self.lake.archived(settings.topic, epoch)
-        if last is None:
-            raise PipelineFailed(f'{self.lake.path} holds nothing of epoch {epoch} of "{settings.topic}"')
-        if settings.to_seq is not None:
-            last = min(last, settings.to_seq)
-        first = max(settings.from_seq or 0, 0)
-        return (epoch, first, last) if first <= last else None
-
     # --- steps ------------------------------------------------------------------------------------------
 
-    def _steps(self, job: Job) -> list[Step]:
+    def _steps(self) -> list[ReplayStep]:
         """The next few: as many as run side by side, of a second's worth each if there is a rate."""
-        files = self._files(job)
+        files, job = self._files(), self.job
         if not job.plan:
-            job.settle(self._ends_of_steps(job, files))
+            job.settle(self._ends_of_steps(files))
         firsts = [job.at + 1, *(end + 1 for end in job.plan)]
-        return [self._step(job, files, *ends) for ends in zip(firsts, job.plan, strict=False)]
+        return [self._step(files, *ends) for ends in zip(firsts, job.plan, strict=False)]
 
-    def _ends_of_steps(self, job: Job, files: list[DataFile]) -> list[int]:
-        first, end = job.at + 1, job.about["to_seq"]
+    def _ends_of_steps(self, files: list[DataFile]) -> list[int]:
+        first, end = self.job.at + 1, self.job.about["to_seq"]
         size = _step_size(files, self.settings.rate)
         together = 1 if self.settings.rate else self.context.spark.sparkContext.defaultParallelism
         ends: list[int] = []
@@ -178,38 +172,37 @@ class _Replayer:
             first = last + 1
         return ends
 
-    def _files(self, job: Job) -> list[DataFile]:
-        wanted = {"topic": self.settings.topic, "epoch": job.about["epoch"]}
+    def _files(self) -> list[DataFile]:
+        wanted = {"topic": self.settings.topic, "epoch": self.job.about["epoch"]}
         return [
             one
             for one in self.lake.files()
             if all(one.low[name] <= value <= one.high[name] for name, value in wanted.items())
         ]
 
-    def _step(self, job: Job, files: list[DataFile], first: int, last: int) -> Step:
-        since, until = self.settings.since, self.settings.until
-        return Step(
+    def _step(self, files: list[DataFile], first: int, last: int) -> ReplayStep:
+        return ReplayStep(
             self.lake.path,
             tuple(one.path for one in files if _may_hold(one, first, last)),
             self.settings.topic,
-            job.about["epoch"],
+            self.job.about["epoch"],
             first,
             last,
-            _ms(since),
-            _ms(until),
+            _ms(self.settings.since),
+            _ms(self.settings.until),
         )
 
-    def _stage(self, steps: list[Step]) -> list[Staged]:
+    def _stage(self, steps: list[ReplayStep]) -> list[Staged]:
         work = partial(stage_step, WriteOptions(self.context.server, self.settings.into))
         return on_executors(self.context.spark, work, steps)
 
-    def _commit(self, job: Job, step: Step, staged: Staged) -> None:
+    def _commit(self, step: ReplayStep, staged: Staged) -> None:
         texts = [as_text(gap.topic, gap.gap_from, gap.gap_to, gap.reason) for gap in self._gaps(step)]
         if texts:
             staged.put(self.client, "tombstones", [as_rows(texts)], self.settings.into)
-        job.commit(self.client, [staged], step.last)
+        self.job.commit(self.client, [staged], step.last)
 
-    def _gaps(self, step: Step) -> list[Gap]:
+    def _gaps(self, step: ReplayStep) -> list[Gap]:
         """Those that begin in this step. Loss has no time, so a replay by time leaves none out."""
         mine = (gap for gap in self.lake.gaps() if (gap.topic, gap.epoch) == (step.topic, step.epoch))
         begins = self.settings.from_seq or 0
@@ -232,12 +225,12 @@ def _may_hold(one: DataFile, first: int, last: int) -> bool:
     return bool(one.low["seq"] <= last and one.high["seq"] >= first)
 
 
-def stage_step(options: WriteOptions, step: Step) -> Staged:
+def stage_step(options: WriteOptions, step: ReplayStep) -> Staged:
     """What an executor does: the records of a step, in order, to a stage of this attempt."""
     return send(options, Staged(uuid.uuid4().hex), read_step(step).to_batches())
 
 
-def read_step(step: Step) -> pa.Table:
+def read_step(step: ReplayStep) -> pa.Table:
     if not step.files:
         return pa.table({name: pa.array([], pa.string()) for name in _COLUMNS})
     files = [os.path.join(step.folder, name) for name in step.files]

@@ -10,8 +10,6 @@ topics stand, so whatever it is about to commit collides and has to be read agai
 were listed, and go.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

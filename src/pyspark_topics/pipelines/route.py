@@ -7,8 +7,6 @@ Spark keeps offsets and state in a checkpoint. A micro-batch is committed at the
 and its number, so a batch that runs again after a crash is recognised there.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Runs pipelines side by side: a thread each, one Spark session for all, one place that shows progress."""
 
-from __future__ import annotations
-
 import logging
 import re
 import threading

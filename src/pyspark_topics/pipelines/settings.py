@@ -1,7 +1,5 @@
 """Settings that several kinds of pipelines have, checked in one way, and what they stand for."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import sys

@@ -10,8 +10,6 @@ topic in the same commit as the rows that were made from the rest:
 Such records are known again further down: a route that reads a derived topic hands them on as they are.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a route's query can name: `records`, each of its topics, and the tables it was given."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping

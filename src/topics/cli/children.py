@@ -1,7 +1,5 @@
 """Processes of ours, kept running: their lines get a name in front, and they end when we do."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal
@@ -35,9 +33,9 @@ class Child:
         self.name = name
         self._command = command
         self._environment = environment
-        # Set by whoever wants everything to end; set by us when this child cannot run.
+        # Set when the command is to end as a whole; this child sets it when it cannot run.
         self._stop = stop
-        # The exit code that means that starting it again is of no use, to it or anybody.
+        # The exit code that means that starting it again is of no use.
         self._hopeless = hopeless
         # Whether it may have done what it had to do.
         self._may_finish = may_finish

@@ -1,7 +1,5 @@
 """`topics up`: the server, and pipelines beside it, with one command."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -16,8 +16,8 @@ LIST_PAGE = 1000
 Json = dict[str, Any]
 
 
-def _topic_path(topic: str) -> str:
-    return "/v0/topics/" + quote(topic, safe="")
+def _path(*names: str) -> str:
+    return "/v0/" + "/".join(quote(name, safe="") for name in names)
 
 
 class Client:
@@ -38,107 +38,104 @@ class Client:
         answer: Json = json.loads(self._connection.fetch(method, path, encoded))
         return answer
 
+    def _listed(self, what: str) -> Iterator[Json]:
+        """All entries of a list, page by page."""
+        query = {"page_size": str(LIST_PAGE)}
+        while True:
+            page = self._ask("GET", f"{_path(what)}?{urlencode(query)}")
+            yield from page[what]
+            if "next_cursor" not in page:
+                return
+            query["cursor"] = page["next_cursor"]
+
     def ready(self) -> Json:
         """Raises while the server is not ready for data."""
-        return self._ask("GET", "/v0/ready")
+        return self._ask("GET", _path("ready"))
 
     # --- topics -----------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> Json:
         """State of one topic, without counting as a reader of it."""
-        return self._ask("GET", _topic_path(name) + "?touch=false")
+        return self._ask("GET", _path("topics", name) + "?touch=false")
 
     def topic_names(self) -> Iterator[str]:
-        query = {"page_size": str(LIST_PAGE)}
-        while True:
-            page = self._ask("GET", "/v0/topics?" + urlencode(query))
-            yield from (entry["topic"] for entry in page["topics"])
-            if "next_cursor" not in page:
-                return
-            query["cursor"] = page["next_cursor"]
+        return (entry["topic"] for entry in self._listed("topics"))
 
     # --- bulk reads -------------------------------------------------------------------------------------
 
     def scan(self, topic: str, request: Json) -> http.client.HTTPResponse:
         """An Arrow IPC stream. Read it to its end, or close the client before the next request."""
-        return self._connection.send("POST", _topic_path(topic) + "/scan", json.dumps(request).encode())
+        return self._connection.send("POST", _path("topics", topic, "scan"), json.dumps(request).encode())
 
     def segments(self, topic: str) -> Json:
-        return self._ask("GET", _topic_path(topic) + "/segments")
+        return self._ask("GET", _path("topics", topic, "segments"))
 
     def renew_segments(self, topic: str, snapshot: str) -> Json:
-        return self._ask("POST", f"{_topic_path(topic)}/segments/{quote(snapshot, safe='')}/renew", {})
+        return self._ask("POST", _path("topics", topic, "segments", snapshot, "renew"), {})
 
     def release_segments(self, topic: str, snapshot: str) -> Json:
-        return self._ask("DELETE", f"{_topic_path(topic)}/segments/{quote(snapshot, safe='')}")
+        return self._ask("DELETE", _path("topics", topic, "segments", snapshot))
 
     def ledger(self, topic: str) -> Json:
         """Which seqs are missing, and why."""
-        return self._ask("GET", _topic_path(topic) + "/ledger")
+        return self._ask("GET", _path("topics", topic, "ledger"))
 
     # --- cursors ----------------------------------------------------------------------------------------
 
     def put_cursor(self, topic: str, consumer: str, seq: int, epoch: int) -> Json:
-        path = f"{_topic_path(topic)}/cursors/{quote(consumer, safe='')}"
-        return self._ask("PUT", path, {"seq": seq, "epoch": epoch})
+        return self._ask("PUT", _path("topics", topic, "cursors", consumer), {"seq": seq, "epoch": epoch})
 
     def cursors(self, topic: str) -> Json:
-        return self._ask("GET", _topic_path(topic) + "/cursors")
+        return self._ask("GET", _path("topics", topic, "cursors"))
 
     # --- deletes ----------------------------------------------------------------------------------------
 
     def delete_before(self, topic: str, seq: int) -> Json:
         """Remove everything below a seq for good."""
-        return self._ask("POST", _topic_path(topic) + "/delete", {"before_seq": seq})
+        return self._ask("POST", _path("topics", topic, "delete"), {"before_seq": seq})
 
     def delete_tagged(self, topic: str, tag: str) -> Json:
         """Remove everything with this tag, or with tags that begin so: `user:*`."""
-        return self._ask("POST", _topic_path(topic) + "/delete", {"match": tag})
+        return self._ask("POST", _path("topics", topic, "delete"), {"match": tag})
 
     # --- routers ----------------------------------------------------------------------------------------
 
     def routers(self) -> Iterator[Json]:
         """Every router with all its settings."""
-        query = {"page_size": str(LIST_PAGE)}
-        while True:
-            page = self._ask("GET", "/v0/routers?" + urlencode(query))
-            for entry in page["routers"]:
-                yield self._ask("GET", "/v0/routers/" + quote(entry["router"], safe=""))
-            if "next_cursor" not in page:
-                return
-            query["cursor"] = page["next_cursor"]
+        for entry in self._listed("routers"):
+            yield self._ask("GET", _path("routers", entry["router"]))
 
     # --- stages -----------------------------------------------------------------------------------------
 
     def put_part(self, stage: str, part: str, arrow_stream: bytes, topic: str | None) -> Json:
         """Rows that name no topic of their own are for `topic`."""
         query = "" if topic is None else "?" + urlencode({"topic": topic})
-        path = f"/v0/stages/{quote(stage, safe='')}/parts/{quote(part, safe='')}{query}"
+        path = _path("stages", stage, "parts", part) + query
         answer: Json = json.loads(self._connection.fetch("PUT", path, arrow_stream, ARROW_STREAM))
         return answer
 
     def commit_stage(self, stage: str, identity: str, batch: int, parts: list[str]) -> Json:
         request = {"identity": {"id": identity, "batch": batch}, "parts": parts}
-        return self._ask("POST", f"/v0/stages/{quote(stage, safe='')}/commit", request)
+        return self._ask("POST", _path("stages", stage, "commit"), request)
 
     def drop_stage(self, stage: str) -> Json:
-        return self._ask("DELETE", f"/v0/stages/{quote(stage, safe='')}")
+        return self._ask("DELETE", _path("stages", stage))
 
     # --- operations -------------------------------------------------------------------------------------
 
     def start_purge(self, topics: list[str] | None = None) -> Json:
         """Begin to remove the bytes of what is deleted by now; ask `purge` how it goes."""
-        return self._ask("POST", "/v0/admin/purge", {"topics": topics})
+        return self._ask("POST", _path("admin", "purge"), {"topics": topics})
 
     def purge(self, purge_id: str) -> Json:
-        return self._ask("GET", f"/v0/admin/purge/{quote(purge_id, safe='')}")
+        return self._ask("GET", _path("admin", "purge", purge_id))
 
     def hold_files(self) -> Json:
         """Which files make up a backup of this moment. They stay as they are while the hold is renewed."""
-        return self._ask("POST", "/v0/admin/backup")
+        return self._ask("POST", _path("admin", "backup"))
 
     def renew_hold(self, hold: str) -> Json:
-        return self._ask("POST", f"/v0/admin/backup/{quote(hold, safe='')}/renew")
+        return self._ask("POST", _path("admin", "backup", hold, "renew"))
 
     def release_hold(self, hold: str) -> Json:
-        return self._ask("DELETE", f"/v0/admin/backup/{quote(hold, safe='')}")
+        return self._ask("DELETE", _path("admin", "backup", hold))

@@ -1,7 +1,5 @@
 """One keep-alive connection to one server, which waits for a server that is restarting."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import time

@@ -1,7 +1,5 @@
 """What can go wrong between a client and the server, in words for the person who has to act."""
 
-from __future__ import annotations
-
 from typing import Any
 
 # What to do about an answer, where the code alone does not say it.

@@ -18,7 +18,7 @@ def test_present_deleted_and_lost_add_up() -> None:
     assert found.archived + found.live - found.both + found.deleted + sum(found.lost.values()) == found.seqs
 
 
-def test_a_hole_that_nobody_announced() -> None:
+def test_a_hole_that_was_not_announced() -> None:
     found = account("t", 7, Archived(), Logged(1, 5, seqs((1, 2), (4, 5)), {}))
     assert found.unexplained == {NOT_THERE: seqs((3, 3))}
     assert not found.ok
@@ -57,7 +57,7 @@ def test_a_log_need_not_begin_at_one() -> None:
     assert account("t", 7, Archived(), Logged(100, 101, seqs((100, 101)), {})).seqs == 2
 
 
-def test_a_life_that_has_ended_is_held_against_nobody() -> None:
+def test_a_life_that_has_ended_has_no_log_to_be_held_against() -> None:
     found = account("t", 6, Archived(seqs((3, 4)), 2, seqs((1, 1)), 5), None)
     assert found.ok
     assert (found.is_live, found.archived, found.deleted, found.lost) == (False, 2, 2, {"announced": 1})

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def rows(spark: SparkSession, table: str) -> list[Any]:
-    """As anybody would read it back."""
+    """As users would read it back."""
     frame = spark.read.parquet(*Lake(table).file_paths())
     return frame.orderBy("topic", "epoch", "seq").collect()
 

@@ -1,4 +1,4 @@
-"""`audit` on real topics and tables: it finds what was taken away behind everybody's back, and only that."""
+"""`audit` on real topics and tables: it finds what was taken away in secret, and only that."""
 
 from __future__ import annotations
 

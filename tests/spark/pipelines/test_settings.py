@@ -1,0 +1,59 @@
+"""Settings that several kinds share: mistakes are one sentence each."""
+
+from pathlib import Path
+
+import pytest
+
+from pyspark_topics.options import Server
+from pyspark_topics.pipelines import settings
+
+
+@pytest.mark.parametrize(("topics", "pattern"), [([], None), (["a"], "a.*")])
+def test_topics_or_a_pattern(topics: list[str], pattern: str | None) -> None:
+    with pytest.raises(ValueError, match="give either topics"):
+        settings.check_topics(topics, pattern)
+
+
+def test_names_patterns_and_tables() -> None:
+    settings.check_topics(["a.b:c-d_1"], None)
+    settings.check_topics([], "a.*")
+    with pytest.raises(ValueError, match='a topic cannot be called "-a": names are letters'):
+        settings.check_topics(["-a"], None)
+    with pytest.raises(ValueError, match="pattern is not a regular expression"):
+        settings.check_topics([], "(")
+    for wrong in (" ", "s3://bucket/table"):
+        with pytest.raises(ValueError, match="it has to be a folder on a disk"):
+            settings.check_table(wrong)
+
+
+@pytest.mark.parametrize(("topics", "pattern"), [(["out"], None), ([], "o.*")])
+def test_a_pipeline_must_not_read_what_it_writes(topics: list[str], pattern: str | None) -> None:
+    with pytest.raises(ValueError, match='"out" is one of its topics'):
+        settings.check_not_read("out", topics, pattern)
+    settings.check_not_read("other", topics, pattern)
+
+
+def test_options_of_the_source() -> None:
+    server = Server("http://x", "key")
+    assert settings.source_options(server, ["a", "b"], None, loss="rows") == {
+        "url": "http://x",
+        "apiKey": "key",
+        "subscribe": "a,b",
+        "loss": "rows",
+    }
+    assert settings.source_options(Server("http://x"), [], "a.*") == {
+        "url": "http://x",
+        "subscribePattern": "a.*",
+    }
+
+
+def test_a_function_beside_the_declaration(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("TEN = 10\n")
+    (tmp_path / "routes.py").write_text("from beside import TEN\ndef ten():\n    return TEN\n")
+    assert settings.load_function("routes.py:ten", tmp_path)() == 10
+    with pytest.raises(ValueError, match="there is no such file"):
+        settings.load_function("absent.py:ten", tmp_path)
+    with pytest.raises(ValueError, match=r"routes\.py has no function eleven"):
+        settings.load_function("routes.py:eleven", tmp_path)
+    with pytest.raises(ValueError, match=r'like "routes\.py:enrich"'):
+        settings.load_function("routes.py", tmp_path)

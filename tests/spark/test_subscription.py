@@ -1,0 +1,87 @@
+"""Which topics a read is about, and where it begins and ends in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pyspark_topics.errors import OptionError
+from pyspark_topics.offsets import Position, TopicView
+from pyspark_topics.options import ReadOptions, parse_read
+from pyspark_topics.subscription import end_of, start_of, subscribed
+from topics.client import Client, Refused
+
+VIEW = TopicView("orders", 7, 20, 5)
+
+
+class Described(Client):
+    """A server with topics of which nothing can be read."""
+
+    def __init__(self, *topics: str, forbidden: str = "") -> None:
+        self._topics = topics
+        self._forbidden = forbidden
+
+    def topic_names(self) -> Iterator[str]:
+        return iter((*self._topics, "gone-meanwhile"))
+
+    def topic(self, name: str) -> dict[str, Any]:
+        if name == self._forbidden:
+            raise Refused(403, "forbidden", "no")
+        if name not in self._topics:
+            raise Refused(404, "topic_not_found", "no")
+        return {"topic": name, "epoch": 7, "head_seq": 20, "earliest_seq": 5}
+
+
+def options(**more: object) -> ReadOptions:
+    chosen = {"subscribe": "orders"} if "subscribePattern" not in more else {}
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in more.items()}
+    return parse_read({"url": "http://x", **chosen, **texts}, streaming=False)
+
+
+def test_named_topics_that_do_not_exist_are_told() -> None:
+    found, missing = subscribed(Described("orders"), options(subscribe="orders,absent"))
+    assert (found, missing) == ({"orders": VIEW}, ["absent"])
+
+
+def test_a_pattern_is_for_whole_names_and_misses_nothing() -> None:
+    found, missing = subscribed(Described("a1", "a2", "ba1"), options(subscribePattern="a.|gone.*"))
+    assert (list(found), missing) == (["a1", "a2"], [])
+
+
+def test_a_topic_that_may_not_be_seen_is_not_taken_for_missing() -> None:
+    with pytest.raises(Refused, match="forbidden"):
+        subscribed(Described("orders", forbidden="orders"), options())
+
+
+@pytest.mark.parametrize(
+    ("start", "at"),
+    [
+        ("earliest", Position(0, 7)),
+        ("latest", Position(20, 7)),
+        ({"orders": 9}, Position(9, 7)),
+        ({"orders": {"seq": 9, "epoch": 6}}, Position(9, 6)),
+        ({"orders": -2}, Position(0, 7)),
+        ({"orders": 90}, Position(90, 7)),
+    ],
+)
+def test_starts(start: object, at: Position) -> None:
+    assert start_of(Described(), VIEW, options(startingOffsets=start)) == at
+
+
+@pytest.mark.parametrize(("end", "at"), [("latest", 20), ({"orders": 9}, 9), ({"orders": 90}, 20)])
+def test_ends_are_not_behind_the_head(end: object, at: int) -> None:
+    assert end_of(Described(), VIEW, options(endingOffsets=end)) == Position(at, 7)
+
+
+def test_a_topic_that_was_left_out_is_named() -> None:
+    with pytest.raises(OptionError, match='"startingOffsets" says nothing about topic "orders"'):
+        start_of(Described(), VIEW, options(startingOffsets={"other": 1}))
+
+
+def test_a_time_in_a_topic_without_records_is_its_beginning_and_its_end() -> None:
+    empty = TopicView("orders", 7, 20, 21)
+    assert start_of(Described(), empty, options(startingTimestamp="2020-01-01")) == Position(0, 7)
+    assert end_of(Described(), empty, options(endingTimestamp="2020-01-01")) == Position(20, 7)
