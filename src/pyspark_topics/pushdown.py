@@ -6,24 +6,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    StringStartsWith,
-)
+from pyspark.sql import datasource as spark
 
 from pyspark_topics.offsets import Position
 from pyspark_topics.options import ReadOptions
 from pyspark_topics.scan import ScanFilter
 
 # Filters that say where values begin, and those that say where they end.
-_FROM = (EqualTo, GreaterThan, GreaterThanOrEqual)
-_UP_TO = (EqualTo, LessThan, LessThanOrEqual)
+_FROM = (spark.EqualTo, spark.GreaterThan, spark.GreaterThanOrEqual)
+_UP_TO = (spark.EqualTo, spark.LessThan, spark.LessThanOrEqual)
 
 
 @dataclass(frozen=True)
@@ -37,8 +28,12 @@ class Narrowing:
     tag: Any = None
     nodes: tuple[str, ...] = ()
 
-    def with_filter(self, one: Filter) -> Narrowing:
-        if isinstance(one, Not) and isinstance(one.child, EqualTo) and one.child.attribute == ("node",):
+    def with_filter(self, one: spark.Filter) -> Narrowing:
+        if (
+            isinstance(one, spark.Not)
+            and isinstance(one.child, spark.EqualTo)
+            and one.child.attribute == ("node",)
+        ):
             return replace(self, nodes=(*self.nodes, str(one.child.value)))
         attribute, value = getattr(one, "attribute", None), getattr(one, "value", None)
         if attribute == ("seq",) and isinstance(value, int):
@@ -49,17 +44,17 @@ class Narrowing:
             return self._with_tag(one, value)
         return self
 
-    def _with_seq(self, one: Filter, value: int) -> Narrowing:
+    def _with_seq(self, one: spark.Filter, value: int) -> Narrowing:
         narrowed = self
         if isinstance(one, _FROM):
-            after = value if isinstance(one, GreaterThan) else value - 1
+            after = value if isinstance(one, spark.GreaterThan) else value - 1
             narrowed = replace(narrowed, after_seq=max(self.after_seq, after))
         if isinstance(one, _UP_TO):
-            last = value - 1 if isinstance(one, LessThan) else value
+            last = value - 1 if isinstance(one, spark.LessThan) else value
             narrowed = replace(narrowed, to_seq=_lower(self.to_seq, last))
         return narrowed
 
-    def _with_ts(self, one: Filter, value: datetime) -> Narrowing:
+    def _with_ts(self, one: spark.Filter, value: datetime) -> Narrowing:
         moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         # Records have milliseconds, Spark microseconds: keep the whole millisecond at either end.
         ms = int(moment.timestamp() * 1000)
@@ -70,10 +65,10 @@ class Narrowing:
             narrowed = replace(narrowed, until_ts=_lower(self.until_ts, max(ms + 2, 0)))
         return narrowed
 
-    def _with_tag(self, one: Filter, value: str) -> Narrowing:
-        if isinstance(one, EqualTo):
+    def _with_tag(self, one: spark.Filter, value: str) -> Narrowing:
+        if isinstance(one, spark.EqualTo):
             return replace(self, tag=["tag", "Eq", value])
-        if isinstance(one, StringStartsWith):
+        if isinstance(one, spark.StringStartsWith):
             return replace(self, tag=["tag", "Glob", value + "*"])
         return self
 

@@ -13,23 +13,14 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    FloatType,
-    MapType,
-    StringType,
-    StructType,
-    VariantType,
-    VariantVal,
-)
+from pyspark.sql import types
 
 from pyspark_topics.errors import BadRow, OptionError
 from pyspark_topics.options import WriteOptions
 
 COLUMNS = ("data", "topic", "tag", "node", "meta")
 _JSON_COLUMNS = ("data", "meta")
-_NESTED = (StructType, MapType, ArrayType, VariantType)
+_NESTED = (types.StructType, types.MapType, types.ArrayType, types.VariantType)
 
 
 @dataclass(frozen=True)
@@ -38,32 +29,32 @@ class Rows:
 
     names: tuple[str, ...]
     # Columns that hold values rather than JSON text, with their types.
-    nested: dict[str, DataType]
+    nested: dict[str, types.DataType]
     has_target: bool
 
     @classmethod
-    def of(cls, schema: StructType, options: WriteOptions) -> Rows:
-        types = {field.name: field.dataType for field in schema.fields}
-        unknown = [name for name in types if name not in COLUMNS]
+    def of(cls, schema: types.StructType, options: WriteOptions) -> Rows:
+        kinds = {field.name: field.dataType for field in schema.fields}
+        unknown = [name for name in kinds if name not in COLUMNS]
         if unknown:
             raise OptionError(
                 f"the sink does not take the column {unknown[0]}: select from {', '.join(COLUMNS)}"
             )
-        if "data" not in types:
+        if "data" not in kinds:
             raise OptionError('the sink needs a column "data": JSON text, or a struct, map, array or variant')
-        if options.topic is None and "topic" not in types:
+        if options.topic is None and "topic" not in kinds:
             raise OptionError('name the target with option "topic", or per row in a column "topic"')
-        for name, kind in types.items():
+        for name, kind in kinds.items():
             is_nested = name in _JSON_COLUMNS and isinstance(kind, _NESTED)
-            if not isinstance(kind, StringType) and not is_nested:
+            if not isinstance(kind, types.StringType) and not is_nested:
                 also = ", a struct, map, array or variant" if name in _JSON_COLUMNS else ""
                 raise OptionError(
                     f'the sink takes a string{also} as column "{name}", and this is {kind.simpleString()}'
                 )
         # One target named as an option is meant for all rows, also for those that say where they came from.
-        names = tuple(name for name in types if name != "topic" or options.topic is None)
+        names = tuple(name for name in kinds if name != "topic" or options.topic is None)
         return cls(
-            names, {n: types[n] for n in names if isinstance(types[n], _NESTED)}, options.topic is not None
+            names, {n: kinds[n] for n in names if isinstance(kinds[n], _NESTED)}, options.topic is not None
         )
 
     def render(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -86,20 +77,22 @@ class Rows:
         return pa.array(texts, pa.string())
 
 
-def _converter(kind: DataType) -> Callable[[Any], Any]:
+def _converter(kind: types.DataType) -> Callable[[Any], Any]:
     """From what Arrow hands out to what JSON can say, as Spark's own `to_json` does it."""
-    if isinstance(kind, StructType):
+    if isinstance(kind, types.StructType):
         fields = [(field.name, _converter(field.dataType)) for field in kind.fields]
         return lambda value: {n: plain(value[n]) for n, plain in fields if value[n] is not None}
-    if isinstance(kind, MapType):
+    if isinstance(kind, types.MapType):
         name, plain_value = _converter(kind.keyType), _converter(kind.valueType)
         return lambda value: {_key(name(k)): None if v is None else plain_value(v) for k, v in value}
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, types.ArrayType):
         plain_element = _converter(kind.elementType)
         return lambda value: [None if element is None else plain_element(element) for element in value]
-    if isinstance(kind, VariantType):
-        return lambda value: msgspec.Raw(VariantVal(value["value"], value["metadata"]).toJson().encode())
-    if isinstance(kind, FloatType):
+    if isinstance(kind, types.VariantType):
+        return lambda value: msgspec.Raw(
+            types.VariantVal(value["value"], value["metadata"]).toJson().encode()
+        )
+    if isinstance(kind, types.FloatType):
         return lambda value: _plain(float(str(np.float32(value))))  # 0.1, not what it is as a double
     return _plain
 

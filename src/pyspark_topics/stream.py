@@ -7,12 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming import datasource
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
@@ -29,7 +24,7 @@ from topics.client import Client, Refused, Unreachable
 log = logging.getLogger(__name__)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNow):
     """Spark keeps one of these for the life of a query, and asks it from one thread."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -54,16 +49,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offsets.setdefault(name, Position(ORIGIN, NO_EPOCH))
         return to_json(offsets)
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+    def getDefaultReadLimit(self) -> datasource.ReadLimit:  # noqa: N802 - Spark's name
         limit = self.options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        return datasource.ReadAllAvailable() if limit is None else datasource.ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         self._target = self._look()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: datasource.ReadLimit) -> dict[str, Any]:  # noqa: N802
         views = self._look() if self._target is None else self._target
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        most = limit.max_rows if isinstance(limit, datasource.ReadMaxRows) else None
         return to_json(advance(from_json(start), views.values(), most))
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name

@@ -27,11 +27,20 @@ from pyspark_topics.loss import RECREATED, TOPIC_DELETED
 from pyspark_topics.offsets import ORIGIN, Position, TopicView
 from pyspark_topics.options import ReadOptions, parse_read
 from pyspark_topics.partitions import SeqRange, TaskPartition
-from pyspark_topics.pipelines.account import LISTED, Account, Archived, Logged, account, by_kind
+from pyspark_topics.pipelines.account import (
+    LISTED,
+    Account,
+    Archived,
+    Logged,
+    Range,
+    SeqSet,
+    account,
+    by_kind,
+    runs_of,
+)
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import read_file
-from pyspark_topics.pipelines.seqsets import Range, SeqSet, runs_of
 from pyspark_topics.pipelines.settings import check_table, check_topics, source_options
 from pyspark_topics.pipelines.terminal import table_lines
 from pyspark_topics.reading import planned, read_ranges

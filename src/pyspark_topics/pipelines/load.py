@@ -56,8 +56,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError('files has to say what to load, like ["exports/*.csv"]')
 
     def run(self, context: Context) -> Outcome:
-        found = _find(self.files)
-        job = _unfinished(context.state) or self._next(context.state, found)
+        found, jobs = _find(self.files), _jobs(context.state)
+        unfinished = (job for job in jobs if not job.finished)
+        job = next(unfinished, None) or self._next(context.state, jobs, found)
         if job is None:
             return Outcome(lines=("nothing to load: all files are loaded",), facts={"files": 0, "records": 0})
         with context.server.client() as client:
@@ -66,15 +67,15 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         line = f"loaded {records:,} records of {count:,} files into {self.into}"
         return Outcome(lines=(line,), facts={"files": count, "records": records})
 
-    def _next(self, state: Path, found: dict[str, list[int]]) -> Job | None:
+    def _next(self, state: Path, jobs: list[Job], found: dict[str, list[int]]) -> Job | None:
         """A set of the files that no earlier set has. One that was changed since counts as new."""
-        earlier = {name: marks for job in _jobs(state) for name, marks in job.about["files"].items()}
+        earlier = {name: marks for job in jobs for name, marks in job.about["files"].items()}
         new = {name: marks for name, marks in found.items() if earlier.get(name) != marks}
         if not new:
             return None
         # Sizes are part of it: a load that goes on with another version has to find the same steps.
         about = {"files": new, "into": self.into, "split_bytes": SPLIT_BYTES, "commit_bytes": COMMIT_BYTES}
-        job = Job.open(state / f"set-{len(_jobs(state)):06}.json", about)
+        job = Job.open(state / f"set-{len(jobs):06}.json", about)
         job.note(step=0, at=0)
         return job
 
@@ -116,10 +117,6 @@ def _find(patterns: list[str]) -> dict[str, list[int]]:
 
 def _jobs(state: Path) -> list[Job]:
     return [job for path in sorted(state.glob("set-*.json")) if (job := Job.read(path)) is not None]
-
-
-def _unfinished(state: Path) -> Job | None:
-    return next((job for job in _jobs(state) if not job.finished), None)
 
 
 @dataclass

@@ -23,14 +23,8 @@ from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import ORIGIN, Offsets, Position, from_json
 from pyspark_topics.options import WriteOptions
 from pyspark_topics.payload import as_records
+from pyspark_topics.pipelines import settings
 from pyspark_topics.pipelines.context import Context, Outcome
-from pyspark_topics.pipelines.settings import (
-    check_name,
-    check_not_read,
-    check_topics,
-    load_function,
-    source_options,
-)
 from pyspark_topics.pipelines.tombstones import Sieve, as_rows
 from pyspark_topics.pipelines.views import RECORDS, ReadCache, by_function, by_sql, prepared, read_table
 from pyspark_topics.session import beside
@@ -75,10 +69,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     _folder: str = ""
 
     def __post_init__(self) -> None:
-        check_topics(self.topics, self.pattern)
+        settings.check_topics(self.topics, self.pattern)
         for target in (self.into, self.losses_into):
-            check_name(target)
-            check_not_read(target, self.topics, self.pattern)
+            settings.check_name(target)
+            settings.check_not_read(target, self.topics, self.pattern)
         if (self.sql is None) == (self.python is None):
             raise ValueError("give either sql or python")
         if self.into is None and self.losses_into is None:
@@ -88,7 +82,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
             )
         if isinstance(self.python, str):
             if self._folder:
-                load_function(self.python, Path(self._folder))
+                settings.load_function(self.python, Path(self._folder))
         elif self.python is not None and not callable(self.python):
             raise ValueError('python has to be like "routes.py:enrich"')
         if self.every_s < 0 or self.max_records <= 0:
@@ -114,13 +108,13 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     def _function(self) -> Callable[..., Any]:
         if isinstance(self.python, str):
-            return load_function(self.python, Path(self._folder))
+            return settings.load_function(self.python, Path(self._folder))
         function: Callable[..., Any] = self.python
         return function
 
     def _views(self, spark: SparkSession, sieve: Sieve, context: Context) -> ReadCache:
         def stream(topics: list[str]) -> Callable[[], DataFrame]:
-            options = source_options(
+            options = settings.source_options(
                 context.server,
                 topics,
                 self.pattern,

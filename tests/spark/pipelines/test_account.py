@@ -1,7 +1,20 @@
 """Accounts: what counts as explained, and what does not."""
 
-from pyspark_topics.pipelines.account import INVENTED, NOT_THERE, PASSED, Archived, Logged, account
-from pyspark_topics.pipelines.seqsets import SeqSet
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_topics.pipelines.account import (
+    INVENTED,
+    NOT_THERE,
+    PASSED,
+    Archived,
+    Logged,
+    Range,
+    SeqSet,
+    account,
+    runs_of,
+)
 
 
 def seqs(*ranges: tuple[int, int]) -> SeqSet:
@@ -61,3 +74,34 @@ def test_a_life_that_has_ended_has_no_log_to_be_held_against() -> None:
     found = account("t", 6, Archived(seqs((3, 4)), 2, seqs((1, 1)), 5), None)
     assert found.ok
     assert (found.is_live, found.archived, found.deleted, found.lost) == (False, 2, 2, {"announced": 1})
+
+
+# --- sets of seqs: the same as sets of numbers, in fewer words ------------------------------------------
+
+RANGES = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 40)), max_size=8)
+
+
+def members(ranges: list[Range]) -> set[int]:
+    return {seq for first, last in ranges for seq in range(first, last + 1)}
+
+
+@given(RANGES, RANGES)
+def test_operations_are_those_of_sets(a: list[Range], b: list[Range]) -> None:
+    left, right = SeqSet.of(a), SeqSet.of(b)
+    for found, expected in (
+        (left, members(a)),
+        (left | right, members(a) | members(b)),
+        (left - right, members(a) - members(b)),
+        (left & right, members(a) & members(b)),
+    ):
+        assert members(list(found.ranges)) == expected
+        assert found.count == len(expected)
+        assert found == SeqSet.of(found.ranges)  # in its one form: sorted, merged, nothing empty
+        assert bool(found) == bool(expected)
+
+
+@given(st.lists(st.integers(1, 60)))
+def test_runs_of_numbers(seqs: list[int]) -> None:
+    found = runs_of(np.array(seqs, np.int64))
+    assert members(found) == set(seqs)
+    assert tuple(found) == SeqSet.of(found).ranges

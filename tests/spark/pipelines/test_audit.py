@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from pyspark_topics.pipelines import Archive, Audit
-from pyspark_topics.pipelines.account import PASSED, Archived, Logged, account
+from pyspark_topics.pipelines.account import PASSED, Archived, Logged, SeqSet, account
 from pyspark_topics.pipelines.audit import report
 from pyspark_topics.pipelines.lake import Lake
-from pyspark_topics.pipelines.seqsets import SeqSet
 from tests.docs.examples import ROOT
 from tests.spark.histories import random_history
 from tests.spark.pipelines.running import Pipelines

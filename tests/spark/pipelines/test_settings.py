@@ -30,7 +30,7 @@ def test_names_patterns_and_tables() -> None:
 def test_a_pipeline_must_not_read_what_it_writes(topics: list[str], pattern: str | None) -> None:
     with pytest.raises(ValueError, match='"out" is one of its topics'):
         settings.check_not_read("out", topics, pattern)
-    settings.check_not_read("other", topics, pattern)
+    settings.check_not_read("another", topics, pattern)
 
 
 def test_options_of_the_source() -> None:
