@@ -19,7 +19,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from pyspark_topics.pipelines.declaration import load
+from pyspark_topics.pipelines.declaration import read_declaration
 from tests.golden.edition1.make import WORK, AheadServer, order
 from tests.golden.edition1.reading import EDITION, copied, kept, seen
 from tests.spark.pipelines.running import Pipelines
@@ -58,7 +58,7 @@ def run(spark: SparkSession, server: ServerProcess, folder: Path) -> Callable[[s
     """A declared pipeline, up to the heads of now."""
 
     def once(name: str) -> dict[str, Any]:
-        declared = load(folder / "pipelines.toml").pipelines[name]
+        declared = read_declaration(folder / "pipelines.toml").pipelines[name]
         return Pipelines(spark, server, folder / "state").run(declared, name)  # type: ignore[arg-type]
 
     return once
