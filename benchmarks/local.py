@@ -16,7 +16,7 @@ from topics.log.recover.recovery import Recovery
 from topics.log.remove.tags import TagMatch
 from topics.log.seal.checkpoint import Checkpointer
 from topics.log.topic import Topic
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 from topics.storage.filesystem import Filesystem
 from topics.values.clock import SystemClock
 from topics.values.config import TopicConfig

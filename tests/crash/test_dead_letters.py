@@ -12,7 +12,7 @@ from tests.crash.model import observe
 from topics.flow.queues.claims import Claim
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 from topics.values.clock import ManualClock
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError

@@ -15,7 +15,7 @@ from tests.model.twins import tag_match
 from topics.flow.queues.claims import Claim
 from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.topic import Topic
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 from topics.log.write.operation import Op
 from topics.storage.journal import SyncTicket
 from topics.values.clock import ManualClock

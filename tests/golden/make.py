@@ -23,8 +23,7 @@ from topics.flow.stages.stages import Committed, StageRange
 from topics.log.lifecycle import CreatePayload
 from topics.log.remove.deletion import Selector
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState, encode
-from topics.log.write.append_payload import encode_append
-from topics.log.write.batch import batch_from_columns
+from topics.log.write.batch import batch_from_columns, encode_payload
 from topics.storage import fileheader
 from topics.storage.columns import Columns
 from topics.storage.filesystem import Filesystem, write_file_atomically
@@ -59,10 +58,10 @@ def write_journal(fs: Filesystem, directory: str) -> None:
     create = CreatePayload("orders", CONFIG, 1, 4096)
     frame(Kind.CREATE, pack(create), topic_id=1)
     plain = batch_from_columns([b"1", b'"two"'])
-    payload, flags = encode_append(plain, plain.render(1, TS))
+    payload, flags = encode_payload(plain, plain.render(1, TS))
     frame(Kind.APPEND, payload, topic_id=1, first_seq=1, count=2, flags=flags)
     full = batch_from_columns([b"3", b"[4]"], [None, b'{"a":1}'], ["n1", None], ["t1", "t2"])
-    payload, flags = encode_append(full, full.render(3, TS), b"\0\1")
+    payload, flags = encode_payload(full, full.render(3, TS), b"\0\1")
     frame(Kind.APPEND, payload, topic_id=1, first_seq=3, count=2, flags=flags)
     frame(Kind.ADVANCE, topic_id=2, first_seq=10, count=5)
     frame(Kind.HEADS, pack([(1, 4), (2, 14)]))
@@ -130,7 +129,7 @@ def write_flow_frames(journal: Journal) -> None:
     journal.write(frame(Kind.CURSOR, pack(("lake", CURSOR)), topic_id=1))
     journal.write(frame(Kind.CURSOR, pack(("lake", None)), topic_id=1))
     batch = batch_from_columns([b"5", b"6"])
-    payload, flags = encode_append(batch, batch.render(5, TS))
+    payload, flags = encode_payload(batch, batch.render(5, TS))
     append = frame(Kind.APPEND, payload, topic_id=1, first_seq=5, count=2, flags=flags)
     journal.write(journal.frame_of(Kind.GROUP, [*append, *frame(Kind.STAGE, pack(COMMITTED))], ts=TS))
 

@@ -21,7 +21,7 @@ from topics.keep.restore import STAGING
 from topics.log.remove import ledger
 from topics.log.seal.sealer import SHARED_RUNS
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState
-from topics.log.write.append_payload import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
+from topics.log.write.batch import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
 from topics.storage import journal, journal_reader, segment, snapshot, witness
 from topics.storage.checksum import checksum
 from topics.storage.directories import Directories

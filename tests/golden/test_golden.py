@@ -36,7 +36,7 @@ from topics.flow.stages.spool import SUFFIX, part_path, read_part
 from topics.log.lifecycle import CreatePayload
 from topics.log.remove.deletion import Selector
 from topics.log.seal.snapshot_state import decode
-from topics.log.write.append_payload import decode_append
+from topics.log.write.batch import decode_payload
 from topics.storage.filesystem import Filesystem
 from topics.storage.frame import Frame, Kind
 from topics.storage.journal_reader import JournalReader
@@ -129,7 +129,7 @@ def test_flow_payloads(frames: list[Frame]) -> None:
 
 
 def test_append_payloads(frames: list[Frame]) -> None:
-    batch, rows, hops = decode_append(frames[1].payload, 2, frames[1].flags)
+    batch, rows, hops = decode_payload(frames[1].payload, 2, frames[1].flags)
     assert rows == b'{"$seq":1,"$ts":%d,"data":1}\n{"$seq":2,"$ts":%d,"data":"two"}\n' % (TS, TS)
     assert (list(batch.data_lens), batch.meta_lens, batch.nodes, batch.tags, hops) == (
         [1, 5],
@@ -138,7 +138,7 @@ def test_append_payloads(frames: list[Frame]) -> None:
         None,
         None,
     )
-    batch, rows, hops = decode_append(frames[2].payload, 2, frames[2].flags)
+    batch, rows, hops = decode_payload(frames[2].payload, 2, frames[2].flags)
     assert rows == (
         b'{"$seq":3,"$ts":%d,"$node":"n1","data":3}\n{"$seq":4,"$ts":%d,"data":[4],"meta":{"a":1}}\n'
         % (TS, TS)

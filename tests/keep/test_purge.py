@@ -20,7 +20,7 @@ from topics.flow.upkeep import Upkeep
 from topics.keep.purge import Purge, Purges
 from topics.keep.purge_segments import FilePlan, SegmentPurge
 from topics.log.read.render import Shape
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 from topics.log.write.commit_loop import CommitLoop
 from topics.storage.filesystem import File
 

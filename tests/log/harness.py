@@ -21,7 +21,7 @@ from topics.log.remove.tags import TagMatch, parse_match
 from topics.log.seal.checkpoint import Checkpointer
 from topics.log.topic import Topic
 from topics.log.write.append import AppendOp
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import File, Filesystem
 from topics.storage.frame import HEADER_BYTES

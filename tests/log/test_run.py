@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from tests.log.harness import Lab, records
 from topics.keep.check_columns import column_findings
 from topics.log.hot_columns import HotColumns, PackedEnds
+from topics.log.write.append_request import parse_append
 from topics.log.write.arrow_batch import check_batch
-from topics.log.write.batch import Batch, batch_from_columns, parse_append
+from topics.log.write.batch import Batch, batch_from_columns
 from topics.values.clock import ManualClock
 
 # Four of these make a run large enough for the next one to be given room.

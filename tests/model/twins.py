@@ -17,7 +17,7 @@ from topics.log.read.page import Page
 from topics.log.read.render import Shape
 from topics.log.remove.tags import TagMatch
 from topics.log.topic import Topic
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
 

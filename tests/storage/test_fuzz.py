@@ -26,15 +26,15 @@ from hypothesis import strategies as st
 from tests.storage.support import FS, append, columns, journal_files, new_journal, sync
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState
 from topics.log.seal.snapshot_state import decode as decode_state
-from topics.log.write.append_payload import (
+from topics.log.write.batch import (
     HAS_HOPS,
     HAS_META,
     HAS_NODES,
     HAS_TAGS,
-    decode_append,
-    encode_append,
+    batch_from_columns,
+    decode_payload,
+    encode_payload,
 )
-from topics.log.write.batch import batch_from_columns
 from topics.storage import snapshot
 from topics.storage.checksum import checksum
 from topics.storage.columns import Columns
@@ -383,15 +383,15 @@ def test_append_payloads_come_back(data: st.DataObject) -> None:
     batch = batch_from_columns(values, metas, data.draw(texts), data.draw(texts))
     hops = data.draw(st.one_of(st.none(), st.binary(min_size=count, max_size=count)))
     rows = batch.render(10, 20)
-    payload, flags = encode_append(batch, rows, hops)
-    found, found_rows, found_hops = decode_append(memoryview(payload), count, flags)
+    payload, flags = encode_payload(batch, rows, hops)
+    found, found_rows, found_hops = decode_payload(memoryview(payload), count, flags)
     assert (found.count, found_rows, found_hops) == (count, rows, hops)
     assert found.data_lens == batch.data_lens
     assert found.meta_lens == batch.meta_lens
     assert (found.nodes, found.tags) == (batch.nodes, batch.tags)
 
 
-FULL_PAYLOAD = encode_append(
+FULL_PAYLOAD = encode_payload(
     batch_from_columns([b"1", b'"two"', b"[3]"], [None, b"{}", None], ["n", None, "m"], [None, "t", "t"]),
     b"{row 1}\n{row 2}\n{row 3}\n",
     b"\0\1\2",
@@ -407,7 +407,7 @@ FULL_PAYLOAD = encode_append(
 def test_nonsense_in_an_append_payload_only_raises(payload: bytes, count: int, flags: int) -> None:
     with bounded_memory():
         try:
-            decode_append(memoryview(payload), count, flags)
+            decode_payload(memoryview(payload), count, flags)
         except PAYLOAD_ERRORS:
             pass
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from msgspec import Raw
 
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 from topics.storage.rows import FEWEST_ROWS, LOWEST_SEQ, plain_rows
 
 

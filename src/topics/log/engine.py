@@ -27,7 +27,8 @@ from topics.log.seal.unsealed import Unsealed
 from topics.log.topic import Topic
 from topics.log.totals import Totals
 from topics.log.write.append import AppendOp, append_batch
-from topics.log.write.batch import AppendRequest, Batch
+from topics.log.write.append_request import AppendRequest
+from topics.log.write.batch import Batch
 from topics.log.write.commit_queue import CommitQueue, Counters
 from topics.log.write.operation import CallbackOp, Fail, Op
 from topics.storage.directories import Directories

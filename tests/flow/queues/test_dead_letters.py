@@ -21,7 +21,7 @@ from topics.log.lifecycle import put_topic
 from topics.log.read.render import Shape
 from topics.log.remove.deletion import Selector
 from topics.log.topic import Topic
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 from topics.storage.columns import Records
 from topics.storage.frame import Kind
 from topics.values.config import TopicConfig

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.flow.routers.lab import RouterLab
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 from topics.storage.journal import SyncTicket
 
 

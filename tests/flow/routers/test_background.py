@@ -14,7 +14,7 @@ from tests.log.harness import short_of_memory
 from topics.flow.governor import LAG_MS, Governor, Level
 from topics.flow.routers import background
 from topics.flow.routers.background import RouterPass
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 from topics.log.write.commit_loop import CommitLoop
 from topics.storage.frame import Kind
 

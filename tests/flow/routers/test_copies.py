@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.flow.routers.lab import RouterLab
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 
 
 def seqs_and_data(lab: RouterLab, name: str) -> list[tuple[int, Any]]:

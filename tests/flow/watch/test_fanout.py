@@ -13,7 +13,7 @@ from topics.flow.watch import fanout as fanout_module
 from topics.flow.watch.subscription import WatchOptions
 from topics.log.engine import Engine
 from topics.log.topic import Topic
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 
 
 def test_everybody_at_the_same_place_shares_one_step(

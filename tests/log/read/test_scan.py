@@ -171,7 +171,7 @@ def test_a_scan_ends_at_the_head_it_began_with(lab: Lab) -> None:
 
 def test_records_above_the_visible_head_are_not_read(lab: Lab) -> None:
     lab.write_each("a", 2)
-    from topics.log.write.batch import parse_append
+    from topics.log.write.append_request import parse_append
 
     pending = parse_append(b'{"records":[{"data":3}]}')
     lab.engine.append("a", pending, lambda op: None, lambda error: None)

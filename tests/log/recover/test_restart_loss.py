@@ -14,7 +14,7 @@ from tests.support.damage import cut, flip
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
 from topics.log.recover.recovery import Recovery
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import File
 from topics.storage.frame import Kind

@@ -10,7 +10,7 @@ from tests.log.harness import Lab
 from tests.storage.support import FullDisk
 from topics.log.seal import sealer as sealing
 from topics.log.seal.sealer import Sealer, SegmentPlan
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 
 QUIET = (lambda _: None, lambda error: None)
 

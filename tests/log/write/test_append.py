@@ -10,7 +10,7 @@ import pytest
 from tests.log.harness import Lab, short_of_memory
 from topics.log.remove.tags import TagIndex
 from topics.log.write.append import AppendOp
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 from topics.log.write.group import append_group
 from topics.values.errors import ApiError
 from topics.values.settings import MAX_SEQ

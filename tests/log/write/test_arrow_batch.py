@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from topics.log.write import arrow_batch as columnar
+from topics.log.write.append_request import parse_append
 from topics.log.write.arrow_batch import check_batch, compact, read_stream
-from topics.log.write.batch import parse_append
 from topics.values.errors import ApiError
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.log.write.batch import parse_append, row_ends
+from topics.log.write.append_request import parse_append
+from topics.log.write.batch import row_ends
 from topics.values.errors import ApiError
 
 MIB = 1024 * 1024

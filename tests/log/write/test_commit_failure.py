@@ -12,7 +12,7 @@ import pytest
 
 from tests.log.harness import Lab, QuickDisk, UnsyncedFile
 from topics.log.lifecycle import drop_topic
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 from topics.storage.filesystem import File
 from topics.values.errors import ApiError
 

@@ -12,7 +12,7 @@ import pytest
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
 from topics.log.recover.recovery import Recovery
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 from topics.log.write.commit_loop import CommitLoop
 from topics.storage.filesystem import Filesystem
 from topics.values.clock import ManualClock

@@ -11,7 +11,7 @@ import pytest
 from tests.log.harness import Lab
 from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.write import commit_queue as commit
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 from topics.log.write.operation import CallbackOp
 from topics.values.config import DEFAULT_CONFIG
 from topics.values.errors import ApiError

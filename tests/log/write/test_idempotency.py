@@ -9,7 +9,7 @@ import pytest
 from tests.log.harness import Lab
 from topics.log.write import idempotency
 from topics.log.write.append import AppendOp
-from topics.log.write.batch import parse_append
+from topics.log.write.append_request import parse_append
 from topics.values.errors import ApiError
 
 WINDOW_MS = 100

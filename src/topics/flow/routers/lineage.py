@@ -15,8 +15,7 @@ import numpy as np
 from topics.flow.routers.copies import carried_rows, copies_of
 from topics.flow.routers.frames import COPIES, Piece, Share, Step
 from topics.log.hot_columns import HotColumns
-from topics.log.write.append_payload import decode_append
-from topics.log.write.batch import Batch
+from topics.log.write.batch import Batch, decode_payload
 from topics.storage.columns import I64, Columns, Records, join_records
 from topics.storage.frame import Frame
 
@@ -135,7 +134,7 @@ class Lineage:
 
 
 def _append_columns(frame: Frame) -> Columns:
-    batch, rows, hops = decode_append(frame.payload, frame.count, frame.flags)
+    batch, rows, hops = decode_payload(frame.payload, frame.count, frame.flags)
     return _columns(frame.first_seq, batch, rows, frame.ts, hops)
 
 

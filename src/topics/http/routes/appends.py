@@ -12,13 +12,8 @@ from topics.http.routes.service import Service
 from topics.http.wire.exchange import Exchange, reply_together
 from topics.http.wire.routing import Body, Route
 from topics.log.write.append import AppendOp
-from topics.log.write.batch import (
-    AppendRequest,
-    check_append,
-    decode_append,
-    disables_backpressure,
-    lone_record,
-)
+from topics.log.write.append_request import AppendRequest, check_append, disables_backpressure
+from topics.log.write.batch import decode_append, lone_record
 from topics.log.write.lone_appends import SMALL_BODY_BYTES, LoneAppends
 from topics.values.errors import ApiError
 

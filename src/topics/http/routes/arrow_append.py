@@ -14,7 +14,7 @@ from topics.http.wire.answer_heads import ARROW
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
 from topics.log.write.append import AppendOp
-from topics.log.write.batch import column_request
+from topics.log.write.append_request import column_request
 from topics.log.write.idempotency import checked_key
 from topics.values.errors import ApiError, invalid
 

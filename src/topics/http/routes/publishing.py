@@ -16,7 +16,7 @@ from topics.http.routes.appends import append_answer
 from topics.http.routes.service import Service
 from topics.http.wire.websocket import Socket
 from topics.log.write.append import AppendOp
-from topics.log.write.batch import disables_backpressure, parse_append
+from topics.log.write.append_request import disables_backpressure, parse_append
 from topics.values.errors import ApiError
 
 logger = logging.getLogger("topics.http")

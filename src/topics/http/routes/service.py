@@ -12,7 +12,7 @@ from topics.http.door.keys import ADMIN, ApiKey
 from topics.http.wire.exchange import Exchange
 from topics.log.topic import Topic
 from topics.log.write.append import AppendOp
-from topics.log.write.batch import AppendRequest
+from topics.log.write.append_request import AppendRequest
 from topics.log.write.operation import Fail
 from topics.node.node import Node
 from topics.values.config import TopicConfig

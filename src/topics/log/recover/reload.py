@@ -15,8 +15,7 @@ from topics.log.remove.removal import settle_floor
 from topics.log.run import Run
 from topics.log.seal.snapshot_state import SnapshotState
 from topics.log.topic import Topic
-from topics.log.write.append_payload import decode_append
-from topics.log.write.batch import Batch
+from topics.log.write.batch import Batch, decode_payload
 from topics.storage.frame import Frame, Kind
 
 
@@ -33,7 +32,7 @@ class Reload:
             topic, first = self._engine.by_id.get(frame.topic_id), frame.first_seq
             if topic is None or frame.last_seq < topic.floor or first > topic.head or is_loaded(topic, first):
                 return
-            batch, rows, hops = decode_append(frame.payload, frame.count, frame.flags)
+            batch, rows, hops = decode_payload(frame.payload, frame.count, frame.flags)
             load_rows(self._engine, topic, first, batch, rows, frame.ts, hops, frame.position)
         elif frame.kind in self._by_kind:
             self._by_kind[frame.kind].reload(frame)

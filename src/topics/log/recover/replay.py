@@ -15,7 +15,7 @@ from topics.log.remove import ledger
 from topics.log.remove.deletion import Selector
 from topics.log.remove.retention import enforce_caps, expire, keep_lines
 from topics.log.topic import Topic
-from topics.log.write.append_payload import decode_append
+from topics.log.write.batch import decode_payload
 from topics.storage.frame import Frame, Kind
 from topics.values.config import TopicConfig
 
@@ -123,7 +123,7 @@ class Replay:
         if frame.first_seq > topic.head + 1:
             topic.add_hole(topic.head + 1, frame.first_seq - 1, ledger.LOST)
             self._engine.totals.damage += 1
-        batch, rows, hops = decode_append(frame.payload, frame.count, frame.flags)
+        batch, rows, hops = decode_payload(frame.payload, frame.count, frame.flags)
         expire(topic, frame.ts)
         topic.assign(batch, rows, frame.ts, frame.position, hops)
         topic.publish(batch.count, batch.size, frame.ts)

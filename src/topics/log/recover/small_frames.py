@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 
-from topics.log.write.append_payload import StoredBatch, plain_parts
+from topics.log.write.batch import StoredBatch, plain_parts
 from topics.storage.frame import Frame, Kind
 from topics.storage.journal_reader import Damage
 

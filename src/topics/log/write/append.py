@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from topics.log.remove.retention import enforce_caps, expire
 from topics.log.topic import Topic
-from topics.log.write.append_payload import encode_append
-from topics.log.write.batch import Batch
+from topics.log.write.batch import Batch, encode_payload
 from topics.log.write.idempotency import IdempotencyMemory, Remembered
 from topics.log.write.operation import Op
 from topics.log.write.reservation import cover, extend_if_short
@@ -165,7 +164,7 @@ def append_batch(
         if durability == "ephemeral":
             kind, payload, flags = _ADVANCE, b"", 0
         else:
-            payload, flags = encode_append(batch, rows, hops)
+            payload, flags = encode_payload(batch, rows, hops)
             kind = _APPEND
         if last_seq > topic.reserved:
             op.reserve_to = cover(engine, topic, last_seq, op)

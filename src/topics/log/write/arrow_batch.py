@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
-from topics.log.write.batch import MANY_KEYS_BYTES, Batch, check_meta_keys
+from topics.log.write.append_request import MANY_KEYS_BYTES, check_meta_keys
+from topics.log.write.batch import Batch
 from topics.storage import rows as row_text
 from topics.values.errors import ApiError, invalid
 from topics.values.settings import (

@@ -1,36 +1,31 @@
-"""A write request, decoded once and rendered once.
+"""A batch of records: decoded once, rendered once, and put in the journal as it was rendered.
 
 Payloads stay bytes from the socket to the disk: `data` and `meta` are kept as the JSON text they arrived in,
 with insignificant white space removed, so numbers, duplicate keys and key order come back as written.
+
+The payload of an Append frame is the rendered rows, and what cannot be read off them:
+
+    rows length u32 | tags length u32 | rows | data lengths u32×n | [meta lengths u32×n] | [hops u8×n]
+    | [tags, MessagePack] | [nodes, MessagePack]
+
+Which of the bracketed parts are present is in the frame's flags.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Any, TypeGuard
+from struct import Struct
+from typing import Any
 
 import msgspec
 import numpy as np
 from msgspec import UNSET, Raw, UnsetType
 
-from topics.log.write.idempotency import checked_key
 from topics.storage import rows as row_text
-from topics.values.config import parse_config
 from topics.values.errors import ApiError, invalid
-from topics.values.settings import (
-    MAX_BATCH_RECORDS,
-    MAX_META_BYTES,
-    MAX_META_KEYS,
-    MAX_NODE_BYTES,
-    MAX_RECORD_BYTES,
-    MAX_TAG_BYTES,
-)
+from topics.values.settings import MAX_BATCH_RECORDS
 from topics.values.utf8 import require_utf8
-
-# Fewer keys than the limit fit into this many bytes, so shorter metas need no counting.
-MANY_KEYS_BYTES = MAX_META_KEYS * 5
-
 
 # What a key that was not sent leaves behind; `Raw` that was sent is never empty.
 _NOTHING = Raw(b"")
@@ -61,7 +56,7 @@ class PlainLine(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     data: Raw = msgspec.field(default=_NOTHING)
 
 
-class _Request(msgspec.Struct, gc=False):
+class RequestBody(msgspec.Struct, gc=False):
     node: str | None = None
     idempotency_key: str | None = None
     create: bool | None = None
@@ -69,16 +64,12 @@ class _Request(msgspec.Struct, gc=False):
     disable_backpressure: bool = False
 
 
-class AppendBody(_Request, gc=False):
+class AppendBody(RequestBody, gc=False):
     records: list[Line] | UnsetType = UNSET
 
 
-class PlainBody(_Request, gc=False):
+class PlainBody(RequestBody, gc=False):
     records: list[PlainLine] | UnsetType = UNSET
-
-
-class _Patience(msgspec.Struct, gc=False):
-    disable_backpressure: bool = False
 
 
 class _Records(msgspec.Struct, gc=False):
@@ -87,12 +78,74 @@ class _Records(msgspec.Struct, gc=False):
 
 _decode = msgspec.json.Decoder(AppendBody).decode
 _decode_plain = msgspec.json.Decoder(PlainBody).decode
-_decode_patience = msgspec.json.Decoder(_Patience).decode
 _decode_records = msgspec.json.Decoder(_Records).decode
-_meta_decoder = msgspec.json.Decoder(dict[str, Raw])
-_encoder = msgspec.json.Encoder()
-_encode_lines = _encoder.encode_lines
-_NULL = b"null"
+_encode_lines = msgspec.json.Encoder().encode_lines
+
+HAS_META, HAS_TAGS, HAS_NODES, HAS_HOPS = 1, 2, 4, 8
+_LENGTHS = Struct("<II")
+_pack = msgspec.msgpack.Encoder().encode
+_unpack_names = msgspec.msgpack.Decoder(list[str | None])
+
+
+def decode_append(body: bytes) -> PlainBody | AppendBody:
+    """Plain records are decoded faster, and need not be asked one by one what else they carry."""
+    try:
+        body = compact_json(body)
+        try:
+            request = _decode_plain(body)
+        except msgspec.ValidationError:
+            # Not all of them plain, or something is wrong: the other decoder can tell.
+            return _decode(body)
+        return request if request.node is None else _decode(body)
+    except msgspec.ValidationError as error:
+        raise too_many() if _count_records(body) > MAX_BATCH_RECORDS else invalid(str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise invalid(f"body is not valid JSON: {error}") from None
+
+
+def _count_records(body: bytes) -> int:
+    """How many there are, whatever is wrong with one of them: too many is said first."""
+    try:
+        return len(_decode_records(body).records)
+    except (msgspec.DecodeError, RecursionError):
+        return 0  # the mistake that was found first may not be the only one
+
+
+def too_many() -> ApiError:
+    return ApiError("batch_too_large", f"at most {MAX_BATCH_RECORDS} records fit in one write")
+
+
+def lone_record(request: PlainBody | AppendBody) -> PlainLine | None:
+    """The record of a write that consists of one plain record and asks for nothing else.
+
+    Its size is the caller's business.
+    """
+    if type(request) is PlainBody:
+        records = request.records
+        if (
+            records is not UNSET
+            and len(records) == 1
+            and request.idempotency_key is None
+            and request.create is None
+            and not request.disable_backpressure
+            and request.config is _NOTHING
+            and records[0].data is not _NOTHING
+        ):
+            return records[0]
+    return None
+
+
+def compact_json(body: bytes) -> bytes:
+    """The same JSON without insignificant white space; payload text is not otherwise touched."""
+    if not body.isascii():
+        require_utf8(body)
+    # Asked by byte value: four times faster than by one-byte string.
+    if 32 in body or 10 in body or 9 in body or 13 in body:
+        try:
+            return msgspec.json.format(body, indent=-1)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise invalid(f"body is not valid JSON: {error}") from None
+    return body
 
 
 class Batch:
@@ -116,7 +169,7 @@ class Batch:
         self.nodes = nodes
         self.tags = tags
         self.size = sum(data_lens) + (sum(meta_lens) if meta_lens is not None else 0)
-        # Where each row ends, once somebody who stores the same rows in many places has looked.
+        # Where each row ends, once it was asked for: the same rows may be stored in many places.
         self.ends: np.ndarray | None = None
 
     def render(self, first_seq: int, ts: int) -> bytes:
@@ -156,179 +209,9 @@ def row_ends(rows: bytes | memoryview, count: int) -> np.ndarray:
     return (np.flatnonzero(np.frombuffer(rows, np.uint8) == 10) + 1).astype(np.uint32)
 
 
-class AppendRequest:
-    __slots__ = ("backpressure", "batch", "config", "create", "idempotency_key")
-
-    def __init__(self, batch: Batch, request: _Request) -> None:
-        self.batch = batch
-        self.idempotency_key = request.idempotency_key
-        self.create = request.create
-        # Judged even when the topic exists already and the config is without effect.
-        config = request.config
-        self.config = None if not len(config) or bytes(config) == _NULL else parse_config(config)
-        self.backpressure = not request.disable_backpressure
-
-
-def column_request(batch: Batch, *, create: bool | None, idempotency_key: str | None) -> AppendRequest:
-    """A write whose records did not arrive as JSON."""
-    return AppendRequest(batch, _Request(create=create, idempotency_key=idempotency_key))
-
-
-def parse_append(body: bytes, key_header: bytes | None = None) -> AppendRequest:
-    """Decode and check a write. Raises `ApiError`; has no effect on anything.
-
-    `key_header` is the idempotency key to use when the body names none.
-    """
-    return check_append(decode_append(body), len(body), key_header)
-
-
-def decode_append(body: bytes) -> PlainBody | AppendBody:
-    """Plain records are decoded faster, and need not be asked one by one what else they carry."""
-    try:
-        body = compact_json(body)
-        try:
-            request = _decode_plain(body)
-        except msgspec.ValidationError:
-            # Not all of them plain, or something is wrong: the other decoder can tell.
-            return _decode(body)
-        return request if request.node is None else _decode(body)
-    except msgspec.ValidationError as error:
-        raise _too_many() if _count_records(body) > MAX_BATCH_RECORDS else invalid(str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise invalid(f"body is not valid JSON: {error}") from None
-
-
-def _count_records(body: bytes) -> int:
-    """How many there are, whatever is wrong with one of them: too many is said first."""
-    try:
-        return len(_decode_records(body).records)
-    except (msgspec.DecodeError, RecursionError):
-        return 0  # the mistake that was found first may not be the only one
-
-
-def _too_many() -> ApiError:
-    return ApiError("batch_too_large", f"at most {MAX_BATCH_RECORDS} records fit in one write")
-
-
-def disables_backpressure(body: bytes) -> bool:
-    """Whether a write asks not to be refused because of load; what is no write at all does not."""
-    # Nearly none does, and looking for the name costs less than decoding.
-    if b"disable_backpressure" not in body:
-        return False
-    try:
-        return _decode_patience(body).disable_backpressure
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-
-
-def lone_record(request: PlainBody | AppendBody) -> PlainLine | None:
-    """The record of a write that consists of one plain record and asks for nothing else.
-
-    Its size is the caller's business.
-    """
-    if type(request) is PlainBody:
-        records = request.records
-        if (
-            records is not UNSET
-            and len(records) == 1
-            and request.idempotency_key is None
-            and request.create is None
-            and not request.disable_backpressure
-            and request.config is _NOTHING
-            and records[0].data is not _NOTHING
-        ):
-            return records[0]
-    return None
-
-
 def plain_batch(lines: list[PlainLine]) -> Batch:
     """Records that `lone_record` has judged."""
     return Batch(lines, [len(line.data) for line in lines])
-
-
-def check_append(request: PlainBody | AppendBody, body_size: int, key_header: bytes | None) -> AppendRequest:
-    records = request.records
-    if records is UNSET or not records:
-        raise invalid("records must be an array of 1 to 10000 records")
-    if len(records) > MAX_BATCH_RECORDS:
-        raise _too_many()
-    if key_header is not None or request.idempotency_key is not None:
-        request.idempotency_key = checked_key(request.idempotency_key, key_header)
-    return AppendRequest(_check_records(records, request.node, body_size), request)
-
-
-def compact_json(body: bytes) -> bytes:
-    """The same JSON without insignificant white space; payload text is not otherwise touched."""
-    if not body.isascii():
-        require_utf8(body)
-    # Asked by byte value: four times faster than by one-byte string.
-    if 32 in body or 10 in body or 9 in body or 13 in body:
-        try:
-            return msgspec.json.format(body, indent=-1)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise invalid(f"body is not valid JSON: {error}") from None
-    return body
-
-
-def _check_records(records: list[Line] | list[PlainLine], batch_node: str | None, body_size: int) -> Batch:
-    data_lens = [len(record.data) for record in records]
-    # Raw data is never empty, so a zero means the key was missing.
-    if 0 in data_lens or (body_size > MAX_RECORD_BYTES and max(data_lens) > MAX_RECORD_BYTES):
-        raise _first_refusal(records, batch_node, data_lens)
-    if _may_have_details(records):
-        return _check_details(records, batch_node, data_lens)
-    return Batch(records, data_lens)
-
-
-def _first_refusal(
-    records: list[Line] | list[PlainLine], batch_node: str | None, data_lens: list[int]
-) -> ApiError:
-    """The first record that is refused tells why, whatever is wrong with later ones."""
-    bad = next(i for i, size in enumerate(data_lens) if not 0 < size <= MAX_RECORD_BYTES)
-    if bad and _may_have_details(records):
-        _check_details(records[:bad], batch_node, data_lens[:bad])
-    return _too_large(bad) if data_lens[bad] else invalid(f"records[{bad}]: data is required")
-
-
-def _may_have_details(records: list[Line] | list[PlainLine]) -> TypeGuard[list[Line]]:
-    return type(records[0]) is Line
-
-
-def _check_details(records: list[Line], batch_node: str | None, data_lens: list[int]) -> Batch:
-    """Tags, nodes and metas: checked, taken out of the records, and put in the columns of the batch."""
-    if batch_node is not None:
-        _check_node(batch_node, "node")
-    meta_lens: list[int] = []
-    nodes: list[str | None] = []
-    tags: list[str | None] = []
-    for index, record in enumerate(records):
-        tag, node, meta_len = record.tag, record.node, 0
-        if tag is UNSET:
-            tag = None
-        elif tag is not None and len(tag) > 64 and len(tag.encode()) > MAX_TAG_BYTES:
-            raise invalid(f"records[{index}].tag must be at most {MAX_TAG_BYTES} bytes")
-        if node is UNSET or node is None:
-            node = batch_node
-        else:
-            _check_node(node, f"records[{index}].node")
-        if record.meta is not UNSET:
-            meta_len = _check_meta(record.meta, index)
-            if not meta_len:
-                record.meta = UNSET
-            elif data_lens[index] + meta_len > MAX_RECORD_BYTES:
-                raise _too_large(index)
-        record.origin = UNSET if node is None else node
-        record.tag = record.node = UNSET
-        meta_lens.append(meta_len)
-        nodes.append(node)
-        tags.append(tag)
-    return Batch(
-        records,
-        data_lens,
-        meta_lens if any(meta_lens) else None,
-        nodes if nodes.count(None) != len(nodes) else None,
-        tags if tags.count(None) != len(tags) else None,
-    )
 
 
 def batch_from_columns(
@@ -356,31 +239,81 @@ def batch_from_columns(
     )
 
 
-def _check_node(node: str, what: str) -> None:
-    if len(node) > 32 and len(node.encode()) > MAX_NODE_BYTES:
-        raise invalid(f"{what} must be at most {MAX_NODE_BYTES} bytes")
+# --- in the journal ---------------------------------------------------------------------------------------
 
 
-def _check_meta(meta: Raw, index: int) -> int:
-    """Length of the meta, or 0 when it is null and so counts as absent."""
-    text = bytes(meta)
-    size = len(text)
-    if text == _NULL:
-        return 0
-    if text[:1] != b"{":
-        raise invalid(f"records[{index}].meta must be an object")
-    if size > MAX_META_BYTES:
-        raise invalid(f"records[{index}].meta must be at most {MAX_META_BYTES} bytes")
-    check_meta_keys(text, f"records[{index}].meta")
-    return size
+def encode_payload(batch: Batch, rows: bytes, hops: bytes | None = None) -> tuple[bytes, int]:
+    """Payload and flags."""
+    data_lens = batch.data_lens.tobytes()
+    if batch.meta_lens is None and batch.tags is None and batch.nodes is None and hops is None:
+        return b"".join((_LENGTHS.pack(len(rows), 0), rows, data_lens)), 0
+    flags = 0
+    parts = [b"", rows, data_lens]
+    tags = b""
+    if batch.meta_lens is not None:
+        flags |= HAS_META
+        parts.append(array("I", batch.meta_lens).tobytes())
+    if hops is not None:
+        flags |= HAS_HOPS
+        parts.append(hops)
+    if batch.tags is not None:
+        flags |= HAS_TAGS
+        tags = _pack(batch.tags)
+        parts.append(tags)
+    if batch.nodes is not None:
+        flags |= HAS_NODES
+        parts.append(_pack(batch.nodes))
+    parts[0] = _LENGTHS.pack(len(rows), len(tags))
+    return b"".join(parts), flags
 
 
-def check_meta_keys(meta: bytes, what: str) -> None:
-    if len(meta) > MANY_KEYS_BYTES and len(_meta_decoder.decode(meta)) > MAX_META_KEYS:
-        raise invalid(f"{what} must have at most {MAX_META_KEYS} keys")
+class StoredBatch(Batch):
+    """A batch read back from the journal: already rendered, so it only carries the side values."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        count: int,
+        data_lens: Sequence[int],
+        meta_lens: list[int] | None,
+        nodes: list[str | None] | None,
+        tags: list[str | None] | None,
+    ) -> None:
+        super().__init__([], data_lens, meta_lens, nodes, tags)
+        self.count = count
 
 
-def _too_large(index: int) -> ApiError:
-    return ApiError(
-        "record_too_large", f"records[{index}]: data and meta together exceed {MAX_RECORD_BYTES} bytes"
-    )
+def decode_payload(payload: memoryview, count: int, flags: int) -> tuple[StoredBatch, bytes, bytes | None]:
+    """The batch, its rows and its hops."""
+    rows_length, tags_length = _LENGTHS.unpack_from(payload, 0)
+    at = _LENGTHS.size
+    rows = bytes(payload[at : at + rows_length])
+    at += rows_length
+    data_lens, at = _u32s(payload, at, count)
+    meta_lens: list[int] | None = None
+    hops: bytes | None = None
+    tags: list[str | None] | None = None
+    nodes: list[str | None] | None = None
+    if flags & HAS_META:
+        meta_lens, at = _u32s(payload, at, count)
+    if flags & HAS_HOPS:
+        hops = bytes(payload[at : at + count])
+        at += count
+    if flags & HAS_TAGS:
+        tags = _unpack_names.decode(payload[at : at + tags_length])
+        at += tags_length
+    if flags & HAS_NODES:
+        nodes = _unpack_names.decode(payload[at:])
+    return StoredBatch(count, data_lens, meta_lens, nodes, tags), rows, hops
+
+
+def plain_parts(payload: memoryview, count: int) -> tuple[memoryview, memoryview]:
+    """Rows and data lengths of a frame without flags, where they lie."""
+    at = len(payload) - 4 * count
+    return payload[_LENGTHS.size : at], payload[at:]
+
+
+def _u32s(payload: memoryview, at: int, count: int) -> tuple[list[int], int]:
+    end = at + 4 * count
+    return list(payload[at:end].cast("I")), end

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from topics.log.topic import Topic
 from topics.log.write.append import AppendOp
-from topics.log.write.batch import AppendRequest, PlainLine, column_request, plain_batch
+from topics.log.write.append_request import AppendRequest, column_request
+from topics.log.write.batch import PlainLine, plain_batch
 from topics.values.errors import ApiError
 
 if TYPE_CHECKING:
