@@ -1,4 +1,4 @@
-"""What moves by itself, and what is kept for those who come back: everything above the truth of one topic.
+"""What moves by itself, and what is kept for consumers that come back: all above the truth of one topic.
 
     watch/    a topic that moved ─▶ all that watch it
     routers/  a topic that moved ─▶ copies in other topics

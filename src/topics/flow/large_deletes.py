@@ -80,6 +80,6 @@ class Deletions:
             engine.delete_records(topic, before, search.match, done, fail, search=search)
         except ApiError as error:
             fail(error)
-        except Exception:  # nobody awaits the task: whoever asked has to hear of it here
+        except Exception:  # the task is not awaited: the request has to hear of it here
             log.exception("a deletion failed")
             fail(ApiError("internal", "the deletion failed"))

@@ -29,7 +29,7 @@ SETTLE_OBJECTS = 2000
 # Topics that go on changing are not followed for ever: what is left is captured while writes wait.
 MAX_CAPTURE_STEPS = 1000
 
-# Surrounds a piece of work that somebody may want to see in a trace.
+# Surrounds a piece of work that shows in a trace.
 Span = Callable[[str], AbstractContextManager[object]]
 
 
@@ -45,7 +45,7 @@ class Upkeep:
         self._task: asyncio.Task[None] | None = None
         self._not_before = 0.0
         self._settled = len(engine.by_id)
-        # Whoever seals, flips or moves files holds this: checkpoints, purges.
+        # Held while files are sealed, flipped or moved: by checkpoints and purges.
         self.exclusive = asyncio.Lock()
         self.checkpoint_seconds = 0.0
 
@@ -85,7 +85,7 @@ class Upkeep:
         """Keep the garbage collector from walking topics and runs again and again: they stay.
 
         Walking those of a hundred thousand topics takes it half a second. What is set aside here is freed
-        all the same when nobody refers to it any more; only cycles would not be, so this is done seldom.
+        all the same when nothing refers to it any more; only cycles would not be, so this is done seldom.
         """
         population = len(self._engine.by_id) + self._checkpointer.sealer.sealed_runs
         if population > self._settled * SETTLE_GROWTH + SETTLE_OBJECTS:
@@ -94,7 +94,7 @@ class Upkeep:
             gc.freeze()
 
     async def _alone(self) -> None:
-        """One pass; whoever waits for files to be at rest comes in between two of them."""
+        """One pass; purges and backups, which wait for files to be at rest, come in between two of them."""
         async with self.exclusive:
             await self.checkpoint()
 

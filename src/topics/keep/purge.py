@@ -24,7 +24,7 @@ from topics.values.errors import ApiError, limit_reached
 
 log = logging.getLogger("topics.purge")
 
-# Finished ones are remembered for those who ask how it went.
+# Finished ones are remembered for operators who ask how it went.
 REMEMBERED = 100
 MAX_WAITING = 100
 # How often to look whether a reader still holds a file that has to go.
@@ -62,7 +62,7 @@ class Purge:
         return self.state in (DONE, FAILED)
 
     def shown(self) -> dict[str, Any]:
-        """As it is told to those who ask."""
+        """As it is told to an operator."""
         fields = asdict(self)
         return {"purge": fields.pop("id"), **fields}
 
@@ -149,7 +149,7 @@ class Purges:
             await _in_thread(segments.sweep)
 
     async def _expire(self) -> None:
-        """What is too old by now is gone, whether or not anybody has looked since."""
+        """What is too old by now is gone, whether or not a reader has looked since."""
         for at, topic in enumerate(list(self._engine.by_id.values()), 1):
             if not topic.dropped:
                 self._engine.refresh(topic)
@@ -176,7 +176,7 @@ class Purges:
         purge.files_examined += 1
 
     async def _release(self, segments: SegmentPurge, line: int, purge: Purge) -> None:
-        """Two snapshots have to be written until nobody needs the old files; some may be held longer."""
+        """Recovery needs the old files until two snapshots are written; some may be held longer."""
         passes = 0
         while passes < SNAPSHOTS or self._old_journal(line) or segments.old_files():
             if passes >= SNAPSHOTS and self._is_held(segments, line):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from topics.flow.queues.dead_letters import MAX_MOVES
 from topics.flow.queues.jobs import Job, live_from, read_jobs
@@ -16,30 +17,20 @@ from topics.values.settings import MAX_READ_BYTES
 MAX_CLAIM_BYTES = MAX_READ_BYTES
 
 
+@dataclass(slots=True, eq=False)
 class Claim:
-    """A worker's wish for jobs. `jobs` holds their text once it is answered."""
+    """A worker's wish for jobs, and what it got."""
 
-    __slots__ = ("answer", "fail", "holder", "jobs", "lease_ms", "left", "node", "wanted")
-
-    def __init__(
-        self,
-        node: str,
-        wanted: int,
-        lease_ms: int,
-        answer: Callable[[Claim], None],
-        fail: Fail,
-        holder: Holder | None = None,
-    ) -> None:
-        self.node = node
-        self.wanted = wanted
-        self.lease_ms = lease_ms
-        self.answer = answer
-        self.fail = fail
-        self.holder = holder
-        # Each job's seq and text; the text lacks its opening brace.
-        self.jobs: list[tuple[int, bytes]] = []
-        # The worker went away before it was served.
-        self.left = False
+    node: str
+    wanted: int
+    lease_ms: int
+    answer: Callable[[Claim], None]
+    fail: Fail
+    holder: Holder | None = None
+    # Each job's seq and text; the text lacks its opening brace.
+    jobs: list[tuple[int, bytes]] = field(default_factory=list)
+    # The worker went away before it was served.
+    left: bool = False
 
     def leave(self) -> None:
         self.left = True

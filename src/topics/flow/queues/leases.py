@@ -1,4 +1,4 @@
-"""Who holds which job, until when, and which jobs may be handed out again.
+"""Leases: which worker holds which job, until when, and which jobs may be handed out again.
 
 A delivered job is in exactly one place: leased, held back by a delay, returned, overdue for the dead letters,
 or on its way there. Everything from `next_fresh` on was never delivered and is not mentioned at all, so an
@@ -8,6 +8,7 @@ untouched queue costs nothing however long it is. Nothing in here reads a clock 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import TypeAlias
 
@@ -19,26 +20,22 @@ Entry: TypeAlias = tuple[int, int, str, int, int]
 STALE_TIMES = 1024
 
 
+@dataclass(slots=True, eq=False)
 class Holder:
     """A connection whose leases end with it."""
 
-    __slots__ = ("seqs",)
-
-    def __init__(self) -> None:
-        self.seqs: set[int] = set()
+    seqs: set[int] = field(default_factory=set)
 
 
+@dataclass(slots=True, eq=False)
 class Lease:
-    __slots__ = ("closing", "deadline", "holder", "id", "node", "seq")
-
-    def __init__(self, seq: int, lease_id: int, node: str, deadline: int, holder: Holder | None) -> None:
-        self.seq = seq
-        self.id = lease_id
-        self.node = node
-        self.deadline = deadline
-        self.holder = holder
-        # Its acknowledgement is being committed: neither claimable nor to be acknowledged again.
-        self.closing = False
+    seq: int
+    id: int
+    node: str
+    deadline: int
+    holder: Holder | None
+    # Its acknowledgement is being committed: neither claimable nor to be acknowledged again.
+    closing: bool = False
 
 
 class LeaseTable:
@@ -198,6 +195,6 @@ class LeaseTable:
                 self.hold_back(seq, time_ms)
 
     def recount(self, live: Iterable[int]) -> None:
-        """After a restart: whatever is live, below the fresh ones, and in nobody's hands has come back."""
+        """After a restart: what is live, was delivered, and is neither leased nor delayed has come back."""
         self._returned = [seq for seq in live if seq not in self.leases and seq not in self.delayed]
         heapify(self._returned)

@@ -38,7 +38,7 @@ class JobQueue:
         self.topic = topic
         self.table = LeaseTable(topic.seq_base)
         self.dead_letters = DeadLetters(engine, topic, self._finish)
-        # Called when a job or a place may have become free; those who wait for jobs put themselves here.
+        # Called when a job or a place may have become free: work streams wait for that.
         self.listeners: list[Callable[[], None]] = []
         self._next_lease_id = next_lease_id
         self._window: list[Claim] = []
@@ -94,7 +94,7 @@ class JobQueue:
             self.table.forget(gone_among(self.topic, self.table.known()))
 
     def _settle_recovery(self) -> None:
-        """First use after a start: forget leases that were not to survive; what nobody holds is free."""
+        """First use after a start: forget leases that were not to survive; other jobs are free."""
         self._recovered = True
         self._journalled = self.topic.config.leases_durable
         if not self._journalled:
@@ -110,7 +110,7 @@ class JobQueue:
     # --- claiming ---------------------------------------------------------------------------------------
 
     def claim(self, claim: Claim) -> None:
-        """Serve at once, or together with everybody who asks within the window that the first one opens."""
+        """Serve at once, or together with all claims within the window that the first one opens."""
         window_ms = self.topic.config.claim_jitter_ms
         if not window_ms:
             self.serve([claim])
@@ -126,7 +126,7 @@ class JobQueue:
             self.serve(claims)
 
     def serve(self, claims: list[Claim]) -> None:
-        """Hand out jobs to all of them, one each in turn, until everybody has enough or none is left."""
+        """Hand out jobs to all of them, one each in turn, until all have enough or no job is left."""
         if self.is_gone:
             _fail_all(claims, topic_not_found(self.topic.name))
             return
@@ -190,7 +190,7 @@ class JobQueue:
             )
         except ApiError as error:
             if error.code == "throttled":
-                # Nothing is wrong but the moment: whoever tries again shall still hold the jobs.
+                # Nothing is wrong but the moment: a worker that tries again shall still hold the jobs.
                 for lease in leases:
                     lease.closing = False
             else:
@@ -267,7 +267,7 @@ class JobQueue:
         for lease in ended:
             table.give_back(lease.seq)
         if ended and not self.is_gone:
-            self._journal(ended, _nobody_waits, _nobody_waits)
+            self._journal(ended, _unheard, _unheard)
             self._changed()
 
     # --- durable leases ---------------------------------------------------------------------------------
@@ -324,5 +324,5 @@ def _fail_all(claims: list[Claim], error: ApiError) -> None:
         claim.fail(error)
 
 
-def _nobody_waits(_: ApiError | None = None) -> None:
-    return None
+def _unheard(_: ApiError | None = None) -> None:
+    """No worker waits for the answer: its connection has ended."""

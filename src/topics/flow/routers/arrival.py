@@ -72,4 +72,4 @@ class RouteOp(Op):
                 arrival.dest.wake()
 
     def fail(self, error: ApiError) -> None:
-        return None  # nobody waits for it, and after a restart the records are forwarded again
+        return None  # no client waits for it, and after a restart the records are forwarded again

@@ -20,7 +20,7 @@ BACKLOG_REST_FACTOR = 0.5
 MIN_REST_S = 0.001
 # Also how soon a full destination is looked at again.
 MAX_REST_S = 0.04
-# Under pressure copies can wait; who reads a destination still gets them at once.
+# Under pressure copies can wait; a reader of a destination still gets them at once.
 DEFER_S = 0.25
 
 

@@ -65,12 +65,12 @@ class Router:
         self.cursor = self.sent = cursor
         self.forwarded = 0
         self.committed = False
-        # Its end is on the way to disk: nobody meets it any more, and its name is free.
+        # Its end is on the way to disk: requests do not find it any more, and its name is free.
         self.leaving = False
         self.is_blocked = False
         # Size of the record that found no room: whatever takes its place waits for as much.
         self.wants_bytes = 1
-        # Exactly once: keys of ours that somebody else wrote into the destination, and how far we looked.
+        # Exactly once: keys of ours that a client wrote into the destination, and how far we looked.
         self.keys_scanned = dest.assigned
         self.keys_seen: dict[int, int] = {}
 
@@ -80,7 +80,7 @@ class Router:
 
 
 class RouterTable:
-    """All routers. Those whose definition is still on its way to disk count for every check."""
+    """All routers. One whose definition is still on its way to disk counts for every check."""
 
     def __init__(self) -> None:
         self.by_id: dict[int, Router] = {}

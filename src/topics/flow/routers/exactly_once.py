@@ -1,4 +1,4 @@
-"""Exactly once: finding our own keys among records that somebody else put into the destination.
+"""Exactly once: finding our own keys among records that a client put into the destination.
 
 What the router itself appended needs no looking at: those copies and its cursor move by one commit. So only
 what lies between is searched, and only a key of a record not yet forwarded is of interest.

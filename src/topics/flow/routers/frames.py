@@ -2,7 +2,7 @@
 
 A step tells which source seqs became which destination seqs, for all routers of one source that moved
 together; it does not repeat the records. `carried` is the exception: records of which the journal will not
-have the original any more when somebody has to read it again.
+have the original any more when recovery wants to read it.
 """
 
 from __future__ import annotations

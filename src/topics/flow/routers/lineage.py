@@ -93,7 +93,7 @@ class Lineage:
                 return None
             return _columns(piece.first_dest, rendered.batch, rendered.rows, share.ts, rendered.hops)
 
-        # Its own source may lie further back; whoever depends on this stretch depends on that as well.
+        # Its own source may lie further back; a copy that depends on this stretch depends on that as well.
         lowest = position if step.carried is not None else self._lowest(step.source, piece, position)
         return _Stretch(piece.first_dest, piece.count, lowest, load)
 

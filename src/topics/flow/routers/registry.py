@@ -20,7 +20,7 @@ from topics.values.config import DEFAULT_CONFIG
 from topics.values.errors import ApiError, limit_reached, topic_not_found
 from topics.values.names import require_router_name
 
-# A reader who has to wait for more than this gets what is there by then; the rest follows in the background.
+# A reader does not wait for more than this; the rest follows in the background.
 PULL_STEPS = 32
 # A step takes a few milliseconds, which writers may have to wait behind it. It moves at most so much: copies
 # over all destinations, and bytes of source records.
@@ -212,13 +212,13 @@ class Routers:
             self.wake()
 
     def note_all_owing(self) -> None:
-        """After recovery: whoever is behind goes on where it stood."""
+        """After recovery: a router that is behind goes on where it stood."""
         for router in self.table.by_id.values():
             if router.is_behind:
                 self._note_owing(router.source)
 
     def pull(self, topic: Topic) -> None:
-        """Bring a destination up to date with its direct sources before somebody looks at it."""
+        """Bring a destination up to date with its direct sources before a reader looks at it."""
         behind = [router for router in self.table.into(topic) if router.is_behind]
         queue = self._engine.queue
         # Called back in the middle of a commit, it would overtake what is still to take effect: the
@@ -250,7 +250,7 @@ class Routers:
         while self.owing and queue.failure is None:
             source = self.owing.pop(next(iter(self.owing)))
             if self.step(source, is_over):
-                self.owing[source.id] = source  # behind the others, who get their turn first
+                self.owing[source.id] = source  # behind the others, which get their turn first
                 queue.flush()
             elif any(router.sent < source.head for router in self.table.from_source(source)):
                 self.stuck[source.id] = source
@@ -276,7 +276,7 @@ class Routers:
             if router.sent < source.head and router.committed and self._is_open(router):
                 by_position.setdefault(router.sent, []).append(router)
         moved = False
-        # Whoever is furthest behind comes first: should time be over, the others have waited less.
+        # The routers furthest behind come first: should time be over, the others have waited less.
         positions = sorted(by_position)
         for position, ahead in pairwise([*positions, source.head]):
             # Only as far as the next ones stand, if they are to go on together from there.

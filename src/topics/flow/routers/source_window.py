@@ -63,7 +63,7 @@ def _is_in_journal(run: Run) -> bool:
 
 
 def _lost(source: Topic, first: int, last: int) -> list[tuple[int, int, int]]:
-    """Ranges of which readers were or will be told; what was deleted is nobody's business.
+    """Ranges of which readers were or will be told; of what was deleted they are not.
 
     A loss travels as far as a record would have, or it would never come to rest in a loop. It sets out here
     if it happened here: how far the record had come is lost with it.

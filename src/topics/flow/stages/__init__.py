@@ -1,4 +1,4 @@
 """Stages: bulk writes prepared in parts by many writers, and committed exactly once.
 
-part ─▶ spool (checked, kept in a file that nobody reads) ─▶ commit ─▶ one frame: all records, the identity
+part ─▶ spool (checked, kept in a file that no reader sees) ─▶ commit ─▶ one frame: all records, the identity
 """

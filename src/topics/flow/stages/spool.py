@@ -1,4 +1,4 @@
-"""Parts of stages, spooled to files that nobody reads before the commit.
+"""Parts of stages, spooled to files that are not read before the commit.
 
     <stage>-<part>.part:  Arrow stream (topic, node, tag, data, meta; checked and compact) | checksum u64
 

@@ -229,7 +229,7 @@ class Stages(Extension):
             current = [(topic.assigned, topic.ttl_hi, max(now, topic.last_ts)) for topic, _ in writes]
             if current == expected:
                 return now
-        # Others write faster than we render. Then it is done on the loop, where nobody comes in between.
+        # Others write faster than we render. Then it is done on the loop, where no write comes in between.
         return self._engine.now()
 
     async def _append(
@@ -281,7 +281,7 @@ class Stages(Extension):
         self._schedule()
 
     def collect(self) -> None:
-        """Remove the parts of stages that nobody has touched for long."""
+        """Remove the parts of stages of which nothing was heard for long."""
         now = self._engine.now()
         for key in [key for key, heard in self._active.items() if now - heard >= IDLE_MS]:
             self._remove(key)

@@ -1,4 +1,4 @@
-"""Pushing records to those who watch.
+"""Pushing records to watchers.
 
     commit ─▶ topic.wake ─▶ fanout (whose turn it is) ─▶ feed (all watchers of one topic)
            ─▶ subscription (what one stream is told next) ─▶ the stream

@@ -1,4 +1,4 @@
-"""From a topic that moved to everybody who watches it.
+"""From a topic that moved to all its watchers.
 
     commit ─▶ topic.wake ─▶ feed queued once ─▶ a turn of the loop serves some of its watchers ─▶ next turn …
 

@@ -1,4 +1,4 @@
-"""Watch sessions: which topics a stream covers and how far it has got, kept while nobody is connected.
+"""Watch sessions: which topics a stream covers and how far it has got, kept while no stream is open.
 
 They live in memory only. A session without a stream is forgotten once it has been idle for too long; that is
 noticed on the way to other sessions, so no timer is needed.
@@ -10,6 +10,7 @@ import base64
 import binascii
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -28,28 +29,18 @@ class Known(msgspec.Struct, gc=False):
     head: int
 
 
+@dataclass(slots=True, eq=False)
 class Session:
-    __slots__ = ("cursors", "heartbeat_ms", "idle_since", "known", "options", "owner", "streams", "wid")
-
-    def __init__(
-        self,
-        wid: str,
-        owner: object,
-        options: WatchOptions,
-        heartbeat_ms: int,
-        cursors: dict[str, int],
-        known: dict[str, Known],
-    ) -> None:
-        self.wid = wid
-        # Whose key opens it; None when keys are not in use.
-        self.owner = owner
-        self.options = options
-        self.heartbeat_ms = heartbeat_ms
-        # Where the next stream starts. The stream opened last moves these as it goes.
-        self.cursors = cursors
-        self.known = known
-        self.idle_since = 0
-        self.streams = 0
+    wid: str
+    # Whose key opens it; None when keys are not in use.
+    owner: object
+    options: WatchOptions
+    heartbeat_ms: int
+    # Where the next stream starts. The stream opened last moves these as it goes.
+    cursors: dict[str, int]
+    known: dict[str, Known]
+    idle_since: int = 0
+    streams: int = 0
 
     def start(self, last_event_id: bytes | None) -> dict[str, int]:
         """The cursors of a new stream: the stored ones, or lower where the client knows it got less."""

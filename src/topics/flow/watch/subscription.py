@@ -9,6 +9,7 @@ place share one, together with the bytes made from it. No protocol is known here
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -48,33 +49,25 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     body: bytes
 
 
+@dataclass(slots=True, eq=False)
 class Delivery:
     """What to tell a subscription, and the position it has afterwards."""
 
-    __slots__ = ("count", "epoch", "events", "gap", "level", "more", "seq", "shared", "size")
+    events: tuple[Event, ...]
+    seq: int
+    epoch: int
+    _: KW_ONLY
+    level: bool
+    more: bool
+    # How many records it holds, and the reason of the loss it tells of.
+    count: int = 0
+    gap: str | None = None
+    # What each protocol made of it, for the next subscription at the same place.
+    shared: dict[str, bytes] = field(default_factory=dict)
+    size: int = field(init=False)
 
-    def __init__(
-        self,
-        events: tuple[Event, ...],
-        seq: int,
-        epoch: int,
-        *,
-        level: bool,
-        more: bool,
-        count: int = 0,
-        gap: str | None = None,
-    ) -> None:
-        self.events = events
-        # How many records it holds, and the reason of the loss it tells of.
-        self.count = count
-        self.gap = gap
-        self.seq = seq
-        self.epoch = epoch
-        self.level = level
-        self.more = more
-        self.size = sum(len(event.body) for event in events)
-        # What each protocol made of it, for the next subscription at the same place.
-        self.shared: dict[str, bytes] = {}
+    def __post_init__(self) -> None:
+        self.size = sum(len(event.body) for event in self.events)
 
 
 class Watcher(Protocol):
@@ -89,27 +82,24 @@ class Watcher(Protocol):
         """Its topic is gone, and it has been told."""
 
 
+@dataclass(slots=True, eq=False)
 class Subscription:
     """A watcher's place in one topic."""
 
-    __slots__ = ("epoch", "feed", "fresh", "head", "level", "name", "options", "seq", "watcher")
-
-    def __init__(
-        self, watcher: Watcher, name: str, options: WatchOptions, *, seq: int, epoch: int, head: int = 0
-    ) -> None:
-        self.watcher = watcher
-        self.name = name
-        self.options = options
-        self.seq = seq
-        self.epoch = epoch
-        # The last head known, for when the topic is gone.
-        self.head = head
-        # Nothing was read yet.
-        self.fresh = True
-        # The watcher knows that it has everything.
-        self.level = False
-        # Where it is served, while it is.
-        self.feed: Feed | None = None
+    watcher: Watcher
+    name: str
+    options: WatchOptions
+    _: KW_ONLY
+    seq: int
+    epoch: int
+    # The last head known, for when the topic is gone.
+    head: int = 0
+    # Nothing was read yet.
+    fresh: bool = True
+    # The watcher knows that it has everything.
+    level: bool = False
+    # Where it is served, while it is.
+    feed: Feed | None = None
 
     def at_rest(self, topic: Topic) -> bool:
         return self.seq == topic.head and self.level and self.epoch == topic.id
