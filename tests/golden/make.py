@@ -18,7 +18,8 @@ import pyarrow as pa
 from topics.flow.cursors import Cursor
 from topics.flow.queues.leases import Entry
 from topics.flow.routers import frames as routers
-from topics.flow.stages.spool import part_path, write_part
+from topics.flow.stages.parts import write_part
+from topics.flow.stages.spool import part_path
 from topics.flow.stages.stages import Committed, StageRange
 from topics.log.lifecycle import CreatePayload
 from topics.log.remove.deletion import Selector

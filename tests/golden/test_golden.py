@@ -32,7 +32,8 @@ from tests.golden.make import (
 from topics.flow import cursors
 from topics.flow.queues import registry as queues
 from topics.flow.stages import stages
-from topics.flow.stages.spool import SUFFIX, part_path, read_part
+from topics.flow.stages.parts import read_part
+from topics.flow.stages.spool import SUFFIX, part_path
 from topics.log.lifecycle import CreatePayload
 from topics.log.remove.deletion import Selector
 from topics.log.seal.snapshot_state import decode

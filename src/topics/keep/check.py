@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from topics.flow.stages.spool import SUFFIX, is_intact
 from topics.keep.check_columns import column_findings
 from topics.keep.check_files import DirectoryCheck
 from topics.keep.check_journal import NOTE, PROBLEM, Finding
@@ -166,9 +167,6 @@ def _unsealed(topic: Topic) -> Iterator[Finding]:
 
 def _parts(disk: UntouchedDisk, dirs: Directories) -> Iterator[Finding]:
     """Rows that were staged and are not committed yet."""
-    # It imports pyarrow, which takes longer than most checks.
-    from topics.flow.stages.spool import SUFFIX, is_intact
-
     for name in disk.list(dirs.stages):
         if name.endswith(SUFFIX) and not is_intact(read_file(disk, os.path.join(dirs.stages, name))):
             text = "is damaged; whoever staged it has to send it again"

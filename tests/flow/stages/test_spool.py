@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.flow.stages.test_stages import anything_goes
 from tests.support.arrow import arrow_stream
-from topics.flow.stages.spool import About, part_path, read_part, write_part
+from topics.flow.stages.parts import About, read_part, write_part
+from topics.flow.stages.spool import part_path
 from topics.storage.filesystem import Filesystem
 
 

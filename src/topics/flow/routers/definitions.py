@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import msgspec
 from sortedcontainers import SortedDict
@@ -28,6 +29,7 @@ class RouterOptions(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return None if self.filter_value is None else TagMatch(self.filter_value, self.filter_is_prefix)
 
 
+@dataclass(slots=True, eq=False)
 class Router:
     """One feeder, and how far it has come.
 
@@ -35,44 +37,36 @@ class Router:
     everything up to `cursor` is visible in the destination.
     """
 
-    __slots__ = (
-        "committed",
-        "cursor",
-        "dest",
-        "forwarded",
-        "id",
-        "is_blocked",
-        "keys_scanned",
-        "keys_seen",
-        "leaving",
-        "match",
-        "name",
-        "options",
-        "sent",
-        "source",
-        "wants_bytes",
-    )
+    id: int
+    name: str
+    source: Topic
+    dest: Topic
+    options: RouterOptions
+    cursor: int
+    sent: int = field(init=False)
+    match: TagMatch | None = field(init=False)
+    forwarded: int = 0
+    committed: bool = False
+    # Its end is on the way to disk: requests do not find it any more, and its name is free.
+    leaving: bool = False
+    is_blocked: bool = False
+    # Size of the record that found no room: whatever takes its place waits for as much.
+    wants_bytes: int = 1
+    # Exactly once: keys of ours that a client wrote into the destination, and how far we looked.
+    keys_scanned: int = field(init=False)
+    keys_seen: dict[int, int] = field(default_factory=dict)
 
-    def __init__(
-        self, router_id: int, name: str, source: Topic, dest: Topic, options: RouterOptions, cursor: int
-    ) -> None:
-        self.id = router_id
-        self.name = name
-        self.source = source
-        self.dest = dest
+    def __post_init__(self) -> None:
+        self.sent = self.cursor
+        self.match = self.options.match
+        self.keys_scanned = self.dest.assigned
+
+    def change(self, options: RouterOptions) -> None:
+        if options.exactly_once and not self.options.exactly_once:
+            # No copy had a key before, so nothing up to here can be one of ours.
+            self.keys_scanned = self.dest.assigned
         self.options = options
         self.match = options.match
-        self.cursor = self.sent = cursor
-        self.forwarded = 0
-        self.committed = False
-        # Its end is on the way to disk: requests do not find it any more, and its name is free.
-        self.leaving = False
-        self.is_blocked = False
-        # Size of the record that found no room: whatever takes its place waits for as much.
-        self.wants_bytes = 1
-        # Exactly once: keys of ours that a client wrote into the destination, and how far we looked.
-        self.keys_scanned = dest.assigned
-        self.keys_seen: dict[int, int] = {}
 
     @property
     def is_behind(self) -> bool:
@@ -190,11 +184,3 @@ def check_ends(source: str, dest: str) -> None:
     require_topic_name(dest, "dest")
     if source == dest:
         raise invalid("source and dest must be different topics")
-
-
-def set_options(router: Router, options: RouterOptions) -> None:
-    if options.exactly_once and not router.options.exactly_once:
-        # No copy had a key before, so nothing up to here can be one of ours.
-        router.keys_scanned = router.dest.assigned
-    router.options = options
-    router.match = options.match

@@ -7,7 +7,7 @@ from typing import Any
 
 from topics.flow.routers import frames
 from topics.flow.routers.arrival import Arrival
-from topics.flow.routers.definitions import Router, set_options
+from topics.flow.routers.definitions import Router
 from topics.flow.routers.frames import COPIES, GONE, Definition, Piece, RouterState, Share, Step
 from topics.flow.routers.lineage import Lineage
 from topics.flow.routers.registry import Routers
@@ -121,7 +121,7 @@ class RouterRecovery(Extension):
         self._routers.next_id = max(self._routers.next_id, definition.router + 1)
         router = table.by_id.get(definition.router)
         if router is not None:
-            set_options(router, definition.options)
+            router.change(definition.options)
             return
         namesake = table.named(definition.name)
         if namesake is not None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from topics.flow.routers import frames
-from topics.flow.routers.definitions import Router, RouterOptions, RouterTable, check_ends, set_options
+from topics.flow.routers.definitions import Router, RouterOptions, RouterTable, check_ends
 from topics.flow.routers.frames import Definition
 from topics.flow.routers.source_window import read_window
 from topics.flow.routers.step import StepBuilder
@@ -136,7 +136,7 @@ class Routers:
             self.pull(router.dest)
 
         def apply(op: Op) -> None:
-            set_options(router, options)
+            router.change(options)
             done(router, False)
 
         self._submit_definition(router, options, apply, fail)
@@ -144,10 +144,15 @@ class Routers:
     def _submit_definition(
         self, router: Router, options: RouterOptions, apply: Callable[[Op], None], fail: Fail
     ) -> None:
-        engine = self._engine
         ends = router.source.id, router.dest.id
         definition = Definition(router.id, router.name, *ends, options, router.sent)
-        frame = engine.journal.frame(int(Kind.ROUTER_PUT), frames.encode(definition), ts=engine.now())
+        self._submit(router, Kind.ROUTER_PUT, definition, apply, fail)
+
+    def _submit(
+        self, router: Router, kind: Kind, fact: object, apply: Callable[[Op], None], fail: Fail
+    ) -> None:
+        engine = self._engine
+        frame = engine.journal.frame(int(kind), frames.encode(fact), ts=engine.now())
         op = CallbackOp(frame, router.source, apply, fail, sync=True)
         op.others = (router.dest,)
         engine.queue.submit(op)
@@ -159,8 +164,6 @@ class Routers:
             done(False)
             return
         self.pull(router.dest)
-        engine = self._engine
-        frame = engine.journal.frame(int(Kind.ROUTER_DROP), frames.encode(router.id), ts=engine.now())
 
         def apply(op: Op) -> None:
             was_there = router.id in self.table.by_id
@@ -171,9 +174,7 @@ class Routers:
             router.leaving = False
             fail(error)
 
-        op = CallbackOp(frame, router.source, apply, undo, sync=True)
-        op.others = (router.dest,)
-        engine.queue.submit(op)
+        self._submit(router, Kind.ROUTER_DROP, router.id, apply, undo)
         router.leaving = True
 
     def find(self, name: str) -> Router | None:

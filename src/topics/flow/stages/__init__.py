@@ -1,4 +1,5 @@
 """Stages: bulk writes prepared in parts by many writers, and committed exactly once.
 
-part ─▶ spool (checked, kept in a file that no reader sees) ─▶ commit ─▶ one frame: all records, the identity
+part ─▶ parts (checked) ─▶ spool (kept in a file that no reader sees)
+commit ─▶ stages ─▶ parts (all rows, by topic) ─▶ one frame: the records, and the identity of the commit
 """

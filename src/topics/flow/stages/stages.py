@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from topics.flow.doors import Doors
+from topics.flow.stages.spool import PartMissing, digest_of, part_path
 from topics.log.engine import Engine
 from topics.log.extension import Extension
 from topics.log.lifecycle import create_topic, require_room
@@ -26,7 +27,7 @@ from topics.values.config import DEFAULT_CONFIG
 from topics.values.errors import ApiError, invalid
 
 if TYPE_CHECKING:
-    from topics.flow.stages.spool import About, Part
+    from topics.flow.stages.parts import About, Parts
     from topics.log.write.arrow_batch import ColumnBatch
 
 # A stage of which nothing was heard for so long is given up.
@@ -99,7 +100,7 @@ class Stages(Extension):
         default_topic: str | None,
         check_topic: Callable[[str], None],
     ) -> About:
-        from topics.flow.stages.spool import digest_of, part_path, write_part
+        from topics.flow.stages.parts import write_part
 
         engine = self._engine
         self._touch(digest_of(stage))
@@ -121,8 +122,6 @@ class Stages(Extension):
 
     def drop(self, stage: str) -> int:
         """Forget a stage; returns how many parts it had."""
-        from topics.flow.stages.spool import digest_of
-
         return self._remove(digest_of(stage))
 
     def _remove(self, key: str) -> int:
@@ -157,40 +156,37 @@ class Stages(Extension):
             # The first answer names topics, and may have been given to another key.
             for written in known.ranges:
                 request.check_topic(written.topic)
-            self._compare(known, request, parts)
+            # A repeat whose parts are gone can only be the same one: they went when it was committed.
+            if parts is not None and (known.count, known.digest) != (parts.count, parts.digest):
+                raise _conflict(request, "was committed with other rows")
             return known, True
         if parts is None:
             raise ApiError("not_found", "a part of this commit is not there", {"stage": request.stage})
-        rows = await _in_thread(lambda: _grouped(parts, request.topic))
+        rows: Rows = await _in_thread(parts.by_topic)
         await self._wait_for_turn(rows)
-        writes = self._writes(request, rows)
+        writes = self._writes(rows)
         now = await self._render(writes)
-        count, digest = _total(parts, request.topic)
-        committed = await self._append(request, writes, count, digest, now)
+        committed = Committed(request.id, request.batch, parts.count, parts.digest, [])
+        await self._append(committed, writes, now)
         self._spent(request)
         return committed, False
 
-    async def _read_parts(self, request: CommitRequest) -> list[Part] | None:
-        """The rows of all parts; None when one of them is missing."""
-        from topics.flow.stages.spool import PartMissing, digest_of, part_path, read_part
+    async def _read_parts(self, request: CommitRequest) -> Parts | None:
+        """None when one of them is missing."""
+        from topics.flow.stages.parts import Parts, read_part
 
         self._touch(digest_of(request.stage))
         fs, paths = self._engine.fs, [part_path(self._directory, request.stage, p) for p in request.parts]
         try:
-            parts: list[Part] = await _in_thread(lambda: [read_part(fs, path) for path in paths])
+            read = await _in_thread(lambda: [read_part(fs, path) for path in paths])
         except PartMissing:
             return None
-        if sum(part.about.bytes for part in parts) > MAX_STAGE_BYTES:
+        parts = Parts(read, request.topic)
+        if parts.bytes > MAX_STAGE_BYTES:
             raise ApiError("payload_too_large", f"one commit takes at most {MAX_STAGE_BYTES} bytes")
-        for name in {name for part in parts for name in part.about.topics if name is not None}:
+        for name in parts.topics:
             request.check_topic(name)
         return parts
-
-    @staticmethod
-    def _compare(known: Committed, request: CommitRequest, parts: list[Part] | None) -> None:
-        """A repeat whose parts are gone can only be the same one: they went when it was committed."""
-        if parts is not None and (known.count, known.digest) != _total(parts, request.topic):
-            raise _conflict(request, "was committed with other rows")
 
     async def _wait_for_turn(self, rows: Rows) -> None:
         """The commit is as important as the most important topic that it writes to."""
@@ -200,7 +196,7 @@ class Stages(Extension):
             size = sum(batch.size for batches in rows.values() for batch in batches)
             await self._doors.append_in_turn(name, size, lambda: None)
 
-    def _writes(self, request: CommitRequest, rows: Rows) -> list[Write]:
+    def _writes(self, rows: Rows) -> list[Write]:
         """The topics themselves, created where they are missing."""
         if None in rows:
             raise invalid("there are rows without a topic, and the commit names none")
@@ -232,15 +228,12 @@ class Stages(Extension):
         # Others write faster than we render. Then it is done on the loop, where no write comes in between.
         return self._engine.now()
 
-    async def _append(
-        self, request: CommitRequest, writes: list[Write], count: int, digest: int, now: int
-    ) -> Committed:
+    async def _append(self, committed: Committed, writes: list[Write], now: int) -> None:
         engine = self._engine
         for topic, _ in writes:
             if engine.by_name.get(topic.name) is not topic:
                 raise ApiError("throttled", f'topic "{topic.name}" was deleted meanwhile; commit again')
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        committed = Committed(request.id, request.batch, count, digest, [])
 
         def fact(members: list[AppendOp]) -> list[bytes]:
             committed.ranges = _ranges(members)
@@ -257,11 +250,8 @@ class Stages(Extension):
 
         append_group(engine, writes, now, fact, settle, refuse, sync=True)
         await done
-        return committed
 
     def _spent(self, request: CommitRequest) -> None:
-        from topics.flow.stages.spool import part_path
-
         for part in request.parts:
             self._engine.fs.remove(part_path(self._directory, request.stage, part))
 
@@ -315,22 +305,6 @@ def _conflict(request: CommitRequest, what: str) -> ApiError:
 
 async def _in_thread(work: Callable[[], Any]) -> Any:
     return await asyncio.get_running_loop().run_in_executor(None, work)
-
-
-def _grouped(parts: list[Part], topic: str | None) -> Rows:
-    from topics.flow.stages.spool import batches_by_topic
-
-    return batches_by_topic(parts, topic)
-
-
-def _total(parts: list[Part], topic: str | None) -> tuple[int, int]:
-    """Rows and digest of a whole commit; where rows without a topic go is part of what they are."""
-    from topics.flow.stages.spool import DIGEST_MODULUS, digest_of
-
-    digest = sum(part.about.digest for part in parts)
-    if topic is not None:
-        digest += int(digest_of(topic)[:16], 16)
-    return sum(part.about.count for part in parts), digest % DIGEST_MODULUS
 
 
 def _prepare(writes: list[Write], expected: list[tuple[int, int, int]]) -> None:

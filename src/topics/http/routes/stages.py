@@ -19,7 +19,7 @@ from topics.values.names import require_topic_name
 
 MAX_NAME_BYTES = 256
 # Brings pyarrow with it.
-_SPOOL = "topics.flow.stages.spool"
+_PARTS = "topics.flow.stages.parts"
 
 
 class IdentityBody(msgspec.Struct, gc=False):
@@ -65,7 +65,7 @@ class StageRoutes:
         if default_topic is not None:
             check(default_topic)
         stage, part = _short(exchange.name), _short(exchange.params[0])
-        await load(_SPOOL)
+        await load(_PARTS)
         about = await self._stages.put_part(stage, part, exchange.body, default_topic, check)
         topics = sorted(name for name in about.topics if name is not None)
         answer(exchange, {"stage": stage, "part": part, "count": about.count, "topics": topics})
@@ -84,7 +84,7 @@ class StageRoutes:
         )
         if len(set(request.parts)) != len(request.parts):
             raise invalid("parts names one part twice")
-        await load(_SPOOL)
+        await load(_PARTS)
         committed, deduped = await self._stages.commit(request)
         topics = {
             r.topic: {"first_seq": r.first_seq, "last_seq": r.last_seq, "count": r.count}
@@ -93,7 +93,7 @@ class StageRoutes:
         answer(exchange, {"committed": True, "deduped": deduped, "topics": topics})
 
     async def drop(self, exchange: Exchange) -> None:
-        await load(_SPOOL)
+        await load(_PARTS)
         parts = self._stages.drop(exchange.name)
         answer(exchange, {"stage": exchange.name, "deleted": parts > 0})
 

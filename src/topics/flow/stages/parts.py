@@ -1,0 +1,151 @@
+"""Rows of stages: checked when a part comes, and written to their topics when all parts are committed.
+
+A spooled part is an Arrow stream (topic, node, tag, data, meta; checked and compact). The metadata of its
+schema holds what the commit wants to know besides the rows. Imports pyarrow: import this module late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from xxhash import xxh3_64_intdigest
+
+from topics.flow.stages.spool import digest_of, read_spooled, write_spooled
+from topics.log.write.arrow_batch import Cells, ColumnBatch, check_cells, read_stream, text_column
+from topics.storage.filesystem import Filesystem
+
+DIGEST_MODULUS = 1 << 64
+_ABOUT_KEY = b"topics"
+_SCHEMA = pa.schema([(name, pa.string()) for name in ("topic", "node", "tag", "data", "meta")])
+
+
+class About(msgspec.Struct, gc=False):
+    """`digest` does not depend on the order of the rows, nor on how they are spread over parts."""
+
+    count: int = 0
+    bytes: int = 0
+    digest: int = 0
+    # None stands for rows that name no topic.
+    topics: list[str | None] = msgspec.field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Part:
+    about: About
+    batches: list[pa.RecordBatch]
+
+
+_about = msgspec.json.Decoder(About)
+
+
+def write_part(
+    fs: Filesystem,
+    path: str,
+    body: bytes,
+    *,
+    max_bytes: int,
+    default_topic: str | None,
+    check_topic: Callable[[str], None],
+) -> About:
+    """Check the rows of a part and keep them, in the place of what was there before."""
+    about = About()
+    batches = []
+    for batch in read_stream(body, max_bytes):
+        rows = _normalised(batch, default_topic)
+        about.count += rows.num_rows
+        about.bytes += rows.nbytes
+        about.digest = (about.digest + _digest(rows)) % DIGEST_MODULUS
+        about.topics += [t for t in rows.column("topic").unique().to_pylist() if t not in about.topics]
+        batches.append(rows)
+    for topic in about.topics:
+        if topic is not None:
+            check_topic(topic)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, _SCHEMA.with_metadata({_ABOUT_KEY: msgspec.json.encode(about)})) as writer:
+        for rows in batches:
+            writer.write_batch(rows)
+    write_spooled(fs, path, memoryview(sink.getvalue()))
+    return about
+
+
+def read_part(fs: Filesystem, path: str) -> Part:
+    reader = pa.ipc.open_stream(pa.py_buffer(read_spooled(fs, path)))
+    return Part(_about.decode(reader.schema.metadata[_ABOUT_KEY]), list(reader))
+
+
+class Parts:
+    """All parts of a commit. `default_topic` is where rows go that name none."""
+
+    def __init__(self, parts: list[Part], default_topic: str | None) -> None:
+        self._parts = parts
+        self._default_topic = default_topic
+        self.bytes = sum(part.about.bytes for part in parts)
+        self.count = sum(part.about.count for part in parts)
+        self.topics = {name for part in parts for name in part.about.topics if name is not None}
+
+    @property
+    def digest(self) -> int:
+        """Where rows without a topic go is part of what they are."""
+        digest = sum(part.about.digest for part in self._parts)
+        if self._default_topic is not None:
+            digest += int(digest_of(self._default_topic)[:16], 16)
+        return digest % DIGEST_MODULUS
+
+    def by_topic(self) -> dict[str | None, list[ColumnBatch]]:
+        """All rows, in order, as they will be written. They were checked when they were spooled."""
+        found: dict[str | None, list[ColumnBatch]] = {}
+        for part in self._parts:
+            for batch in filter(len, part.batches):
+                for topic, rows in _split(batch, self._default_topic):
+                    data, metas, nodes, tags = (rows.column(name) for name in ("data", "meta", "node", "tag"))
+                    cells = Cells(data, _unless_empty(metas), _unless_empty(nodes), _unless_empty(tags))
+                    found.setdefault(topic, []).append(ColumnBatch(cells))
+        return found
+
+
+def _split(batch: pa.RecordBatch, default_topic: str | None) -> Iterator[tuple[str | None, pa.RecordBatch]]:
+    topics = batch.column("topic")
+    if default_topic is not None:
+        topics = topics.fill_null(pa.scalar(default_topic, pa.string()))
+    encoded = topics.dictionary_encode(null_encoding="encode")
+    names = encoded.dictionary.to_pylist()
+    if len(names) == 1:
+        yield names[0], batch
+        return
+    codes = encoded.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    ordered = batch.take(pa.array(order, pa.int64()))
+    bounds = np.searchsorted(codes[order], np.arange(len(names) + 1)).tolist()
+    for code, name in enumerate(names):
+        yield name, ordered.slice(bounds[code], bounds[code + 1] - bounds[code])
+
+
+def _unless_empty(column: pa.Array) -> pa.Array | None:
+    return None if column.null_count == len(column) else column
+
+
+def _normalised(batch: pa.RecordBatch, default_topic: str | None) -> pa.RecordBatch:
+    """The rows as they will be written, each with its topic as far as it is known."""
+    cells = check_cells(batch)
+    topics = text_column(batch, "topic")
+    missing = pa.nulls(batch.num_rows, pa.string())
+    if topics is None:
+        topics = missing
+    if default_topic is not None:
+        topics = topics.fill_null(pa.scalar(default_topic, pa.string()))
+    columns = (topics, cells.nodes, cells.tags, cells.data, cells.metas)
+    return pa.RecordBatch.from_arrays([missing if c is None else c for c in columns], schema=_SCHEMA)
+
+
+def _digest(rows: pa.RecordBatch) -> int:
+    """The sum of a hash of each row. Fields are framed by bytes that no text contains."""
+    fields = [column.cast(pa.binary()) for column in rows.columns]
+    joined = pc.binary_join_element_wise(
+        *fields, pa.scalar(b"\xfe", pa.binary()), null_handling="replace", null_replacement=b"\xff"
+    )
+    return sum(map(xxh3_64_intdigest, joined.to_pylist()))
