@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from topics.http.door.required_headers import presented_key, require_event_stream_accepted, unauthorized
 from topics.values.errors import ApiError, limit_reached
 
 if TYPE_CHECKING:
-    from topics.http.door.keys import ApiKey
     from topics.http.wire.context import WireContext
     from topics.http.wire.exchange import Exchange
-    from topics.http.wire.routing import Match, Route
+    from topics.http.wire.routing import Match
 
 
 def admit(context: WireContext, exchange: Exchange) -> None:
@@ -29,8 +29,8 @@ def admit(context: WireContext, exchange: Exchange) -> None:
         raise _not_routed(exchange, match)
     if not context.readiness.open and not route.always_open:
         raise context.readiness.refusal()
-    if route.event_stream and not route.auth_in_handler and not exchange.accepts_event_stream():
-        raise not_acceptable()
+    if route.event_stream and not route.auth_in_handler:
+        require_event_stream_accepted(exchange)
     length = exchange.headers.get(b"content-length")
     if length is not None and int(length) > context.max_body_bytes:
         raise too_large(context.max_body_bytes)
@@ -38,7 +38,7 @@ def admit(context: WireContext, exchange: Exchange) -> None:
 
 def _authorise(context: WireContext, exchange: Exchange, match: Match) -> None:
     route = match.route
-    key = exchange.key = _presented_key(context, exchange, route)
+    key = exchange.key = presented_key(context.keyring, exchange, route)
     if route is not None and route.auth_in_handler:
         return
     if key is None:
@@ -57,30 +57,11 @@ def _authorise(context: WireContext, exchange: Exchange, match: Match) -> None:
         raise ApiError("forbidden", "the key does not cover this name")
 
 
-def _presented_key(context: WireContext, exchange: Exchange, route: Route | None) -> ApiKey | None:
-    authorization = exchange.headers.get(b"authorization")
-    if authorization is not None:
-        return context.keyring.by_header(authorization)
-    if route is not None and route.token_in_query:
-        token = exchange.query("token")
-        if token:
-            return context.keyring.by_secret(token.encode("utf-8", "replace"))
-    return None
-
-
 def _not_routed(exchange: Exchange, match: Match) -> ApiError:
     if match.allow:
         exchange.allow = match.allow
         return ApiError("method_not_allowed", "this path does not answer to that method")
     return ApiError("not_found", "no such path")
-
-
-def unauthorized() -> ApiError:
-    return ApiError("unauthorized", "a valid API key is needed")
-
-
-def not_acceptable() -> ApiError:
-    return ApiError("not_acceptable", "this path answers with text/event-stream, which Accept excludes")
 
 
 def too_large(max_body_bytes: int) -> ApiError:

@@ -11,8 +11,8 @@ import msgspec
 from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.sessions import Known, Session, WatchSessions, encode_cursors
 from topics.flow.watch.subscription import Delivery, Subscription
-from topics.http.door.admission import not_acceptable, unauthorized
 from topics.http.door.keys import READ
+from topics.http.door.required_headers import require_event_stream_accepted, unauthorized
 from topics.http.door.stream_slots import StreamSlots
 from topics.http.routes.fields import clamped, decode
 from topics.http.routes.service import Service, answer
@@ -97,8 +97,7 @@ class WatchRoutes:
         # Knowing the id is not enough: the key that made the session has to be shown.
         if session is not None and exchange.key is not session.owner:
             raise unauthorized()
-        if not exchange.accepts_event_stream():
-            raise not_acceptable()
+        require_event_stream_accepted(exchange)
         if session is None:
             raise ApiError("not_found", "no such watch session")
         give_back = self._slots.take(exchange.key)

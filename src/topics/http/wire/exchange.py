@@ -136,10 +136,6 @@ class Exchange:
             return True
         return False if value in _FALSE else default
 
-    def accepts_event_stream(self) -> bool:
-        accept = self.headers.get(b"accept", b"").strip().lower()
-        return not accept or b"text/event-stream" in accept or b"*/*" in accept
-
     # Answering
 
     def reply(

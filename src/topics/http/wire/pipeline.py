@@ -6,11 +6,12 @@ from collections import deque
 from time import perf_counter
 
 from topics.http.door.admission import admit, too_large
+from topics.http.door.required_headers import require_body_type
 from topics.http.wire.answer_heads import CONTINUE, JSON, LENGTHS, HeaderList
 from topics.http.wire.channel import DEAF, RAW, STREAM, Channel
 from topics.http.wire.context import WireContext
 from topics.http.wire.exchange import Exchange
-from topics.http.wire.request_body import Gunzip, check_type, is_compressed
+from topics.http.wire.request_body import Gunzip, is_compressed
 from topics.http.wire.request_ids import with_id
 from topics.values.errors import ApiError
 
@@ -146,7 +147,7 @@ class Pipeline(Channel):
                     if exchange.body and is_compressed(exchange):
                         exchange.run(self._handle_compressed(exchange))
                         return
-                    check_type(route, exchange)
+                    require_body_type(route, exchange)
             if route.is_async:
                 exchange.run(route.handler(exchange))  # type: ignore[arg-type]
             else:
@@ -167,7 +168,7 @@ class Pipeline(Channel):
         # Too large comes before a wrong type, a wrong type before bad content.
         if failure is not None and failure.code == "payload_too_large":
             raise failure
-        check_type(route, exchange)
+        require_body_type(route, exchange)
         if failure is not None:
             raise failure
         exchange.body = decoder.result()

@@ -1,4 +1,4 @@
-"""What a request body must be before a handler sees it: of a known type, decoded, and not too large."""
+"""Bodies that arrive compressed: decoded before a handler sees them, and never larger than allowed."""
 
 from __future__ import annotations
 
@@ -6,45 +6,23 @@ import zlib
 from typing import TYPE_CHECKING
 
 from topics.http.door.admission import too_large
-from topics.http.wire.answer_heads import ARROW
-from topics.http.wire.routing import Body
-from topics.values.errors import ApiError, invalid
+from topics.values.errors import invalid
 from topics.values.settings import MIB
 
 if TYPE_CHECKING:
     from topics.http.wire.exchange import Exchange
-    from topics.http.wire.routing import Route
 
-# Decoding more than this would hold up everybody else, so it is left to a thread.
+# Decoding more than this would hold up all other requests, so it is left to a thread.
 INLINE_BYTES = MIB
 # What a member leaves over is copied, so it is handed over in pieces: thousands of members must not copy all.
 _PIECE_BYTES = 64 * 1024
-# Who packs in blocks makes one for every 64 KiB. An empty one is 20 bytes to send, and no less work here.
+# Clients that pack in blocks make one for every 64 KiB. An empty one is 20 bytes to send, and no less work.
 MAX_MEMBERS = 4096
 _GZIP = 16 + zlib.MAX_WBITS
-_JSON = b"application/json"
 
 
 def is_compressed(exchange: Exchange) -> bool:
     return exchange.headers.get(b"content-encoding", b"").strip().lower() == b"gzip"
-
-
-def check_type(route: Route, exchange: Exchange) -> None:
-    """Raises for a body this route does not take. Expects the body as the client sent it."""
-    empty = not exchange.body
-    if empty and route.body is Body.OPTIONAL:
-        return
-    if empty and route.body is Body.NEVER_EMPTY:
-        raise invalid("the body must not be empty")
-    content_type = exchange.headers.get(b"content-type")
-    if content_type != _JSON:
-        content_type = (content_type or b"").strip().lower()
-        wanted = ARROW if route.arrow else _JSON
-        if not content_type.startswith((_JSON, wanted)):
-            raise ApiError("unsupported_media_type", f"the body must be declared as {wanted.decode()}")
-    encoding = exchange.headers.get(b"content-encoding")
-    if encoding is not None and encoding.strip().lower() not in (b"", b"identity", b"gzip"):
-        raise ApiError("unsupported_media_type", "the only content encoding understood is gzip")
 
 
 class Gunzip:
