@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from topics.log.engine import Engine
-from topics.log.hot_columns import HotColumns
 from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.read.page import Page
 from topics.log.read.render import STORED, Shape
 from topics.log.recover.recovery import Recovery
 from topics.log.remove import ledger
 from topics.log.remove.tags import TagMatch, parse_match
+from topics.log.run import HotColumns
 from topics.log.seal.checkpoint import Checkpointer
 from topics.log.topic import Topic
 from topics.log.write.append import AppendOp

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from tests.log.harness import Lab, records
 from topics.keep.check_columns import column_findings
-from topics.log.hot_columns import HotColumns, PackedEnds
+from topics.log.packing import PackedEnds
+from topics.log.run import HotColumns
 from topics.log.write.append_request import parse_append
 from topics.log.write.arrow_batch import check_batch
 from topics.log.write.batch import Batch, batch_from_columns

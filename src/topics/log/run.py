@@ -7,16 +7,222 @@ its bytes and a few integers in flat arrays; a run that is sealed and no longer 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from topics.log.hot_columns import HotColumns
+from topics.log.packing import Names, PackedEnds, copied, grow, grow_codes, view, whole_codes
 from topics.log.seal.snapshot_state import RunState
 from topics.log.write.batch import Batch
-from topics.storage.columns import I64, U8, U32, Columns
+from topics.storage.columns import I64, U8, U32, Columns, total_at
+from topics.storage.rows import around_data
 from topics.storage.segment import DEAD
+
+# Calls into numpy cost microseconds each, whatever they do: for so few rows plain Python is faster.
+_FEW = 64
+# What a record takes in the columns beside its row, and a name that occurs for the first time, roughly: a
+# string, its place in a dictionary here and in the index of tags, and their numbers.
+_RECORD_BYTES = 16
+_NAME_BYTES = 224
+# Runs that take less grow as they please.
+_LARGE_ROWS = 64 * 1024
+
+
+class HotColumns:
+    """Growing columns. Never keep a view of them across a call: an exported buffer cannot grow."""
+
+    __slots__ = (
+        "base",
+        "data_lens",
+        "ends",
+        "hops",
+        "meta_lens",
+        "node_codes",
+        "node_names",
+        "rows",
+        "size",
+        "tag_codes",
+        "tag_names",
+        "ts_starts",
+        "ts_values",
+        "weight",
+    )
+
+    def __init__(self, base: int, room: int = 0) -> None:
+        """`base` is the first record's seq; `room`: how many bytes of rows to expect, if that can be told.
+
+        Rows that grow move again and again, and are copied several times over before a run is full. Room made
+        beforehand costs nothing until it is used: it is not cleared.
+        """
+        self.base = base
+        # Roughly what it takes in memory.
+        self.weight = 0
+        self.rows: bytearray | memoryview = np.empty(room, np.uint8).data if room else bytearray()
+        # How much of `rows` is in use.
+        self.size = 0
+        self.ends: array[int] | PackedEnds = array("I")
+        # Kept from the first record on that has a node or a meta: until then they follow from the rows.
+        self.data_lens: array[int] | None = None
+        self.meta_lens: array[int] | None = None
+        self.ts_starts = array("I")
+        self.ts_values = array("q")
+        self.node_codes: array[int] | None = None
+        self.node_names = Names()
+        self.tag_codes: array[int] | None = None
+        self.tag_names = Names()
+        self.hops: bytearray | None = None
+
+    @classmethod
+    def beginning(cls, columns: Columns, count: int) -> HotColumns:
+        """A copy of the first `count` records of other columns."""
+        hot = cls(columns.base)
+        hot.rows = bytearray(memoryview(columns.rows)[: columns.start_of(count)])
+        hot.size = hot.weight = len(hot.rows)
+        hot.ends = array("I", columns.ends[:count].tobytes())
+        hot.data_lens = copied(columns.known_data_lens, count)
+        ts = columns.ts[:count]
+        changes = np.concatenate(([0], np.flatnonzero(np.diff(ts)) + 1))
+        hot.ts_starts = array("I", changes.astype(np.uint32).tobytes())
+        hot.ts_values = array("q", ts[changes].astype(np.int64).tobytes())
+        hot.meta_lens = copied(columns.meta_lens, count)
+        hot.node_codes, hot.tag_codes = copied(columns.node_codes, count), copied(columns.tag_codes, count)
+        hot.node_names.encode(columns.nodes)
+        hot.tag_names.encode(columns.tags)
+        if columns.hops is not None:
+            hot.hops = bytearray(columns.hops[:count].tobytes())
+        return hot
+
+    def extend(self, batch: Batch, rows: bytes, ts: int, hops: bytes | None = None) -> int:
+        """Returns by how much the weight has grown."""
+        ends = self.ends
+        if isinstance(ends, PackedEnds):
+            ends = self.ends = ends.unpacked()
+        before = len(ends)
+        if self.data_lens is not None:
+            self.data_lens.extend(batch.data_lens)
+        elif batch.nodes is not None or batch.meta_lens is not None:
+            self.data_lens = array("I", self.view().data_lens.tobytes() if before else b"")
+            self.data_lens.extend(batch.data_lens)
+        offset = self.size
+        self.size = end = offset + len(rows)
+        if type(self.rows) is bytearray:
+            self.rows += rows
+        elif end <= len(self.rows):
+            self.rows[offset:end] = rows
+        else:
+            self.rows = bytearray(self.rows[:offset])
+            self.rows += rows
+        added = len(rows) + _RECORD_BYTES * batch.count
+        if batch.count == 1:
+            ends.append(end)
+        elif batch.count <= _FEW and batch.ends is None:
+            ends.extend(_few_ends(rows, offset))
+        else:
+            row_ends = batch.row_ends(rows) if batch.ends is None else batch.ends
+            ends.frombytes((row_ends + np.uint32(offset)).tobytes())
+        if not self.ts_values or self.ts_values[-1] != ts:
+            self.ts_starts.append(before)
+            self.ts_values.append(ts)
+        if batch.meta_lens is not None or self.meta_lens is not None:
+            self.meta_lens = grow(self.meta_lens, before, batch.meta_lens, batch.count)
+        if batch.nodes is not None or self.node_codes is not None:
+            codes = None if batch.nodes is None else self.node_names.encode(batch.nodes)
+            self.node_codes = grow_codes(
+                self.node_codes, before, codes, batch.count, len(self.node_names.names)
+            )
+        if batch.tags is not None or self.tag_codes is not None:
+            known = len(self.tag_names.names)
+            codes = None if batch.tags is None else self.tag_names.encode(batch.tags)
+            self.tag_codes = grow_codes(self.tag_codes, before, codes, batch.count, len(self.tag_names.names))
+            added += _NAME_BYTES * (len(self.tag_names.names) - known)
+        if hops is not None or self.hops is not None:
+            if self.hops is None:
+                self.hops = bytearray(before)
+            self.hops += hops if hops is not None else bytes(batch.count)
+        self.weight += added
+        return added
+
+    @property
+    def room_for_next(self) -> int:
+        """What a run that follows a full one like this will probably take."""
+        return self.size + self.size // 8 if self.size >= _LARGE_ROWS else 0
+
+    def close(self) -> None:
+        """The run is complete: nothing more is expected."""
+        if not isinstance(self.ends, PackedEnds):
+            self.ends = PackedEnds(self.ends)
+        self.node_names.close(len(self.ends))
+        self.tag_names.close(len(self.ends))
+
+    def truncate(self, count: int) -> int:
+        """Forget everything from index `count` on (records whose commit failed); returns its weight."""
+        if isinstance(self.ends, PackedEnds):
+            self.ends = self.ends.unpacked()
+        before = self.size + _RECORD_BYTES * len(self.ends)
+        self.size = self.ends[count - 1] if count else 0
+        if type(self.rows) is bytearray:
+            del self.rows[self.size :]
+        for column in (self.ends, self.data_lens, self.meta_lens, self.node_codes, self.tag_codes, self.hops):
+            if column is not None:
+                del column[count:]
+        while self.ts_starts and self.ts_starts[-1] >= count:
+            self.ts_starts.pop()
+            self.ts_values.pop()
+        removed = before - self.size - _RECORD_BYTES * len(self.ends)
+        self.weight -= removed
+        return removed
+
+    def ts_at(self, index: int) -> int:
+        return self.ts_values[bisect_right(self.ts_starts, index) - 1]
+
+    def size_of(self, indexes: np.ndarray) -> int:
+        """What these records count for, together."""
+        if self.data_lens is not None:
+            return total_at(indexes, view(self.data_lens), view(self.meta_lens))
+        if len(indexes) <= _FEW:
+            return sum([self.size_between(index, index + 1) for index in indexes.tolist()])
+        return self.view().size_of(indexes)
+
+    def size_between(self, start: int, stop: int) -> int:
+        """The same for a stretch, which is not empty."""
+        if self.data_lens is not None:
+            size = sum(self.data_lens[start:stop])
+            return size if self.meta_lens is None else size + sum(self.meta_lens[start:stop])
+        around = self._around_data(start)
+        if stop - start > 1 and around != self._around_data(stop - 1):
+            return int(self.view().sizes(start, stop).sum())
+        # Digits only become more: as many in the last row as in the first means as many in all.
+        row_bytes = self.ends[stop - 1] - (self.ends[start - 1] if start else 0)
+        return row_bytes - (stop - start) * around
+
+    def _around_data(self, index: int) -> int:
+        return around_data(self.base + index, self.ts_at(index))
+
+    def view(self) -> Columns:
+        ends = self.ends
+        count = len(ends)
+        starts = np.frombuffer(self.ts_starts, np.uint32)
+        lengths = np.diff(np.append(starts, count))
+        return Columns(
+            self.base,
+            count,
+            self.rows[: self.size] if type(self.rows) is memoryview else self.rows,
+            ends.whole() if isinstance(ends, PackedEnds) else np.frombuffer(ends, np.uint32),
+            view(self.data_lens),
+            np.repeat(np.frombuffer(self.ts_values, np.int64), lengths),
+            meta_lens=view(self.meta_lens),
+            node_codes=whole_codes(self.node_codes),
+            nodes=self.node_names.names,
+            tag_codes=whole_codes(self.tag_codes),
+            tags=self.tag_names.names,
+            hops=None if self.hops is None else np.frombuffer(self.hops, np.uint8),
+        )
+
+
+def _few_ends(rows: bytes, end: int) -> list[int]:
+    return [end := end + len(row) + 1 for row in rows[:-1].split(b"\n")]
 
 
 @dataclass(slots=True)

@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from topics.log.clock_mark import ClockMark
-from topics.log.hot_columns import HotColumns
 from topics.log.remove.tags import TagIndex
-from topics.log.run import Run
+from topics.log.run import HotColumns, Run
 from topics.log.seal.segment_store import SegmentStore
 from topics.log.seal.snapshot_state import TopicState
 from topics.log.totals import Totals
@@ -228,7 +227,11 @@ class Topic(Watermarks):
             self._undo_extend(run)
             raise
         if not ephemeral:
-            self.store.unsealed.grew(run, added)
+            # Asked and added here, not in there: every append passes this line.
+            unsealed = self.store.unsealed
+            unsealed.bytes += added
+            if run.count >= unsealed.max_events or run.hot.size >= unsealed.max_bytes:  # type: ignore[union-attr]
+                unsealed.complete(run)
         self.assigned += batch.count
         self.pending_count += batch.count
         self.pending_bytes += batch.size

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.log.harness import Lab
-from topics.log.hot_columns import HotColumns
-from topics.log.run import Run
+from topics.log.run import HotColumns, Run
 from topics.log.seal.unsealed import Unsealed
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from topics.flow.routers.copies import carried_rows, copies_of
 from topics.flow.routers.frames import COPIES, Piece, Share, Step
-from topics.log.hot_columns import HotColumns
+from topics.log.run import HotColumns
 from topics.log.write.batch import Batch, decode_payload
 from topics.storage.columns import I64, Columns, Records, join_records
 from topics.storage.frame import Frame

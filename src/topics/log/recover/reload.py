@@ -8,11 +8,10 @@ import numpy as np
 
 from topics.log.engine import Engine
 from topics.log.extension import Extension
-from topics.log.hot_columns import HotColumns
 from topics.log.recover.small_frames import JoinedFrames
 from topics.log.remove import ledger
 from topics.log.remove.removal import settle_floor
-from topics.log.run import Run
+from topics.log.run import HotColumns, Run
 from topics.log.seal.snapshot_state import SnapshotState
 from topics.log.topic import Topic
 from topics.log.write.batch import Batch, decode_payload

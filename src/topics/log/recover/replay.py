@@ -56,7 +56,7 @@ class Replay:
             for topic_id, head in _heads.decode(frame.payload):
                 self._doubts.prove_head(topic_id, head)
         elif kind == Kind.CLOCK:
-            engine.clock_mark.reached_ms = max(engine.clock_mark.reached_ms, frame.ts)
+            engine.clock_mark.note(frame.ts)
             if not engine.witness.previous.same_boot:
                 engine.clock_floor_ms = max(engine.clock_floor_ms, frame.ts)
         elif kind in self._by_kind:

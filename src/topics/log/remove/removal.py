@@ -8,9 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from topics.log.hot_columns import HotColumns
 from topics.log.remove import ledger
-from topics.log.run import Run
+from topics.log.run import HotColumns, Run
 from topics.log.topic import Topic
 from topics.storage.columns import I64, U32, Columns
 from topics.storage.segment import SegmentDamaged

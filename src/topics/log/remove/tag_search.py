@@ -15,9 +15,8 @@ from itertools import groupby
 
 import numpy as np
 
-from topics.log.hot_columns import HotColumns
 from topics.log.remove.tags import TagMatch
-from topics.log.run import Run
+from topics.log.run import HotColumns, Run
 from topics.log.seal.segment_store import SegmentStore
 from topics.log.topic import Topic
 from topics.storage.columns import U32

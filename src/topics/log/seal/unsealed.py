@@ -46,12 +46,9 @@ class Unsealed:
             self._displaced.add(run)
 
     def grew(self, run: Run, size: int) -> None:
-        hot = run.hot
-        assert hot is not None
         self.bytes += size
-        if run.count >= self.max_events or hot.size >= self.max_bytes:
-            self._full[run] = None
-            hot.close()
+        if self.has_reached_limit(run):
+            self.complete(run)
 
     def has_reached_limit(self, run: Run) -> bool:
         return run.hot is not None and (run.count >= self.max_events or run.hot.size >= self.max_bytes)
@@ -70,7 +67,7 @@ class Unsealed:
         return run in self._full
 
     def discard(self, run: Run) -> None:
-        """A segment has the run, or nobody needs it any more; called while its rows are still there."""
+        """A segment has the run, or none of it is live any more; called while its rows are still there."""
         if self.runs.pop(run, None) is not None:
             assert run.hot is not None
             self.bytes -= run.hot.weight

@@ -1,0 +1,113 @@
+"""The flat columns of a run in memory, in as few bytes as they need."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from topics.storage.columns import U32
+
+# Packed ends have their upper half in common above so many bits.
+_BITS = 16
+
+
+class Names:
+    """Dictionary coding of strings: code 0 is none, code k is `names[k - 1]`."""
+
+    __slots__ = ("_codes", "names")
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] | None = None
+        self.names: list[str] = []
+
+    def encode(self, values: Iterable[str | None]) -> list[int]:
+        codes = self._codes
+        if codes is None:
+            codes = self._codes = {name: code for code, name in enumerate(self.names, 1)}
+        return [0 if value is None else codes.get(value) or self._add(codes, value) for value in values]
+
+    def _add(self, codes: dict[str, int], value: str) -> int:
+        self.names.append(value)
+        codes[value] = len(self.names)
+        return len(self.names)
+
+    def close(self, count: int) -> None:
+        """No more of the `count` values are expected: give back what only writing needs."""
+        self._codes = None
+        if 2 * len(self.names) <= count:
+            # Names that repeat are the same in the next run: one copy of each serves them all.
+            self.names = [sys.intern(name) for name in self.names]
+
+
+class PackedEnds:
+    """Where the rows of a complete run end, in two bytes each.
+
+    The upper half of an offset changes only every 64 KiB. It is enough to know at which rows.
+    """
+
+    __slots__ = ("_borders", "_lower")
+
+    def __init__(self, ends: array[int]) -> None:
+        whole = np.frombuffer(ends, np.uint32)
+        self._lower = array("H", whole.astype(np.uint16).tobytes())
+        # For every multiple of 64 KiB, the first row that ends there or behind it.
+        multiples = np.arange(1, (ends[-1] >> _BITS) + 1 if ends else 1) << _BITS
+        self._borders = array("I", np.searchsorted(whole, multiples).astype(np.uint32).tobytes())
+
+    def __len__(self) -> int:
+        return len(self._lower)
+
+    def __getitem__(self, index: int) -> int:
+        return self._lower[index] + (bisect_right(self._borders, index) << _BITS)
+
+    def whole(self) -> U32:
+        edges = np.array([0, *self._borders, len(self._lower)])
+        upper = np.repeat(np.arange(len(edges) - 1, dtype=np.uint32) << np.uint32(_BITS), np.diff(edges))
+        return upper + np.frombuffer(self._lower, np.uint16)
+
+    def unpacked(self) -> array[int]:
+        return array("I", self.whole().tobytes())
+
+
+def view(column: array[int] | None) -> np.ndarray | None:
+    return None if column is None else np.frombuffer(column, np.uint32)
+
+
+def copied(column: U32 | None, count: int) -> array[int] | None:
+    return None if column is None else array("I", column[:count].tobytes())
+
+
+def whole_codes(column: array[int] | None) -> np.ndarray | None:
+    """Codes as columns have them everywhere else, however narrow they are kept here."""
+    return None if column is None else np.frombuffer(column, column.typecode).astype(np.uint32)
+
+
+def grow(column: array[int] | None, before: int, values: Sequence[int] | None, count: int) -> array[int]:
+    """Columns appear with the first record that needs them; those before and between have zero."""
+    if column is None:
+        column = array("I", bytes(4 * before))
+    if values is None:
+        column.frombytes(bytes(4 * count))
+    else:
+        column.extend(values)
+    return column
+
+
+def grow_codes(
+    column: array[int] | None, before: int, values: Sequence[int] | None, count: int, highest: int
+) -> array[int]:
+    """The same for codes up to `highest`, in as few bytes each as those take."""
+    width, size = ("B", 1) if highest < 1 << 8 else ("H", 2) if highest < 1 << 16 else ("I", 4)
+    if column is None:
+        column = array(width, bytes(size * before))
+    elif column.itemsize < size:
+        column = array(width, column)
+    if values is None:
+        column.frombytes(bytes(column.itemsize * count))
+    else:
+        column.extend(values)
+    return column
