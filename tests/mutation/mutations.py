@@ -158,9 +158,9 @@ MUTATIONS = (
     Mutation(
         "answer-a-deletion-before-the-sync",
         "What was deleted, in any class that keeps records, is not back after a power loss.",
-        "log/engine.py",
-        'sync = sync or topic.config.durability == "fsync"\n        self.queue.submit(CallbackOp(',
-        "sync = False\n        self.queue.submit(CallbackOp(",
+        "log/remove/deletion.py",
+        'sync = sync or topic.config.durability == "fsync"\n    core.queue.submit(CallbackOp(',
+        "sync = False\n    core.queue.submit(CallbackOp(",
         _crash("delete by seq", "delete by tag, fsync"),
     ),
     Mutation(

@@ -57,4 +57,3 @@ class ClockMark:
     def restart(self, now_ms: int) -> None:
         """A snapshot knows the time now; marks in the journal below it are not read any more."""
         self.reached_ms = min(self.reached_ms, now_ms)
-

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from topics.log.core import Core
 from topics.log.remove.retention import enforce_caps, expire
 from topics.log.topic import Topic
 from topics.log.watermarks import FIRST_STEP
@@ -21,9 +21,6 @@ from topics.values.config import TopicConfig, check_config
 from topics.values.errors import ApiError, limit_reached
 from topics.values.names import require_topic_name
 
-if TYPE_CHECKING:
-    from topics.log.engine import Engine
-
 
 class CreatePayload(msgspec.Struct, array_like=True, gc=False):
     name: str
@@ -32,15 +29,13 @@ class CreatePayload(msgspec.Struct, array_like=True, gc=False):
     reserved: int
 
 
-def put_topic(
-    engine: Engine, name: str, config: TopicConfig, done: Callable[[bool], None], fail: Fail
-) -> None:
+def put_topic(core: Core, name: str, config: TopicConfig, done: Callable[[bool], None], fail: Fail) -> None:
     """Create or replace; `done` is told whether it was created."""
     require_topic_name(name)
     check_config(config, name)
-    topic = engine.by_name.get(name)
+    topic = core.by_name.get(name)
     if topic is None:
-        create_topic(engine, name, config, lambda: done(True), fail)
+        create_topic(core, name, config, lambda: done(True), fail)
         return
     if topic.config.type != config.type:
         raise ApiError(
@@ -48,18 +43,18 @@ def put_topic(
             f'topic "{name}" is a {topic.config.type} and cannot become a {config.type}',
             {"topic": name, "existing_type": topic.config.type, "requested_type": config.type},
         )
-    engine.refresh(topic)
-    now = engine.now()
-    frame = engine.journal.frame(Kind.CONFIG, msgspec.msgpack.encode(config), topic_id=topic.id, ts=now)
+    core.refresh(topic)
+    now = core.now()
+    frame = core.journal.frame(Kind.CONFIG, msgspec.msgpack.encode(config), topic_id=topic.id, ts=now)
     target, lines = topic, (topic.cap_hi, topic.ttl_hi)
 
     def apply(op: Op) -> None:
         apply_config(target, config, now)
-        engine.note_moved_lines(target, *lines)
+        core.note_moved_lines(target, *lines)
         done(False)
         target.wake()
 
-    engine.queue.submit(CallbackOp(frame, topic, apply, fail, sync=True))
+    core.queue.submit(CallbackOp(frame, topic, apply, fail, sync=True))
 
 
 def apply_config(topic: Topic, config: TopicConfig, now: int) -> None:
@@ -70,108 +65,104 @@ def apply_config(topic: Topic, config: TopicConfig, now: int) -> None:
     enforce_caps(topic)
 
 
-def create_topic(
-    engine: Engine, name: str, config: TopicConfig, done: Callable[[], None], fail: Fail
-) -> Topic:
+def create_topic(core: Core, name: str, config: TopicConfig, done: Callable[[], None], fail: Fail) -> Topic:
     """The name is taken at once; the topic is shown when its creation is on disk."""
     # Asked first: a refusal must not leave the name taken.
-    require_room(engine, 1)
-    topic = _new_topic(engine, engine.next_topic_id, name, config, engine.settings.seq_base)
-    engine.next_topic_id += 1
+    require_room(core, 1)
+    topic = _new_topic(core, core.next_topic_id, name, config, core.settings.seq_base)
+    core.next_topic_id += 1
     topic.reserve(topic.seq_base - 1 + FIRST_STEP)
-    engine.witness.reserved(topic.reserved)
+    core.witness.reserved(topic.reserved)
     payload = CreatePayload(name, config, topic.seq_base, topic.reserved)
-    frame = engine.journal.frame(
-        Kind.CREATE, msgspec.msgpack.encode(payload), topic_id=topic.id, ts=engine.now()
-    )
+    frame = core.journal.frame(Kind.CREATE, msgspec.msgpack.encode(payload), topic_id=topic.id, ts=core.now())
 
     def apply(op: Op) -> None:
-        _show(engine, topic)
+        _show(core, topic)
         done()
 
     def undo(error: ApiError) -> None:
-        if engine.by_name.get(name) is topic:
-            del engine.by_name[name]
-        engine.by_id.pop(topic.id, None)
+        if core.by_name.get(name) is topic:
+            del core.by_name[name]
+        core.by_id.pop(topic.id, None)
         fail(error)
 
-    engine.queue.submit(CallbackOp(frame, topic, apply, undo, sync=True))
+    core.queue.submit(CallbackOp(frame, topic, apply, undo, sync=True))
     return topic
 
 
-def require_room(engine: Engine, topics: int) -> None:
+def require_room(core: Core, topics: int) -> None:
     """Raises when so many topics could not be created now; whoever needs several asks for all first."""
-    limit = engine.settings.max_topics
-    if topics and limit and len(engine.by_name) + topics > limit:
+    limit = core.settings.max_topics
+    if topics and limit and len(core.by_name) + topics > limit:
         raise limit_reached("max_topics", limit)
-    engine.queue.require_room(topics)
+    core.queue.require_room(topics)
 
 
-def _new_topic(engine: Engine, topic_id: int, name: str, config: TopicConfig, seq_base: int) -> Topic:
-    topic = Topic(topic_id, name, config, seq_base, engine.store, engine.totals, engine.clock_mark)
-    engine.by_name[name] = topic
-    engine.by_id[topic_id] = topic
+def _new_topic(core: Core, topic_id: int, name: str, config: TopicConfig, seq_base: int) -> Topic:
+    topic = Topic(topic_id, name, config, seq_base, core.store, core.totals, core.clock_mark)
+    core.by_name[name] = topic
+    core.by_id[topic_id] = topic
     return topic
 
 
-def _show(engine: Engine, topic: Topic) -> None:
+def _show(core: Core, topic: Topic) -> None:
     if not topic.committed:
         topic.show()
-        insort(engine.sorted_names, topic.name)
-        for extension in engine.extensions:
+        insort(core.sorted_names, topic.name)
+        for extension in core.extensions:
             extension.topic_shown(topic)
 
 
-def add_recovered(engine: Engine, topic_id: int, name: str, config: TopicConfig, seq_base: int) -> Topic:
-    topic = _new_topic(engine, topic_id, name, config, seq_base)
-    _show(engine, topic)
+def add_recovered(core: Core, topic_id: int, name: str, config: TopicConfig, seq_base: int) -> Topic:
+    topic = _new_topic(core, topic_id, name, config, seq_base)
+    _show(core, topic)
     return topic
 
 
-def drop_topic(engine: Engine, name: str, if_empty: bool, done: Callable[[bool], None], fail: Fail) -> None:
-    topic = engine.find(name)
+def drop_topic(core: Core, name: str, if_empty: bool, done: Callable[[bool], None], fail: Fail) -> None:
+    topic = core.find(name)
     if topic is None:
         done(False)
         return
     target = topic
-    engine.refresh(target)
+    core.refresh(target)
     if if_empty and target.live_count + target.pending_count:
         raise ApiError(
             "topic_not_empty",
             f'topic "{name}" still holds records',
             {"topic": name, "count": target.live_count + target.pending_count},
         )
-    engine.queue.require_room(1)
-    frame = engine.journal.frame(Kind.DROP, b"", topic_id=target.id, ts=engine.now())
+    core.queue.require_room(1)
+    frame = core.journal.frame(Kind.DROP, b"", topic_id=target.id, ts=core.now())
     # The name is free at once, so that a write behind this one starts a new instance.
-    _hide(engine, target)
+    _hide(core, target)
 
     def apply(op: Op) -> None:
-        apply_drop(engine, target)
+        apply_drop(core, target)
         done(True)
 
     def undo(error: ApiError) -> None:
-        engine.by_name[name] = target
-        insort(engine.sorted_names, name)
+        core.by_name[name] = target
+        insort(core.sorted_names, name)
         fail(error)
 
-    engine.queue.submit(CallbackOp(frame, target, apply, undo, sync=True))
+    core.queue.submit(CallbackOp(frame, target, apply, undo, sync=True))
 
 
-def _hide(engine: Engine, topic: Topic) -> None:
-    if engine.by_name.get(topic.name) is topic:
-        del engine.by_name[topic.name]
+def _hide(core: Core, topic: Topic) -> None:
+    if core.by_name.get(topic.name) is topic:
+        del core.by_name[topic.name]
         if topic.committed:
-            engine.sorted_names.remove(topic.name)
+            core.sorted_names.remove(topic.name)
 
 
-def apply_drop(engine: Engine, topic: Topic) -> None:
+def apply_drop(core: Core, topic: Topic) -> None:
     if topic.dropped:
         return
-    _hide(engine, topic)
-    engine.by_id.pop(topic.id, None)
-    engine.touched.discard(topic)
+    _hide(core, topic)
+    core.by_id.pop(topic.id, None)
+    core.touched.discard(topic)
     topic.drop()
-    for extension in engine.extensions:
+    for extension in core.extensions:
         extension.topic_dropped(topic)
     topic.wake()

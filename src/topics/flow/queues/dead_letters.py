@@ -13,7 +13,7 @@ from topics.flow.queues.jobs import read_records
 from topics.flow.queues.leases import LeaseTable
 from topics.log.engine import Engine
 from topics.log.lifecycle import create_topic
-from topics.log.remove.deletion import Selector
+from topics.log.remove.deletion import Selector, apply_delete
 from topics.log.topic import Topic
 from topics.log.write.append import AppendOp
 from topics.log.write.batch import Batch, batch_from_columns
@@ -83,7 +83,7 @@ class DeadLetters:
             return engine.journal.frame(Kind.DEAD_LETTER, payload, topic_id=queue.id, count=len(seqs), ts=now)
 
         def moved() -> None:
-            deleted = engine.apply_delete(queue, selector, now)
+            deleted = apply_delete(queue, selector, now)
             engine.note_moved_lines(queue, *lines)
             self._finish(seqs, deleted)
             self.count += len(seqs)

@@ -16,7 +16,7 @@ from topics.flow.queues.leases import Entry
 from topics.flow.queues.queue import JobQueue
 from topics.log.engine import Engine
 from topics.log.extension import Extension
-from topics.log.remove.deletion import Selector
+from topics.log.remove.deletion import Selector, apply_delete
 from topics.log.topic import Topic
 from topics.storage.frame import Frame, Kind
 from topics.values.errors import ApiError
@@ -62,7 +62,7 @@ class Queues(Extension):
         if frame.kind == Kind.LEASE:
             queue.restore(_entries.decode(frame.payload), frame.flags)
         else:
-            self._engine.apply_delete(topic, _selector.decode(frame.payload), frame.ts)
+            apply_delete(topic, _selector.decode(frame.payload), frame.ts)
             queue.dead_letters.count += frame.count
 
     def dump(self) -> Any:

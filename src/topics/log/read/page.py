@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from topics.log.core import Core
 from topics.log.read.render import STORED, Shape, gather
 from topics.log.remove import ledger
+from topics.log.remove.removal import surviving_damage
 from topics.log.run import Run
 from topics.log.topic import Topic
 from topics.log.watermarks import Hole
@@ -49,6 +51,31 @@ class Page:
     @property
     def lag(self) -> int:
         return self.head_seq - self.next_from_seq
+
+
+def read(
+    core: Core,
+    topic: Topic,
+    from_seq: int,
+    limit: int,
+    max_bytes: int,
+    *,
+    nodes: frozenset[str] | None = None,
+    shape: Shape = STORED,
+    epoch: int | None = None,
+    upto: int | None = None,
+) -> Page:
+    """One page of records above a cursor: the read path of every protocol."""
+    if topic.config.ttl_ms:
+        core.refresh(topic)
+    if not topic.config.dedupe_node:
+        nodes = None
+    return surviving_damage(
+        topic,
+        lambda: read_page(
+            topic, from_seq, limit, max_bytes, nodes=nodes, shape=shape, epoch=epoch, upto=upto
+        ),
+    )
 
 
 def read_page(

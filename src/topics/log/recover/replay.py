@@ -12,7 +12,7 @@ from topics.log.lifecycle import CreatePayload, add_recovered, apply_config, app
 from topics.log.recover.lost_frames import LostFrames
 from topics.log.recover.small_frames import JoinedFrames
 from topics.log.remove import ledger
-from topics.log.remove.deletion import Selector
+from topics.log.remove.deletion import Selector, apply_delete
 from topics.log.remove.retention import enforce_caps, expire, keep_lines
 from topics.log.topic import Topic
 from topics.log.write.batch import decode_payload
@@ -102,7 +102,7 @@ class Replay:
             self._doubts.prove_head(topic.id, frame.last_seq)
             topic.skip_to(frame.last_seq, frame.ts)
         elif kind == Kind.DELETE:
-            engine.apply_delete(topic, _selector.decode(frame.payload), frame.ts)
+            apply_delete(topic, _selector.decode(frame.payload), frame.ts)
         elif kind == Kind.CONFIG:
             apply_config(topic, _config.decode(frame.payload), frame.ts)
         elif kind == Kind.RESERVE:

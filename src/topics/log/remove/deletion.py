@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 import msgspec
 import numpy as np
 
+from topics.log.core import Core
 from topics.log.remove import ledger
-from topics.log.remove.removal import delete_at, delete_live, remove_front, settle_floor
+from topics.log.remove.removal import delete_at, delete_live, remove_front, settle_floor, surviving_damage
+from topics.log.remove.retention import expire
 from topics.log.remove.tag_search import Found, Question, TagSearch, concerns, look_up
 from topics.log.remove.tags import TagMatch
 from topics.log.run import Run
 from topics.log.topic import Topic
+from topics.log.write.operation import CallbackOp, Fail, Op
 from topics.storage.columns import I64
+from topics.storage.frame import Kind
 
 
 class Selector(msgspec.Struct, array_like=True, gc=False):
@@ -30,7 +34,65 @@ class Selector(msgspec.Struct, array_like=True, gc=False):
         return None if self.tag is None else TagMatch(self.tag, self.is_prefix)
 
 
-def apply(topic: Topic, selector: Selector, search: TagSearch | None = None) -> int:
+def delete_records(
+    core: Core,
+    topic: Topic,
+    before: int | None,
+    match: TagMatch | None,
+    done: Callable[[int], None],
+    fail: Fail,
+    *,
+    search: TagSearch | None = None,
+) -> None:
+    """Remove what exists now. The bound is the last seq given out, committed or not.
+
+    `search` may know already what the files hold of it. Synced in every class that keeps records: what
+    a client wanted gone must not come back because the power failed.
+    """
+    selector = Selector(
+        topic.assigned + 1,
+        before,
+        None if match is None else match.value,
+        match is not None and match.is_prefix,
+    )
+    keeps = topic.config.durability != "ephemeral"
+    submit_delete(core, topic, selector, lambda op, deleted: done(deleted), fail, search=search, sync=keeps)
+
+
+def submit_delete(
+    core: Core,
+    topic: Topic,
+    selector: Selector,
+    done: Callable[[Op, int], None],
+    fail: Fail,
+    *,
+    search: TagSearch | None = None,
+    sync: bool = False,
+) -> None:
+    """`sync`: even if the topic's class does not ask for it."""
+    core.refresh(topic)
+    now = core.now()
+    lines = topic.cap_hi, topic.ttl_hi
+    frame = core.journal.frame(Kind.DELETE, msgspec.msgpack.encode(selector), topic_id=topic.id, ts=now)
+
+    def apply(op: Op) -> None:
+        deleted = apply_delete(topic, selector, now, search)
+        core.note_moved_lines(topic, *lines)
+        done(op, deleted)
+
+    sync = sync or topic.config.durability == "fsync"
+    core.queue.submit(CallbackOp(frame, topic, apply, fail, sync=sync))
+
+
+def apply_delete(topic: Topic, selector: Selector, now: int, search: TagSearch | None = None) -> int:
+    def act() -> int:
+        expire(topic, now)
+        return _apply(topic, selector, search)
+
+    return surviving_damage(topic, act)
+
+
+def _apply(topic: Topic, selector: Selector, search: TagSearch | None = None) -> int:
     """Delete what the selector names; returns how many records were live until now."""
     limit = selector.bound if selector.before is None else min(selector.before, selector.bound)
     match = selector.match

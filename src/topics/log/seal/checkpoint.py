@@ -18,17 +18,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from topics.log.engine import Engine
 from topics.log.run import Run
 from topics.log.seal.sealer import Sealer
 from topics.log.seal.snapshot_state import SnapshotState, encode, encode_snapshot
 from topics.storage.segment import Segment, SegmentDamaged
-
-if TYPE_CHECKING:
-    from topics.log.engine import Engine
 
 # A checkpoint starts when this much was written since the last one, even if no run is full.
 CHECKPOINT_BYTES = 64 * 1024 * 1024

@@ -11,17 +11,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from topics.log.engine import Engine
 from topics.log.run import Run
 from topics.log.seal.hot_runs import HotRuns
 from topics.log.topic import Topic
 from topics.storage.segment import SegmentWriter
-
-if TYPE_CHECKING:
-    from topics.log.engine import Engine
 
 # Journal that may wait behind a slow topic before its half-full run is sealed with others.
 JOURNAL_RETAIN_BYTES = 128 * 1024 * 1024

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from topics.log.core import Core
+from topics.log.lifecycle import create_topic
 from topics.log.remove.retention import enforce_caps, expire
 from topics.log.topic import Topic
+from topics.log.write.append_request import AppendRequest
 from topics.log.write.batch import Batch, encode_payload
 from topics.log.write.idempotency import IdempotencyMemory, Remembered
-from topics.log.write.operation import Op
+from topics.log.write.operation import Fail, Op
 from topics.log.write.reservation import cover, extend_if_short
 from topics.storage.frame import Kind
-from topics.values.errors import ApiError, limit_reached, short_of_memory
+from topics.values.config import DEFAULT_CONFIG, check_config
+from topics.values.errors import ApiError, limit_reached, short_of_memory, topic_not_found
+from topics.values.names import is_topic_name, require_topic_name
 from topics.values.settings import MAX_SEQ
-
-if TYPE_CHECKING:
-    from topics.log.engine import Engine
 
 # Enum members cost a lookup each time; the write path runs often enough to notice.
 _APPEND, _ADVANCE = int(Kind.APPEND), int(Kind.ADVANCE)
@@ -26,10 +27,10 @@ class AppendOp(Op):
     """One write on its way to disk, and its answer."""
 
     __slots__ = (
+        "core",
         "count",
         "created",
         "deduped",
-        "engine",
         "first_seq",
         "head_seq",
         "key",
@@ -41,14 +42,14 @@ class AppendOp(Op):
         "ts",
     )
 
-    def __init__(self, engine: Engine, topic: Topic, batch: Batch, ts: int) -> None:
+    def __init__(self, core: Core, topic: Topic, batch: Batch, ts: int) -> None:
         # Not through super(): one call less on the path every write takes.
         self.buffers = []
         self.topic = topic
         self.others = ()
         self.sync = False
         self.wal_ms = self.fsync_ms = 0.0
-        self.engine = engine
+        self.core = core
         self.count = batch.count
         self.size = batch.size
         self.ts = ts
@@ -84,7 +85,7 @@ class AppendOp(Op):
             cap_hi = topic.cap_hi
             enforce_caps(topic)
             if topic.mixed and topic.cap_hi != cap_hi:
-                self.engine.note_lines(topic)
+                self.core.note_lines(topic)
         self.head_seq = topic.head
 
     def announce(self) -> None:
@@ -128,8 +129,64 @@ def _ignore(_: object) -> None:
     return None
 
 
+def append(
+    core: Core,
+    name: str,
+    request: AppendRequest,
+    done: Callable[[AppendOp], None],
+    fail: Fail,
+    *,
+    may_configure: bool = True,
+) -> None:
+    """Write a batch, creating the topic when the request allows it."""
+    topic = core.by_name.get(name)
+    now = core.now()
+    refusals: list[ApiError] = []
+    created = topic is None
+    if topic is None:
+        topic = _create_for_append(
+            core, name, request, may_configure, lambda: fail(refusals[0]) if refusals else None
+        )
+    op = AppendOp(core, topic, request.batch, now)
+    op.created = created
+    op.on_done = done
+    op.on_error = fail
+    try:
+        append_batch(core, topic, request.batch, op, key=request.idempotency_key)
+    except ApiError as error:
+        if not created:
+            raise
+        # The new topic stays; the refusal is answered once it is there to be seen.
+        refusals.append(error)
+
+
+def append_to(core: Core, topic: Topic, batch: Batch, done: Callable[[AppendOp], None], fail: Fail) -> None:
+    """Write a batch to a topic that was there a moment ago."""
+    if core.by_name.get(topic.name) is not topic:
+        raise topic_not_found(topic.name)
+    op = AppendOp(core, topic, batch, core.now())
+    op.on_done = done
+    op.on_error = fail
+    append_batch(core, topic, batch, op)
+
+
+def _create_for_append(
+    core: Core, name: str, request: AppendRequest, may_configure: bool, done: Callable[[], None]
+) -> Topic:
+    config = request.config or DEFAULT_CONFIG
+    wanted = config.auto_create if request.create is None else request.create
+    if not wanted:
+        raise topic_not_found(name)
+    if not is_topic_name(name):
+        require_topic_name(name)
+    check_config(config, name)
+    if request.config is not None and not may_configure:
+        raise ApiError("forbidden", "creating a topic with a config needs the admin scope")
+    return create_topic(core, name, config, done, _ignore)
+
+
 def append_batch(
-    engine: Engine,
+    core: Core,
     topic: Topic,
     batch: Batch,
     op: AppendOp,
@@ -145,10 +202,10 @@ def append_batch(
     now = op.ts
     if key is not None and _answered_from_memory(topic, key, op, now):
         return
-    admit(engine, topic, batch.count, batch.size, now)
+    admit(core, topic, batch.count, batch.size, now)
     if submit is None:
         # The write, and perhaps a reservation with it: nothing may be refused once it has its seqs.
-        engine.queue.require_room(2)
+        core.queue.require_room(2)
     if topic.assigned + batch.count > MAX_SEQ:
         raise ApiError("internal", "this topic has used up its seqs")
     ts = now if now > topic.last_ts else topic.last_ts
@@ -157,7 +214,7 @@ def append_batch(
     count = batch.count
     last_seq = topic.assigned + count
     durability = topic.config.durability
-    journal = engine.journal
+    journal = core.journal
     # All that takes memory comes before the queue hears of it: a write that is in there is not taken back.
     try:
         rows = batch.render(first_seq, ts)
@@ -167,7 +224,7 @@ def append_batch(
             payload, flags = encode_payload(batch, rows, hops)
             kind = _APPEND
         if last_seq > topic.reserved:
-            op.reserve_to = cover(engine, topic, last_seq, op)
+            op.reserve_to = cover(core, topic, last_seq, op)
         op.buffers += journal.frame(kind, payload, topic.id, first_seq, count, ts, flags)
         topic.assign(batch, rows, ts, journal.position, hops, ephemeral=kind == _ADVANCE)
     except MemoryError:
@@ -176,13 +233,13 @@ def append_batch(
         raise short_of_memory() from None
     if durability == "fsync":
         op.sync = True
-    (submit or engine.queue.submit_checked)(op)
-    engine.touched.add(topic)
-    engine.counters.frames += count
+    (submit or core.queue.submit_checked)(op)
+    core.touched.add(topic)
+    core.counters.frames += count
     if key is not None and topic.config.idempotency_window_ms:
         _remember(topic, key, op, now)
     if topic.reserve_asked - last_seq < topic.reserving >> 2:
-        extend_if_short(engine, topic)
+        extend_if_short(core, topic)
 
 
 def _answered_from_memory(topic: Topic, key: str, op: AppendOp, now: int) -> bool:
@@ -205,21 +262,21 @@ def _remember(topic: Topic, key: str, op: AppendOp, now: int) -> None:
     topic.idempotency.remember(key, op.remembered, now)
 
 
-def admit(engine: Engine, topic: Topic, count: int, size: int, now: int) -> None:
+def admit(core: Core, topic: Topic, count: int, size: int, now: int) -> None:
     """Caps count what is assigned and not yet committed too, so that no race can overshoot them."""
     config = topic.config
     if config.ttl_ms:
         expire(topic, now)
     if config.discard == "reject" and (config.cap_records or config.cap_bytes):
         _admit_reject(topic, count, size)
-    admit_total(engine, size, now)
+    admit_total(core, size, now)
 
 
-def admit_total(engine: Engine, size: int, now: int) -> None:
-    limit = engine.settings.max_total_bytes
-    if limit and engine.totals.bytes + engine.totals.pending_bytes + size > limit:
-        engine.expire_all(now)
-        if engine.totals.bytes + engine.totals.pending_bytes + size > limit:
+def admit_total(core: Core, size: int, now: int) -> None:
+    limit = core.settings.max_total_bytes
+    if limit and core.totals.bytes + core.totals.pending_bytes + size > limit:
+        core.expire_all(now)
+        if core.totals.bytes + core.totals.pending_bytes + size > limit:
             raise limit_reached("max_total_bytes", limit)
 
 

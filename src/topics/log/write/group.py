@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+from topics.log.core import Core
 from topics.log.topic import Topic
 from topics.log.write.append import AppendOp, admit, admit_total, append_batch
 from topics.log.write.batch import Batch
 from topics.log.write.operation import Fail, Op
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError
-
-if TYPE_CHECKING:
-    from topics.log.engine import Engine
 
 Write = tuple[Topic, Sequence[Batch]]
 
@@ -41,15 +38,15 @@ class GroupOp(Op):
         self._on_error(error)
 
 
-def admit_group(engine: Engine, writes: Sequence[Write], now: int) -> None:
+def admit_group(core: Core, writes: Sequence[Write], now: int) -> None:
     """Refuse the group if a topic would refuse its part, or if all parts together are too much."""
     for topic, batches in writes:
-        admit(engine, topic, sum(b.count for b in batches), sum(b.size for b in batches), now)
-    admit_total(engine, sum(batch.size for _, batches in writes for batch in batches), now)
+        admit(core, topic, sum(b.count for b in batches), sum(b.size for b in batches), now)
+    admit_total(core, sum(batch.size for _, batches in writes for batch in batches), now)
 
 
 def append_group(
-    engine: Engine,
+    core: Core,
     writes: Sequence[Write],
     now: int,
     fact: Callable[[list[AppendOp]], list[bytes]],
@@ -64,20 +61,20 @@ def append_group(
     `others`: topics without a write here whose earlier operations it must not overtake either.
     """
     # Each batch may bring a reservation with it; nothing may be refused once the first one has its seqs.
-    engine.queue.require_room(1 + sum(len(batches) for _, batches in writes))
-    admit_group(engine, writes, now)
+    core.queue.require_room(1 + sum(len(batches) for _, batches in writes))
+    admit_group(core, writes, now)
     group = GroupOp(on_done, on_error, sync=sync)
     group.others = (*(topic for topic, _ in writes), *others)
     try:
         for topic, batches in writes:
             for batch in batches:
-                op = AppendOp(engine, topic, batch, now)
-                append_batch(engine, topic, batch, op, submit=_member_of(group))
+                op = AppendOp(core, topic, batch, now)
+                append_batch(core, topic, batch, op, submit=_member_of(group))
     except ApiError as error:
         if not group.members:
             raise
         # Out of memory, with seqs given out that will never be committed.
-        engine.queue.give_up(error, group)
+        core.queue.give_up(error, group)
         return
     group.sync = sync or any(member.sync for member in group.members)
     frames = [frame for member in group.members for frame in member.buffers]
@@ -86,8 +83,8 @@ def append_group(
         # Should the payload rot, the header still tells which seqs went with it.
         first_seq, count = group.members[0].first_seq, sum(member.count for member in group.members)
         header |= {"topic_id": writes[0][0].id, "first_seq": first_seq, "count": count}
-    group.buffers = engine.journal.frame_of(Kind.GROUP, [*frames, *fact(group.members)], **header)
-    engine.queue.submit(group)
+    group.buffers = core.journal.frame_of(Kind.GROUP, [*frames, *fact(group.members)], **header)
+    core.queue.submit(group)
 
 
 def _member_of(group: GroupOp) -> Callable[[Op], None]:

@@ -8,16 +8,14 @@ writer its own answer.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+from topics.log.engine import Engine
 from topics.log.topic import Topic
 from topics.log.write.append import AppendOp
 from topics.log.write.append_request import AppendRequest, column_request
 from topics.log.write.batch import PlainLine, plain_batch
 from topics.values.errors import ApiError
-
-if TYPE_CHECKING:
-    from topics.log.engine import Engine
 
 # Larger ones gain nothing from company.
 SMALL_BODY_BYTES = 4096

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from topics.log.topic import Topic
 from topics.values.errors import ApiError
-
-if TYPE_CHECKING:
-    from topics.log.topic import Topic
 
 Fail = Callable[[ApiError], None]
 

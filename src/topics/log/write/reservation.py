@@ -7,17 +7,13 @@ is used up, so writers of unsynced classes normally never wait for it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
+from topics.log.core import Core
 from topics.log.topic import Topic
 from topics.log.write.operation import Op
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError
-
-if TYPE_CHECKING:
-    from topics.log.engine import Engine
 
 
 class ReserveOp(Op):
@@ -37,21 +33,21 @@ class ReserveOp(Op):
         return None
 
 
-def cover(engine: Engine, topic: Topic, last_seq: int, op: Op) -> int:
+def cover(core: Core, topic: Topic, last_seq: int, op: Op) -> int:
     """Make `op` wait for a reservation that reaches `last_seq`; returns how far it will reach."""
     op.sync = True
     if last_seq > topic.reserve_asked:
-        op.buffers += _ask(engine, topic, last_seq, last_seq - topic.assigned)
+        op.buffers += _ask(core, topic, last_seq, last_seq - topic.assigned)
     return topic.reserve_asked
 
 
-def extend_if_short(engine: Engine, topic: Topic) -> None:
+def extend_if_short(core: Core, topic: Topic) -> None:
     if topic.reserve_asked - topic.assigned < topic.reserving >> 2:
-        engine.queue.submit(ReserveOp(_ask(engine, topic, topic.assigned), topic))
+        core.queue.submit(ReserveOp(_ask(core, topic, topic.assigned), topic))
 
 
-def _ask(engine: Engine, topic: Topic, from_seq: int, at_least: int = 0) -> list[bytes]:
+def _ask(core: Core, topic: Topic, from_seq: int, at_least: int = 0) -> list[bytes]:
     upto = topic.ask_reservation(from_seq, at_least)
-    engine.witness.reserved(upto)
+    core.witness.reserved(upto)
     payload = msgspec.msgpack.encode(upto)
-    return engine.journal.frame(Kind.RESERVE, payload, topic_id=topic.id, ts=engine.now())
+    return core.journal.frame(Kind.RESERVE, payload, topic_id=topic.id, ts=core.now())

@@ -1,0 +1,130 @@
+"""What every operation on the log stands on: all topics by name and id, the journal, the queue, the time.
+
+Operations are functions of a core and live in the room of what they do (`write`, `read`, `remove`); the
+engine gathers them. One thread owns it. An operation is checked, journalled through the commit queue, and
+takes effect when it is committed; callers pass callbacks, because that is later than the call.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+import msgspec
+
+from topics.log.clock_mark import ClockMark
+from topics.log.extension import Extension
+from topics.log.remove.retention import expire
+from topics.log.seal.segment_store import SegmentStore
+from topics.log.seal.unsealed import Unsealed
+from topics.log.topic import Topic
+from topics.log.totals import Totals
+from topics.log.write.commit_queue import CommitQueue, Counters
+from topics.storage.directories import Directories
+from topics.storage.filesystem import Filesystem
+from topics.storage.frame import Kind
+from topics.storage.journal import Journal
+from topics.storage.snapshot import SnapshotStore
+from topics.storage.witness import Witness
+from topics.values.clock import Clock
+from topics.values.errors import topic_not_found
+from topics.values.settings import Settings
+
+
+class Core:
+    def __init__(self, settings: Settings, fs: Filesystem, clock: Clock) -> None:
+        self.settings = settings
+        self.fs = fs
+        self.clock = clock
+        self.dirs = Directories(settings.data_dir)
+        for path in (self.dirs.journal, self.dirs.segments, self.dirs.snapshots):
+            fs.make_dirs(path)
+        if settings.cold_dir:
+            fs.make_dirs(settings.cold_dir)
+        unsealed = Unsealed(settings.segment_max_events, settings.segment_max_bytes)
+        self.store = SegmentStore(fs, self.dirs.segments, settings.cold_dir, unsealed)
+        self.snapshots = SnapshotStore(fs, self.dirs.snapshots)
+        self.witness = Witness(fs, self.dirs.root)
+        self.totals = Totals()
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[int, Topic] = {}
+        self.sorted_names: list[str] = []
+        self.next_topic_id = 1
+        self.next_segment = 1
+        self.extensions: list[Extension] = []
+        # Topics that are fed by reference: a small frame may give out many of their seqs.
+        self.derived: set[int] = set()
+        # Topics written since the current journal file began; their heads close it.
+        self.touched: set[Topic] = set()
+        self.clock_floor_ms = 0
+        self.clock_mark = ClockMark()
+        self.journal: Journal = None  # type: ignore[assignment]  # set when recovery is over
+        self.queue: CommitQueue = None  # type: ignore[assignment]
+        self.counters = Counters()
+        # Until then, all of it belongs to the thread that recovers it.
+        self.recovered = False
+
+    # --- time -------------------------------------------------------------------------------------------
+
+    def now(self) -> int:
+        """Wall clock, never behind what was shown before: not in this process, not before a restart.
+
+        Replay depends on it. Age takes records without a frame of its own, so frames that follow have to
+        carry a time at which the same records are gone.
+        """
+        now = self.clock.now_ms()
+        if now > self.clock_floor_ms:
+            self.clock_floor_ms = now
+            self.witness.clock(now)
+        return self.clock_floor_ms
+
+    def expire_all(self, now: int) -> None:
+        for topic in self.by_name.values():
+            if topic.config.ttl_ms:
+                expire(topic, now)
+
+    # --- finding ----------------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Topic | None:
+        """A committed topic, or None; a creation still on its way to disk is not shown."""
+        topic = self.by_name.get(name)
+        return topic if topic is not None and topic.committed else None
+
+    def require(self, name: str) -> Topic:
+        topic = self.find(name)
+        if topic is None:
+            raise topic_not_found(name)
+        return topic
+
+    def names_after(self, after: str, prefix: str) -> Iterator[str]:
+        """Committed names with a prefix, ascending, strictly above `after` (empty: from the start)."""
+        names = self.sorted_names
+        index = bisect_right(names, after) if after >= prefix and after else bisect_left(names, prefix)
+        while index < len(names) and names[index].startswith(prefix):
+            yield names[index]
+            index += 1
+
+    def refresh(self, topic: Topic) -> None:
+        """Let time have its effect before anything is said about the topic."""
+        if topic.config.ttl_ms:
+            expire(topic, self.now())
+            if topic.ttl_unnoted and self.recovered and self.queue.failure is None:
+                # A reader is about to be told why they are gone; that has to stay the reason.
+                self.note_lines(topic)
+
+    # --- loss lines -------------------------------------------------------------------------------------
+
+    def note_lines(self, topic: Topic) -> None:
+        """Journal the loss lines themselves, for once: replay would not find them again."""
+        topic.lines_noted()
+        lines = msgspec.msgpack.encode((topic.cap_hi, topic.ttl_hi))
+        self.queue.note(self.journal.frame(Kind.LINES, lines, topic_id=topic.id, ts=self.now()))
+
+    def note_moved_lines(self, topic: Topic, cap_hi: int, ttl_hi: int) -> None:
+        """After an operation that was ordered when the lines stood as given.
+
+        Replay applies it at the time it was ordered. A reader who came while it waited for the disk may
+        have been shown more; and caps depend on ephemeral records, which replay does not have.
+        """
+        if topic.ttl_hi != ttl_hi or (topic.mixed and topic.cap_hi != cap_hi):
+            self.note_lines(topic)
