@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from topics.cli.offline import add_where, offline_settings
-from topics.cli.work import add_json, amount, client_for, counted, progress, show
+from topics.cli.work import add_json, add_where, amount, client_for, counted, offline_settings, progress, show
 from topics.client import Client, TopicsError
 from topics.keep.backup import Backup
 from topics.keep.backup_directory import BackupDamaged, BackupStore, Manifest
@@ -108,7 +107,7 @@ def _require_visible(hold: dict[str, Any]) -> None:
     for path in (hold["data_dir"], *(piece["path"] for piece in hold["journal"])):
         if not os.access(path, os.R_OK):
             raise UserMistake(
-                f"cannot read {path}: a backup runs on the machine of the server, as somebody who may read "
+                f"cannot read {path}: a backup runs on the machine of the server, as a user who may read "
                 f"its directory {hold['data_dir']}"
             )
 

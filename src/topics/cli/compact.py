@@ -11,8 +11,7 @@ import asyncio
 import time
 from typing import Any
 
-from topics.cli.offline import add_where, offline_settings
-from topics.cli.work import add_json, amount, client_for, counted, progress, show
+from topics.cli.work import add_json, add_where, amount, client_for, counted, offline_settings, progress, show
 from topics.keep.directory import directories_of, require_all_segments
 from topics.keep.purge import FAILED, REWRITING
 from topics.keep.steps import Steps

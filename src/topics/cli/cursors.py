@@ -60,7 +60,7 @@ def _look(client: Client, topic: str, consumers: list[str], *, waiting: bool) ->
 
 
 def _behind(state: dict[str, Any], consumers: list[str]) -> bool:
-    """Somebody has not read everything, or has not been seen at all."""
+    """A consumer has not read everything, or has not been seen at all."""
     found = state["cursors"]
     return len(found) < max(len(set(consumers)), 1) or any(one["lag"] for one in found)
 

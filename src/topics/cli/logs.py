@@ -15,7 +15,7 @@ import msgspec
 
 from topics.values.settings import Settings
 
-# What could end a line, hide it, or colour the terminal of whoever reads it.
+# What could end a line, hide it, or colour the terminal on which it is read.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _PLAIN = re.compile(r"[\w.:/+=@-]+", re.ASCII)
 

@@ -11,8 +11,7 @@ import os
 from datetime import datetime
 from typing import Any
 
-from topics.cli.offline import offline_settings
-from topics.cli.work import add_json, counted, progress, show
+from topics.cli.work import add_json, counted, offline_settings, progress, show
 from topics.keep.backup_directory import Manifest
 from topics.keep.restore import Restore, Restored, Wanted, chosen, located
 from topics.node.node import Node

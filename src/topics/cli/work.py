@@ -1,4 +1,4 @@
-"""What the verbs share: mistakes as one line, results as text or JSON, progress bars."""
+"""What the verbs share: where the data is, mistakes as one line, results as text or JSON, progress bars."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from topics.client import Client, TopicsError
@@ -16,6 +17,7 @@ from topics.log.recover.recovery import RecoveryFailed
 from topics.storage.fileheader import ForeignFile
 from topics.storage.filesystem import LockHeld
 from topics.values.errors import ConfigError, UserMistake
+from topics.values.settings import Settings
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -101,3 +103,22 @@ def amount(size: float) -> str:
 
 def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def add_where(parser: argparse.ArgumentParser) -> Any:
+    """A server that runs, or the directory of one that does not. More of the same choice may be added."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--url", help=f"a running server (TOPICS_URL, {DEFAULT_URL})")
+    where.add_argument("--data-dir", help="a data directory without a running server")
+    add_cold_dir(parser)
+    return where
+
+
+def add_cold_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cold-dir", help="the server's cold directory (TOPICS_COLD_DIR)")
+
+
+def offline_settings(data_dir: str, cold_dir: str | None = None) -> Settings:
+    """Sizes as the server has them."""
+    settings = Settings.from_environment(os.environ)
+    return replace(settings, data_dir=data_dir, cold_dir=cold_dir or settings.cold_dir)

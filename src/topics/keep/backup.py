@@ -14,7 +14,7 @@ from typing import Any
 from topics.keep.backup_directory import FORMAT, BackupStore, Copied, Manifest
 from topics.keep.backup_source import Source
 from topics.keep.steps import Steps
-from topics.storage import snapshot as snapshot_files
+from topics.storage import snapshot
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.segment import Segment, SegmentDamaged
 from topics.storage.untouched import UntouchedDisk
@@ -68,7 +68,7 @@ class Backup:
         copied = []
         for number, path in self._source.snapshots.items():
             file = self._disk.open(path)
-            name = f"snapshots/{snapshot_files.file_name(number)}"
+            name = f"snapshots/{snapshot.file_name(number)}"
             copied.append(self._store.add(self._name, name, file, file.size(), self._moved))
             file.close()
         return copied

@@ -17,8 +17,6 @@ import msgspec
 from topics.flow.file_holds import FileHold, FileHolds
 from topics.flow.upkeep import Upkeep
 from topics.log.engine import Engine
-from topics.storage import journal as journal_files
-from topics.storage import snapshot as snapshot_files
 
 MAX_HOLDS = 16
 
@@ -78,28 +76,21 @@ class BackupHolds(FileHolds[BackupHold]):
         engine = self._engine
         engine.queue.flush()
         journal_from = min(snapshots.values(), default=0)
-        directory = os.path.abspath(engine.dirs.snapshots)
-        paths = {number: os.path.join(directory, snapshot_files.file_name(number)) for number in snapshots}
         return BackupHold(
             now_ms=engine.now(),
             data_dir=os.path.abspath(engine.dirs.root),
             topics=len(engine.sorted_names),
             position=engine.journal.position,
-            snapshots=paths,
+            snapshots={n: os.path.abspath(engine.dirs.snapshot_path(n)) for n in snapshots},
             # All there are: whatever either snapshot refers to is among them.
             segments={n: os.path.abspath(engine.store.path(n)) for n in sorted(engine.store.users)},
-            journal=self._journal_pieces(journal_from),
+            journal=[
+                JournalPiece(os.path.abspath(engine.dirs.journal_path(file.base)), file.base, file.end)
+                for file in engine.journal.files
+                if file.end > journal_from
+            ],
             journal_from=journal_from,
         )
-
-    def _journal_pieces(self, start: int) -> list[JournalPiece]:
-        engine = self._engine
-        directory = os.path.abspath(engine.dirs.journal)
-        return [
-            JournalPiece(os.path.join(directory, journal_files.file_name(file.base)), file.base, file.end)
-            for file in engine.journal.files
-            if file.end > start
-        ]
 
     def changed(self) -> None:
         """Tell journal and snapshots what they have to keep."""

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from topics.keep.directory import directories_of, require_all_segments, snapshot_states
 from topics.log.seal.snapshot_state import SnapshotState, decode
-from topics.storage import snapshot as snapshot_files
+from topics.storage import snapshot
 from topics.storage.directories import Directories
 from topics.storage.filesystem import read_file
 from topics.storage.frame import Frame, Kind
-from topics.storage.journal import file_name as journal_file_name
 from topics.storage.journal_reader import Damage, JournalReader
 from topics.storage.untouched import UntouchedDisk
 from topics.storage.witness import Witness
@@ -35,7 +34,7 @@ class Source:
 
     def states(self) -> list[SnapshotState]:
         """What its snapshots say, the older one first."""
-        bodies = (snapshot_files.decode(read_file(UntouchedDisk(), path)) for path in self.snapshots.values())
+        bodies = (snapshot.decode(read_file(UntouchedDisk(), path)) for path in self.snapshots.values())
         states = (decode(body) for body in bodies if body is not None)
         return sorted((state for state in states if state is not None), key=lambda state: state.position)
 
@@ -72,13 +71,9 @@ def _describe(fs: UntouchedDisk, dirs: Directories) -> Source:
         now,
         len(topics),
         reader.end,
-        {number: os.path.join(dirs.snapshots, snapshot_files.file_name(number)) for number in states},
+        {number: dirs.snapshot_path(number) for number in states},
         {number: paths[number] for number in sorted(used) if number},
-        [
-            (os.path.join(dirs.journal, journal_file_name(file.base)), file.base)
-            for file in reader.files()
-            if file.end > start
-        ],
+        [(dirs.journal_path(file.base), file.base) for file in reader.files() if file.end > start],
         lambda: None,
     )
 

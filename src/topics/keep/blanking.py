@@ -1,6 +1,6 @@
 """Taking the content out of records while their places stay: what a purge writes instead of them.
 
-A blank keeps its seq and its time, because a run is dense and its times never fall. Everything somebody put
+A blank keeps its seq and its time, because a run is dense and its times never fall. Everything a writer put
 into the record is gone: `data` is null, and there is no meta, no node and no tag. It is an ordinary row, so
 that no reader of segments has to know about purges.
 """

@@ -169,5 +169,5 @@ def _parts(disk: UntouchedDisk, dirs: Directories) -> Iterator[Finding]:
     """Rows that were staged and are not committed yet."""
     for name in disk.list(dirs.stages):
         if name.endswith(SUFFIX) and not is_intact(read_file(disk, os.path.join(dirs.stages, name))):
-            text = "is damaged; whoever staged it has to send it again"
+            text = "is damaged; the writer that staged it has to send it again"
             yield Finding(PROBLEM, f"stages/{name}", text)

@@ -12,14 +12,11 @@ from topics.keep.check_columns import run_findings
 from topics.keep.check_journal import NOTE, PROBLEM, Finding, JournalCheck
 from topics.log.remove.ledger import KIND_NAMES
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState, decode
-from topics.storage import segment as segment_files
-from topics.storage import snapshot as snapshot_files
+from topics.storage import journal, snapshot
 from topics.storage.directories import Directories
 from topics.storage.filesystem import TEMPORARY, Filesystem, numbered_files, read_file
-from topics.storage.journal import SUFFIX as JOURNAL_SUFFIX
-from topics.storage.journal import file_name as journal_name
 from topics.storage.journal_reader import PROOF, QUARANTINE
-from topics.storage.segment import DEAD, LIVE, RunEntry, Segment, SegmentDamaged
+from topics.storage.segment import DEAD, LIVE, SUFFIX, RunEntry, Segment, SegmentDamaged
 
 
 class DirectoryCheck:
@@ -49,19 +46,19 @@ class DirectoryCheck:
         yield from JournalCheck(self._fs, self._dirs, self.needed_from, self.topic, self._progress).findings()
         yield from self._check_segments()
         for number, state in self.states.items():
-            path = os.path.join(self._dirs.snapshots, snapshot_files.file_name(number))
+            path = self._dirs.snapshot_path(number)
             yield from self._check_state(path, state)
         yield from self._check_strangers()
 
     # --- snapshots --------------------------------------------------------------------------------------
 
     def _check_snapshots(self) -> Iterator[Finding]:
-        numbers = numbered_files(self._fs, self._dirs.snapshots, snapshot_files.file_name)
+        numbers = numbered_files(self._fs, self._dirs.snapshots, snapshot.file_name)
         for number in numbers:
-            path = os.path.join(self._dirs.snapshots, snapshot_files.file_name(number))
+            path = self._dirs.snapshot_path(number)
             content = read_file(self._fs, path)
             self._progress(len(content))
-            body = snapshot_files.decode(content)
+            body = snapshot.decode(content)
             state = None if body is None else decode(body)
             if state is None:
                 yield self._problem(
@@ -70,7 +67,7 @@ class DirectoryCheck:
             else:
                 self.states[number] = state
                 self._names.update({topic.id: topic.name for topic in state.topics})
-        files = numbered_files(self._fs, self._dirs.journal, journal_name)
+        files = numbered_files(self._fs, self._dirs.journal, journal.file_name)
         if not self.states and numbers:
             yield self._problem(self._dirs.snapshots, "no snapshot is intact")
         if not self.states and files and files[0] > 0:
@@ -183,12 +180,12 @@ class DirectoryCheck:
             if path not in self._dirs.entries:
                 yield self._note(path, "is nothing of ours")
         known = {
-            self._dirs.snapshots: (snapshot_files.SUFFIX,),
-            self._dirs.segments: (segment_files.SUFFIX,),
-            self._dirs.journal: (JOURNAL_SUFFIX,),
+            self._dirs.snapshots: (snapshot.SUFFIX,),
+            self._dirs.segments: (SUFFIX,),
+            self._dirs.journal: (journal.SUFFIX,),
         }
         if self._dirs.cold is not None:
-            known[self._dirs.cold] = (segment_files.SUFFIX,)
+            known[self._dirs.cold] = (SUFFIX,)
         for directory, suffixes in known.items():
             for name in self._fs.list(directory):
                 path = os.path.join(directory, name)

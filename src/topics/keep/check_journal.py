@@ -51,7 +51,7 @@ class JournalCheck:
 
     def _at(self, severity: str, position: int, text: str) -> Finding:
         base = max((base for base in self._bases if base <= position), default=self._bases[0])
-        return self._finding(severity, os.path.join(self._dirs.journal, file_name(base)), text)
+        return self._finding(severity, self._dirs.journal_path(base), text)
 
     def findings(self) -> Iterator[Finding]:
         yield from self._check_witness()
@@ -79,7 +79,7 @@ class JournalCheck:
 
     def _check_headers(self) -> Iterator[Finding]:
         for base in self._bases:
-            file = self._fs.open(os.path.join(self._dirs.journal, file_name(base)))
+            file = self._fs.open(self._dirs.journal_path(base))
             header = file.read(FILE_HEADER_BYTES, 0)
             self._progress(file.size())
             file.close()

@@ -18,10 +18,7 @@ from topics.keep.rewind import begin_new_epochs, head_at, truncate
 from topics.keep.steps import Steps
 from topics.log.engine import Engine
 from topics.log.topic import Topic
-from topics.storage import fileheader
-from topics.storage import journal as journal_files
-from topics.storage import segment as segment_files
-from topics.storage import snapshot as snapshot_files
+from topics.storage import fileheader, segment
 from topics.storage.directories import Directories
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import Filesystem, write_file_atomically
@@ -161,7 +158,7 @@ class Restore:
                 self._copy_file(store.path(manifest, file), os.path.join(self._staging, file.name))
         flags = store.flags(manifest)
         for number, file in manifest.segments.items():
-            path = os.path.join(self._dirs.segments, segment_files.file_name(number))
+            path = os.path.join(self._dirs.segments, segment.file_name(number))
             self._copy_file(store.segment_path(file), path)
             if number in flags:
                 self._mark(path, flags[number])
@@ -179,13 +176,13 @@ class Restore:
             file.close()
 
     def _mark(self, path: str, flags: list[tuple[int, int, bytes]]) -> None:
-        segment = Segment(self._fs, path)
+        marked = Segment(self._fs, path)
         try:
             for topic_id, base, indexes in flags:
-                segment.flip(segment.entry(topic_id, base), np.frombuffer(indexes, np.uint32))
-            segment.sync()
+                marked.flip(marked.entry(topic_id, base), np.frombuffer(indexes, np.uint32))
+            marked.sync()
         finally:
-            segment.close()
+            marked.close()
 
     # --- cutting ----------------------------------------------------------------------------------------
 
@@ -194,7 +191,7 @@ class Restore:
         start = 0
         for number, state in snapshot_states(self._fs, self._dirs).items():
             if state.clock_ms > at_ms:
-                os.unlink(os.path.join(self._dirs.snapshots, snapshot_files.file_name(number)))
+                os.unlink(self._dirs.snapshot_path(number))
             else:
                 start = max(start, state.position)
         reader = JournalReader(self._fs, self._dirs.journal, start=start, proven=self._manifest.position)
@@ -202,7 +199,7 @@ class Restore:
             if isinstance(item, Damage) or item.kind == Kind.CLOCK or item.ts <= at_ms:
                 continue
             for file in reader.files():
-                path = os.path.join(self._dirs.journal, journal_files.file_name(file.base))
+                path = self._dirs.journal_path(file.base)
                 if file.base >= item.position:
                     os.unlink(path)
                 elif file.end > item.position:

@@ -5,7 +5,7 @@ end, make an Arrow string array over the rows as they are, in which every second
 and the others are the text between; one `take` in C++ then copies only the values.
 
 This is the one module of the package that imports pyarrow when it is itself imported, so import it late: a
-server that nobody asks for bulk data starts without paying for it.
+server without requests for bulk data starts without paying for it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xxhash import xxh3_64_intdigest
 
-from topics.storage.buffer import Buffer
+from topics.storage.filesystem import Buffer
 
 
 def checksum(*buffers: Buffer) -> int:

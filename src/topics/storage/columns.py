@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.storage.buffer import Buffer
+from topics.storage.filesystem import Buffer
 from topics.storage.rows import END, META_KEY, around_data
 
 U8: TypeAlias = NDArray[np.uint8]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from topics.storage import segment, witness
+from topics.storage import journal, segment, snapshot, witness
 from topics.storage.filesystem import (
     Filesystem,
     numbered_files,
@@ -38,6 +38,12 @@ class Directories:
         """All there can be."""
         directories = (self.journal, self.segments, self.snapshots, self.stages)
         return (*directories, self.witness, self.cold_note, self.lock)
+
+    def journal_path(self, base: int) -> str:
+        return os.path.join(self.journal, journal.file_name(base))
+
+    def snapshot_path(self, number: int) -> str:
+        return os.path.join(self.snapshots, snapshot.file_name(number))
 
     def segment_paths(self, fs: Filesystem) -> dict[int, str]:
         """Every segment by its number. The first tier counts where both have it."""

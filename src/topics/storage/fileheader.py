@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import struct
 
-from topics.storage.buffer import Buffer
 from topics.storage.checksum import checksum
+from topics.storage.filesystem import Buffer
 
 _FIXED = struct.Struct("<8sIIQ")
 _DIGEST = struct.Struct("<Q")

@@ -11,13 +11,14 @@ import mmap
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
-from topics.storage.buffer import Buffer
-
+# What files are written from.
+Buffer: TypeAlias = bytes | bytearray | memoryview
 # Linux refuses more buffers than this in one vectored write.
 IOV_MAX = 1024
 # Whole files are written in pieces, with a blink in between. Otherwise the kernel copies several milliseconds
-# before it lets anybody else have the processor, and a reader's slowest answers show it.
+# before it lets another thread have the processor, and a reader's slowest answers show it.
 PIECE_BYTES = 128 * 1024
 BLINK_S = 1e-6
 # What a file is called until it is complete; leftovers of a crash are overwritten or swept by name.
@@ -78,7 +79,7 @@ class File:
         os.fdatasync(self._fd)
 
     def forget_cached(self) -> None:
-        """Whoever reads next gets what the medium holds; only what is synced can be forgotten."""
+        """The next read gets what the medium holds; only what is synced can be forgotten."""
         os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def truncate(self, size: int) -> None:
@@ -88,7 +89,7 @@ class File:
         return os.fstat(self._fd).st_size
 
     def map(self) -> memoryview:
-        """A read-only view of the whole file; it lives as long as somebody refers to it."""
+        """A read-only view of the whole file; it lives as long as anything refers to it."""
         size = self.size()
         if size == 0:
             return memoryview(b"")
@@ -135,7 +136,7 @@ class Filesystem:
         """Create what is missing. A directory survives a power loss only once its parent is synced."""
         parent = os.path.dirname(os.path.abspath(path))
         if os.path.isdir(path):
-            # Whoever made it may have been killed before it came to that. Not all parents are ours to open.
+            # The process that made it may have been killed before that. Not all parents are ours to open.
             with contextlib.suppress(PermissionError):
                 self.sync_dir(parent)
             return
@@ -181,7 +182,7 @@ class Filesystem:
         return SharedPage(path, size)
 
     def give_way(self) -> None:
-        """Whoever else waits for the processor goes first; for work that nobody waits for."""
+        """Other threads that wait for the processor go first; for work in the background."""
         time.sleep(BLINK_S)
 
     def boot_id(self) -> bytes:

@@ -93,7 +93,7 @@ class Journal:
         self._directory = directory
         self.files = files
         self.position = position
-        # Somebody copies the journal from here on, so it stays.
+        # A backup copies the journal from here on, so it stays.
         self.kept_from: int | None = None
         self._sync_left_behind(position if doubtful_from is None else doubtful_from)
         self.synced = position
@@ -219,7 +219,7 @@ class Journal:
         return self.position - self.files[0].base
 
     def leave_behind(self, position: int) -> list[str]:
-        """Paths of the files whose every frame lies below `position`: to be removed, nobody needs them.
+        """Paths of the files whose every frame lies below `position`: to be removed, no snapshot needs them.
 
         The current file always stays.
         """

@@ -24,11 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topics.storage import fileheader
-from topics.storage.buffer import Buffer
 from topics.storage.checksum import checksum
 from topics.storage.columns import U8, U32, Columns, total_at
 from topics.storage.fileheader import FILE_HEADER_BYTES
-from topics.storage.filesystem import File, Filesystem, replace_file, unload_pages
+from topics.storage.filesystem import Buffer, File, Filesystem, replace_file, unload_pages
 
 MAGIC = b"TOPICSSG"
 VERSION = 1
@@ -320,7 +319,7 @@ class Segment:
         return min(offsets, default=entry.flags_at), min(entry.flags_at + entry.count, self.size)
 
     def unload(self, entry: RunEntry) -> None:
-        """Nobody reads the run for a while. Views of it stay good."""
+        """The run is not read for a while. Views of it stay good."""
         unload_pages(self._view, *self.span(entry))
 
     def sync(self) -> None:

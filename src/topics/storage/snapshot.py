@@ -45,7 +45,7 @@ class SnapshotStore:
         self._numbers = numbered_files(fs, directory, file_name)
         self._damaged: set[int] = set()
         self._intact: set[int] = set()
-        # Somebody copies these, so they stay.
+        # A backup copies these, so they stay.
         self.kept: frozenset[int] = frozenset()
 
     def newest_first(self) -> Iterator[bytes]:
@@ -65,7 +65,7 @@ class SnapshotStore:
         return found
 
     def look_over(self) -> None:
-        """Read the one that nobody needed so far: if it is damaged, there is nothing to fall back on."""
+        """Read the one that recovery did not need: if it is damaged, there is nothing to fall back on."""
         for number in self._numbers[-KEPT:]:
             if number in self._intact:
                 continue

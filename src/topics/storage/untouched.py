@@ -9,8 +9,7 @@ import fcntl
 import os
 from collections.abc import Sequence
 
-from topics.storage.buffer import Buffer
-from topics.storage.filesystem import File, Filesystem, LockHeld, SharedPage
+from topics.storage.filesystem import Buffer, File, Filesystem, LockHeld, SharedPage
 
 NO_LOCK = -1
 

@@ -1,7 +1,0 @@
-"""What files are written from and read into."""
-
-from __future__ import annotations
-
-from typing import TypeAlias
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
