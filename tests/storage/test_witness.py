@@ -108,3 +108,15 @@ def test_a_page_cut_short_says_nothing(tmp_path: Path) -> None:
     assert not found.previous.clean
     assert not found.previous.known
     found.close(clean=False)
+
+
+def test_what_is_proven_depends_on_the_boot(tmp_path: Path) -> None:
+    witness = open_witness(tmp_path)
+    witness.begin(100, 5)
+    witness.synced(200)
+    witness.acked(300)
+    witness.close(clean=False)
+    for fs, proven in ((THIS, 300), (NEXT, 200)):
+        again = open_witness(tmp_path, fs)
+        assert again.previous.proven == proven
+        again.close(clean=False)
