@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.http.queue_app import QueueApp
 from tests.http.running import Running
 from tests.http.streaming import RunningApp
 from tests.support import eventually, raw_request
@@ -77,14 +78,39 @@ def raw() -> Callable[..., bytes]:
 
 @pytest.fixture
 def start(tmp_path: Path, loop_errors: list[str]) -> Iterator[Callable[..., RunningApp]]:
-    """`start(clock=…, **settings)` runs the whole application; it ends with the test."""
+    """`start(kind, clock=…, **settings)` runs the whole application; it ends with the test."""
     apps: list[RunningApp] = []
 
-    def begin(**settings: Any) -> RunningApp:
-        apps.append(RunningApp(tmp_path / f"data-{len(apps)}", **settings))
+    def begin(kind: type[RunningApp] = RunningApp, **settings: Any) -> RunningApp:
+        apps.append(kind(tmp_path / f"data-{len(apps)}", **settings))
         return apps[-1]
 
     yield begin
     for app in apps:
         app.stop()
     assert not loop_errors
+
+
+@pytest.fixture
+def app(start: Callable[..., RunningApp]) -> RunningApp:
+    """The whole application with the usual settings."""
+    return start()
+
+
+@pytest.fixture(scope="module")
+def shared_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueueApp]:
+    """One for all tests of a module, with a clock that only moves when told to."""
+    app = QueueApp(tmp_path_factory.mktemp("shared"))
+    yield app
+    app.stop()
+
+
+@pytest.fixture
+def queue_app(shared_app: QueueApp) -> Iterator[QueueApp]:
+    """The shared one with an empty queue named q; every stream leaves without a trace."""
+    shared_app.call("DELETE", "/v0/topics/q")
+    shared_app.put()
+    yield shared_app
+    shared_app.hang_up()
+    running = shared_app.app
+    eventually(lambda: shared_app.inside(lambda: not running.work.desks and not running.stream_slots.open))

@@ -37,8 +37,7 @@ def send(app: RunningApp, method: str, path: str, body: Any = None, **headers: s
     return answer
 
 
-def test_prometheus_can_read_it(start: Start) -> None:
-    app = start()
+def test_prometheus_can_read_it(app: RunningApp) -> None:
     app.write("a", 1)
     send(app, "PUT", "/v0/topics/jobs", {"type": "queue"})
     send(app, "PUT", "/v0/routers/r", {"source": "a", "dest": "b"})
@@ -77,8 +76,7 @@ def test_json_has_the_same_numbers(start: Start) -> None:
 # --- the HTTP side --------------------------------------------------------------------------------------
 
 
-def test_durations_by_route_method_and_status(start: Start) -> None:
-    app = start()
+def test_durations_by_route_method_and_status(app: RunningApp) -> None:
     app.write("a", 1)
     app.write("b", 1)
     app.call("POST", "/v0/topics/a", {"records": 1})
@@ -99,8 +97,7 @@ def test_durations_by_route_method_and_status(start: Start) -> None:
     assert found["topics_http_connections_accepted_total"] == 5
 
 
-def test_writes_that_are_committed_together_are_all_counted(start: Start) -> None:
-    app = start()
+def test_writes_that_are_committed_together_are_all_counted(app: RunningApp) -> None:
     app.write("a", 1)
     wires = [app.wire() for _ in range(5)]
     for wire in wires:
@@ -111,16 +108,14 @@ def test_writes_that_are_committed_together_are_all_counted(start: Start) -> Non
     assert found[f'{name}{{method="POST",route="/v0/topics/:topic",status="2xx"}}'] == 6
 
 
-def test_names_of_topics_do_not_multiply_the_series(start: Start) -> None:
-    app = start()
+def test_names_of_topics_do_not_multiply_the_series(app: RunningApp) -> None:
     for number in range(20):
         app.write(f"t{number}", 1)
     series = [series for series in scrape(app) if series.startswith("topics_http_request_duration_seconds_c")]
     assert len(series) == 1
 
 
-def test_load_and_lag(start: Start) -> None:
-    app = start()
+def test_load_and_lag(app: RunningApp) -> None:
     governor = app.app.node.governor
     before = scrape(app)["topics_event_loop_lag_seconds_sum"]
     app.inside(lambda: [governor.observe(3_000.0) for _ in range(20)])
@@ -164,8 +159,7 @@ def test_evictions_by_cause_and_the_tombstones_that_tell_of_them(start: Start) -
     assert found["topics_deleted_records_total"] == 0
 
 
-def test_records_read_by_the_way_they_took(start: Start) -> None:
-    app = start()
+def test_records_read_by_the_way_they_took(app: RunningApp) -> None:
     app.write("a", 1, 2, 3)
     send(app, "POST", "/v0/topics/a/diff", {"from_seq": 1})
     for _ in range(2):
@@ -177,8 +171,7 @@ def test_records_read_by_the_way_they_took(start: Start) -> None:
     assert found['topics_records_read_total{via="scan"}'] == 1
 
 
-def test_deletes_and_acknowledged_jobs(start: Start) -> None:
-    app = start()
+def test_deletes_and_acknowledged_jobs(app: RunningApp) -> None:
     app.write("a", {"data": 1, "tag": "x"}, 22, 333)
     send(app, "POST", "/v0/topics/a/delete", {"match": "x"})
     send(app, "POST", "/v0/topics/a/delete", {"before_seq": 3})
@@ -193,8 +186,7 @@ def test_deletes_and_acknowledged_jobs(start: Start) -> None:
     assert scrape(app)["topics_deleted_records_total"] == 3
 
 
-def test_what_recovery_repeats_is_not_counted_again(start: Start, tmp_path: Path) -> None:
-    app = start()
+def test_what_recovery_repeats_is_not_counted_again(app: RunningApp, tmp_path: Path) -> None:
     send(app, "PUT", "/v0/topics/capped", {"cap_records": 1})
     app.write("capped", 1, 2, 3)
     send(app, "POST", "/v0/topics/capped/delete", {"before_seq": 4})
@@ -210,8 +202,7 @@ def test_what_recovery_repeats_is_not_counted_again(start: Start, tmp_path: Path
 # --- sealing --------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_sealed_yet(start: Start) -> None:
-    app = start()
+def test_what_is_not_sealed_yet(app: RunningApp) -> None:
     app.write("a", *range(25))
     found = scrape(app)
     assert found["topics_unsealed_bytes"] > 25
@@ -246,8 +237,7 @@ def put_cursor(app: RunningApp, topic: str, consumer: str, seq: int) -> None:
     send(app, "PUT", f"/v0/topics/{topic}/cursors/{consumer}", {"seq": seq})
 
 
-def test_consumers_that_are_behind(start: Start) -> None:
-    app = start()
+def test_consumers_that_are_behind(app: RunningApp) -> None:
     app.write("a", *range(10))
     put_cursor(app, "a", "near", 9)
     put_cursor(app, "a", "far", 2)
@@ -289,8 +279,7 @@ def test_names_are_shown_only_to_those_who_may_know_them(start: Start) -> None:
     assert scrape(app, **some)["topics_consumers"] == 2
 
 
-def test_routers_that_are_behind_or_blocked(start: Start) -> None:
-    app = start()
+def test_routers_that_are_behind_or_blocked(app: RunningApp) -> None:
     send(app, "PUT", "/v0/topics/full", {"cap_records": 1, "discard": "reject"})
     send(app, "PUT", "/v0/routers/r", {"source": "a", "dest": "full"})
     app.write("a", 1, 2, 3)
@@ -303,8 +292,7 @@ def test_routers_that_are_behind_or_blocked(start: Start) -> None:
 # --- the process ----------------------------------------------------------------------------------------
 
 
-def test_the_process(start: Start) -> None:
-    app = start()
+def test_the_process(app: RunningApp) -> None:
     found = scrape(app)
     assert found["process_resident_memory_bytes"] > 10_000_000
     assert 3 < found["process_open_fds"] < found["process_max_fds"]

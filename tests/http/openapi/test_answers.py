@@ -75,8 +75,7 @@ def _items(value: Any) -> Iterable[tuple[str, Any]]:
     return value.items() if isinstance(value, dict) else ()
 
 
-def test_every_answer_is_as_described(start: Start, described: Described) -> None:
-    app = start()
+def test_every_answer_is_as_described(app: RunningApp, described: Described) -> None:
     visit = Visit(app, described)
     for path in ("/v0/health", "/healthz", "/v0/ready", "/readyz", "/v0/openapi.json", "/v0/metrics"):
         visit("GET", path)

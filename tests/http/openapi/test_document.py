@@ -46,22 +46,15 @@ HEADERS = {
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
-    app = RunningApp(tmp_path_factory.mktemp("openapi"))
-    yield app
-    app.stop()
-
-
-@pytest.fixture(scope="module")
-def routes(app: RunningApp) -> list[Route]:
-    return list(app.app.server.routes)
+def routes(shared_app: RunningApp) -> list[Route]:
+    return list(shared_app.app.server.routes)
 
 
 # --- the file -------------------------------------------------------------------------------------------
 
 
-def test_it_is_served_with_the_version_of_the_package(app: RunningApp, described: Described) -> None:
-    answer = app.call("GET", "/v0/openapi.json")
+def test_it_is_served_with_the_version_of_the_package(shared_app: RunningApp, described: Described) -> None:
+    answer = shared_app.call("GET", "/v0/openapi.json")
     assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
     info = described.document["info"] | {"version": topics.__version__}
     assert answer.json == described.document | {"info": info}

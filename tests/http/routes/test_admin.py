@@ -20,8 +20,7 @@ def finished(app: RunningApp, purge: str) -> Any:
     return app.call("GET", path).json
 
 
-def test_a_purge_runs_in_the_background(start: Start) -> None:
-    app = start()
+def test_a_purge_runs_in_the_background(app: RunningApp) -> None:
     app.write("t", {"data": 1, "tag": "x"}, 2)
     app.call("POST", "/v0/topics/t/delete", {"match": "x"})
     answer = app.call("POST", "/v0/admin/purge")
@@ -31,16 +30,14 @@ def test_a_purge_runs_in_the_background(start: Start) -> None:
     assert done["journal_bytes"] > 0
 
 
-def test_each_purge_has_its_turn(start: Start) -> None:
-    app = start()
+def test_each_purge_has_its_turn(app: RunningApp) -> None:
     app.write("t", *range(10))
     ids = [app.call("POST", "/v0/admin/purge", {"topics": ["t"]}).json["purge"] for _ in range(5)]
     assert len(set(ids)) == 5
     assert {finished(app, purge)["state"] for purge in ids} == {"done"}
 
 
-def test_what_is_refused(start: Start) -> None:
-    app = start()
+def test_what_is_refused(app: RunningApp) -> None:
     assert app.call("POST", "/v0/admin/purge", {"topics": ["nobody"]}).code == "topic_not_found"
     assert app.call("POST", "/v0/admin/purge", {"topics": "t"}).code == "invalid_request"
     assert app.call("GET", "/v0/admin/purge/nothing").code == "not_found"
@@ -48,8 +45,7 @@ def test_what_is_refused(start: Start) -> None:
     assert app.call("DELETE", "/v0/admin/backup/nothing").json["released"] is False
 
 
-def test_a_hold_names_files_that_are_there(start: Start) -> None:
-    app = start()
+def test_a_hold_names_files_that_are_there(app: RunningApp) -> None:
     app.write("t", 1)
     finished(app, app.call("POST", "/v0/admin/purge").json["purge"])
     app.write("t", 2)
@@ -82,8 +78,7 @@ def test_only_keys_for_everything_may(start: Start, method: str, path: str) -> N
     assert app.call(method, path, Authorization="Bearer all").status != 403
 
 
-def test_a_server_stops_in_the_middle_of_a_purge(start: Start) -> None:
-    app = start()
+def test_a_server_stops_in_the_middle_of_a_purge(app: RunningApp) -> None:
     app.write("t", *range(100))
     hold = app.call("POST", "/v0/admin/backup").json
     assert hold["hold"]

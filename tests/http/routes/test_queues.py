@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,9 @@ from tests.support import ServerProcess, Wire, eventually, raw_request
 from topics.values.clock import ManualClock
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueueApp]:
-    app = QueueApp(tmp_path_factory.mktemp("queues"))
-    yield app
-    app.stop()
-
-
 @pytest.fixture
-def app(shared: QueueApp) -> QueueApp:
-    """The shared server, with an empty queue named q."""
-    shared.call("DELETE", "/v0/topics/q")
-    shared.put()
-    return shared
+def app(queue_app: QueueApp) -> QueueApp:
+    return queue_app
 
 
 def test_a_fresh_queue_shows_its_counters_and_a_log_has_none(app: QueueApp) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,23 +12,9 @@ from tests.support import eventually
 from topics.http.routes import work as work_stream
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QueueApp]:
-    app = QueueApp(tmp_path_factory.mktemp("work"))
-    yield app
-    app.stop()
-
-
 @pytest.fixture
-def app(shared: QueueApp) -> Iterator[QueueApp]:
-    """The shared server with an empty queue named q; every stream leaves without a trace."""
-    shared.call("DELETE", "/v0/topics/q")
-    shared.put()
-    yield shared
-    for client in shared._clients:
-        client.close()
-    shared._clients.clear()
-    eventually(lambda: shared.inside(lambda: not shared.app.work.desks and not shared.app.stream_slots.open))
+def app(queue_app: QueueApp) -> QueueApp:
+    return queue_app
 
 
 def seqs(reader: EventReader, count: int) -> list[int]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,14 +20,12 @@ BLOCKS = 80
 
 
 @pytest.fixture
-def app(tmp_path: Path, loop_errors: list[str]) -> Iterator[QueueApp]:
-    app = QueueApp(tmp_path)
+def app(start: Callable[..., QueueApp]) -> QueueApp:
+    app = start(QueueApp)
     app.put("q")
     app.write("t", 1)
     app.write("big", *[BLOCK] * BLOCKS)
-    yield app
-    app.stop()
-    assert not loop_errors
+    return app
 
 
 def socket_of(client: Any) -> socket.socket:

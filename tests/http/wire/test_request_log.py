@@ -98,9 +98,8 @@ def test_every_request_of_a_connection_keeps_its_own_id(start: Start) -> None:
 
 
 def test_an_id_made_up_for_one_request_is_not_given_to_the_next(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    app: RunningApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = start()
     app.write("a", 1)
     wire = app.wire()
 
@@ -210,8 +209,7 @@ def test_nothing_is_logged_about_ordinary_requests(serve: Serve, caplog: pytest.
     assert not caplog.records
 
 
-def test_a_failed_commit_is_logged(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    app = start()
+def test_a_failed_commit_is_logged(app: RunningApp, caplog: pytest.LogCaptureFixture) -> None:
     app.write("a", 1)
     app.inside(lambda: app.app.node.engine.queue.give_up(OSError("no space")))
     answer = app.call("POST", "/v0/topics/a", {"records": [{"data": 1}]})
@@ -265,8 +263,7 @@ def test_refused_before_anybody_worked_on_it(serve: Serve) -> None:
     assert (timings[4].count, timings[4].total) == (1, 0.0)
 
 
-def test_clients_that_leave_are_counted(start: Start, wait_until: Callable[..., None]) -> None:
-    app = start()
+def test_clients_that_leave_are_counted(app: RunningApp, wait_until: Callable[..., None]) -> None:
     app.write("a", 1)
     wire = app.wire()
     body = json.dumps({"from_seq": 1, "wait_ms": 30_000}).encode()

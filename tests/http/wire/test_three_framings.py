@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -51,13 +49,6 @@ OPTIONS = st.fixed_dictionaries(
         "include_tags": st.booleans(),
     }
 )
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
-    app = RunningApp(tmp_path_factory.mktemp("framings"), ManualClock())
-    yield app
-    app.stop()
 
 
 _names = count(1)
@@ -230,11 +221,11 @@ def renamed(expected: list[Any], is_first: bool) -> list[Any]:
 @given(config=CONFIGS, options=OPTIONS, history=HISTORIES, positions=st.lists(st.floats(0, 1.2), max_size=3))
 @settings(max_examples=50, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 def test_the_same_position_tells_the_same(
-    app: RunningApp, config: Any, options: Any, history: list[tuple[str, Any]], positions: list[float]
+    shared_app: RunningApp, config: Any, options: Any, history: list[tuple[str, Any]], positions: list[float]
 ) -> None:
-    story = Story(app, config, options)
+    story = Story(shared_app, config, options)
     for what, how in history:
         getattr(story, what)(how)
     for position in (0.0, *positions):
         story.compare_from(round(position * story.head))
-    app.hang_up()
+    shared_app.hang_up()

@@ -20,11 +20,6 @@ Start = Callable[..., RunningApp]
 
 
 @pytest.fixture
-def app(start: Start) -> RunningApp:
-    return start()
-
-
-@pytest.fixture
 def ws(app: RunningApp) -> SocketClient:
     return app.socket()
 
