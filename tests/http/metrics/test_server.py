@@ -1,0 +1,70 @@
+"""How long requests take, what is refused, how busy the loop is, what the process uses."""
+
+from __future__ import annotations
+
+import topics
+from tests.http.metrics.scraping import scrape
+from tests.http.streaming import RunningApp
+from tests.support import raw_request
+
+
+def test_durations_by_route_method_and_status(app: RunningApp) -> None:
+    app.write("a", 1)
+    app.write("b", 1)
+    app.call("POST", "/v0/topics/a", {"records": 1})
+    app.call("POST", "/v0/topics/none/diff", {})
+    found = scrape(app)
+    name = "topics_http_request_duration_seconds"
+    assert found[f'{name}_count{{method="POST",route="/v0/topics/:topic",status="2xx"}}'] == 2
+    assert found[f'{name}_count{{method="POST",route="/v0/topics/:topic",status="4xx"}}'] == 1
+    assert found[f'{name}_count{{method="POST",route="/v0/topics/:topic/diff",status="4xx"}}'] == 1
+    assert found[f'{name}_sum{{method="POST",route="/v0/topics/:topic",status="2xx"}}'] > 0
+    bucket = f'{name}_bucket{{method="POST",route="/v0/topics/:topic",status="2xx",le="+Inf"}}'
+    assert found[bucket] == 2
+    assert not any('status="5xx"' in series for series in found)
+    assert found['topics_http_errors_total{code="invalid_request"}'] == 1
+    assert found['topics_http_errors_total{code="topic_not_found"}'] == 1
+    # The one that is asking.
+    assert found["topics_http_requests_in_flight"] == found["topics_http_connections"] == 1
+    assert found["topics_http_connections_accepted_total"] == 5
+
+
+def test_writes_that_are_committed_together_are_all_counted(app: RunningApp) -> None:
+    app.write("a", 1)
+    wires = [app.wire() for _ in range(5)]
+    for wire in wires:
+        wire.send(raw_request("POST", "/v0/topics/a", b'{"records":[{"data":2}]}'))
+    assert [wire.read().status for wire in wires] == [200] * 5
+    found = scrape(app)
+    name = "topics_http_request_duration_seconds_count"
+    assert found[f'{name}{{method="POST",route="/v0/topics/:topic",status="2xx"}}'] == 6
+
+
+def test_names_of_topics_do_not_multiply_the_series(app: RunningApp) -> None:
+    for number in range(20):
+        app.write(f"t{number}", 1)
+    series = [series for series in scrape(app) if series.startswith("topics_http_request_duration_seconds_c")]
+    assert len(series) == 1
+
+
+def test_load_and_lag(app: RunningApp) -> None:
+    governor = app.app.node.governor
+    before = scrape(app)["topics_event_loop_lag_seconds_sum"]
+    app.inside(lambda: [governor.observe(3_000.0) for _ in range(20)])
+    pacer = app.app.node.pacer
+    app.inside(lambda: pacer._hold(1, lambda: None, patient=True))
+    found = scrape(app)
+    assert found["topics_http_held_writes"] == pacer.held == 1
+    assert found["topics_load_level"] == 4
+    assert found["topics_event_loop_lag_seconds_sum"] >= before + 60
+
+
+def test_the_process(app: RunningApp) -> None:
+    found = scrape(app)
+    assert found["process_resident_memory_bytes"] > 10_000_000
+    assert 3 < found["process_open_fds"] < found["process_max_fds"]
+    assert found["process_cpu_seconds_total"] > 0
+    assert found["topics_disk_size_bytes"] > found["topics_disk_free_bytes"] > 0
+    assert found["topics_recovery_seconds"] > 0
+    (about,) = [series for series in found if series.startswith("topics_build_info")]
+    assert f'version="{topics.__version__}"' in about
