@@ -10,8 +10,8 @@ from topics.storage.frame import (
     Header,
     Kind,
     decode_header,
-    encode_header,
 )
+from topics.storage.journal import encode_header
 
 U64 = 2**64 - 1
 

@@ -39,8 +39,8 @@ from topics.storage import snapshot
 from topics.storage.checksum import checksum
 from topics.storage.columns import Columns
 from topics.storage.fileheader import ForeignFile
-from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, Kind, decode_header, encode_header
-from topics.storage.journal import decode_file_header, encode_file_header, file_name
+from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, Kind, decode_header
+from topics.storage.journal import decode_file_header, encode_file_header, encode_header, file_name
 from topics.storage.journal_reader import Damage, JournalReader
 from topics.storage.segment import MAGIC as SEGMENT_MAGIC
 from topics.storage.segment import TRAILER_BYTES, Segment, SegmentDamaged, SegmentWriter

@@ -8,8 +8,8 @@ from tests.storage.support import FS, NotedDisk, append, in_file, journal_files,
 from tests.support.damage import flip
 from topics.storage import fileheader, journal_reader
 from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
-from topics.storage.frame import HEADER_BYTES, Frame, Kind, encode_header
-from topics.storage.journal import MAGIC, Journal, file_name
+from topics.storage.frame import HEADER_BYTES, Frame, Kind
+from topics.storage.journal import MAGIC, Journal, encode_header, file_name
 from topics.storage.journal_reader import PROOF, QUARANTINE, Damage, JournalReader
 
 FRAME = HEADER_BYTES + len(b"payload")

@@ -30,7 +30,7 @@ from topics.storage.directories import Directories
 from topics.storage.filesystem import read_file
 from topics.storage.snapshot import file_name
 from topics.storage.untouched import NO_LOCK, UntouchedDisk
-from topics.values.clock import ManualClock, SystemClock
+from topics.values.clock import NS_PER_MS, ManualClock, SystemClock
 from topics.values.errors import ConfigError
 from topics.values.settings import Settings
 
@@ -84,7 +84,7 @@ class _Opening:
         self._settings = settings
         self._open_node = open_node
         # One moment for both openings: what expires in between would look like a difference.
-        self._clock = ManualClock(SystemClock().now_ms())
+        self._clock = ManualClock(SystemClock.now_ns() // NS_PER_MS)
         self.topics = self.records = 0
 
     def findings(self, snapshots: list[int]) -> Iterator[Finding]:

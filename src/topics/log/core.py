@@ -25,7 +25,7 @@ from topics.storage.filesystem import Filesystem
 from topics.storage.frame import Kind
 from topics.storage.journal import Journal
 from topics.storage.snapshot import SnapshotStore
-from topics.storage.witness import Witness
+from topics.storage.witness import ShownTime, Witness
 from topics.values.clock import Clock
 from topics.values.errors import topic_not_found
 from topics.values.settings import Settings
@@ -35,7 +35,6 @@ class Core:
     def __init__(self, settings: Settings, fs: Filesystem, clock: Clock) -> None:
         self.settings = settings
         self.fs = fs
-        self.clock = clock
         self.dirs = Directories(settings.data_dir)
         for path in (self.dirs.journal, self.dirs.segments, self.dirs.snapshots):
             fs.make_dirs(path)
@@ -45,6 +44,9 @@ class Core:
         self.store = SegmentStore(fs, self.dirs.segments, settings.cold_dir, unsealed)
         self.snapshots = SnapshotStore(fs, self.dirs.snapshots)
         self.witness = Witness(fs, self.dirs.root)
+        self.shown_time = ShownTime(clock, self.witness)
+        # Whatever happens in the log happens at this time, in milliseconds.
+        self.now = self.shown_time.now_ms
         self.totals = Totals()
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[int, Topic] = {}
@@ -56,7 +58,6 @@ class Core:
         self.derived: set[int] = set()
         # Topics written since the current journal file began; their heads close it.
         self.touched: set[Topic] = set()
-        self.clock_floor_ms = 0
         self.clock_mark = ClockMark()
         self.journal: Journal = None  # type: ignore[assignment]  # set when recovery is over
         self.queue: CommitQueue = None  # type: ignore[assignment]
@@ -65,18 +66,6 @@ class Core:
         self.recovered = False
 
     # --- time -------------------------------------------------------------------------------------------
-
-    def now(self) -> int:
-        """Wall clock, never behind what was shown before: not in this process, not before a restart.
-
-        Replay depends on it. Age takes records without a frame of its own, so frames that follow have to
-        carry a time at which the same records are gone.
-        """
-        now = self.clock.now_ms()
-        if now > self.clock_floor_ms:
-            self.clock_floor_ms = now
-            self.witness.clock(now)
-        return self.clock_floor_ms
 
     def expire_all(self, now: int) -> None:
         for topic in self.by_name.values():

@@ -22,7 +22,6 @@ from topics.storage.journal import ROTATE_BYTES, Journal
 
 class Engine(Core):
     append = appending.append
-    append_to = appending.append_to
     delete_records = deletion.delete_records
     submit_delete = deletion.submit_delete
     read = page.read

@@ -18,10 +18,10 @@ from xxhash import xxh3_64_intdigest
 
 FRAME_MAGIC = 0x314A5046  # the bytes "FPJ1"
 FRAME_MAGIC_BYTES = struct.pack("<I", FRAME_MAGIC)
-_FIELDS = struct.Struct("<QIBBHIIQQQQ")  # everything after the header checksum
-_PREFIX = struct.Struct("<II")
-HEADER_BYTES = _PREFIX.size + _FIELDS.size
-_U32 = 0xFFFFFFFF
+FIELDS = struct.Struct("<QIBBHIIQQQQ")  # everything after the header checksum
+PREFIX = struct.Struct("<II")
+HEADER_BYTES = PREFIX.size + FIELDS.size
+U32 = 0xFFFFFFFF
 
 
 class Kind(IntEnum):
@@ -70,23 +70,6 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
         return self.first_seq + self.count - 1
 
 
-def encode_header(
-    kind: int,
-    flags: int,
-    count: int,
-    topic_id: int,
-    first_seq: int,
-    ts: int,
-    synced: int,
-    payload_checksum: int,
-    payload_length: int,
-) -> bytes:
-    fields = _FIELDS.pack(
-        payload_checksum, payload_length, kind, flags, 0, count, 0, topic_id, first_seq, ts, synced
-    )
-    return _PREFIX.pack(FRAME_MAGIC, xxh3_64_intdigest(fields) & _U32) + fields
-
-
 class Header(msgspec.Struct, frozen=True, gc=False):
     """A header whose own checksum fits; the payload is still unverified."""
 
@@ -105,11 +88,11 @@ def decode_header(data: bytes | memoryview, at: int = 0) -> Header | None:
     """The header at `at`, or None when these bytes are not one."""
     if at + HEADER_BYTES > len(data):
         return None
-    magic, digest = _PREFIX.unpack_from(data, at)
+    magic, digest = PREFIX.unpack_from(data, at)
     if magic != FRAME_MAGIC:
         return None
-    fields = data[at + _PREFIX.size : at + HEADER_BYTES]
-    if xxh3_64_intdigest(fields) & _U32 != digest:
+    fields = data[at + PREFIX.size : at + HEADER_BYTES]
+    if xxh3_64_intdigest(fields) & U32 != digest:
         return None
-    crc, length, kind, flags, _, count, _, topic_id, first_seq, ts, synced = _FIELDS.unpack(fields)
+    crc, length, kind, flags, _, count, _, topic_id, first_seq, ts, synced = FIELDS.unpack(fields)
     return Header(crc, length, kind, flags, count, topic_id, first_seq, ts, synced)

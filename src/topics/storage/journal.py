@@ -17,7 +17,7 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 from topics.storage import fileheader
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import File, Filesystem
-from topics.storage.frame import encode_header
+from topics.storage.frame import FIELDS, FRAME_MAGIC, PREFIX, U32
 
 MAGIC = b"TOPICSJL"
 VERSION = 1
@@ -37,6 +37,23 @@ def encode_file_header(base: int) -> bytes:
 def decode_file_header(data: bytes | memoryview) -> int | None:
     """The base address, or None when these bytes are not an intact header."""
     return fileheader.decode(data, MAGIC, VERSION)
+
+
+def encode_header(
+    kind: int,
+    flags: int,
+    count: int,
+    topic_id: int,
+    first_seq: int,
+    ts: int,
+    synced: int,
+    payload_checksum: int,
+    payload_length: int,
+) -> bytes:
+    fields = FIELDS.pack(
+        payload_checksum, payload_length, kind, flags, 0, count, 0, topic_id, first_seq, ts, synced
+    )
+    return PREFIX.pack(FRAME_MAGIC, xxh3_64_intdigest(fields) & U32) + fields
 
 
 @dataclass(slots=True)

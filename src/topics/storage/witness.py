@@ -16,6 +16,7 @@ import os
 import struct
 
 from topics.storage.filesystem import Filesystem
+from topics.values.clock import NS_PER_MS, Clock
 
 FILE_NAME = "witness"
 _MAGIC = b"TOPICSW1"
@@ -104,3 +105,30 @@ class Witness:
             self._page.sync()
         self._words.release()
         self._page.close()
+
+
+class ShownTime:
+    """Wall clock, never behind what was shown before: not in this process, not before a restart.
+
+    Replay depends on it. Age takes records without a frame of its own, so frames that follow have to carry a
+    time at which the same records are gone.
+    """
+
+    __slots__ = ("_now_ns", "_witness", "floor_ms")
+
+    def __init__(self, clock: Clock, witness: Witness) -> None:
+        self._now_ns = clock.now_ns
+        self._witness = witness
+        # The latest time that was shown.
+        self.floor_ms = 0
+
+    def now_ms(self) -> int:
+        now = self._now_ns() // NS_PER_MS
+        if now > self.floor_ms:
+            self.floor_ms = now
+            self._witness.clock(now)
+        return self.floor_ms
+
+    def raise_floor(self, shown_ms: int) -> None:
+        """An earlier process had shown this."""
+        self.floor_ms = max(self.floor_ms, shown_ms)

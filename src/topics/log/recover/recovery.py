@@ -79,9 +79,9 @@ class Recovery:
             log.warning("journal was torn at %d; the tail was put aside", reader.cut)
         position = max(reader.end, self._snapshot.position)
         if testimony.same_boot:
-            engine.clock_floor_ms = max(engine.clock_floor_ms, testimony.clock_ms)
+            engine.shown_time.raise_floor(testimony.clock_ms)
         # What had gone by age goes first: with nothing left below it, a hole belongs to the front.
-        engine.expire_all(engine.clock_floor_ms)
+        engine.expire_all(engine.shown_time.floor_ms)
         lost_frames.close_reservations(position)
         # After a restart of the machine, everything that was read came from the disk.
         doubtful_from = testimony.synced if testimony.same_boot else position
@@ -126,7 +126,7 @@ class Recovery:
         engine, snapshot = self._engine, self._snapshot
         engine.next_topic_id = snapshot.next_topic_id
         engine.next_segment = snapshot.next_segment
-        engine.clock_floor_ms = engine.clock_mark.reached_ms = snapshot.clock_ms
+        engine.shown_time.floor_ms = engine.clock_mark.reached_ms = snapshot.clock_ms
         engine.store.find_cold()
         for state in snapshot.topics:
             topic = add_recovered(engine, state.id, state.name, state.config, state.seq_base)

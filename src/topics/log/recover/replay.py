@@ -58,7 +58,7 @@ class Replay:
         elif kind == Kind.CLOCK:
             engine.clock_mark.note(frame.ts)
             if not engine.witness.previous.same_boot:
-                engine.clock_floor_ms = max(engine.clock_floor_ms, frame.ts)
+                engine.shown_time.raise_floor(frame.ts)
         elif kind in self._by_kind:
             self._by_kind[kind].replay(frame)
         else:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from topics.log.engine import Engine
+from topics.log.core import Core
 from topics.log.topic import Topic
-from topics.log.write.append import AppendOp
+from topics.log.write.append import AppendOp, append_to
 from topics.log.write.append_request import AppendRequest, column_request
 from topics.log.write.batch import PlainLine, plain_batch
 from topics.values.errors import ApiError
@@ -40,8 +40,8 @@ class Answering(Protocol[Writer]):
 
 
 class LoneAppends(Generic[Writer]):
-    def __init__(self, engine: Engine, answering: Answering[Writer]) -> None:
-        self._engine = engine
+    def __init__(self, core: Core, answering: Answering[Writer]) -> None:
+        self._core = core
         self._answering = answering
         self._gathered: dict[Topic, tuple[list[Writer], list[PlainLine]]] = {}
         # How many came together the last time.
@@ -50,7 +50,7 @@ class LoneAppends(Generic[Writer]):
     def add(self, writer: Writer, topic: Topic, line: PlainLine) -> None:
         gathered = self._gathered
         if not gathered:
-            self._engine.queue.before_flush(self._submit, expects_more=self._company > _FEW)
+            self._core.queue.before_flush(self._submit, expects_more=self._company > _FEW)
         together = gathered.get(topic)
         if together is None:
             together = gathered[topic] = ([], [])
@@ -67,13 +67,9 @@ class LoneAppends(Generic[Writer]):
 
     def _append(self, topic: Topic, writers: list[Writer], lines: list[PlainLine]) -> None:
         answering = self._answering
+        done, fail = partial(answering.answer, writers), partial(answering.fail, writers)
         try:
-            self._engine.append_to(
-                topic,
-                plain_batch(lines),
-                partial(answering.answer, writers),
-                partial(answering.fail, writers),
-            )
+            append_to(self._core, topic, plain_batch(lines), done, fail)
         except ApiError:
             # Perhaps only the last does not fit: each hears for itself.
             for writer, line in zip(writers, lines, strict=True):
