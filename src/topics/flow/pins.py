@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from topics.flow.file_holds import FileHold, FileHolds
 from topics.log.engine import Engine
-from topics.log.read.page import hole_reason
+from topics.log.read.tombstone import hole_reason
 from topics.log.run import Run
 from topics.log.topic import Topic
 

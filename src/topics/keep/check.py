@@ -123,7 +123,7 @@ class _Opening:
             node.leave(clean=False)
 
     def _account(self, engine: Engine) -> dict[str, Any]:
-        announced = engine.damage_events
+        announced = engine.totals.damage
         findings: list[Finding] = []
         states: dict[str, tuple[Any, ...]] = {}
         for topic in engine.by_name.values():

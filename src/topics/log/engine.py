@@ -40,10 +40,6 @@ class Engine(Core):
         """The group that writes gather for; 0 while there are none."""
         return self.queue.group if self.queue_depth else 0
 
-    @property
-    def damage_events(self) -> int:
-        return self.totals.damage
-
     # --- life -------------------------------------------------------------------------------------------
 
     def register(self, extension: Extension) -> None:

@@ -58,7 +58,7 @@ def put_topic(core: Core, name: str, config: TopicConfig, done: Callable[[bool],
 
 
 def apply_config(topic: Topic, config: TopicConfig, now: int) -> None:
-    # What the old TTL has taken stays gone, whether or not somebody looked in time.
+    # What the old TTL has taken stays gone, whether or not a reader came in time to see it go.
     expire(topic, now)
     topic.set_config(config)
     expire(topic, now)
@@ -91,7 +91,7 @@ def create_topic(core: Core, name: str, config: TopicConfig, done: Callable[[], 
 
 
 def require_room(core: Core, topics: int) -> None:
-    """Raises when so many topics could not be created now; whoever needs several asks for all first."""
+    """Raises when so many topics could not be created now; a caller that needs several asks for all first."""
     limit = core.settings.max_topics
     if topics and limit and len(core.by_name) + topics > limit:
         raise limit_reached("max_topics", limit)

@@ -26,13 +26,13 @@ class Totals:
         self.start_counting()
 
     def start_counting(self) -> None:
-        """What follows counts what happens from now on: what recovery repeats has been counted before."""
+        """From zero, once recovery is over: what it repeats was counted by the process that did it first."""
         # Records that were live until they went, by their kind in the ledger.
         self.removed_records = [0] * len(KIND_NAMES)
         self.removed_bytes = [0] * len(KIND_NAMES)
-        # Records that went out to readers, by the way they took.
+        # How many records readers received: in pages, through streams and sockets, in bulk reads.
         self.read_records = {"diff": 0, "stream": 0, "scan": 0}
-        # Announcements of loss that went out to readers, by reason.
+        # How many tombstones readers received, by reason.
         self.tombstones = dict.fromkeys(("cap", "ttl", "mixed", "source_trim", "recreated"), 0)
 
     def removed(self, kind: int, count: int, size: int) -> None:
@@ -40,7 +40,7 @@ class Totals:
         self.removed_bytes[kind] += size
 
     def served(self, way: str, count: int, gap: str | None) -> None:
-        """A reader got so many records, and before them perhaps the news of a loss."""
+        """A reader got so many records in this way, and a tombstone with this reason if there is one."""
         self.read_records[way] += count
         if gap is not None:
             self.tombstones[gap] += 1

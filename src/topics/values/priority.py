@@ -1,4 +1,4 @@
-"""Effective priority: the manual value, or one that fades with the time since somebody last read."""
+"""Effective priority: the manual value, or one that fades with the time since the topic was last read."""
 
 from __future__ import annotations
 

@@ -140,6 +140,6 @@ class _Environment:
 
     def unsigned(self, name: str, default: int) -> int:
         value = self.text(name, "").strip()
-        # isdecimal() alone would accept other scripts' digits, which nobody means here.
+        # isdecimal() alone would accept other scripts' digits, which no operator means here.
         parsed = int(value) if value.isascii() and value.isdecimal() and len(value) < 20 else -1
         return parsed if 0 <= parsed <= MAX_SEQ else default

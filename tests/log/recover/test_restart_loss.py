@@ -155,7 +155,7 @@ def test_ephemeral_records_that_are_gone_are_not_called_damage(lab: Lab, clean: 
     lab.checkpoint()
     lab.restart(clean=clean)
     assert lab.gaps("t") == [(1, 3, "cap")]
-    assert lab.engine.damage_events == 0
+    assert lab.engine.totals.damage == 0
 
 
 def test_ephemeral_records_that_grow_old_unseen_cost_no_frame(lab: Lab) -> None:
@@ -186,7 +186,7 @@ def test_damage_in_the_middle_is_a_hole_and_not_the_end(lab: Lab, place: str, in
     lab.open()
     assert lab.seqs("t") == [seq for seq in range(1, 7) if seq != index + 1]
     assert lab.gaps("t")[0][:2] == (index + 1, max(index + 1, lab.topic("t").head if index == 5 else 0))
-    assert lab.engine.damage_events
+    assert lab.engine.totals.damage
     check_loss(lab, "t", acked=6)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.log.harness import Lab
+from topics.log.seal import segment_store
 from topics.storage.filesystem import File
 from topics.values.errors import ApiError
 
@@ -146,4 +147,49 @@ def test_flags_are_flipped_one_file_at_a_time(tmp_path: Path, monkeypatch: pytes
     assert most == 0
     lab.restart()
     assert len(lab.seqs("t")) == 3 * RUNS
+    lab.kill()
+
+
+# --- runs that were read lately -----------------------------------------------------------------------------
+
+
+def sealed_together(tmp_path: Path) -> Lab:
+    """A file for all runs of four."""
+    lab = Lab(tmp_path)
+    for at in range(RUNS):
+        lab.write("t", *({"data": 4 * at + n, "tag": f"k{n}"} for n in range(4)))
+    lab.checkpoint(everything=True)
+    return lab
+
+
+@pytest.mark.parametrize(("name", "bound"), [("MAX_RUNS", 2), ("MAX_BYTES", 1)])
+def test_the_oldest_leave_and_come_back_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, bound: int
+) -> None:
+    monkeypatch.setattr(segment_store, "MIN_RUNS", 2)
+    monkeypatch.setattr(segment_store, name, bound)
+    lab = sealed_together(tmp_path)
+    assert lab.delete("t", match="k1") == 8
+    left = lab.seqs("t")
+    assert len(left) == 24
+    store, runs = lab.engine.store, lab.topic("t").runs
+    misses = store.cache_misses
+    for run in runs:
+        store.columns(run)
+    # Only the last two have their deletions in memory; those of the others are read again.
+    assert [run.dead is not None for run in runs] == [False] * 6 + [True] * 2
+    assert store.cache_misses - misses >= 6
+    assert lab.seqs("t") == left
+    lab.restart()
+    assert lab.seqs("t") == left
+    lab.kill()
+
+
+def test_what_is_dropped_is_not_counted_any_more(tmp_path: Path) -> None:
+    lab = sealed_together(tmp_path)
+    lab.seqs("t")
+    cached = lab.engine.store._views
+    assert cached.bytes > 0
+    lab.delete("t", match="*")
+    assert cached.bytes == 0
     lab.kill()

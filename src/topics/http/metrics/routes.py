@@ -126,7 +126,7 @@ class Metrics:
         yield gauge("topics_recovery_progress", "Share of recovery done.", self._readiness.replay_progress())
         yield counter("topics_uptime_ms", "Milliseconds since the process started.", self._uptime_ms())
         yield counter(
-            "topics_damage_events_total", "Damaged stretches found in files.", self._engine.damage_events
+            "topics_damage_events_total", "Damaged stretches found in files.", self._engine.totals.damage
         )
 
 

@@ -1,4 +1,4 @@
-"""The read pipeline: cursor, gap, walk. One path for diff, streams, sockets and bulk readers.
+"""A page of records: from a cursor over the gap before it to rows. One path for diff, streams and sockets.
 
 Order of questions for each seq is fixed: below the floor, expired, deleted, own node. A yes skips it in
 silence and still moves the cursor; only the loss line and holes speak up.
@@ -10,13 +10,11 @@ import numpy as np
 
 from topics.log.core import Core
 from topics.log.read.render import STORED, Shape, gather
-from topics.log.remove import ledger
+from topics.log.read.tombstone import Tombstone, locate
 from topics.log.remove.removal import surviving_damage
 from topics.log.run import Run
 from topics.log.topic import Topic
-from topics.log.watermarks import Hole
 from topics.storage.columns import Columns
-from topics.values.tombstone import Tombstone, tombstone
 
 
 class Page:
@@ -99,48 +97,6 @@ def read_page(
         _walk(topic, page, stop_before, limit, max_bytes, nodes, shape)
         page.cold_reads = topic.store.cold_reads - before
     return page
-
-
-def locate(topic: Topic, from_seq: int, epoch: int | None) -> tuple[int, Tombstone | None, int]:
-    """Where the walk starts, the announcement owed before it, and the seq before which it must stop."""
-    position, gap = start_position(topic, from_seq, epoch)
-    hole = topic.hole_after(position) if topic.holes else None
-    if hole is not None and hole.first <= position + 1 and gap is None:
-        gap = _hole_tombstone(topic, position, hole)
-        position = hole.last
-        hole = topic.hole_after(position)
-    return position, gap, topic.head + 1 if hole is None else hole.first
-
-
-def start_position(topic: Topic, from_seq: int, epoch: int | None) -> tuple[int, Tombstone | None]:
-    """Where the walk starts, and the announcement owed to this cursor before it."""
-    head, floor = topic.head, topic.floor
-    if from_seq > head or (epoch is not None and epoch != topic.id):
-        return floor - 1, tombstone(topic.seq_base, floor - 1, "recreated", floor, head)
-    # Below the first seq there was never anything to lose.
-    if max(from_seq + 1, topic.seq_base) < topic.loss_line:
-        return floor - 1, tombstone(from_seq + 1, floor - 1, gap_reason(topic, from_seq + 1), floor, head)
-    return from_seq, None
-
-
-def gap_reason(topic: Topic, gap_from: int) -> str:
-    ttl = topic.ttl_hi >= gap_from
-    cap = topic.cap_hi >= gap_from
-    if ttl and cap:
-        return "mixed"
-    if ttl:
-        return "ttl"
-    if not cap and topic.trim_hi >= gap_from and topic.lost_hi < gap_from:
-        return "source_trim"
-    return "cap"
-
-
-def _hole_tombstone(topic: Topic, position: int, hole: Hole) -> Tombstone:
-    return tombstone(position + 1, hole.last, hole_reason(hole), topic.floor, topic.head)
-
-
-def hole_reason(hole: Hole) -> str:
-    return "source_trim" if hole.kind == ledger.TRIM else "cap"
 
 
 def _walk(
@@ -243,7 +199,7 @@ def _take_filtered(
         wanted = wanted[:room]
         examined = int(wanted[-1]) + 1
         if columns.start_of(examined) - columns.start_of(start) <= budget:
-            # Again nothing has to be counted: the page is full, so that nobody will ask for it either.
+            # Again nothing has to be counted: the page is full, so that its size is not asked for either.
             return _Taken(gather(columns, wanted, shape), room, examined, None)
     sizes = np.cumsum(columns.sizes(start, examined)[wanted - start])
     fitting = int(np.searchsorted(sizes, budget, side="right"))

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from topics.log.engine import Engine
-from topics.log.read.page import locate, survivors
+from topics.log.read.page import survivors
+from topics.log.read.tombstone import Tombstone, locate
 from topics.log.remove.removal import surviving_damage
 from topics.log.remove.tags import TagMatch
 from topics.log.run import Run
@@ -21,7 +22,6 @@ from topics.log.topic import Topic
 from topics.storage.arrow_columns import record_batch, schema
 from topics.storage.columns import I64, Columns
 from topics.values.errors import topic_not_found
-from topics.values.tombstone import Tombstone, tombstone
 
 COLUMN_NAMES = ("seq", "ts", "node", "tag", "data", "meta")
 # What one step examines at most: a few milliseconds of work, and batches large enough to be worth their head.
@@ -103,7 +103,7 @@ class Scan:
                 self.finished = True
                 return None
             position = min(position, self._stop)
-            gap = _within(gap, self._stop)
+            gap = None if gap is None else gap.within(self._stop)
         stop_before = min(stop_before, self._stop + 1)
         walk = _Walk(position)
         if position < stop_before - 1:
@@ -173,13 +173,6 @@ class Scan:
                 [pa.array([], kind) for kind in self.schema.types], schema=self.schema
             )
         return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
-
-
-def _within(gap: Tombstone | None, stop: int) -> Tombstone | None:
-    """A scan of a range speaks only for that range, so that neighbouring scans add up."""
-    if gap is None or gap.gap_to <= stop:
-        return gap
-    return tombstone(gap.gap_from, stop, gap.reason, gap.earliest_seq, gap.head_seq)
 
 
 def _fitting(columns: Columns, start: int, stop: int, budget: int, *, is_first: bool) -> int:

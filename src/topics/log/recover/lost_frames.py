@@ -21,15 +21,18 @@ _SMALLEST_RECORD_BYTES = around_data(1, 0) + len("0") + 4
 
 class LostFrames:
     def __init__(self, engine: Engine, known_to: int) -> None:
-        """`known_to`: what the journal said below this position, the snapshot knows."""
+        """`known_to`: the position of the snapshot, which knows what frames below it had brought about."""
         self._engine = engine
         self._known_to = known_to
-        # Topics of which an unreadable frame may have held the last records.
-        self._uncertain: set[int] = set()
+        # Topics whose head is not certain: an unreadable frame may have given out seqs above it. A later
+        # frame of the topic that can be read settles it, because it names its own seqs.
+        self._head_uncertain: set[int] = set()
+        # How much journal cannot be read and names no topic: a bound on how many seqs it can have given out.
         self._unreadable_bytes = 0
-        # Topics that may be of another kind than they seem: what said so cannot be read.
-        self._unsure: set[int] = set()
-        # Topics that got a hole at their head, and where it begins.
+        # Topics whose config is not certain, because a frame that may have changed it cannot be read. They
+        # may have been ephemeral or fed by a router, and then few bytes of journal give out very many seqs.
+        self._config_uncertain: set[int] = set()
+        # Topics whose reservation was closed by a hole above their head, and the first seq of that hole.
         self._closed: list[tuple[Topic, int]] = []
 
     def note_damage(self, damage: Damage) -> None:
@@ -43,10 +46,10 @@ class LostFrames:
             return  # found again as missing data
         if header is None or (header.kind == Kind.GROUP and not header.topic_id):
             # The topics whose records it held were named in what cannot be read.
-            self._uncertain.update(engine.by_id)
+            self._head_uncertain.update(engine.by_id)
             if self._unreadable_bytes:
                 # One of them may have been a config, another what was written under it.
-                self._unsure.update(engine.by_id)
+                self._config_uncertain.update(engine.by_id)
             self._unreadable_bytes += damage.end - damage.position
             return
         engine.next_topic_id = max(engine.next_topic_id, header.topic_id + 1)
@@ -55,27 +58,29 @@ class LostFrames:
         elif header.kind == Kind.CREATE and header.topic_id not in engine.by_id:
             # At once: copies are not appended, so no frame of theirs would bring it back.
             self.keep_nameless(header.topic_id)
-            self._unsure.add(header.topic_id)
+            self._config_uncertain.add(header.topic_id)
         elif header.kind == Kind.CONFIG:
-            self._unsure.add(header.topic_id)
+            self._config_uncertain.add(header.topic_id)
         elif header.kind == Kind.ROUTER_PUT:
-            self._unsure.update(engine.by_id)
+            self._config_uncertain.update(engine.by_id)
         elif header.kind == Kind.ROUTE:
             if header.topic_id:
                 self.prove_head(header.topic_id, header.first_seq + header.count - 1)
             else:
-                self._uncertain.update(engine.by_id)  # it fed several topics; only the payload named them
+                self._head_uncertain.update(
+                    engine.by_id
+                )  # it fed several topics; only the payload named them
 
     def prove_head(self, topic_id: int, head: int) -> None:
         """The topic had got as far as this."""
         topic = self._engine.by_id.get(topic_id)
-        self._uncertain.discard(topic_id)
+        self._head_uncertain.discard(topic_id)
         if topic is not None and head > topic.head:
             topic.add_hole(topic.head + 1, head, ledger.LOST)
 
     def clear(self, topic_id: int) -> None:
         """Later records of the topic can be read: by their seqs, they tell what is missing before them."""
-        self._uncertain.discard(topic_id)
+        self._head_uncertain.discard(topic_id)
 
     def keep_nameless(self, topic_id: int) -> Topic:
         """A topic whose creation is damaged: what was written to it is kept, under a name that says so."""
@@ -95,12 +100,12 @@ class LostFrames:
         if testimony.same_boot:
             cut = testimony.acked > position
         else:
-            # Whatever the page says was acknowledged: it may be as old as its process.
+            # What the page says was acknowledged is no bound: the disk may have it as it was long before.
             cut = testimony.known and not testimony.clean
         # Synced journal that is gone may have held reservations.
         destroyed = max(synced - position, 0) + self._unreadable_bytes
         for topic in self._engine.by_id.values():
-            lost = topic.id in self._uncertain or (
+            lost = topic.id in self._head_uncertain or (
                 cut and (topic.config.durability != "fsync" or synced > position)
             )
             reserved = max(topic.reserved, self._highest_given_out(topic, destroyed))
@@ -116,7 +121,7 @@ class LostFrames:
         if testimony.same_boot and testimony.reserved:
             return min(by_frames, testimony.reserved)
         is_counted = topic.config.durability == "ephemeral" or topic.id in self._engine.derived
-        if is_counted or topic.id in self._unsure:
+        if is_counted or topic.id in self._config_uncertain:
             return by_frames
         return topic.head + destroyed // _SMALLEST_RECORD_BYTES
 

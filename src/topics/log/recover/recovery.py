@@ -94,7 +94,7 @@ class Recovery:
             # Only now, with the holes on disk, may the page forget what the previous process had promised.
             reserved = max((topic.reserve_asked for topic in engine.by_id.values()), default=0)
             engine.witness.begin(engine.journal.position, engine.now(), reserved)
-        # The time by which records have gone may be known to the page alone.
+        # Age has taken records up to a time that perhaps only the witness page knew: the journal gets it now.
         engine.clock_mark.catch_up()
         engine.expire_all(engine.now())
         engine.snapshots.look_over()

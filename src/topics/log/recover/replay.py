@@ -36,7 +36,7 @@ class Replay:
         """`next_topic_id`: every id below it is known to the snapshot, or was dropped by then."""
         self._engine = engine
         self._by_kind = by_kind
-        self._doubts = lost_frames
+        self._lost_frames = lost_frames
         self._next_topic_id = next_topic_id
         self._dropped: set[int] = set()
 
@@ -54,7 +54,7 @@ class Replay:
             topic.reserve(payload.reserved)
         elif kind == Kind.HEADS:
             for topic_id, head in _heads.decode(frame.payload):
-                self._doubts.prove_head(topic_id, head)
+                self._lost_frames.prove_head(topic_id, head)
         elif kind == Kind.CLOCK:
             engine.clock_mark.note(frame.ts)
             if not engine.witness.previous.same_boot:
@@ -75,7 +75,7 @@ class Replay:
         config = topic.config
         if config.ttl_ms or config.cap_records or config.cap_bytes or joined.first_seq != topic.head + 1:
             return False  # retention has to be asked in between, or something is missing or known already
-        self._doubts.clear(topic.id)
+        self._lost_frames.clear(topic.id)
         batch, rows = joined.decode()
         times = joined.times()
         run = topic.assign(batch, rows, times[0][1], joined.position)
@@ -90,7 +90,7 @@ class Replay:
         was_dropped = topic_id < self._next_topic_id or topic_id in self._dropped
         if was_dropped or frame.kind not in (Kind.APPEND, Kind.ADVANCE):
             return None
-        return self._doubts.keep_nameless(topic_id)
+        return self._lost_frames.keep_nameless(topic_id)
 
     def _apply_to(self, topic: Topic, frame: Frame) -> None:
         engine = self._engine
@@ -99,7 +99,7 @@ class Replay:
             self._append_rows(topic, frame)
         elif kind == Kind.ADVANCE:
             expire(topic, frame.ts)
-            self._doubts.prove_head(topic.id, frame.last_seq)
+            self._lost_frames.prove_head(topic.id, frame.last_seq)
             topic.skip_to(frame.last_seq, frame.ts)
         elif kind == Kind.DELETE:
             apply_delete(topic, _selector.decode(frame.payload), frame.ts)
@@ -109,7 +109,7 @@ class Replay:
             topic.reserve(_number.decode(frame.payload))
         elif kind == Kind.HOLE:
             expire(topic, frame.ts)
-            self._doubts.prove_head(topic.id, frame.last_seq)
+            self._lost_frames.prove_head(topic.id, frame.last_seq)
         elif kind == Kind.LINES:
             keep_lines(topic, *_lines.decode(frame.payload))
         elif kind == Kind.DROP:
@@ -117,7 +117,7 @@ class Replay:
             apply_drop(engine, topic)
 
     def _append_rows(self, topic: Topic, frame: Frame) -> None:
-        self._doubts.clear(topic.id)
+        self._lost_frames.clear(topic.id)
         if frame.last_seq <= topic.head:
             return
         if frame.first_seq > topic.head + 1:

@@ -1,7 +1,11 @@
-"""How records leave a topic, and who is told.
+"""How records leave a topic, and which readers are told.
 
-    deletion (somebody asked: silent) ─▶ tag_search (which records carry the tag) ─┐
+    deletion (a client asked: silent) ─▶ tag_search (which records carry the tag) ─┐
     retention (cap or age: announced) ─────────────────────────────────────────────┴▶ removal ─▶ ledger
+
+One verb for each way: a client deletes, a cap evicts, age expires, damage or a crash loses, and a whole topic
+is dropped. Removing is what all of them have in common: the floor rises, totals fall. Memory and files are
+released by what no longer needs them, which takes nothing from readers.
 
 `tags` is the index that answers which records in memory carry a tag; the ledger keeps why each seq below the
 floor is gone.

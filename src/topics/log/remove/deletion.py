@@ -1,4 +1,4 @@
-"""Removal somebody asked for: permanent, immediate, silent, and bounded by the head at the time of asking."""
+"""Deletes, which clients ask for: permanent, immediate, silent, and bounded by the head at that time."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def delete_live(topic: Topic, run: Run, indexes: I64 | U32, size: int) -> int:
 def surviving_damage(topic: Topic, action: Callable[[], T]) -> T:
     """Run `action`; when it meets a damaged segment, turn that run into a hole and try again.
 
-    A file that could not be read a moment ago and can be read now costs nobody a record.
+    A file that could not be read a moment ago and can be read now costs no record.
     """
     was_passing = False
     while True:

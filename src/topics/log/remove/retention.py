@@ -1,4 +1,4 @@
-"""Loss nobody asked for: caps and age. Only records that were live when they went move the loss line."""
+"""Loss that no client asked for: caps evict, age expires. Only records that were live move the loss line."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Ordered index from tag to seqs for the records in memory; sealed runs carry their own inside the segment.
 
 The index is cut into generations, each the postings of a few consecutive runs. Records leave memory a run at
-a time, oldest first, and a generation is thrown away as a whole when the last of its runs has gone: nobody
-has to look up tag by tag what to forget. Until then postings of runs that have left are still found, which
+a time, oldest first, and a generation is thrown away as a whole when the last of its runs has gone: what
+to forget need not be looked up tag by tag. Until then postings of runs that have left are still found, which
 does no harm: their segment says the same.
 
 Exact lookup is a dictionary access per generation; a prefix is one contiguous range of its sorted keys. Keys
@@ -16,7 +16,6 @@ import sys
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -157,23 +156,11 @@ class TagIndex:
         generation.runs.add(run_base)
         generation.extend(tags, first_seq)
 
-    def exact(self, tag: str) -> list[tuple[int, Offsets]]:
-        """Where a tag occurs: a seq to count from, and offsets."""
-        places = []
-        for generation in self._generations:
-            found = generation.postings.get(tag)
-            if found is not None:
-                places.append((generation.base, found))
-        return places
-
-    def prefix(self, prefix: str) -> list[str]:
-        """Every tag that starts with `prefix`, ascending."""
-        found = [generation.prefix(prefix) for generation in self._generations]
-        # What the first has found is in order, and mostly what the others have found as well.
-        return found[0] if len(found) == 1 else sorted(dict.fromkeys(chain.from_iterable(found)))
-
     def matching(self, match: TagMatch, first: int = 0) -> I64:
-        """The seqs of all tags that match; those below `first` may be left out. Ascending, but for leaps."""
+        """The seqs of all tags that match; those below `first` may be left out.
+
+        Ascending within a generation. One that recovery filled with older records may follow newer ones.
+        """
         found = [
             generation.seqs(generation.matching(match))
             for generation in self._generations

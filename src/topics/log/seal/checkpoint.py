@@ -1,4 +1,4 @@
-"""Checkpoints: seal what is full, write a snapshot, let go of journal and segments nobody needs.
+"""Checkpoints: seal what is full, write a snapshot, let go of journal and segments that are not needed.
 
     seal  ─▶  capture (on the loop, nothing pending)  ─▶  write snapshot (any thread)
           ─▶  release (on the loop)  ─▶  remove files (any thread)
@@ -154,7 +154,7 @@ class Checkpointer:
         self._engine.snapshots.write(b"".join(body))
         # One file at a time: a deletion may concern more of them than there are descriptors.
         for number, flips in groupby(sorted(self._flips, key=_segment_of), key=_segment_of):
-            with suppress(SegmentDamaged):  # whoever reads it next will announce it
+            with suppress(SegmentDamaged):  # the next reader of it will announce it
                 self._flip_all(self._engine.store.open_for_flips(number), flips)
 
     def _flip_all(self, segment: Segment, flips: Iterator[_Flip]) -> None:

@@ -1,4 +1,4 @@
-"""Sealing: runs leave the journal for segments.
+"""When a run is sealed, and how: runs leave the journal for segments.
 
     plan (on the loop)  ─▶  write (any thread)  ─▶  adopt (on the loop)
 
@@ -9,6 +9,7 @@ but the work.
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,14 +17,13 @@ import numpy as np
 
 from topics.log.engine import Engine
 from topics.log.run import Run
-from topics.log.seal.hot_runs import HotRuns
 from topics.log.topic import Topic
 from topics.storage.segment import SegmentWriter
 
 # Journal that may wait behind a slow topic before its half-full run is sealed with others.
 JOURNAL_RETAIN_BYTES = 128 * 1024 * 1024
 PACKED_FILE_BYTES = 64 * 1024 * 1024
-# The list of a file's runs is written, and read by whoever opens it, in one go: some milliseconds.
+# The list of a file's runs is written, and read by the reader that opens it, in one go: some milliseconds.
 PACKED_FILE_RUNS = 4096
 # A topic that fills more runs than this between two checkpoints writes faster than files can be created and
 # synced one by one; then so many of its runs share a file, and space comes back in larger steps.
@@ -188,6 +188,33 @@ class Sealer:
                 if sealing.run.sealed is None:
                     sealing.run.thaw()
                     self._engine.store.unsealed.complete(sealing.run)
+
+
+class HotRuns:
+    """Sealed runs that are still in memory, because they fit: the oldest leave first."""
+
+    __slots__ = ("_budget", "_runs", "bytes")
+
+    def __init__(self, budget: int) -> None:
+        """`budget`: what these runs and those that are not sealed yet may take together."""
+        self._budget = budget
+        # With the size it was added with; one whose records are gone meanwhile still has its turn.
+        self._runs: deque[tuple[Topic, Run, int]] = deque()
+        self.bytes = 0
+
+    def add(self, topic: Topic, run: Run) -> None:
+        assert run.hot is not None
+        size = run.hot.weight
+        self._runs.append((topic, run, size))
+        self.bytes += size
+
+    def shrink(self, unsealed_bytes: int) -> None:
+        while self._runs and self.bytes + unsealed_bytes > self._budget:
+            topic, run, size = self._runs.popleft()
+            self.bytes -= size
+            if run.hot is not None:
+                topic.forget_tags(run)
+                run.leave_memory()
 
 
 def _runs_per_file(sealings: list[_Sealing]) -> int:

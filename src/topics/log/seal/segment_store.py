@@ -7,21 +7,21 @@ import os
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from topics.log.run import Run
-from topics.log.seal.read_cache import ReadCache
 from topics.log.seal.unsealed import Unsealed
 from topics.storage.columns import Columns
 from topics.storage.filesystem import Filesystem, numbered_files
-from topics.storage.segment import Segment, SegmentDamaged, file_name
+from topics.storage.segment import RunEntry, Segment, SegmentDamaged, file_name
 
 # Open descriptors are bounded, whatever the number of topics.
 MAX_OPEN_SEGMENTS = 256
 # Each open segment takes as many: the file, and the mapping's own.
 _DESCRIPTORS_EACH = 2
-# What an open file failed of is in short supply just now.
+# Errors of opening a file that say nothing about it: the process or the system has used up what it may have.
 _SCARCE = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-# Only these speak of the file itself. Whatever else went wrong may pass, and the records must outlast it.
+# Errors that speak of the file itself: its records are lost. Any other error may pass, and loses nothing.
 _FILE_IS_BAD = {
     errno.ENOENT,
     errno.EIO,
@@ -31,6 +31,66 @@ _FILE_IS_BAD = {
     errno.EUCLEAN,
     errno.EBADMSG,
 }
+# Sealed runs that were read lately are kept ready: so many, within so many bytes.
+MAX_RUNS = 512
+MAX_BYTES = 96 * 1024 * 1024
+# A reader that takes a few runs in turns finds them again, however large they are.
+MIN_RUNS = 4
+# A decoded name: the string and its place in the list.
+_NAME_BYTES = 72
+
+
+@dataclass(slots=True)
+class _View:
+    run: Run
+    columns: Columns
+    segment: Segment
+    entry: RunEntry
+    size: int
+
+
+class ReadCache:
+    """The columns of sealed runs that were read lately, ready to use, as many as fit into their memory."""
+
+    def __init__(self) -> None:
+        self._views: OrderedDict[tuple[int, int], _View] = OrderedDict()
+        self.bytes = 0
+
+    def find(self, run: Run) -> Columns | None:
+        view = self._views.get((run.topic_id, run.base))
+        if view is None:
+            return None
+        self._views.move_to_end((run.topic_id, run.base))
+        return view.columns
+
+    def add(self, run: Run, columns: Columns, segment: Segment, entry: RunEntry) -> None:
+        first, stop = segment.span(entry)
+        size = stop - first + _NAME_BYTES * (len(columns.tags) + len(columns.nodes))
+        self._views[run.topic_id, run.base] = _View(run, columns, segment, entry, size)
+        self.bytes += size
+        while len(self._views) > MAX_RUNS or (self.bytes > MAX_BYTES and len(self._views) > MIN_RUNS):
+            self._let_go(self._views.popitem(last=False)[1])
+
+    def _let_go(self, view: _View) -> None:
+        self.bytes -= view.size
+        view.segment.unload(view.entry)
+        view.run.unload_marks()
+
+    def drop_all_of(self, segment: Segment | None) -> None:
+        """Those from this file, or simply all."""
+        for key, view in [*self._views.items()]:
+            if segment is None or view.segment is segment:
+                del self._views[key]
+                self._let_go(view)
+
+    def drop(self, run: Run) -> None:
+        view = self._views.pop((run.topic_id, run.base), None)
+        if view is not None:
+            self.bytes -= view.size
+
+    def clear(self) -> None:
+        self._views.clear()
+        self.bytes = 0
 
 
 class SegmentStore:
@@ -45,8 +105,9 @@ class SegmentStore:
         self.users: dict[int, int] = {}
         self._unused: set[int] = set()
         self.unsealed = unsealed
-        # Sealed runs whose flags lack deletions, and topics whose state no captured one shows.
+        # Sealed runs with deletions that the flags in their file do not show yet.
         self.unflipped: set[Run] = set()
+        # Ids of topics that have changed since their state was last captured for a snapshot.
         self.changed: set[int] = set()
         self.cold: set[int] = set()
         self.cold_reads = 0
@@ -86,7 +147,7 @@ class SegmentStore:
     def _close_oldest(self) -> None:
         segment = self._open.popitem(last=False)[1]
         segment.close()
-        # As long as somebody refers to the mapping it keeps its descriptor.
+        # Columns refer to the mapping, and as long as they do, it keeps its descriptor.
         self._views.drop_all_of(segment)
 
     def _open_in_want(self, number: int) -> Segment:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from topics.values.errors import invalid
@@ -58,6 +57,3 @@ class IdempotencyMemory:
 
     def forget(self, key: str) -> None:
         self._by_key.pop(key, None)
-
-
-Done = Callable[["AppendOp"], None]

@@ -1,0 +1,74 @@
+"""What a tombstone says: which seqs a reader missed, and a hint why; and which readers are owed one.
+
+A reader whose cursor stands below the loss line is told of the whole gap at once, and goes on at the floor. A
+hole inside the log is announced when the cursor reaches it. What was deleted is passed over in silence.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from topics.log.remove import ledger
+from topics.log.topic import Topic
+from topics.log.watermarks import Hole
+
+
+class Tombstone(msgspec.Struct, gc=False):
+    gap_from: int
+    gap_to: int
+    reason: str
+    missed_estimate: int
+    earliest_seq: int
+    head_seq: int
+
+    def within(self, stop: int) -> Tombstone:
+        """The part of the gap up to `stop`: scans of neighbouring ranges add up to the whole."""
+        if self.gap_to <= stop:
+            return self
+        return _tombstone(self.gap_from, stop, self.reason, self.earliest_seq, self.head_seq)
+
+
+def _tombstone(gap_from: int, gap_to: int, reason: str, earliest_seq: int, head_seq: int) -> Tombstone:
+    return Tombstone(gap_from, gap_to, reason, max(gap_to - gap_from + 1, 0), earliest_seq, head_seq)
+
+
+def locate(topic: Topic, from_seq: int, epoch: int | None) -> tuple[int, Tombstone | None, int]:
+    """Where the walk starts, the announcement owed before it, and the seq before which it must stop."""
+    position, gap = _start_position(topic, from_seq, epoch)
+    hole = topic.hole_after(position) if topic.holes else None
+    if hole is not None and hole.first <= position + 1 and gap is None:
+        gap = _hole_tombstone(topic, position, hole)
+        position = hole.last
+        hole = topic.hole_after(position)
+    return position, gap, topic.head + 1 if hole is None else hole.first
+
+
+def _start_position(topic: Topic, from_seq: int, epoch: int | None) -> tuple[int, Tombstone | None]:
+    """Where the walk starts, and the announcement owed to this cursor before it."""
+    head, floor = topic.head, topic.floor
+    if from_seq > head or (epoch is not None and epoch != topic.id):
+        return floor - 1, _tombstone(topic.seq_base, floor - 1, "recreated", floor, head)
+    # Below the first seq there was never anything to lose.
+    if max(from_seq + 1, topic.seq_base) < topic.loss_line:
+        return floor - 1, _tombstone(from_seq + 1, floor - 1, _gap_reason(topic, from_seq + 1), floor, head)
+    return from_seq, None
+
+
+def _gap_reason(topic: Topic, gap_from: int) -> str:
+    ttl = topic.ttl_hi >= gap_from
+    cap = topic.cap_hi >= gap_from
+    if ttl and cap:
+        return "mixed"
+    if ttl:
+        return "ttl"
+    if not cap and topic.trim_hi >= gap_from and topic.lost_hi < gap_from:
+        return "source_trim"
+    return "cap"
+
+
+def _hole_tombstone(topic: Topic, position: int, hole: Hole) -> Tombstone:
+    return _tombstone(position + 1, hole.last, hole_reason(hole), topic.floor, topic.head)
+
+
+def hole_reason(hole: Hole) -> str:
+    return "source_trim" if hole.kind == ledger.TRIM else "cap"
