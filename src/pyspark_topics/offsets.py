@@ -4,12 +4,10 @@ An offset is a cursor, as everywhere else: a read from offset 41 to offset 50 re
 carries the epoch of the topic, so a topic that was deleted and made again is never read from the middle.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 # What Kafka users write for the two ends of a topic.
 _LATEST, _EARLIEST = -1, -2
@@ -25,7 +23,7 @@ class Position(NamedTuple):
     seq: int
     epoch: int
 
-    def leads_to(self, end: Position) -> bool:
+    def leads_to(self, end: Self) -> bool:
         """False when the topic began anew in between, or its head fell back: the two cannot be compared."""
         return self.epoch == end.epoch and self.seq <= end.seq
 
@@ -110,7 +108,7 @@ class TopicView:
     floor: int
 
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> TopicView:
+    def of(cls, state: Mapping[str, Any]) -> Self:
         return cls(state["topic"], state["epoch"], state["head_seq"], state["earliest_seq"])
 
     @property

@@ -1,10 +1,8 @@
 """Spark's filters on seq, ts, tag and node, as far as they make a read smaller."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 from pyspark.sql import datasource as spark
 
@@ -28,7 +26,7 @@ class Narrowing:
     tag: Any = None
     nodes: tuple[str, ...] = ()
 
-    def with_filter(self, one: spark.Filter) -> Narrowing:
+    def with_filter(self, one: spark.Filter) -> Self:
         if (
             isinstance(one, spark.Not)
             and isinstance(one.child, spark.EqualTo)
@@ -44,7 +42,7 @@ class Narrowing:
             return self._with_tag(one, value)
         return self
 
-    def _with_seq(self, one: spark.Filter, value: int) -> Narrowing:
+    def _with_seq(self, one: spark.Filter, value: int) -> Self:
         narrowed = self
         if isinstance(one, _FROM):
             after = value if isinstance(one, spark.GreaterThan) else value - 1
@@ -54,7 +52,7 @@ class Narrowing:
             narrowed = replace(narrowed, to_seq=_lower(self.to_seq, last))
         return narrowed
 
-    def _with_ts(self, one: spark.Filter, value: datetime) -> Narrowing:
+    def _with_ts(self, one: spark.Filter, value: datetime) -> Self:
         moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         # Records have milliseconds, Spark microseconds: keep the whole millisecond at either end.
         ms = int(moment.timestamp() * 1000)
@@ -65,7 +63,7 @@ class Narrowing:
             narrowed = replace(narrowed, until_ts=_lower(self.until_ts, max(ms + 2, 0)))
         return narrowed
 
-    def _with_tag(self, one: spark.Filter, value: str) -> Narrowing:
+    def _with_tag(self, one: spark.Filter, value: str) -> Self:
         if isinstance(one, spark.EqualTo):
             return replace(self, tag=["tag", "Eq", value])
         if isinstance(one, spark.StringStartsWith):

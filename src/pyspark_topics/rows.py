@@ -1,14 +1,12 @@
 """Rows on their way into a topic: the columns of the sink, with values rendered as JSON text."""
 
-from __future__ import annotations
-
 import base64
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -33,7 +31,7 @@ class Rows:
     has_target: bool
 
     @classmethod
-    def of(cls, schema: types.StructType, options: WriteOptions) -> Rows:
+    def of(cls, schema: types.StructType, options: WriteOptions) -> Self:
         kinds = {field.name: field.dataType for field in schema.fields}
         unknown = [name for name in kinds if name not in COLUMNS]
         if unknown:

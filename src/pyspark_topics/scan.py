@@ -1,7 +1,5 @@
 """One seq range over HTTP: Arrow in, Arrow out, every gap announced where it lies."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Iterator
@@ -43,6 +41,43 @@ class ScanFilter:
 
 class ScanBroken(Exception):
     """The connection ended in the middle of a scan."""
+
+
+class _Cursor:
+    """How far a range has been delivered. It starts in the life of the topic that the reader last saw."""
+
+    def __init__(self, wanted: SeqRange) -> None:
+        self.at = wanted.start
+        self._end = Position(wanted.to_seq, wanted.epoch)
+
+    @property
+    def done(self) -> bool:
+        return self.at == self._end
+
+    def move(self, seq: int) -> None:
+        current = self.at.seq if self.at.leads_to(self._end) else ORIGIN
+        self.at = Position(min(max(seq, current), self._end.seq), self._end.epoch)
+
+
+class _Stream:
+    """The batches of a scan, each with what the server noted on it."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        try:
+            self._reader = pa.ipc.open_stream(pa.PythonFile(response, mode="r"))
+            self.head: dict[str, Any] = json.loads(self._reader.schema.metadata[METADATA])
+        except (OSError, http.client.HTTPException, pa.ArrowInvalid) as error:
+            raise ScanBroken(str(error)) from error
+
+    def __iter__(self) -> Iterator[tuple[pa.RecordBatch, dict[str, Any]]]:
+        while True:
+            try:
+                batch, metadata = self._reader.read_next_batch_with_custom_metadata()
+            except StopIteration:
+                return
+            except (OSError, http.client.HTTPException, pa.ArrowInvalid) as error:
+                raise ScanBroken(str(error)) from error
+            yield batch, json.loads(metadata[METADATA]) if metadata and METADATA in metadata else {}
 
 
 @dataclass
@@ -128,40 +163,3 @@ def scan_head(client: Client, topic: str) -> dict[str, Any]:
     schema = pa.ipc.open_stream(response.read()).schema
     head: dict[str, Any] = json.loads(schema.metadata[METADATA])
     return head
-
-
-class _Cursor:
-    """How far a range has been delivered. It starts in the life of the topic that the reader last saw."""
-
-    def __init__(self, wanted: SeqRange) -> None:
-        self.at = wanted.start
-        self._end = Position(wanted.to_seq, wanted.epoch)
-
-    @property
-    def done(self) -> bool:
-        return self.at == self._end
-
-    def move(self, seq: int) -> None:
-        current = self.at.seq if self.at.leads_to(self._end) else ORIGIN
-        self.at = Position(min(max(seq, current), self._end.seq), self._end.epoch)
-
-
-class _Stream:
-    """The batches of a scan, each with what the server noted on it."""
-
-    def __init__(self, response: http.client.HTTPResponse) -> None:
-        try:
-            self._reader = pa.ipc.open_stream(pa.PythonFile(response, mode="r"))
-            self.head: dict[str, Any] = json.loads(self._reader.schema.metadata[METADATA])
-        except (OSError, http.client.HTTPException, pa.ArrowInvalid) as error:
-            raise ScanBroken(str(error)) from error
-
-    def __iter__(self) -> Iterator[tuple[pa.RecordBatch, dict[str, Any]]]:
-        while True:
-            try:
-                batch, metadata = self._reader.read_next_batch_with_custom_metadata()
-            except StopIteration:
-                return
-            except (OSError, http.client.HTTPException, pa.ArrowInvalid) as error:
-                raise ScanBroken(str(error)) from error
-            yield batch, json.loads(metadata[METADATA]) if metadata and METADATA in metadata else {}

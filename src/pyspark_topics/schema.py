@@ -4,11 +4,9 @@ Spark refuses a batch whose Arrow schema differs in anything from the declared o
 makes both. All columns are nullable: a loss row has nothing in the columns of a record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
@@ -62,7 +60,7 @@ class ReadSchema:
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, schema: StructType, options: ReadOptions) -> ReadSchema:
+    def of(cls, schema: StructType, options: ReadOptions) -> Self:
         """From the schema Spark reads with: ours, or one the user gave with `.schema(...)`."""
         offered = {field.name: field.dataType for field in spark_schema(options).fields}
         for field in schema.fields:

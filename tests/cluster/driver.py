@@ -14,8 +14,9 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from pyspark_topics.options import Server
 from pyspark_topics.pipelines import Archive, Audit
-from pyspark_topics.pipelines.context import Pipeline, Server
+from pyspark_topics.pipelines.context import Pipeline
 from pyspark_topics.pipelines.runner import Runner
 from pyspark_topics.session import spark_session
 

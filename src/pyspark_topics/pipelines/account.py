@@ -3,11 +3,9 @@
 Sets of seqs are sorted ranges: what millions of records come down to when few are missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +26,7 @@ class SeqSet:
     ranges: tuple[Range, ...] = ()
 
     @classmethod
-    def of(cls, ranges: Iterable[Range]) -> SeqSet:
+    def of(cls, ranges: Iterable[Range]) -> Self:
         """From ranges in any order, which may overlap or be empty."""
         merged: list[Range] = []
         for first, last in sorted(ranges):
@@ -47,16 +45,16 @@ class SeqSet:
     def __bool__(self) -> bool:
         return bool(self.ranges)
 
-    def __or__(self, other: SeqSet) -> SeqSet:
-        return SeqSet.of((*self.ranges, *other.ranges))
+    def __or__(self, other: Self) -> Self:
+        return self.of((*self.ranges, *other.ranges))
 
-    def __sub__(self, other: SeqSet) -> SeqSet:
-        return SeqSet(tuple(self._without(other)))
+    def __sub__(self, other: Self) -> Self:
+        return type(self)(tuple(self._without(other)))
 
-    def __and__(self, other: SeqSet) -> SeqSet:
+    def __and__(self, other: Self) -> Self:
         return self - (self - other)
 
-    def _without(self, other: SeqSet) -> Iterator[Range]:
+    def _without(self, other: Self) -> Iterator[Range]:
         gone = iter(other.ranges)
         current = next(gone, None)
         for first, last in self.ranges:

@@ -5,8 +5,6 @@
 Every step can be repeated, so an erasure that was interrupted is simply run again.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import threading
@@ -39,81 +37,6 @@ OUT_OF_REACH = (
     "rows staged by a writer that has not committed them; they are given up after an hour",
     "blocks that file system or device have freed and not overwritten",
 )
-
-
-class Erase(msgspec.Struct, frozen=True, kw_only=True):
-    kind: ClassVar[str] = "erase"
-    follows: ClassVar[bool] = False
-
-    # A tag, or the beginning of tags: `user:7`, `user:7:*`.
-    tag: str
-    # Without either: all topics. Where routers copy them to is always included.
-    topics: list[str] = []
-    pattern: str | None = None
-    # Folders of tables of archives.
-    tables: list[str] = []
-
-    def __post_init__(self) -> None:
-        if not self.tag.strip("* "):
-            raise ValueError("tag has to say whose records are meant: a tag, or the beginning of tags and *")
-        if self.topics and self.pattern is not None:
-            raise ValueError("give either topics or pattern, not both; without either it is all topics")
-        check_pattern(self.pattern)
-        for table in self.tables:
-            check_table(table)
-
-    def run(self, context: Context) -> Outcome:
-        started = datetime.now(UTC)
-        lakes = [Lake.existing(path) for path in self.tables]
-        with context.server.client() as client:
-            log = LogErasure(client, self.tag, context.stop)
-            topics = log.choose(self.topics, self.pattern)
-            missing = [name for name in self.topics if name not in topics]
-            if missing and not lakes:  # one that is gone from the server may still be in a table
-                raise PipelineFailed(f'there is no topic "{missing[0]}"')
-            context.progress.say("running", "deleting")
-            log.delete(topics, context.progress.advance)
-            purge = log.purge(topics, lambda note: context.progress.say("running", note))
-            starts = _starts(client, topics)
-            context.progress.say("running", "rewriting tables")
-            erased = [self._erase_table(context, lake, starts, log) for lake in lakes]
-        receipt = self._receipt(context, started, log, purge, erased)
-        path = context.state / f"receipt-{started:%Y%m%dT%H%M%S}.json"
-        path.write_text(json.dumps(receipt, indent=2) + "\n")
-        lines = (*_shown(receipt), f"receipt: {path}")
-        return Outcome(not log.keeps_arriving, lines, {**receipt, "receipt": str(path)})
-
-    def _erase_table(self, context: Context, lake: Lake, starts: Offsets, log: LogErasure) -> Erased:
-        everywhere = not self.topics and self.pattern is None
-        # With all topics those are meant, too, that are in the lake only.
-        tagged = Tagged(self.tag, None if everywhere else log.scope, self.pattern)
-        # An archive may be at its first records of a topic, and the table not know of it yet.
-        concerned = {t: at for t, at in starts.items() if log.deleted[t] or lake.position(t) is not None}
-        erased = erase_table(context.spark, lake, tagged, concerned)
-        context.progress.advance(erased.records)
-        return erased
-
-    def _receipt(
-        self,
-        context: Context,
-        started: datetime,
-        log: LogErasure,
-        purge: dict[str, Any],
-        erased: list[Erased],
-    ) -> dict[str, Any]:
-        return {
-            "tag": self.tag,
-            "server": context.server.url,
-            "started": started.isoformat(timespec="seconds"),
-            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-            "topics": log.deleted,
-            "purge": {
-                name: purge[name] for name in ("files_rewritten", "records", "segment_bytes", "journal_bytes")
-            },
-            "tables": [asdict(one) for one in erased],
-            "keeps_arriving": log.keeps_arriving,
-            "out_of_reach": [*log.tagless, *OUT_OF_REACH],
-        }
 
 
 @dataclass
@@ -206,6 +129,81 @@ class LogErasure:
                     raise
                 return None
         return state
+
+
+class Erase(msgspec.Struct, frozen=True, kw_only=True):
+    kind: ClassVar[str] = "erase"
+    follows: ClassVar[bool] = False
+
+    # A tag, or the beginning of tags: `user:7`, `user:7:*`.
+    tag: str
+    # Without either: all topics. Where routers copy them to is always included.
+    topics: list[str] = []
+    pattern: str | None = None
+    # Folders of tables of archives.
+    tables: list[str] = []
+
+    def __post_init__(self) -> None:
+        if not self.tag.strip("* "):
+            raise ValueError("tag has to say whose records are meant: a tag, or the beginning of tags and *")
+        if self.topics and self.pattern is not None:
+            raise ValueError("give either topics or pattern, not both; without either it is all topics")
+        check_pattern(self.pattern)
+        for table in self.tables:
+            check_table(table)
+
+    def run(self, context: Context) -> Outcome:
+        started = datetime.now(UTC)
+        lakes = [Lake.existing(path) for path in self.tables]
+        with context.server.client() as client:
+            log = LogErasure(client, self.tag, context.stop)
+            topics = log.choose(self.topics, self.pattern)
+            missing = [name for name in self.topics if name not in topics]
+            if missing and not lakes:  # one that is gone from the server may still be in a table
+                raise PipelineFailed(f'there is no topic "{missing[0]}"')
+            context.progress.say("running", "deleting")
+            log.delete(topics, context.progress.advance)
+            purge = log.purge(topics, lambda note: context.progress.say("running", note))
+            starts = _starts(client, topics)
+            context.progress.say("running", "rewriting tables")
+            erased = [self._erase_table(context, lake, starts, log) for lake in lakes]
+        receipt = self._receipt(context, started, log, purge, erased)
+        path = context.state / f"receipt-{started:%Y%m%dT%H%M%S}.json"
+        path.write_text(json.dumps(receipt, indent=2) + "\n")
+        lines = (*_shown(receipt), f"receipt: {path}")
+        return Outcome(not log.keeps_arriving, lines, {**receipt, "receipt": str(path)})
+
+    def _erase_table(self, context: Context, lake: Lake, starts: Offsets, log: LogErasure) -> Erased:
+        everywhere = not self.topics and self.pattern is None
+        # With all topics those are meant, too, that are in the lake only.
+        tagged = Tagged(self.tag, None if everywhere else log.scope, self.pattern)
+        # An archive may be at its first records of a topic, and the table not know of it yet.
+        concerned = {t: at for t, at in starts.items() if log.deleted[t] or lake.position(t) is not None}
+        erased = erase_table(context.spark, lake, tagged, concerned)
+        context.progress.advance(erased.records)
+        return erased
+
+    def _receipt(
+        self,
+        context: Context,
+        started: datetime,
+        log: LogErasure,
+        purge: dict[str, Any],
+        erased: list[Erased],
+    ) -> dict[str, Any]:
+        return {
+            "tag": self.tag,
+            "server": context.server.url,
+            "started": started.isoformat(timespec="seconds"),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            "topics": log.deleted,
+            "purge": {
+                name: purge[name] for name in ("files_rewritten", "records", "segment_bytes", "journal_bytes")
+            },
+            "tables": [asdict(one) for one in erased],
+            "keeps_arriving": log.keeps_arriving,
+            "out_of_reach": [*log.tagless, *OUT_OF_REACH],
+        }
 
 
 def _starts(client: Client, topics: list[str]) -> Offsets:

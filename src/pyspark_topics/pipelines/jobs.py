@@ -4,8 +4,6 @@ A job that is killed goes on behind its last note. The step it was at is done ag
 the server knows whether it had arrived: so nothing is lost and nothing is written twice.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -13,7 +11,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines.parquet import sync_folder
@@ -37,7 +35,7 @@ class Job:
     plan: list[int] = field(default_factory=list)
 
     @classmethod
-    def open(cls, path: Path, about: dict[str, Any]) -> Job:
+    def open(cls, path: Path, about: dict[str, Any]) -> Self:
         """The job as it was left, or a new one."""
         known = cls.read(path)
         if known is not None and known.about == about:
@@ -45,7 +43,7 @@ class Job:
         return cls(path, uuid.uuid4().hex, about)
 
     @classmethod
-    def read(cls, path: Path) -> Job | None:
+    def read(cls, path: Path) -> Self | None:
         try:
             noted = json.loads(path.read_text())
             return cls(path, **noted)

@@ -12,8 +12,6 @@ Gaps ride along in that commit as metadata. The gap table repeats them as rows, 
 of the records table it has done so, so a crash between the two commits is made up for by the next one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -21,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, Schema
@@ -90,7 +88,7 @@ class Lake:
         self._noted = self.gaps_table.transaction_version(_GAPS_UP_TO) or 0
 
     @classmethod
-    def existing(cls, path: str) -> Lake:
+    def existing(cls, path: str) -> Self:
         """One that is there already: reading from a table must not make it."""
         if not DeltaTable.is_deltatable(os.path.abspath(path)):
             raise PipelineFailed(f"there is no table at {os.path.abspath(path)}")

@@ -1,14 +1,12 @@
 """Parquet files as the lake has them: written by executors, and synced before a driver hears of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -49,7 +47,7 @@ class DataFile:
         )
 
     @classmethod
-    def from_action(cls, row: dict[str, Any]) -> DataFile:
+    def from_action(cls, row: dict[str, Any]) -> Self:
         def measured(end: str) -> dict[str, Any]:
             found = {name: row.get(f"{end}.{name}") for name in _MEASURED}
             return {name: value for name, value in found.items() if value is not None}

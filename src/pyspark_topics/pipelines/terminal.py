@@ -1,14 +1,12 @@
 """What people and machines see of pipelines: lines, bars on a terminal, and results as tables."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import IO
+from typing import IO, Self
 
 from rich import box
 from rich.console import Console
@@ -58,7 +56,7 @@ class Board:
         )
         self._tasks: dict[str, TaskID] = {}
 
-    def __enter__(self) -> Board:
+    def __enter__(self) -> Self:
         self._bars.start()
         return self
 

@@ -1,11 +1,9 @@
 """The routes of the server that bulk readers and writers use, one method each."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote, urlencode
 
 from topics.client.connection import PATIENCE_S, Connection
@@ -27,7 +25,7 @@ class Client:
     def close(self) -> None:
         self._connection.close()
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
