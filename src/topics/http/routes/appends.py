@@ -29,15 +29,7 @@ class AppendRoutes:
         self._lone = LoneAppends(service.engine, self)
 
     def routes(self) -> list[Route]:
-        return [
-            Route(
-                method="POST",
-                template="/v0/topics/:topic",
-                handler=self.append,
-                scopes=WRITE,
-                body=Body.REQUIRED,
-            )
-        ]
+        return [Route("POST", "/v0/topics/:topic", self.append, scopes=WRITE, body=Body.REQUIRED)]
 
     def append(self, exchange: Exchange) -> None:
         self._doors.append(exchange, exchange.name, len(exchange.body), self._append, _is_patient)

@@ -29,12 +29,7 @@ class BulkAppendRoutes:
     def routes(self) -> list[Route]:
         return [
             Route(
-                method="POST",
-                template="/v0/topics/:topic/append",
-                handler=self.append,
-                scopes=WRITE,
-                body=Body.REQUIRED,
-                arrow=True,
+                "POST", "/v0/topics/:topic/append", self.append, scopes=WRITE, body=Body.REQUIRED, arrow=True
             )
         ]
 

@@ -60,14 +60,8 @@ class RecordRoutes:
     def routes(self) -> list[Route]:
         one = "/v0/topics/:topic"
         return [
-            Route(method="POST", template=one + "/diff", handler=self.diff, scopes=READ, body=Body.OPTIONAL),
-            Route(
-                method="POST",
-                template=one + "/delete",
-                handler=self.delete,
-                scopes=DELETE,
-                body=Body.REQUIRED,
-            ),
+            Route("POST", one + "/diff", self.diff, scopes=READ, body=Body.OPTIONAL),
+            Route("POST", one + "/delete", self.delete, scopes=DELETE, body=Body.REQUIRED),
         ]
 
     # --- read -------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ class SocketRoutes:
 
     def routes(self) -> list[Route]:
         # Any valid key may connect; each command is checked on its own.
-        return [Route(method="GET", template="/v0/ws", handler=self.connect, websocket=True)]
+        return [Route("GET", "/v0/ws", self.connect, websocket=True)]
 
     def connect(self, exchange: Exchange) -> None:
         token = accept_token(exchange.headers)

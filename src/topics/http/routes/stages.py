@@ -44,18 +44,9 @@ class StageRoutes:
     def routes(self) -> list[Route]:
         one = "/v0/stages/:id"
         return [
-            Route(
-                method="PUT",
-                template=one + "/parts/:n",
-                handler=self.put_part,
-                scopes=WRITE,
-                body=Body.REQUIRED,
-                arrow=True,
-            ),
-            Route(
-                method="POST", template=one + "/commit", handler=self.commit, scopes=WRITE, body=Body.REQUIRED
-            ),
-            Route(method="DELETE", template=one, handler=self.drop, scopes=WRITE),
+            Route("PUT", one + "/parts/:n", self.put_part, scopes=WRITE, body=Body.REQUIRED, arrow=True),
+            Route("POST", one + "/commit", self.commit, scopes=WRITE, body=Body.REQUIRED),
+            Route("DELETE", one, self.drop, scopes=WRITE),
         ]
 
     async def put_part(self, exchange: Exchange) -> None:
