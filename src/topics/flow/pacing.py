@@ -2,7 +2,7 @@
 
 A turn handles whatever has arrived, so a reader waits behind every writer that came with it. Here, writers to
 topics that matter less than one being read wait instead: first come, first served, a few in every turn, the
-sockets looked at in between. When nothing better is being read, nobody waits and nothing is measured.
+sockets looked at in between. When nothing better is being read, no write waits and nothing is measured.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ SHARE_S = 0.0001
 PROTECT_S = 1.0
 # A topic of a lower priority is not worth holding up others for.
 LEAST_PROTECTED = 250
-# Whoever is so much less important waits. Priorities that come from recent reads fade all the time, so topics
-# that are all in use never wait for each other.
+# Topics that are so much less important wait. Priorities that come from recent reads fade all the time, so
+# topics that are all in use never wait for each other.
 GAP = 250
 # Beyond either, waiting is worse than being told to come back.
 LONGEST_WAIT_S = 1.0
 MOST_HELD_BYTES = 64 * 1024 * 1024
-# Who is written together is answered together, and nobody else meanwhile.
+# Writes of one group are answered together, and no reader is meanwhile.
 MOST_IN_A_GROUP = 8
 # How long it is likely to take until a group has gone.
 CROWDED_S = 0.001
-# Weight of a new sample of how fast those who wait are served: one stall tells little.
+# Weight of a new sample of how fast held work is done: one stall tells little.
 SMOOTHING = 0.05
 
-_NOBODY = -1_000_000
+_NONE = -1_000_000
 
 
 class Pacer:
@@ -52,15 +52,15 @@ class Pacer:
         self._open_group = open_group
         # Those let through since this group was opened.
         self._group = self._let_through = 0
-        # Looked at by every write, so it is a plain attribute: somebody is being protected.
+        # Looked at by every write, so it is a plain attribute: some topic is being protected.
         self.active = False
-        # Lately somebody had to wait for it.
+        # Lately a write had to wait for it.
         self.pacing = self._has_held = False
         # The highest priority that is protected, and the highest one read since that was last looked at.
-        self._priority = self._lately = _NOBODY
+        self._priority = self._lately = _NONE
         self._held: deque[tuple[int, Callable[[], None]]] = deque()
         self._held_bytes = 0
-        # Seconds that each of those who wait has taken lately, the rest of the turn included.
+        # Seconds that each piece of held work has taken lately, the rest of the turn included.
         self._pace_s = SHARE_S
         self._pumped_at = 0.0
         self._turn_ends = 0.0
@@ -83,9 +83,9 @@ class Pacer:
             asyncio.get_running_loop().call_later(self._protect_s, self._look_again)
 
     def _look_again(self) -> None:
-        self._priority, self._lately = self._lately, _NOBODY
+        self._priority, self._lately = self._lately, _NONE
         self.pacing, self._has_held = self._has_held, False
-        if self._priority == _NOBODY:
+        if self._priority == _NONE:
             self.active = False
         else:
             asyncio.get_running_loop().call_later(self._protect_s, self._look_again)

@@ -17,11 +17,10 @@ from pathlib import Path
 from topics.http.door.keys import KeyRing
 from topics.http.door.listen_address import listen_address, refuse_exposure_without_keys
 from topics.http.door.readiness import Readiness
-from topics.http.wire.context import Limits, WireContext
+from topics.http.wire.context import Limits, Timeouts, WireContext
 from topics.http.wire.http1 import Connection
 from topics.http.wire.request_log import RequestLog
 from topics.http.wire.routing import Route, RouteTree
-from topics.http.wire.timeouts import Timeouts
 from topics.values.errors import ConfigError
 from topics.values.settings import Settings
 
@@ -80,7 +79,7 @@ class Server:
         )
         sockets = bind(*listen_address(self._settings))
         try:
-            # Before the file appears: whoever reads it may connect in the same instant.
+            # Before the file appears: a client that reads it may connect in the same instant.
             for listener in sockets:
                 listener.listen(_BACKLOG)
             self.addresses = [listener.getsockname()[:2] for listener in sockets]
@@ -193,7 +192,7 @@ def _prepare(listener: socket.socket) -> None:
 
 
 def write_port_file(path: str, address: tuple[str, int]) -> None:
-    """Whoever waits for the file never sees half of it."""
+    """A process that waits for the file never sees half of it."""
     host, port = address
     text = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     target = Path(path)
@@ -202,7 +201,7 @@ def write_port_file(path: str, address: tuple[str, int]) -> None:
         try:
             with os.fdopen(handle, "w") as file:
                 file.write(text)
-            # mkstemp keeps the file to ourselves; the address is for everybody.
+            # mkstemp makes it readable by us alone; the address is for all users of the machine.
             Path(temporary).chmod(0o644)
             Path(temporary).replace(target)
         except OSError:

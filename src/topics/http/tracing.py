@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import topics
 from topics.http.wire.exchange import Exchange
-from topics.http.wire.request_ids import given_id
+from topics.http.wire.request import Request
 from topics.http.wire.request_log import shown_name, shown_route
 from topics.http.wire.routing import Route
 from topics.values.errors import ConfigError
@@ -49,7 +49,7 @@ class Tracing:
         self._failure = Status(StatusCode.ERROR)
         self._within = set_span_in_context
         # When the handler was done with a request whose answer has to wait for a commit.
-        self._handed_over: dict[Exchange, int] = {}
+        self._handed_over: dict[Request, int] = {}
 
     def instrument(self, routes: list[Route]) -> list[Route]:
         """The same routes with handlers that note when they are done."""
@@ -65,35 +65,35 @@ class Tracing:
 
         return replace(route, handler=noting)
 
-    def finished(self, exchange: Exchange, status: int, elapsed_s: float) -> None:
+    def finished(self, request: Request, status: int, elapsed_s: float) -> None:
         ended = time_ns()
         attributes: dict[str, str | int] = {
-            "http.request.method": exchange.method,
-            "http.route": shown_route(exchange.route),
+            "http.request.method": request.method,
+            "http.route": shown_route(request.route),
             "http.response.status_code": status,
         }
-        name, known_id = shown_name(exchange), given_id(exchange)
+        name, known_id = shown_name(request), request.given_id()
         if name is not None:
             attributes["topics.name"] = name
         if known_id is not None:
             attributes["topics.request_id"] = known_id.decode()
         span = self._tracer.start_span(
-            f"{exchange.method} {shown_route(exchange.route)}",
-            self._callers(exchange.headers),
+            f"{request.method} {shown_route(request.route)}",
+            self._callers(request.headers),
             self._server_kind,
             attributes,
             start_time=ended - int(elapsed_s * 1e9),
         )
         if status >= _SERVER_ERROR:
             span.set_status(self._failure)
-        handed_over = self._handed_over.pop(exchange, None)
+        handed_over = self._handed_over.pop(request, None)
         if handed_over is not None:
             commit = self._tracer.start_span("commit", self._within(span), start_time=handed_over)
             commit.end(ended)
         span.end(ended)
 
-    def abandoned(self, exchange: Exchange) -> None:
-        self._handed_over.pop(exchange, None)
+    def abandoned(self, request: Request) -> None:
+        self._handed_over.pop(request, None)
 
     def _callers(self, headers: Mapping[bytes, bytes]) -> Context:
         names = (b"traceparent", b"tracestate")

@@ -12,33 +12,33 @@ from topics.values.errors import ApiError, limit_reached
 
 if TYPE_CHECKING:
     from topics.http.wire.context import WireContext
-    from topics.http.wire.exchange import Exchange
+    from topics.http.wire.request import Request
     from topics.http.wire.routing import Match
 
 
-def admit(context: WireContext, exchange: Exchange) -> None:
+def admit(context: WireContext, request: Request) -> None:
     """Fill in route, name and key; raise what the client is to be told instead."""
-    match = context.routes.find(exchange.method_bytes, exchange.target)
+    match = context.routes.find(request.method_bytes, request.target)
     route = match.route
-    exchange.route = route
-    exchange.name = match.name
-    exchange.params = match.params
+    request.route = route
+    request.name = match.name
+    request.params = match.params
     if context.keyring.enabled and (route is None or not route.public):
-        _authorise(context, exchange, match)
+        _authorise(context, request, match)
     if route is None:
-        raise _not_routed(exchange, match)
+        raise _not_routed(request, match)
     if not context.readiness.open and not route.always_open:
         raise context.readiness.refusal()
     if route.event_stream and not route.auth_in_handler:
-        require_event_stream_accepted(exchange)
-    length = exchange.headers.get(b"content-length")
+        require_event_stream_accepted(request)
+    length = request.headers.get(b"content-length")
     if length is not None and int(length) > context.max_body_bytes:
         raise too_large(context.max_body_bytes)
 
 
-def _authorise(context: WireContext, exchange: Exchange, match: Match) -> None:
+def _authorise(context: WireContext, request: Request, match: Match) -> None:
     route = match.route
-    key = exchange.key = presented_key(context.keyring, exchange, route)
+    key = request.key = presented_key(context.keyring, request, route)
     if route is not None and route.auth_in_handler:
         return
     if key is None:
@@ -47,7 +47,7 @@ def _authorise(context: WireContext, exchange: Exchange, match: Match) -> None:
         most = context.settings.max_inflight_per_key
         if most and key.inflight >= most:
             raise limit_reached("max_inflight_per_key", most)
-        exchange.take_place()
+        request.take_place()
     if route is not None:
         if key.scopes & route.scopes != route.scopes:
             raise ApiError("forbidden", "the key lacks a scope this route needs")
@@ -57,9 +57,9 @@ def _authorise(context: WireContext, exchange: Exchange, match: Match) -> None:
         raise ApiError("forbidden", "the key does not cover this name")
 
 
-def _not_routed(exchange: Exchange, match: Match) -> ApiError:
+def _not_routed(request: Request, match: Match) -> ApiError:
     if match.allow:
-        exchange.allow = match.allow
+        request.allow = match.allow
         return ApiError("method_not_allowed", "this path does not answer to that method")
     return ApiError("not_found", "no such path")
 

@@ -69,7 +69,7 @@ def left_for_segments(connections: int, descriptors: int) -> int:
 
 
 def raise_descriptor_limit() -> None:
-    """As many open files as we may have without asking anybody."""
+    """As many open files as we may have without further rights."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:

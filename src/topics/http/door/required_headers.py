@@ -13,16 +13,16 @@ from topics.values.errors import ApiError, invalid
 
 if TYPE_CHECKING:
     from topics.http.door.keys import ApiKey, KeyRing
-    from topics.http.wire.exchange import Exchange
+    from topics.http.wire.request import Request
     from topics.http.wire.routing import Route
 
 
-def presented_key(keyring: KeyRing, exchange: Exchange, route: Route | None) -> ApiKey | None:
-    authorization = exchange.headers.get(b"authorization")
+def presented_key(keyring: KeyRing, request: Request, route: Route | None) -> ApiKey | None:
+    authorization = request.headers.get(b"authorization")
     if authorization is not None:
         return keyring.by_header(authorization)
     if route is not None and route.token_in_query:
-        token = exchange.query("token")
+        token = request.query("token")
         if token:
             return keyring.by_secret(token.encode("utf-8", "replace"))
     return None
@@ -32,25 +32,25 @@ def unauthorized() -> ApiError:
     return ApiError("unauthorized", "a valid API key is needed")
 
 
-def require_event_stream_accepted(exchange: Exchange) -> None:
-    accept = exchange.headers.get(b"accept", b"").strip().lower()
+def require_event_stream_accepted(request: Request) -> None:
+    accept = request.headers.get(b"accept", b"").strip().lower()
     if accept and b"text/event-stream" not in accept and b"*/*" not in accept:
         raise ApiError("not_acceptable", "this path answers with text/event-stream, which Accept excludes")
 
 
-def require_body_type(route: Route, exchange: Exchange) -> None:
+def require_body_type(route: Route, request: Request) -> None:
     """Raises for a body this route does not take. Expects the body as the client sent it."""
-    empty = not exchange.body
+    empty = not request.body
     if empty and route.body is Body.OPTIONAL:
         return
     if empty and route.body is Body.NEVER_EMPTY:
         raise invalid("the body must not be empty")
-    content_type = exchange.headers.get(b"content-type")
+    content_type = request.headers.get(b"content-type")
     if content_type != JSON:
         content_type = (content_type or b"").strip().lower()
         wanted = ARROW if route.arrow else JSON
         if not content_type.startswith((JSON, wanted)):
             raise ApiError("unsupported_media_type", f"the body must be declared as {wanted.decode()}")
-    encoding = exchange.headers.get(b"content-encoding")
+    encoding = request.headers.get(b"content-encoding")
     if encoding is not None and encoding.strip().lower() not in (b"", b"identity", b"gzip"):
         raise ApiError("unsupported_media_type", "the only content encoding understood is gzip")

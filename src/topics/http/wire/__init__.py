@@ -1,8 +1,9 @@
 """Bytes on sockets: requests in, answers and streams out.
 
-    socket ─▶ http1 (parse; `known_requests` spares it) ─▶ pipeline (one at a time) ─▶ the door ─▶ a route
-    route  ─▶ exchange (reply, fail, stream) ─▶ pipeline (in order) ─▶ channel (one write, pressure) ─▶ socket
+    socket ─▶ pipeline (one at a time; `known_requests` need no parsing, `http1` parses the others)
+           ─▶ the door ─▶ a route (`routing`) with an exchange: the `request`, and a way to answer it
+    route  ─▶ exchange (reply, fail, stream) ─▶ pipeline (in order) ─▶ channel (pressure) ─▶ socket
 
 `stream`, `event_stream` and `websocket` are answers without an end; `fed_connection` leaves slow clients
-alone.
+alone; `request_log` sees every request end. All connections share a `context`.
 """

@@ -45,7 +45,7 @@ class Heads:
     def unbounded(
         self, content_type: bytes, extra: HeaderList | None = None, *, chunked: bool, connection: bytes
     ) -> bytes:
-        """The whole head of an answer whose length nobody knows yet."""
+        """The whole head of an answer whose length is not known yet."""
         lines = self._lines(200, content_type, extra, connection)
         return lines + (b"Transfer-Encoding: chunked\r\n\r\n" if chunked else b"\r\n")
 

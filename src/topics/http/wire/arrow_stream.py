@@ -12,7 +12,7 @@ METADATA_KEY = b"topics"
 
 
 class _Pieces:
-    """What pyarrow takes for a file: it keeps what is written until somebody takes it."""
+    """What pyarrow takes for a file: it keeps what is written until `take`."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

@@ -15,7 +15,7 @@ HTTP = 0  # they are requests
 DEAF = 1  # ignored, but answers are still owed
 LINGER = 2  # ignored, so that the client gets to read our last answer
 STREAM = 3  # ignored, while a stream is open
-RAW = 4  # given to whoever took the connection over
+RAW = 4  # given to the protocol that took the connection over
 CLOSED = 5
 
 # Above this, a second system call costs less than copying the body behind its head.

@@ -25,7 +25,7 @@ def frame(event: str, data: bytes, event_id: bytes) -> bytes:
 
 
 def error_frame(**fields: Any) -> bytes:
-    """Carries no id: an error moves nobody's cursor."""
+    """Carries no id: an error moves no cursor."""
     return b"event: error\ndata: %b\n\n" % msgspec.json.encode(fields)
 
 

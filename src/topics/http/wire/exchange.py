@@ -1,4 +1,4 @@
-"""One request and its answer: all that a handler gets to see of HTTP."""
+"""A request and its answer: all that a handler gets to see of HTTP."""
 
 from __future__ import annotations
 
@@ -8,78 +8,56 @@ from bisect import bisect_left
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
 
 from topics.http.wire.answer_heads import JSON, HeaderList
 from topics.http.wire.channel import RAW, STREAM
-from topics.http.wire.request_ids import with_id
+from topics.http.wire.request import Request
 from topics.http.wire.request_log import log_fields
-from topics.http.wire.routing import path_of
 from topics.http.wire.stream import Stream, Upgraded
 from topics.values.errors import ApiError, short_of_memory
 
 if TYPE_CHECKING:
-    from topics.http.door.keys import ApiKey
-    from topics.http.wire.http1 import Connection
-    from topics.http.wire.routing import Route
+    from topics.http.wire.pipeline import Pipeline
 
 logger = logging.getLogger("topics.http")
-
-_TRUE = ("true", "1")
-_FALSE = ("false", "0")
 
 
 def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
 
 
-class Exchange:
-    """Answered exactly once, in the handler or later; a second answer, or one to nobody, does nothing."""
+class Exchange(Request):
+    """Answered exactly once, in the handler or later; a second answer, or one to a client that has gone, does
+    nothing."""
 
     __slots__ = (
         "_closers",
         "_connection",
-        "_holds_place",
-        "_query",
         "_streaming",
-        "allow",
-        "body",
         "closed",
         "closes",
         "complete",
-        "headers",
         "http10",
-        "key",
-        "method_bytes",
-        "name",
-        "params",
         "pieces",
-        "plain",
-        "received",
         "refusal",
-        "route",
-        "started",
-        "target",
     )
 
     def __init__(
-        self, connection: Connection, method: bytes, target: bytes, headers: dict[bytes, bytes]
+        self, connection: Pipeline, method: bytes, target: bytes, headers: dict[bytes, bytes]
     ) -> None:
-        self._connection: Connection | None = connection
+        self._connection: Pipeline | None = connection
         self._closers: list[Callable[[], None]] | None = None
         self._holds_place = False
-        self._query: dict[str, str] | None = None
-        self._streaming: Connection | None = None
+        self._query = None
+        self._streaming: Pipeline | None = None
         self.method_bytes = method
         self.target = target
-        # Names in lower case; repeated headers joined with commas.
         self.headers = headers
         self.body = b""
-        self.key: ApiKey | None = None
-        self.route: Route | None = None
+        self.key = None
+        self.route = None
         self.name = ""
-        self.params: tuple[str, ...] = ()
-        # When the request was complete, on the clock of time.perf_counter.
+        self.params = ()
         self.started = 0.0
         # The client has gone without an answer.
         self.closed = False
@@ -97,45 +75,13 @@ class Exchange:
         self.refusal: tuple[ApiError, int] | None = None
 
     @property
-    def method(self) -> str:
-        return self.method_bytes.decode()
-
-    @property
-    def path(self) -> bytes:
-        return path_of(self.target)
-
-    @property
     def answered(self) -> bool:
         return self._connection is None
 
     @property
-    def handled(self) -> bool:
-        """It was let in, and its handler was called."""
-        return self.started > 0.0
-
-    @property
     def parked(self) -> bool:
-        """Somebody waits to hear that the client has gone."""
+        """Its handler waits to hear that the client has gone."""
         return self._closers is not None
-
-    def header(self, name: bytes) -> bytes | None:
-        """`name` in lower case."""
-        return self.headers.get(name)
-
-    def query(self, name: str) -> str | None:
-        """The first value given for a query parameter, decoded."""
-        if self._query is None:
-            text = self.target.partition(b"#")[0].partition(b"?")[2].decode("utf-8", "replace")
-            # Reversed: of several values, the first one has to win.
-            pairs = parse_qsl(text, keep_blank_values=True, errors="replace")
-            self._query = dict(reversed(pairs))
-        return self._query.get(name)
-
-    def query_flag(self, name: str, default: bool) -> bool:
-        value = self.query(name)
-        if value in _TRUE:
-            return True
-        return False if value in _FALSE else default
 
     # Answering
 
@@ -229,13 +175,13 @@ class Exchange:
     def open_stream(self, content_type: bytes, headers: HeaderList | None = None) -> Stream:
         """Answer with a body of unknown length; if the client has gone, the stream is closed already."""
         connection = self._leave(STREAM)
-        return Stream(connection, content_type, with_id(self, headers), chunked=not self.http10)
+        return Stream(connection, content_type, self.with_id(headers), chunked=not self.http10)
 
     def upgrade(self) -> Upgraded:
         """Take the bare connection, before any answer; the caller speaks the other protocol from here."""
         return Upgraded(self._leave(RAW), self.headers)
 
-    def _leave(self, mode: int) -> Connection | None:
+    def _leave(self, mode: int) -> Pipeline | None:
         connection, self._connection = self._connection, None
         if self._holds_place:
             self._give_place_back()
@@ -275,16 +221,6 @@ class Exchange:
             self.fail_with(error)
 
     # For the connection and the admission
-
-    def take_place(self) -> None:
-        assert self.key is not None
-        self.key.inflight += 1
-        self._holds_place = True
-
-    def _give_place_back(self) -> None:
-        assert self.key is not None
-        self.key.inflight -= 1
-        self._holds_place = False
 
     def refuse_later(self, error: ApiError, status: int) -> None:
         """When its turn comes; and nothing after it on this connection."""

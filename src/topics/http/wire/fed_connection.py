@@ -85,7 +85,7 @@ class FedConnection:
             self._farewell = None
 
     def on_closed(self) -> None:
-        """The connection has ended, whoever ended it."""
+        """The connection has ended, by our doing or the client's."""
         self.release()
         self._cancel_farewell()
 

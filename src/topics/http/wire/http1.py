@@ -1,4 +1,4 @@
-"""One connection, from the bytes of its socket to requests that take turns.
+"""HTTP/1.1: from the bytes of a socket to requests that take turns.
 
 What a client sends ahead waits; beyond a bound the socket is not read any more.
 """
@@ -6,7 +6,6 @@ What a client sends ahead waits; beyond a bound the socket is not read any more.
 from __future__ import annotations
 
 import logging
-from time import perf_counter
 
 import httptools
 
@@ -14,9 +13,8 @@ from topics.http.door.admission import too_large
 from topics.http.wire.channel import DEAF, HTTP, LINGER, RAW
 from topics.http.wire.context import BODY, HEAD, IDLE, LINGERING, WORKING, WRITE, WireContext
 from topics.http.wire.exchange import Exchange
-from topics.http.wire.known_requests import END, KnownRequest
 from topics.http.wire.pipeline import Pipeline
-from topics.http.wire.request_ids import HEADER
+from topics.http.wire.request import ID_HEADER
 from topics.values.errors import ApiError, invalid
 
 logger = logging.getLogger("topics.http")
@@ -28,7 +26,6 @@ _MANY_UNKNOWN_HEADS = 64
 
 class Connection(Pipeline):
     __slots__ = (
-        "_begun",
         "_feeding",
         "_head_bytes",
         "_headers",
@@ -37,19 +34,15 @@ class Connection(Pipeline):
         "_latest",
         "_parser",
         "_reading",
-        "_requests",
         "_target",
-        "_unknown_heads",
         "_without_upgrade",
     )
 
     def __init__(self, context: WireContext) -> None:
         super().__init__(context)
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
-        # The parser is inside a request.
-        self._begun = False
         self._target = b""
-        # None once a head is complete: header lines that follow then are trailers, which nobody wants.
+        # None once a head is complete: header lines that follow then are trailers, which we do not want.
         self._headers: dict[bytes, bytes] | None = {}
         self._head_bytes = 0
         # The request whose body is arriving.
@@ -59,11 +52,8 @@ class Connection(Pipeline):
         self._held_at = 0
         self._feeding = False
         self._without_upgrade: bytes | None = None
-        self._requests = 0
         # The request completed by the piece being parsed.
         self._latest: Exchange | None = None
-        # How many heads in a row nobody had seen before.
-        self._unknown_heads = 0
 
     def connection_lost(self, error: Exception | None) -> None:
         self._parser = None
@@ -82,57 +72,14 @@ class Connection(Pipeline):
 
     # Bytes in
 
-    def data_received(self, data: bytes) -> None:
-        if self.mode:
-            self.ignore(data)
+    def parse(self, data: bytes) -> None:
+        if not self._behind and (len(data) <= _SLICE_BYTES or self._is_all_body(data)):
+            self._parse(data)
             return
-        if not self._behind:
-            if not self._begun and self._current is None and not self._write_paused:
-                end = data.find(END)
-                known = self.context.known_requests.get(data[:end]) if end > 0 else None
-                if (
-                    known is not None
-                    and len(data) - end - 4 == known.body_bytes
-                    and self._take_known(known, data[end + 4 :])
-                ):
-                    return
-            if len(data) <= _SLICE_BYTES or self._is_all_body(data):
-                self._parse(data)
-                return
         self._held_back = self._held_back[self._held_at :] + data
         self._held_at = 0
         self._behind = True
         self.advance()
-
-    def _take_known(self, known: KnownRequest, body: bytes) -> bool:
-        """False when the request might be refused: that is for the usual way to decide."""
-        context, key = self.context, known.key
-        if not context.readiness.open:
-            return False
-        exchange = Exchange(self, known.method, known.target, known.headers)
-        if key is not None:
-            most = context.settings.max_inflight_per_key
-            if most and key.inflight >= most:
-                return False
-            exchange.key = key
-            exchange.take_place()
-        exchange.body = body
-        exchange.complete = True
-        exchange.route = known.route
-        exchange.name = known.name
-        exchange.params = known.params
-        self._requests += 1
-        self._unknown_heads = 0
-        self._current = exchange
-        if not known.is_json:
-            self.handle(exchange)
-            return True
-        exchange.started = perf_counter()
-        try:
-            known.route.handler(exchange)
-        except Exception as error:
-            exchange.fail_with(error)
-        return True
 
     def _is_all_body(self, data: bytes) -> bool:
         reading = self._reading
@@ -213,7 +160,7 @@ class Connection(Pipeline):
             exchange.closes = not parser.should_keep_alive()
             exchange.http10 = parser.get_http_version() == "1.0"
             exchange.plain = not (exchange.closes or exchange.http10)
-        if HEADER in headers:
+        if ID_HEADER in headers:
             # Its answer has a header of its own.
             exchange.plain = False
         if len(target) > _SLICE_BYTES and len(target) > self.context.limits.target_bytes:
@@ -255,7 +202,7 @@ class Connection(Pipeline):
     # Input that is not what it should be
 
     def _refuse_input(self, error: ApiError, status: int) -> None:
-        """Answer in turn, then close: after this, nobody can tell where the next request would begin."""
+        """Answer in turn, then close: after this, there is no telling where the next request would begin."""
         if self.mode:
             return
         self.mode = DEAF

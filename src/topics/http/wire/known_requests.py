@@ -6,14 +6,9 @@ need neither parsing nor routing nor a look at the key.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from topics.http.wire.answer_heads import JSON
-
-if TYPE_CHECKING:
-    from topics.http.door.keys import ApiKey
-    from topics.http.wire.exchange import Exchange
-    from topics.http.wire.routing import Route
+from topics.http.wire.request import Request
+from topics.http.wire.routing import Route
 
 # Headers whose requests the parser has to see each time.
 _UNREPEATABLE = (b"expect", b"upgrade", b"transfer-encoding")
@@ -27,10 +22,10 @@ class KnownRequest:
 
     __slots__ = ("body_bytes", "headers", "is_json", "key", "method", "name", "params", "route", "target")
 
-    def __init__(self, like: Exchange, route: Route) -> None:
+    def __init__(self, like: Request, route: Route) -> None:
         self.body_bytes = like.received
         self.headers = like.headers
-        self.key: ApiKey | None = like.key
+        self.key = like.key
         self.method = like.method_bytes
         self.name = like.name
         self.params = like.params
@@ -42,7 +37,7 @@ class KnownRequest:
 
 
 class KnownRequests:
-    """Found by hash. Nobody can feel their way to a key here: bytes are compared only where two hashes
+    """Found by hash. An attacker cannot feel its way to a key here: bytes are compared only where two hashes
     agree, and the hash is keyed with a secret of this process."""
 
     __slots__ = ("_heads", "get")
@@ -51,16 +46,16 @@ class KnownRequests:
         self._heads: dict[bytes, KnownRequest] = {}
         self.get = self._heads.get
 
-    def remember(self, exchange: Exchange, data: bytes) -> None:
+    def remember(self, request: Request, data: bytes) -> None:
         """`data` is exactly this request; not all kinds are worth it, or may be taken without parsing."""
-        headers, route = exchange.headers, exchange.route
-        if route is None or not route.counted or not exchange.handled or not exchange.plain:
+        headers, route = request.headers, request.route
+        if route is None or not route.counted or not request.handled or not request.plain:
             return
-        if not exchange.received or any(name in headers for name in _UNREPEATABLE):
+        if not request.received or any(name in headers for name in _UNREPEATABLE):
             return
-        head_bytes = len(data) - exchange.received - len(END)
+        head_bytes = len(data) - request.received - len(END)
         if head_bytes > _MOST_HEAD_BYTES or data.find(END) != head_bytes:
             return
         if len(self._heads) >= _MOST_HEADS:
             self._heads.clear()
-        self._heads[data[:head_bytes]] = KnownRequest(exchange, route)
+        self._heads[data[:head_bytes]] = KnownRequest(request, route)

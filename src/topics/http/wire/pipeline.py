@@ -1,4 +1,7 @@
-"""The middle of a connection: requests are taken one after the other, and answered in that order."""
+"""The middle of a connection: requests are taken one after the other, and answered in that order.
+
+Those whose head is known are taken here, without parsing; `http1` parses the others.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,15 @@ from topics.http.wire.answer_heads import CONTINUE, JSON, LENGTHS, HeaderList
 from topics.http.wire.channel import DEAF, RAW, STREAM, Channel
 from topics.http.wire.context import WireContext
 from topics.http.wire.exchange import Exchange
+from topics.http.wire.known_requests import END, KnownRequest
 from topics.http.wire.request_body import Gunzip, is_compressed
-from topics.http.wire.request_ids import with_id
 from topics.values.errors import ApiError
 
 _SHORT_BYTES = len(LENGTHS)
 
 
 class Pipeline(Channel):
-    __slots__ = ("_advancing", "_behind", "_current", "_waiting")
+    __slots__ = ("_advancing", "_begun", "_behind", "_current", "_requests", "_unknown_heads", "_waiting")
 
     def __init__(self, context: WireContext) -> None:
         super().__init__(context)
@@ -29,6 +32,11 @@ class Pipeline(Channel):
         # A request is waiting, or input that is not parsed yet.
         self._behind = False
         self._advancing = False
+        # The parser is inside a request.
+        self._begun = False
+        self._requests = 0
+        # How many heads in a row had not been seen before.
+        self._unknown_heads = 0
 
     def connection_lost(self, error: Exception | None) -> None:
         unanswered = [self._current, *self._waiting]
@@ -71,7 +79,56 @@ class Pipeline(Channel):
         self._waiting.clear()
         self._behind = False
 
+    def parse(self, data: bytes) -> None:
+        """Input that is not a request which is known."""
+        raise NotImplementedError
+
     # Taking requests
+
+    def data_received(self, data: bytes) -> None:
+        if self.mode:
+            self.ignore(data)
+            return
+        if not (self._behind or self._begun or self._current is not None or self._write_paused):
+            end = data.find(END)
+            known = self.context.known_requests.get(data[:end]) if end > 0 else None
+            if (
+                known is not None
+                and len(data) - end - 4 == known.body_bytes
+                and self._take_known(known, data[end + 4 :])
+            ):
+                return
+        self.parse(data)
+
+    def _take_known(self, known: KnownRequest, body: bytes) -> bool:
+        """False when the request might be refused: that is for the usual way to decide."""
+        context, key = self.context, known.key
+        if not context.readiness.open:
+            return False
+        exchange = Exchange(self, known.method, known.target, known.headers)
+        if key is not None:
+            most = context.settings.max_inflight_per_key
+            if most and key.inflight >= most:
+                return False
+            exchange.key = key
+            exchange.take_place()
+        exchange.body = body
+        exchange.complete = True
+        exchange.route = known.route
+        exchange.name = known.name
+        exchange.params = known.params
+        self._requests += 1
+        self._unknown_heads = 0
+        self._current = exchange
+        if not known.is_json:
+            self.handle(exchange)
+            return True
+        exchange.started = perf_counter()
+        try:
+            known.route.handler(exchange)
+        except Exception as error:
+            exchange.fail_with(error)
+        return True
 
     def take(self, exchange: Exchange) -> None:
         """A request whose head is complete."""
@@ -202,7 +259,7 @@ class Pipeline(Channel):
             exchange.closes = True
         connection = b"close" if exchange.closes else b"keep-alive" if exchange.http10 else None
         if not self.transport.is_closing():
-            headers = with_id(exchange, headers)
+            headers = exchange.with_id(headers)
             head = self.context.heads.before_length(status, content_type, headers, connection)
             if exchange.method_bytes == b"HEAD":
                 self.transport.write(head + b"%d\r\n\r\n" % len(body))

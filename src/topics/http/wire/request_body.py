@@ -10,7 +10,7 @@ from topics.values.errors import invalid
 from topics.values.settings import MIB
 
 if TYPE_CHECKING:
-    from topics.http.wire.exchange import Exchange
+    from topics.http.wire.request import Request
 
 # Decoding more than this would hold up all other requests, so it is left to a thread.
 INLINE_BYTES = MIB
@@ -21,8 +21,8 @@ MAX_MEMBERS = 4096
 _GZIP = 16 + zlib.MAX_WBITS
 
 
-def is_compressed(exchange: Exchange) -> bool:
-    return exchange.headers.get(b"content-encoding", b"").strip().lower() == b"gzip"
+def is_compressed(request: Request) -> bool:
+    return request.headers.get(b"content-encoding", b"").strip().lower() == b"gzip"
 
 
 class Gunzip:

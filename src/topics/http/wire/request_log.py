@@ -10,16 +10,13 @@ import logging
 from bisect import bisect_left
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from topics.http.wire.request_ids import ensure_id, trace_of
+from topics.http.wire.request import Request
+from topics.http.wire.routing import Route, latencies
 from topics.values.errors import STATUS_BY_CODE, ApiError
 from topics.values.histogram import LATENCY_BOUNDS_S, Histogram
 from topics.values.settings import Settings
-
-if TYPE_CHECKING:
-    from topics.http.wire.exchange import Exchange
-    from topics.http.wire.routing import Route
 
 slow_log = logging.getLogger("topics.http")
 access_log = logging.getLogger("topics.access")
@@ -33,9 +30,9 @@ _SHOWN = (":topic", ":router", ":q")
 class Tracer(Protocol):
     """Makes spans of requests. The HTTP side itself knows nothing about traces."""
 
-    def finished(self, exchange: Exchange, status: int, elapsed_s: float) -> None: ...
+    def finished(self, request: Request, status: int, elapsed_s: float) -> None: ...
 
-    def abandoned(self, exchange: Exchange) -> None: ...
+    def abandoned(self, request: Request) -> None: ...
 
 
 class RequestLog:
@@ -61,46 +58,46 @@ class RequestLog:
         self._tracer = tracer
         self.notable_s = 0.0
 
-    def finished(self, exchange: Exchange, status: int, waited: bool) -> None:
+    def finished(self, request: Request, status: int, waited: bool) -> None:
         """It is about to be answered; what is decided here can still travel with the answer."""
-        elapsed = perf_counter() - exchange.started
+        elapsed = perf_counter() - request.started
         if waited:
             self.waits.observe(elapsed)
         else:
-            histogram = exchange.route.timings[status // 100]  # type: ignore[union-attr]
+            histogram = request.route.timings[status // 100]  # type: ignore[union-attr]
             histogram.counts[bisect_left(LATENCY_BOUNDS_S, elapsed)] += 1
             histogram.total += elapsed
         if elapsed >= self.notable_s:
-            self._note(exchange, status, elapsed, waited)
+            self._note(request, status, elapsed, waited)
 
-    def failed(self, exchange: Exchange, error: ApiError, status: int, waited: bool) -> None:
+    def failed(self, request: Request, error: ApiError, status: int, waited: bool) -> None:
         self.errors[error.code] += 1
-        # Refused before anybody worked on it.
-        elapsed = perf_counter() - exchange.started if exchange.started else 0.0
-        route = exchange.route
+        # Refused before its handler was called.
+        elapsed = perf_counter() - request.started if request.started else 0.0
+        route = request.route
         timings = self.unrouted if route is None else route.timings
         (self.waits if waited else timings[status // 100]).observe(elapsed)
-        # With a cause, whoever caught it has logged it together with its traceback.
+        # With a cause, it was logged where it was caught, together with its traceback.
         if error.code == "internal" and error.__cause__ is None and self._may_speak():
-            slow_log.error("request failed: %s", error.message, extra=log_fields(exchange, status, elapsed))
+            slow_log.error("request failed: %s", error.message, extra=log_fields(request, status, elapsed))
         if elapsed >= self.notable_s:
-            self._note(exchange, status, elapsed, waited)
+            self._note(request, status, elapsed, waited)
 
-    def abandoned(self, exchange: Exchange) -> None:
+    def abandoned(self, request: Request) -> None:
         """The client has gone without an answer."""
         self.abandoned_requests += 1
         if self._tracer is not None:
-            self._tracer.abandoned(exchange)
+            self._tracer.abandoned(request)
 
-    def _note(self, exchange: Exchange, status: int, elapsed: float, waited: bool) -> None:
+    def _note(self, request: Request, status: int, elapsed: float, waited: bool) -> None:
         if elapsed >= self._slow_s and not waited:
             self.slow_requests += 1
             if self._may_speak():
-                slow_log.warning("slow request", extra=log_fields(exchange, status, elapsed))
+                slow_log.warning("slow request", extra=log_fields(request, status, elapsed))
         if self._logs_all:
-            access_log.info("request", extra=log_fields(exchange, status, elapsed))
+            access_log.info("request", extra=log_fields(request, status, elapsed))
         if self._tracer is not None:
-            self._tracer.finished(exchange, status, elapsed)
+            self._tracer.finished(request, status, elapsed)
 
     def _may_speak(self) -> bool:
         now = perf_counter()
@@ -113,16 +110,11 @@ class RequestLog:
         return self._lines <= _LINES_PER_SECOND
 
 
-def latencies() -> tuple[Histogram, ...]:
-    """One histogram for each class of status: 0 (none), 1xx … 5xx."""
-    return tuple(Histogram(LATENCY_BOUNDS_S) for _ in range(6))
-
-
-def shown_name(exchange: Exchange) -> str | None:
+def shown_name(request: Request) -> str | None:
     """The topic or router a request is about."""
-    route = exchange.route
+    route = request.route
     shown = route is not None and any(f"/{part}" in route.template for part in _SHOWN)
-    return exchange.name if shown else None
+    return request.name if shown else None
 
 
 def shown_route(route: Route | None) -> str:
@@ -130,15 +122,15 @@ def shown_route(route: Route | None) -> str:
     return "none" if route is None else route.template
 
 
-def log_fields(exchange: Exchange, status: int, elapsed: float | None = None) -> dict[str, object]:
+def log_fields(request: Request, status: int, elapsed: float | None = None) -> dict[str, object]:
     """What a line about a request says beside its message."""
     fields: dict[str, object] = {
-        "request_id": ensure_id(exchange),
-        "method": exchange.method,
-        "route": shown_route(exchange.route),
+        "request_id": request.ensure_id(),
+        "method": request.method,
+        "route": shown_route(request.route),
         "status": status,
         "ms": None if elapsed is None else round(elapsed * 1000, 3),
-        "name": shown_name(exchange),
-        "trace_id": trace_of(exchange),
+        "name": shown_name(request),
+        "trace_id": request.trace_id(),
     }
     return {"fields": {name: value for name, value in fields.items() if value is not None}}

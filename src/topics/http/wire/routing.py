@@ -6,21 +6,22 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from topics.http.wire.request_log import latencies
-from topics.values.histogram import Histogram
+from topics.values.histogram import LATENCY_BOUNDS_S, Histogram
 
-if TYPE_CHECKING:
-    from topics.http.wire.exchange import Exchange
-
-    Handler = Callable[[Exchange], None] | Callable[[Exchange], Coroutine[Any, Any, None]]
-
+# It takes an exchange, which knows its route and is not known here.
+Handler = Callable[[Any], None] | Callable[[Any], Coroutine[Any, Any, None]]
 # Path parameters that are topic or router names, and so fall under a key's prefixes.
 _RESTRICTED = ("topic", "router", "q")
 _REMEMBERED_TARGETS = 8192
 _REMEMBERED_TARGET_BYTES = 512
+
+
+def latencies() -> tuple[Histogram, ...]:
+    """One histogram for each class of status: 0 (none), 1xx … 5xx."""
+    return tuple(Histogram(LATENCY_BOUNDS_S) for _ in range(6))
 
 
 class Body(Enum):

@@ -33,7 +33,7 @@ class _Held:
         return self._connection is not None and self._connection.choked
 
     def on_close(self, callback: Callable[[], None]) -> None:
-        """Call back once when the connection ends, whoever ends it."""
+        """Call back once when the connection ends, by our doing or the client's."""
         if self._connection is None or not self._connection.add_closer(callback):
             callback()
 
@@ -49,7 +49,7 @@ class _Held:
 
 
 class Stream(_Held):
-    """A body sent piece by piece. It ends with its connection: nobody reuses one that streamed for hours."""
+    """A body sent piece by piece. It ends with its connection: one that streamed for hours is not reused."""
 
     __slots__ = ("_chunked",)
 

@@ -1,8 +1,11 @@
 """The way in: from the text of a request to records that readers see.
 
-    body ─▶ batch (decode once) or arrow_batch ─▶ append (admit, assign seqs, render once) ─▶ append_payload
-         ─▶ commit_queue (one journal write, one sync for all that wait) ─▶ publish ─▶ the writer's answer
+    body ─▶ batch (decode once; `append_request` checks what is more than plain) or arrow_batch
+         ─▶ lone_appends (single records wait for company) ─▶ append (admit, assign seqs, render once)
+         ─▶ commit_queue (one journal write, one sync for all that wait; `commit_loop` drives it)
+         ─▶ publish ─▶ the writer's answer
 
 Beside it: `idempotency` (a retry gets the first answer), `reservation` (no seq is given out twice, whatever
-the power does), `group` (several topics, one frame), `operation` (what the queue holds).
+the power does), `group` (several topics, one frame), `operation` (what the queue holds). Every write came
+through the door in `flow.doors` first.
 """

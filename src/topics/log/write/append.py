@@ -89,7 +89,7 @@ class AppendOp(Op):
         self.head_seq = topic.head
 
     def announce(self) -> None:
-        """Those who wait hear of it: the writer first, then the readers."""
+        """The writer hears of it, then the readers that wait."""
         if self.remembered is not None:
             self._settle()
         self.on_done(self)

@@ -3,9 +3,9 @@
     submit ─▶ waiting ─▶ flush (one vectored write for all) ─▶ apply
                                    └─ class fsync: ─▶ unsynced ─▶ one sync for all ─▶ apply
 
-The write happens at once (`flush`), or on a thread of whoever drives the queue (`begin_write` and
-`finish_write`): file systems make a writer wait now and then, and a loop that waits serves nobody. One group
-is under way at a time; what has to be in the journal meanwhile waits for it.
+The write happens at once (`flush`), or on a thread of the commit loop (`begin_write` and `finish_write`):
+file systems make a writer wait now and then, and a loop that waits serves no client. One group is under way
+at a time; what has to be in the journal meanwhile waits for it.
 
 An operation of a topic never overtakes an earlier one of the same topic: behind an operation that waits for
 a sync, later ones wait too. A failed write or sync is final: everything not yet applied fails, and the log
@@ -92,11 +92,11 @@ class CommitQueue:
         self.group = 1
         self.counters = counters
         self.failure: ApiError | None = None
-        # Operations are taking effect right now: whoever is called back must not flush, only submit.
+        # Operations are taking effect right now: a callback must not flush, only submit.
         self.applying = False
-        # Set by whoever drives the queue: called when there is something to flush or to sync.
+        # Set by the commit loop: called when there is something to flush or to sync.
         self.wake: Callable[[], None] = lambda: None
-        # Those who gather writes until the last moment, and submit them when called.
+        # Callbacks that gather writes until the last moment, and submit them when called.
         self._gatherers: list[Callable[[], None]] = []
         self._gathering = False
         self.expects_more = False
@@ -123,7 +123,7 @@ class CommitQueue:
         self.submit_checked(op)
 
     def submit_checked(self, op: Op) -> None:
-        """For those who have asked for room already."""
+        """For callers that have asked for room already."""
         waiting = self.waiting
         waiting.append(op)
         if len(waiting) == 1 and not self._gathering:
@@ -198,7 +198,7 @@ class CommitQueue:
         return self._under_way is not None
 
     def begin_write(self) -> GroupWrite | None:
-        """Take every waiting frame; whoever gets it has it run, and then calls `finish_write`."""
+        """Take every waiting frame; the caller has it run, and then calls `finish_write`."""
         ops = self._take()
         if not ops:
             return None
@@ -206,7 +206,7 @@ class CommitQueue:
         return self._under_way
 
     def finish_write(self, write: GroupWrite) -> None:
-        # Otherwise somebody could not wait, and has settled it.
+        # Otherwise a reader or a rotation could not wait, and has settled it.
         if write is self._under_way:
             self.settle()
 
@@ -342,7 +342,7 @@ class CommitQueue:
         self._apply_synced(ops, max(elapsed * 1000, 0.001))
 
     def sync_journal(self) -> None:
-        """Make everything written so far durable, whoever asked for it."""
+        """Make everything written so far durable, also what no class asks to sync."""
         self.sync_now()
         if self.failure is None and self._journal.synced < self._journal.position:
             self._sync_here()
@@ -352,7 +352,7 @@ class CommitQueue:
         self._latch(cause, [*unfinished])
 
     def _latch(self, cause: BaseException, ops: list[Op]) -> None:
-        """No retry: after a failed write or sync nobody knows what the disk holds."""
+        """No retry: after a failed write or sync there is no telling what the disk holds."""
         why = str(cause) or type(cause).__name__
         message = f"storage refused the commit: {why}; writes are off until restart"
         self.failure = ApiError("internal", message)
@@ -373,7 +373,7 @@ class CommitQueue:
 def _from(ops: list[Op], failed: Op) -> list[Op]:
     """The operation that could not take effect, and those after it: it had to read, and could not.
 
-    The journal has them, and the next process applies them; until then nobody waits for an answer in vain.
+    The journal has them, and the next process applies them; until then no writer waits for an answer in vain.
     """
     return ops[next(at for at, op in enumerate(ops) if op is failed) :]
 

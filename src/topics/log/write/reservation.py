@@ -17,7 +17,7 @@ from topics.values.errors import ApiError
 
 
 class ReserveOp(Op):
-    """Extends a reservation in the background. It belongs to no topic's order: nobody waits behind it."""
+    """Extends a reservation in the background. It belongs to no topic's order: no write waits behind it."""
 
     __slots__ = ("reserves_for", "upto")
 

@@ -1,0 +1,136 @@
+"""What a client asks for, whichever protocol carried it, and what is decided before its handler runs.
+
+A client may send `X-Request-Id`, so that its log and ours can be laid side by side; the id comes back with
+the answer. Without one, a request gets an id only when there is something to tell about it.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from urllib.parse import parse_qsl
+
+from topics.http.door.keys import ApiKey
+from topics.http.wire.answer_heads import HeaderList
+from topics.http.wire.routing import Route, path_of
+
+_TRUE = ("true", "1")
+_FALSE = ("false", "0")
+ID_HEADER = b"x-request-id"
+# What ends up in logs is short and cannot break a line; anything else is as good as no id.
+_ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,127}")
+_TRACE = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+_NO_TRACE = "0" * 32
+
+
+class Request:
+    """The fields are set by the exchange: a constructor here would be one more call for each request."""
+
+    __slots__ = (
+        "_holds_place",
+        "_query",
+        "allow",
+        "body",
+        "headers",
+        "key",
+        "method_bytes",
+        "name",
+        "params",
+        "plain",
+        "received",
+        "route",
+        "started",
+        "target",
+    )
+
+    method_bytes: bytes
+    target: bytes
+    # Names in lower case; repeated headers joined with commas.
+    headers: dict[bytes, bytes]
+    body: bytes
+    # How much of the body has arrived.
+    received: int
+    key: ApiKey | None
+    route: Route | None
+    name: str
+    params: tuple[str, ...]
+    # When it was complete, on the clock of time.perf_counter; 0 before it was let in.
+    started: float
+    # The usual head will do for its answer.
+    plain: bool
+    # Methods of a path that does not know this one.
+    allow: bytes
+    _holds_place: bool
+    _query: dict[str, str] | None
+
+    @property
+    def method(self) -> str:
+        return self.method_bytes.decode()
+
+    @property
+    def path(self) -> bytes:
+        return path_of(self.target)
+
+    @property
+    def handled(self) -> bool:
+        """It was let in, and its handler was called."""
+        return self.started > 0.0
+
+    def header(self, name: bytes) -> bytes | None:
+        """`name` in lower case."""
+        return self.headers.get(name)
+
+    def query(self, name: str) -> str | None:
+        """The first value given for a query parameter, decoded."""
+        if self._query is None:
+            text = self.target.partition(b"#")[0].partition(b"?")[2].decode("utf-8", "replace")
+            # Reversed: of several values, the first one has to win.
+            pairs = parse_qsl(text, keep_blank_values=True, errors="replace")
+            self._query = dict(reversed(pairs))
+        return self._query.get(name)
+
+    def query_flag(self, name: str, default: bool) -> bool:
+        value = self.query(name)
+        if value in _TRUE:
+            return True
+        return False if value in _FALSE else default
+
+    # Its place among those of its key
+
+    def take_place(self) -> None:
+        assert self.key is not None
+        self.key.inflight += 1
+        self._holds_place = True
+
+    def _give_place_back(self) -> None:
+        assert self.key is not None
+        self.key.inflight -= 1
+        self._holds_place = False
+
+    # Its name in logs
+
+    def given_id(self) -> bytes | None:
+        """The id the client sent, or the one that was made up since."""
+        sent = self.headers.get(ID_HEADER)
+        return sent if sent is not None and _ID.fullmatch(sent) else None
+
+    def ensure_id(self) -> str:
+        """The id of a request that is being talked about; the answer will carry it."""
+        known = self.given_id()
+        if known is None:
+            known = secrets.token_hex(8).encode()
+            # A copy: requests that look alike share one dictionary.
+            self.headers = {**self.headers, ID_HEADER: known}
+            self.plain = False
+        return known.decode()
+
+    def with_id(self, headers: HeaderList | None) -> HeaderList | None:
+        """The headers of its answer, and its id if it has one."""
+        known = self.given_id()
+        return headers if known is None else [*(headers or ()), (b"X-Request-Id", known)]
+
+    def trace_id(self) -> str | None:
+        """The caller's trace, for finding a line of the log from a trace and back."""
+        match = _TRACE.fullmatch(self.headers.get(b"traceparent", b""))
+        trace = None if match is None else match[1].decode()
+        return None if trace == _NO_TRACE else trace
