@@ -63,11 +63,10 @@ class Deletions:
         done: Callable[[int], None],
         fail: Callable[[ApiError], None],
     ) -> None:
-        loop = asyncio.get_running_loop()
         engine = self._engine
         try:
             for questions in search.questions():
-                answers = await loop.run_in_executor(None, answer, engine.store, questions, search.match)
+                answers = await asyncio.to_thread(answer, engine.store, questions, search.match)
                 search.note(questions, answers)
             if search.match.is_prefix:
                 for _ in topic.tags.sort_in_steps():

@@ -103,7 +103,6 @@ class Upkeep:
 
         Runs that depend on the journal below `upto` are sealed too, as many as one pass takes.
         """
-        loop = asyncio.get_running_loop()
         checkpointer, sealer = self._checkpointer, self._checkpointer.sealer
         self._engine.rotate_if_full()
         if upto:
@@ -112,7 +111,7 @@ class Upkeep:
         try:
             await _with_breaks(sealer.plan_in_steps(plan, upto=upto))
             for file in plan:
-                await loop.run_in_executor(None, sealer.write, file)
+                await asyncio.to_thread(sealer.write, file)
                 await _with_breaks(sealer.adopt_in_steps(file))
         finally:
             sealer.abandon(plan)
@@ -127,12 +126,12 @@ class Upkeep:
             body, replay_from = checkpointer.capture()
         finally:
             self._commit.resume()
-        await loop.run_in_executor(None, checkpointer.write_snapshot, body)
+        await asyncio.to_thread(checkpointer.write_snapshot, body)
         gone = checkpointer.release(replay_from)
         if gone:
-            await loop.run_in_executor(None, checkpointer.remove, gone)
+            await asyncio.to_thread(checkpointer.remove, gone)
         for number in await self._tiers.due():
-            await loop.run_in_executor(None, self._tiers.copy, number)
+            await asyncio.to_thread(self._tiers.copy, number)
             self._tiers.switch(number)
 
     async def _settle(self, upto: int) -> None:

@@ -60,10 +60,9 @@ class BackupHolds(FileHolds[BackupHold]):
 
     async def take(self) -> BackupHold:
         self.require_room(MAX_HOLDS)
-        loop = asyncio.get_running_loop()
         # Between two checkpoints: files and flags are at rest.
         async with self._upkeep.exclusive:
-            hold = self.add(self._describe(await loop.run_in_executor(None, self._read_snapshots)))
+            hold = self.add(self._describe(await asyncio.to_thread(self._read_snapshots)))
         self._sweep_later(hold)
         return hold
 

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -146,7 +146,7 @@ class Purges:
         await self._release(segments, line, purge)
         purge.journal_bytes = line - oldest
         async with self._upkeep.exclusive:
-            await _in_thread(segments.sweep)
+            await asyncio.to_thread(segments.sweep)
 
     async def _expire(self) -> None:
         """What is too old by now is gone, whether or not a reader has looked since."""
@@ -165,10 +165,10 @@ class Purges:
     async def _purge_file(self, segments: SegmentPurge, file: FilePlan, purge: Purge) -> None:
         async with self._upkeep.exclusive:
             segments.begin(file)
-            if file.held and await _in_thread(lambda: segments.examine(file)):
+            if bool(file.held) and await asyncio.to_thread(segments.examine, file):
                 number = self._engine.next_segment
                 self._engine.next_segment += 1
-                await _in_thread(lambda: segments.rewrite(file, number))
+                await asyncio.to_thread(segments.rewrite, file, number)
                 segments.adopt(file)
                 purge.files_rewritten += 1
                 purge.records += file.records
@@ -197,7 +197,3 @@ class Purges:
         if self._old_journal(line) and (kept_from is None or kept_from >= line):
             return False
         return all(self._engine.store.is_pinned(number) for number in segments.old_files())
-
-
-async def _in_thread(work: Callable[[], object]) -> object:
-    return await asyncio.get_running_loop().run_in_executor(None, work)

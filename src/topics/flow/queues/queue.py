@@ -150,8 +150,7 @@ class JobQueue:
             answer_when_journalled()
 
     def _take_back(self, lent: list[Lease], claims: list[Claim], error: ApiError) -> None:
-        for lease in lent:
-            self.table.reopen(lease)
+        self._reopen(lent)
         _fail_all(claims, error)
 
     # --- what holders do --------------------------------------------------------------------------------

@@ -249,34 +249,28 @@ class StepBuilder:
         if last_seq > dest.reserved:
             arrival.reserve_to = cover(engine, dest, last_seq, op)
         for piece in draft.pieces:
-            if piece.picked is None:
-                self._stage_hole(arrival, piece)
-            else:
-                self._stage_copies(router, arrival, piece, piece.picked)
+            self._stage_piece(router, arrival, piece)
         op.arrivals.append(arrival)
         router.sent = draft.cursor
         router.keys_scanned = dest.assigned
         engine.touched.add(dest)
 
-    @staticmethod
-    def _stage_hole(arrival: Arrival, piece: _DraftPiece) -> None:
-        dest = arrival.dest
-        # Said in the frame: by the time it is replayed, other records may lie below it or none at all.
-        kind = HOLE_INSIDE if dest.live_count + dest.pending_count else HOLE_IN_FRONT
-        arrival.share.pieces.append(
-            Piece(kind, piece.first_source, piece.count, dest.assigned + 1, piece.offsets)
-        )
-        arrival.sizes.append(0)
-        dest.skip_to(dest.assigned + piece.count)
-
-    def _stage_copies(self, router: Router, arrival: Arrival, piece: _DraftPiece, picked: I64) -> None:
-        dest, share = arrival.dest, arrival.share
-        share.pieces.append(Piece(COPIES, piece.first_source, piece.count, dest.assigned + 1, piece.offsets))
-        batch, hops = self._batch(router, picked)
+    def _stage_piece(self, router: Router, arrival: Arrival, draft: _DraftPiece) -> None:
+        dest, share, kind = arrival.dest, arrival.share, COPIES
+        if draft.picked is None:
+            # Said in the frame: by the time it is replayed, other records may lie below it or none at all.
+            kind = HOLE_INSIDE if dest.live_count + dest.pending_count else HOLE_IN_FRONT
+        first = dest.assigned + 1
+        share.pieces.append(Piece(kind, draft.first_source, draft.count, first, draft.offsets))
+        if draft.picked is None:
+            arrival.sizes.append(0)
+            dest.skip_to(dest.assigned + draft.count)
+            return
+        batch, hops = self._batch(router, draft.picked)
         arrival.sizes.append(batch.size)
         if share.kept:
-            self._copied[picked] = True
-        rows = self._render(batch, dest.assigned + 1, share.ts)
+            self._copied[draft.picked] = True
+        rows = self._render(batch, first, share.ts)
         dest.assign(batch, rows, share.ts, self._position, hops, ephemeral=not share.kept)
 
     def _render(self, batch: Batch, first_seq: int, ts: int) -> bytes:

@@ -105,16 +105,14 @@ class Stages(Extension):
         engine = self._engine
         self._touch(digest_of(stage))
         engine.fs.make_dirs(self._directory)
-        return await asyncio.get_running_loop().run_in_executor(
-            None,
-            lambda: write_part(
-                engine.fs,
-                part_path(self._directory, stage, part),
-                body,
-                max_bytes=engine.settings.max_body_bytes,
-                default_topic=default_topic,
-                check_topic=check_topic,
-            ),
+        return await asyncio.to_thread(
+            write_part,
+            engine.fs,
+            part_path(self._directory, stage, part),
+            body,
+            max_bytes=engine.settings.max_body_bytes,
+            default_topic=default_topic,
+            check_topic=check_topic,
         )
 
     def _touch(self, key: str) -> None:
@@ -162,7 +160,7 @@ class Stages(Extension):
             return known, True
         if parts is None:
             raise ApiError("not_found", "a part of this commit is not there", {"stage": request.stage})
-        rows: Rows = await _in_thread(parts.by_topic)
+        rows: Rows = await asyncio.to_thread(parts.by_topic)
         await self._wait_for_turn(rows)
         writes = self._writes(rows)
         now = await self._render(writes)
@@ -178,7 +176,7 @@ class Stages(Extension):
         self._touch(digest_of(request.stage))
         fs, paths = self._engine.fs, [part_path(self._directory, request.stage, p) for p in request.parts]
         try:
-            read = await _in_thread(lambda: [read_part(fs, path) for path in paths])
+            read = await asyncio.to_thread(lambda: [read_part(fs, path) for path in paths])
         except PartMissing:
             return None
         parts = Parts(read, request.topic)
@@ -221,7 +219,7 @@ class Stages(Extension):
         for _ in range(RENDER_ATTEMPTS):
             now = self._engine.now()
             expected = [(topic.assigned, topic.ttl_hi, max(now, topic.last_ts)) for topic, _ in writes]
-            await _in_thread(lambda: _prepare(writes, expected))  # noqa: B023
+            await asyncio.to_thread(_prepare, writes, expected)
             current = [(topic.assigned, topic.ttl_hi, max(now, topic.last_ts)) for topic, _ in writes]
             if current == expected:
                 return now
@@ -301,10 +299,6 @@ def _conflict(request: CommitRequest, what: str) -> ApiError:
         f"batch {request.batch} {what}",
         {"id": request.id, "batch": request.batch},
     )
-
-
-async def _in_thread(work: Callable[[], Any]) -> Any:
-    return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 def _prepare(writes: list[Write], expected: list[tuple[int, int, int]]) -> None:
