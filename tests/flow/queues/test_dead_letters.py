@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.flow.queue_lab import LEASE_MS, QueueLab, numbers, unexpected
+from tests.flow.queues.lab import LEASE_MS, QueueLab, numbers, unexpected
 from tests.log.harness import JournalFrame
 from tests.support.damage import cut, flip
 from topics.flow.queues import claims as claiming
@@ -28,8 +28,7 @@ from topics.values.config import TopicConfig
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> QueueLab:
-    lab = QueueLab(tmp_path)
+def lab(lab: QueueLab) -> QueueLab:
     lab.put("q", max_deliveries=1, dead_letter="dead")
     return lab
 

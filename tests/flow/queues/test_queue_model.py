@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.flow.queue_lab import QueueLab, jobs, unexpected
+from tests.flow.queues.lab import QueueLab, jobs, unexpected
 from tests.log.harness import records
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.leases import Holder

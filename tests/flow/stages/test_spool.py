@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.flow.stages.test_stages import anything_goes
+from tests.flow.stages.lab import anything_goes
 from tests.support.arrow import arrow_stream
 from topics.flow.stages.parts import About, read_part, write_part
 from topics.flow.stages.spool import part_path

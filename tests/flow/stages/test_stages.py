@@ -10,69 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.flow.open_doors import open_doors
-from tests.log.harness import Lab
+from tests.flow.stages.lab import StageLab, anything_goes, ranges
 from tests.support.arrow import arrow_stream
 from tests.support.damage import cut, flip
 from topics.flow.stages import stages as stages_module
-from topics.flow.stages.stages import IDLE_MS, CommitRequest, Committed, Stages
-from topics.log.write.commit_loop import CommitLoop
+from topics.flow.stages.stages import IDLE_MS, CommitRequest, Committed
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError
-
-
-def anything_goes(name: str) -> None:
-    return None
-
-
-class StageLab(Lab):
-    stages: Stages
-
-    def layer(self) -> None:
-        self.stages = Stages(self.engine, open_doors(self.engine))
-        self.engine.register(self.stages)
-
-    def run(self, work: Callable[[], Any]) -> Any:
-        """On a loop that commits what is submitted."""
-
-        async def main() -> Any:
-            committing = CommitLoop(self.engine, asyncio.get_running_loop())
-            try:
-                return await work()
-            finally:
-                committing.close()
-
-        return asyncio.run(main())
-
-    def part(
-        self, part: str, *batches: dict[str, list[Any]], stage: str = "s", topic: str | None = None
-    ) -> Any:
-        return self.run(
-            lambda: self.stages.put_part(stage, part, arrow_stream(*batches), topic, anything_goes)
-        )
-
-    def commit_stage(
-        self, *parts: str, batch: int = 0, stage: str = "s", identity: str = "q", topic: str | None = None
-    ) -> tuple[dict[str, tuple[int, int, int]], bool]:
-        request = CommitRequest(stage, identity, batch, list(parts), topic, anything_goes)
-        committed, deduped = self.run(lambda: self.stages.commit(request))
-        return ranges(committed), deduped
-
-    def spooled(self) -> list[str]:
-        return [path.name for path in sorted((self.directory / "stages").glob("*"))]
-
-    def data(self, name: str) -> list[Any]:
-        return [json.loads(line)["data"] for line in self.diff(name).rows.splitlines()]
-
-
-def ranges(committed: Committed) -> dict[str, tuple[int, int, int]]:
-    return {r.topic: (r.first_seq, r.last_seq, r.count) for r in committed.ranges}
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> StageLab:
-    return StageLab(tmp_path)
-
 
 # --- what a commit does -----------------------------------------------------------------------------------
 
@@ -367,8 +311,8 @@ def test_writers_that_come_in_between_do_not_upset_the_seqs(
     lab.part("0", {"data": ["1", "2"]}, topic="a")
     prepare, left = stages_module._prepare, [intruders]
 
-    async def in_thread(work: Callable[[], Any]) -> Any:
-        result = work()
+    async def here(work: Callable[..., Any], *arguments: Any) -> Any:
+        result = work(*arguments)
         if left[0] and rendering:
             left[0] -= 1
             lab.clock.advance(7)
@@ -382,7 +326,7 @@ def test_writers_that_come_in_between_do_not_upset_the_seqs(
         prepare(*arguments)
 
     monkeypatch.setattr(stages_module, "_prepare", spy)
-    monkeypatch.setattr(stages_module, "_in_thread", in_thread)
+    monkeypatch.setattr(asyncio, "to_thread", here)
     found, _ = lab.commit_stage("0")
     taken = min(intruders, stages_module.RENDER_ATTEMPTS)
     assert found == {"a": (2 + taken, 3 + taken, 2)}
@@ -428,15 +372,15 @@ def test_a_topic_that_fills_up_in_between_refuses_the_whole_commit(
 
     prepare = stages_module._prepare
 
-    async def in_thread(work: Callable[[], Any]) -> Any:
-        return work()
+    async def here(work: Callable[..., Any], *arguments: Any) -> Any:
+        return work(*arguments)
 
     def intrude(*arguments: Any) -> None:
         prepare(*arguments)
         if lab.topic("full").head < 2:
             lab.write("full", "intruder")
 
-    monkeypatch.setattr(stages_module, "_in_thread", in_thread)
+    monkeypatch.setattr(asyncio, "to_thread", here)
     monkeypatch.setattr(stages_module, "_prepare", intrude)
     with pytest.raises(ApiError) as refusal:
         lab.commit_stage("0")

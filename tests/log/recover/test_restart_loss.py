@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.queue_lab import unexpected
+from tests.flow.queues.lab import unexpected
 from tests.log.harness import JournalFrame, Lab, gap
 from tests.support.damage import cut, flip
 from topics.log.engine import Engine
