@@ -11,7 +11,6 @@ import pytest
 from tests.flow.watched import Scenario, Watched
 from topics.flow.watch import fanout as fanout_module
 from topics.flow.watch.subscription import WatchOptions
-from topics.log.engine import Engine
 from topics.log.topic import Topic
 from topics.log.write.append_request import parse_append
 
@@ -228,7 +227,7 @@ def test_a_turn_that_comes_after_everybody_has_left_touches_nothing(
         w.fanout.detach(subscription)
         # What it would ask first; at the end of a shutdown there is no engine left to answer.
         with monkeypatch.context() as patch:
-            patch.delattr(Engine, "now")
+            patch.setattr(w.lab.engine, "now", None)
             await w.settle()
         assert not failures
         # And later ones are served as ever.
