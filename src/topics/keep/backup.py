@@ -67,10 +67,9 @@ class Backup:
     def _copy_snapshots(self) -> list[Copied]:
         copied = []
         for number, path in self._source.snapshots.items():
-            file = self._disk.open(path)
             name = f"snapshots/{snapshot.file_name(number)}"
-            copied.append(self._store.add(self._name, name, file, file.size(), self._moved))
-            file.close()
+            with self._disk.open(path) as file:
+                copied.append(self._store.add(self._name, name, file, file.size(), self._moved))
         return copied
 
     def _copy_journal(self) -> list[Copied]:
@@ -79,10 +78,9 @@ class Backup:
         for at, (path, base) in enumerate(self._source.journal):
             following = [base for _, base in self._source.journal[at + 1 :]]
             size = FILE_HEADER_BYTES + min([self._source.position, *following]) - base
-            file = self._disk.open(path)
             name = f"journal/{os.path.basename(path)}"
-            copied.append(self._store.add(self._name, name, file, min(size, file.size()), self._moved))
-            file.close()
+            with self._disk.open(path) as file:
+                copied.append(self._store.add(self._name, name, file, min(size, file.size()), self._moved))
         return copied
 
     def _copy_segments(self, known: dict[str, Copied]) -> tuple[dict[int, Copied], dict[int, Any]]:

@@ -164,19 +164,13 @@ class BackupStore:
             if not self.fs.exists(path):
                 found.append(f"{path} is missing")
                 continue
-            digest, size = self._checksum_of(path, progress)
+            with self.fs.open(path) as opened:
+                digest, size = _checksum(opened, progress)
             if size != file.size:
                 found.append(f"{path} has {size} bytes instead of {file.size}")
             elif digest != file.checksum:
                 found.append(f"{path} is damaged: its checksum does not fit")
         return found
-
-    def _checksum_of(self, path: str, progress: Progress) -> tuple[str, int]:
-        file = self.fs.open(path)
-        try:
-            return _checksum(file, progress)
-        finally:
-            file.close()
 
     def flags(self, manifest: Manifest) -> dict[int, list[RunFlags]]:
         return _flags.decode(read_file(self.fs, os.path.join(self.directory, manifest.name, FLAGS)))
@@ -239,11 +233,8 @@ class BackupStore:
         path = self.segment_path(copied)
         if not self.fs.exists(path):
             return False
-        file = self.fs.open(path)
-        try:
+        with self.fs.open(path) as file:
             return file.size() == copied.size
-        finally:
-            file.close()
 
     def _copy(
         self,
@@ -256,9 +247,8 @@ class BackupStore:
     ) -> Copied:
         """Chunk by chunk, with zeros in the holes; renamed when all of it is on disk."""
         path = os.path.join(directory, name)
-        file = self.fs.create(path + TEMPORARY)
         hasher = xxh3_64()
-        try:
+        with self.fs.create(path + TEMPORARY) as file:
             for at in range(0, size, CHUNK_BYTES):
                 chunk = bytearray(source.read(min(CHUNK_BYTES, size - at), at))
                 for begin, length in holes:
@@ -271,8 +261,6 @@ class BackupStore:
             if file.size() != size:
                 raise OSError(f"{source.path} became shorter while it was copied")
             file.sync()
-        finally:
-            file.close()
         self.fs.rename(path + TEMPORARY, path)
         return Copied(name, size, f"{hasher.intdigest():016x}")
 
@@ -323,9 +311,8 @@ class BackupStore:
         for name in self.fs.list(self.segments):
             if name not in used:
                 path = os.path.join(self.segments, name)
-                file = self.fs.open(path)
-                freed += file.size()
-                file.close()
+                with self.fs.open(path) as file:
+                    freed += file.size()
                 self.fs.remove(path)
         return freed
 

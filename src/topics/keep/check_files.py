@@ -95,14 +95,12 @@ class DirectoryCheck:
             except OSError as error:
                 yield self._problem(path, f"cannot be read: {error.strerror}")
                 continue
-            try:
+            with segment:
                 if segment.number != number:
                     yield self._problem(path, f"has been renamed: it is segment {segment.number}")
                 for entry in segment.entries:
                     yield from self._check_run(number, path, segment, entry)
-            finally:
                 self._progress(segment.size)
-                segment.close()
 
     def _check_run(self, number: int, path: str, segment: Segment, entry: RunEntry) -> Iterator[Finding]:
         last = entry.base + entry.count - 1

@@ -79,10 +79,9 @@ class JournalCheck:
 
     def _check_headers(self) -> Iterator[Finding]:
         for base in self._bases:
-            file = self._fs.open(self._dirs.journal_path(base))
-            header = file.read(FILE_HEADER_BYTES, 0)
-            self._progress(file.size())
-            file.close()
+            with self._fs.open(self._dirs.journal_path(base)) as file:
+                header = file.read(FILE_HEADER_BYTES, 0)
+                self._progress(file.size())
             if header and decode_file_header(header) is None:
                 text = "has a damaged header; its frames can still be read, thanks to the file's name"
                 yield self._at(PROBLEM, base, text)

@@ -98,10 +98,8 @@ class SegmentPurge:
             segment = self._engine.store.open_for_flips(file.number)
         except SegmentDamaged:
             return True
-        try:
+        with segment:
             return self._is_concerned(segment) and not self._is_clean(segment, file)
-        finally:
-            segment.close()
 
     def _is_concerned(self, segment: Segment) -> bool:
         return any(e.topic_id in self._wanted or e.topic_id not in self._known for e in segment.entries)
@@ -120,7 +118,7 @@ class SegmentPurge:
         except SegmentDamaged:
             file.damaged = file.held
             return
-        try:
+        with segment:
             writer = SegmentWriter(number)
             for held in file.held:
                 try:
@@ -131,8 +129,6 @@ class SegmentPurge:
             kept = {(held.run.topic_id, held.run.base) for held in file.held}
             file.records += sum(e.count for e in segment.entries if (e.topic_id, e.base) not in kept)
             file.old_bytes = segment.size
-        finally:
-            segment.close()
         if writer.entries:
             file.new_number, file.new_bytes = number, writer.size
             directory = os.path.dirname(store.path(file.number))

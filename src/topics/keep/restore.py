@@ -168,21 +168,15 @@ class Restore:
 
     def _copy_file(self, source: str, target: str) -> None:
         shutil.copyfile(source, target)
-        file = self._fs.open(target)
-        try:
+        with self._fs.open(target) as file:
             file.sync()
             self._steps.advance(file.size())
-        finally:
-            file.close()
 
     def _mark(self, path: str, flags: list[tuple[int, int, bytes]]) -> None:
-        marked = Segment(self._fs, path)
-        try:
+        with Segment(self._fs, path) as marked:
             for topic_id, base, indexes in flags:
                 marked.flip(marked.entry(topic_id, base), np.frombuffer(indexes, np.uint32))
             marked.sync()
-        finally:
-            marked.close()
 
     # --- cutting ----------------------------------------------------------------------------------------
 

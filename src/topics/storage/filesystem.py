@@ -11,7 +11,7 @@ import mmap
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 # What files are written from.
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -99,6 +99,12 @@ class File:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def unload_pages(view: memoryview, start: int, stop: int) -> None:
@@ -257,11 +263,8 @@ def write_file_atomically(fs: Filesystem, directory: str, name: str, parts: Sequ
 
 
 def read_file(fs: Filesystem, path: str) -> bytes:
-    file = fs.open(path)
-    try:
+    with fs.open(path) as file:
         return file.read(file.size(), 0)
-    finally:
-        file.close()
 
 
 def numbered_files(fs: Filesystem, directory: str, file_name: Callable[[int], str]) -> list[int]:

@@ -125,14 +125,11 @@ class Journal:
         are clean. Written once more, they are not.
         """
         for left in self.files:
-            file = self._fs.open(self._path(left.base))
-            try:
+            with self._fs.open(self._path(left.base)) as file:
                 if left.end > doubtful_from:
                     at = FILE_HEADER_BYTES + doubtful_from - left.base if doubtful_from > left.base else 0
                     file.write([file.read(file.size() - at, at)], at)
                 file.sync()
-            finally:
-                file.close()
         if self.files:
             # The name of the last file may be as new as its frames.
             self._fs.sync_dir(self._directory)

@@ -19,7 +19,7 @@ from msgspec import structs
 from topics.storage import fileheader
 from topics.storage.checksum import checksum
 from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
-from topics.storage.filesystem import Filesystem, numbered_files, write_file_atomically
+from topics.storage.filesystem import Filesystem, numbered_files, read_file, write_file_atomically
 from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, Header, Kind, decode_header
 from topics.storage.journal import JournalFile, decode_file_header, file_name
 
@@ -105,11 +105,8 @@ class JournalReader:
         return sources
 
     def _open_source(self, base: int) -> _Source:
-        file = self._fs.open(self._path(base))
-        try:
+        with self._fs.open(self._path(base)) as file:
             data = file.map()
-        finally:
-            file.close()
         # A header that is damaged or never reached the disk does no harm: the name says the same.
         if decode_file_header(data) not in (base, None):
             raise ForeignFile(f"{self._path(base)} has been renamed: its header names another position")
@@ -195,12 +192,9 @@ class JournalReader:
         # For good, before the tear is gone: a file that came back would continue a journal it is not part of.
         self._fs.sync_dir(self._directory)
         self._put_aside(source, at)
-        file = self._fs.open(self._path(source.base))
-        try:
+        with self._fs.open(self._path(source.base)) as file:
             file.truncate(FILE_HEADER_BYTES + at)
             file.sync()
-        finally:
-            file.close()
         self._sources[index:] = [_Source(source.base, source.data[:at])]
 
     def _keep_proof(self) -> None:
@@ -213,11 +207,7 @@ class JournalReader:
         path = os.path.join(self._directory, PROOF)
         if not self._fs.exists(path):
             return 0
-        file = self._fs.open(path)
-        try:
-            return fileheader.decode(file.read(FILE_HEADER_BYTES, 0), PROOF_MAGIC, PROOF_VERSION) or 0
-        finally:
-            file.close()
+        return fileheader.decode(read_file(self._fs, path), PROOF_MAGIC, PROOF_VERSION) or 0
 
     def _put_aside(self, source: _Source, at: int) -> None:
         tail = bytes(source.data[at:])

@@ -17,7 +17,7 @@ import errno
 import os
 import struct
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias
 
 import msgspec
 import numpy as np
@@ -328,12 +328,17 @@ class Segment:
     def close(self) -> None:
         self._file.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 def renumber(fs: Filesystem, directory: str, number: int, offset: int) -> None:
     """Add to the topic ids of a segment, in place: for a directory that is not in use yet."""
-    segment = Segment(fs, os.path.join(directory, file_name(number)))
-    file = fs.open(segment.path)
-    try:
+    path = os.path.join(directory, file_name(number))
+    with Segment(fs, path) as segment, fs.open(path) as file:
         at, _, _, _ = _TRAILER.unpack(file.read(TRAILER_BYTES, file.size() - TRAILER_BYTES))
         for entry in segment.entries:
             entry.topic_id += offset
@@ -341,6 +346,3 @@ def renumber(fs: Filesystem, directory: str, number: int, offset: int) -> None:
         file.write([footer, _TRAILER.pack(at, len(footer), checksum(footer), MAGIC)], at)
         file.truncate(at + len(footer) + TRAILER_BYTES)
         file.sync()
-    finally:
-        file.close()
-        segment.close()

@@ -81,13 +81,10 @@ class SnapshotStore:
         return len(intact) < min(len(self._numbers), KEPT)
 
     def _read(self, number: int, *, from_disk: bool = False) -> bytes | None:
-        file = self._fs.open(os.path.join(self._directory, file_name(number)))
-        try:
+        with self._fs.open(os.path.join(self._directory, file_name(number))) as file:
             if from_disk:
                 file.forget_cached()
             body = decode(file.read(file.size(), 0))
-        finally:
-            file.close()
         (self._damaged if body is None else self._intact).add(number)
         return body
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import struct
+from dataclasses import dataclass
 
 from topics.storage.filesystem import Filesystem
 from topics.values.clock import NS_PER_MS, Clock
@@ -30,23 +31,19 @@ def is_intact(page: bytes) -> bool:
     return len(page) >= _LAYOUT.size and page.startswith(_MAGIC)
 
 
+@dataclass(slots=True, frozen=True)
 class Testimony:
     """The page as the previous process left it."""
 
-    __slots__ = ("acked", "clean", "clock_ms", "known", "reserved", "same_boot", "synced")
-
-    def __init__(
-        self, acked: int, synced: int, clock_ms: int, reserved: int, clean: bool, same_boot: bool, known: bool
-    ) -> None:
-        self.acked = acked
-        self.synced = synced
-        self.clock_ms = clock_ms
-        # No topic had a seq above it. 0: not known.
-        self.reserved = reserved
-        self.clean = clean
-        self.same_boot = same_boot
-        # False where no process has ever come so far as to take a write.
-        self.known = known
+    acked: int = 0
+    synced: int = 0
+    clock_ms: int = 0
+    # No topic had a seq above it. 0: not known.
+    reserved: int = 0
+    clean: bool = False
+    same_boot: bool = False
+    # False where no process has ever come so far as to take a write.
+    known: bool = False
 
     @property
     def proven(self) -> int:
@@ -68,16 +65,10 @@ class Witness:
         self._boot = fs.boot_id().ljust(32, b"\0")
         magic, boot, acked, synced, clock, clean, reserved = _LAYOUT.unpack_from(self._page.view, 0)
         # A page that was cut short reads as zeros from there on; a whole one knows the time.
-        known = magic == _MAGIC and clock > 0
-        self.previous = Testimony(
-            acked if known else 0,
-            synced if known else 0,
-            clock if known else 0,
-            reserved if known else 0,
-            known and clean == 1,
-            known and boot == self._boot,
-            known,
-        )
+        self.previous = Testimony()
+        if magic == _MAGIC and clock > 0:
+            same_boot = boot == self._boot
+            self.previous = Testimony(acked, synced, clock, reserved, clean == 1, same_boot, known=True)
 
     def begin(self, position: int, clock_ms: int, reserved: int = 0) -> None:
         """Recovery is over: from here on this process answers for the page."""
