@@ -301,3 +301,27 @@ def short_of_memory(monkeypatch: pytest.MonkeyPatch, *, after: int = 0) -> None:
         raise MemoryError
 
     monkeypatch.setattr(HotColumns, "extend", fail)
+
+
+def check_loss(lab: Lab, name: str, acked: int) -> None:
+    """Whatever is not delivered is announced, and the seqs that were acknowledged stay used up."""
+    topic = lab.topic(name)
+    assert topic.head >= acked
+    delivered = set(lab.seqs(name))
+    announced = {seq for first, last, _ in lab.gaps(name) for seq in range(first, last + 1)}
+    assert delivered | announced >= set(range(1, topic.head + 1)), "something vanished in silence"
+    assert all(reason == "cap" for *_, reason in lab.gaps(name))
+    before = lab.states()
+    lab.restart()
+    assert lab.states() == before, "recovering twice is not the same as once"
+    head = lab.topic(name).head
+    assert lab.write(name, "next").first_seq == head + 1
+
+
+def three_segments(lab: Lab, **config: object) -> None:
+    """Three segments of four records, and two records in memory."""
+    lab.put("t", **config)
+    lab.write_each("t", 14, tag="x")
+    lab.checkpoint()
+    lab.checkpoint()
+    assert len(lab.segment_files()) == 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +16,7 @@ TTL_MS = 100
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    lab = Lab(tmp_path / "data")
+def lab(lab: Lab) -> Lab:
     lab.put("t", ttl_ms=TTL_MS)
     lab.write_each("t", 3)
     lab.engine.queue.sync_journal()

@@ -7,10 +7,7 @@ bytes; nobody who asks for them can see a difference.
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Callable
-from itertools import accumulate
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +17,6 @@ from hypothesis import strategies as st
 
 from tests.log.harness import Lab, records
 from topics.keep.check_columns import column_findings
-from topics.log.packing import PackedEnds
 from topics.log.run import HotColumns
 from topics.log.write.append_request import parse_append
 from topics.log.write.arrow_batch import check_batch
@@ -38,8 +34,7 @@ def hot(lab: Lab) -> HotColumns:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    lab = Lab(tmp_path)
+def lab(lab: Lab) -> Lab:
     lab.write("t", *[LARGE] * 4)
     lab.write("t", LARGE)
     assert len(hot(lab).rows) > hot(lab).size, "there is room"
@@ -92,8 +87,7 @@ def test_what_is_taken_back_leaves_its_room(room: int) -> None:
     assert np.array_equal(columns.view().ends, np.cumsum([len(row) + 1 for row in rows]))
 
 
-def test_small_runs_get_no_room(tmp_path: Path) -> None:
-    lab = Lab(tmp_path)
+def test_small_runs_get_no_room(lab: Lab) -> None:
     lab.write_each("t", 6)
     assert len(hot(lab).rows) == hot(lab).size
 
@@ -200,9 +194,9 @@ def test_lengths_and_offsets_are_true_whatever_came_before(
     assert list(column_findings(view)) == []
 
 
-def test_single_writes_read_back_together_keep_their_times(tmp_path: Path) -> None:
+def test_single_writes_read_back_together_keep_their_times(make_lab: Callable[..., Lab]) -> None:
     """Recovery adds them at once, and tells the times only then."""
-    lab = Lab(tmp_path, ManualClock(7), segment_max_events=100)
+    lab = make_lab(ManualClock(7), segment_max_events=100)
     for _ in range(12):
         lab.write("t", "x" * 9)
         lab.clock.advance(1)
@@ -211,24 +205,3 @@ def test_single_writes_read_back_together_keep_their_times(tmp_path: Path) -> No
     assert view.ts.tolist() == [*range(7, 19)]
     assert hot(lab).data_lens is None
     assert view.data_lens.tolist() == [11] * 12
-
-
-# --- offsets of complete runs -------------------------------------------------------------------------------
-
-
-@given(st.lists(st.sampled_from([1, 100, 65_535, 65_536, 65_537, 1_000_000]), max_size=30))
-def test_packed_offsets_are_the_same_offsets(lengths: list[int]) -> None:
-    ends = array("I", accumulate(lengths))
-    packed = PackedEnds(ends)
-    assert len(packed) == len(ends)
-    assert [packed[index] for index in range(len(ends))] == ends.tolist()
-    assert packed.whole().tolist() == ends.tolist()
-    assert packed.whole().dtype == np.uint32
-    assert packed.unpacked() == ends
-
-
-def test_a_complete_run_keeps_its_offsets_packed(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, hot_bytes=10**6)
-    lab.write_each("t", 6)
-    runs = [run.hot for run in lab.topic("t").runs]
-    assert [isinstance(columns.ends, PackedEnds) for columns in runs if columns is not None] == [True, False]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -12,9 +12,9 @@ Gap = tuple[int, int, str]
 
 
 @pytest.fixture(params=["memory", "sealed", "restarted"])
-def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Lab:
+def lab(request: pytest.FixtureRequest, make_lab: Callable[..., Lab]) -> Lab:
     """The same answers whether records are in memory, in segments, or come back after a kill."""
-    lab = Lab(tmp_path, segment_max_events=3)
+    lab = make_lab(segment_max_events=3)
     lab.seen_as = request.param  # type: ignore[attr-defined]
     return lab
 

@@ -83,7 +83,7 @@ MUTATIONS = (
         "storage/journal_reader.py",
         "    if len(payload) != header.payload_length or checksum(payload) != header.payload_checksum:\n",
         "    if len(payload) != header.payload_length:\n",
-        ("tests/log/recover/test_restart_loss.py", "tests/storage/test_journal_reader.py"),
+        ("tests/log/recover/test_lost_frames.py", "tests/storage/test_journal_reader.py"),
     ),
     Mutation(
         "take-all-damage-for-a-torn-tail",
@@ -91,7 +91,7 @@ MUTATIONS = (
         "storage/journal_reader.py",
         "        return position < self._proven\n",
         "        return False\n",
-        ("tests/log/recover/test_restart_loss.py", "tests/storage/test_journal_reader.py"),
+        ("tests/log/recover/test_lost_frames.py", "tests/storage/test_journal_reader.py"),
     ),
     Mutation(
         "evict-in-silence",
@@ -153,7 +153,7 @@ MUTATIONS = (
         "storage/witness.py",
         "        self._words[_ACKED] = position\n",
         "        pass\n",
-        ("tests/log/recover/test_restart_loss.py", "tests/storage/test_witness.py"),
+        ("tests/log/recover/test_lost_frames.py", "tests/storage/test_witness.py"),
     ),
     Mutation(
         "answer-a-deletion-before-the-sync",

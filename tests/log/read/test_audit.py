@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -12,11 +12,6 @@ from tests.log.harness import Lab
 from tests.support.damage import flip
 from topics.log.read.audit import missing_ranges
 from topics.log.remove import ledger
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(tmp_path)
 
 
 def told(lab: Lab, name: str = "a") -> list[tuple[int, int, str]]:
@@ -76,9 +71,9 @@ def test_holes_are_told_as_lost(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_every_seq_is_readable_or_accounted_for(tmp_path: Path, seed: int) -> None:
+def test_every_seq_is_readable_or_accounted_for(make_lab: Callable[..., Lab], seed: int) -> None:
     rng = random.Random(seed)
-    lab = Lab(tmp_path, segment_max_events=3)
+    lab = make_lab(segment_max_events=3)
     lab.put("a", cap_records=rng.choice([0, 9]), ttl_ms=rng.choice([0, 300]))
     for _ in range(60):
         roll = rng.random()
@@ -99,4 +94,3 @@ def test_every_seq_is_readable_or_accounted_for(tmp_path: Path, seed: int) -> No
         readable = lab.seqs("a")
         assert sorted([*missing, *readable]) == list(range(1, lab.topic("a").head + 1))
         assert all(a[1] + 1 < b[0] or a[2] != b[2] for a, b in pairwise(ranges))
-    lab.kill()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from tests.log.harness import Lab, records
+from tests.log.harness import T0, Lab, records, seqs
 
 # Runs of four: seqs cross from one digit to two inside the third, and one record is larger than most budgets.
 SIZES = [3, 2, 5, 3, 2, 90, 2, 3, 4, 2, 7, 3, 3]
@@ -27,8 +27,8 @@ def expected(alive: list[int], limit: int, max_bytes: int) -> list[int]:
 
 @pytest.mark.parametrize("deleted", [[], [2, 3, 9], [1, 5, 6, 7, 8, 13]], ids=str)
 @pytest.mark.parametrize("sealed", [False, True])
-def test_a_page_holds_what_fits(tmp_path: Path, deleted: list[int], sealed: bool) -> None:
-    lab = Lab(tmp_path, hot_bytes=1 if sealed else 1 << 20)
+def test_a_page_holds_what_fits(make_lab: Callable[..., Lab], deleted: list[int], sealed: bool) -> None:
+    lab = make_lab(hot_bytes=1 if sealed else 1 << 20)
     for seq, size in enumerate(SIZES, 1):
         lab.write("t", {"data": "x" * (size - 2), "tag": f"seq-{seq}"})
     for seq in deleted:
@@ -44,3 +44,44 @@ def test_a_page_holds_what_fits(tmp_path: Path, deleted: list[int], sealed: bool
                 wanted = expected([seq for seq in alive if seq > from_seq], limit, max_bytes)
                 assert found == wanted, (from_seq, limit, max_bytes)
                 assert set(alive).isdisjoint(set(range(from_seq + 1, page.next_from_seq + 1)) - {*found})
+
+
+def test_own_records_are_crossed_in_one_call(lab: Lab) -> None:
+    for _ in range(12):
+        lab.write("t", *range(100), node="quay-1")
+    lab.checkpoint(everything=True)
+    page = lab.diff("t", limit=5, nodes=frozenset(["quay-1"]))
+    assert (page.rows, page.next_from_seq, page.caught_up) == (b"", 1200, True)
+
+
+def test_the_walk_stops_with_the_last_allowed_record(lab: Lab) -> None:
+    for node in ("far", "far", "own"):
+        lab.write("t", 0, node=node)
+    page = lab.diff("t", limit=2, nodes=frozenset(["own"]))
+    assert seqs(page) == [1, 2]
+    assert (page.next_from_seq, page.caught_up, page.lag) == (2, False, 1)
+    page = lab.diff("t", 2, limit=2, nodes=frozenset(["own"]))
+    assert (page.rows, page.next_from_seq, page.caught_up) == (b"", 3, True)
+
+
+def test_the_budget_does_not_examine_what_it_refuses(lab: Lab) -> None:
+    lab.write("t", "aaaa", {"data": "own", "node": "own"}, "bbbbbbbb", "c")
+    page = lab.diff("t", max_bytes=10, nodes=frozenset(["own"]))
+    assert seqs(page) == [1]
+    assert (page.next_from_seq, page.caught_up) == (2, False)
+    page = lab.diff("t", 2, max_bytes=1)
+    assert seqs(page) == [3], "one over-sized record is delivered alone"
+
+
+def test_rows_come_back_as_they_were_written(lab: Lab) -> None:
+    lab.write("t", {"data": '","meta":{"x":1}}', "meta": {"data": "}"}, "tag": "t", "node": "n"})
+    for _ in range(2):
+        (record,) = records(lab.diff("t"))
+        assert record == {
+            "$seq": 1,
+            "$ts": T0,
+            "$node": "n",
+            "data": '","meta":{"x":1}}',
+            "meta": {"data": "}"},
+        }
+        lab.checkpoint(everything=True)

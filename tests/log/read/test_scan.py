@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,11 +18,6 @@ from topics.log.remove.tags import TagMatch, parse_match
 from topics.values.errors import ApiError
 
 EVERYTHING = Shape(tags=True)
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(tmp_path)
 
 
 def start(lab: Lab, name: str = "a", **request: Any) -> Scan:
@@ -123,12 +118,12 @@ def random_step(lab: Lab, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_rows_and_gaps_are_those_of_diff_whatever_has_happened(
-    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+    make_lab: Callable[..., Lab], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = random.Random(seed)
     monkeypatch.setattr(scanning, "STEP_RECORDS", rng.choice([1, 3, 7, 1000]))
     monkeypatch.setattr(scanning, "STEP_BYTES", rng.choice([1, 60, 1 << 20]))
-    lab = Lab(tmp_path, segment_max_events=rng.randrange(2, 7), hot_bytes=rng.choice([1, 1 << 20]))
+    lab = make_lab(segment_max_events=rng.randrange(2, 7), hot_bytes=rng.choice([1, 1 << 20]))
     lab.put("a", cap_records=rng.choice([0, 0, 12]), ttl_ms=rng.choice([0, 500]))
     for _ in range(40):
         random_step(lab, rng)
@@ -140,7 +135,6 @@ def test_rows_and_gaps_are_those_of_diff_whatever_has_happened(
         assert [as_record(row) for row in rows(found)] == expected
         assert gaps(found) == announced
         assert scan.caught_up
-    lab.kill()
 
 
 # --- bounds and filters -----------------------------------------------------------------------------------

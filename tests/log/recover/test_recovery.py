@@ -1,26 +1,99 @@
-"""What recovery tells while it runs."""
+"""What recovery starts from, and what it tells while it runs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from tests.log.harness import Lab
+from tests.support.damage import flip
 from topics.log.engine import Engine
 from topics.log.recover.recovery import Recovery
 from topics.values.settings import Settings
 
 
-def test_progress_follows_the_bytes_however_few_frames_they_are(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, hot_bytes=1 << 30)
+def test_progress_follows_the_bytes_however_few_frames_they_are(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(hot_bytes=1 << 30)
     lab.put("t")
     for _ in range(20):
         lab.write("t", *(["x" * 1000] * 100))
     lab.kill()
     told: list[float] = []
-    engine = Engine(Settings(data_dir=str(tmp_path)), lab.disk, lab.clock)
+    engine = Engine(Settings(data_dir=str(lab.directory)), lab.disk, lab.clock)
     Recovery(engine, told.append).run()
     engine.close(clean=False)
     assert told == sorted(told)
     assert told[-1] == 1.0
     assert all(following - one < 0.1 for one, following in pairwise(told))
+
+
+def with_two_snapshots(lab: Lab) -> None:
+    lab.put("t", cap_records=9)
+    for _ in range(2):
+        lab.write_each("t", 5, tag="x")
+        lab.delete("t", before=3)
+        lab.checkpoint()
+    lab.delete("t", before=4, match="x")
+    lab.write_each("t", 1)
+
+
+def test_a_damaged_snapshot_is_passed_over(lab: Lab) -> None:
+    with_two_snapshots(lab)
+    before = lab.states()
+    lab.kill()
+    newest = lab.snapshot_files()[-1]
+    flip(newest, newest.stat().st_size // 2)
+    lab.open()
+    assert lab.states() == before
+    lab.checkpoint()
+    lab.restart()
+    assert lab.states() == before
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_damaged_snapshot_is_replaced_soon(lab: Lab, index: int) -> None:
+    for _ in range(3):
+        lab.write_each("t", 1)
+        lab.checkpoint()
+    lab.restart()
+    assert not lab.checkpointer.is_due()
+    lab.kill()
+    flip(lab.snapshot_files()[index], 40)
+    lab.open()
+    assert lab.checkpointer.is_due()
+    lab.checkpoint()
+    assert not lab.checkpointer.is_due()
+
+
+def test_a_number_that_comes_again_is_looked_for_in_the_right_tier(
+    make_lab: Callable[..., Lab], tmp_path: Path
+) -> None:
+    """The only snapshot is damaged: all is read from the journal, and sealed anew under the old numbers."""
+    lab = make_lab(cold_dir=str(tmp_path / "cold"))
+    lab.write_each("t", 9)
+    lab.checkpoint()
+    for path in lab.segment_files():
+        path.rename(tmp_path / "cold" / path.name)
+    lab.kill()
+    flip(lab.snapshot_files()[0], -1)
+    lab.open()
+    lab.checkpoint()
+    assert lab.segment_files()
+    assert lab.seqs("t") == list(range(1, 10))
+    assert lab.gaps("t") == []
+
+
+def test_recovery_says_that_it_is_over_when_it_is(lab: Lab) -> None:
+    """It runs on a thread of its own; metrics, which answer meanwhile, would let topics expire beside it."""
+    lab.write_each("t", 3)
+    lab.kill()
+    engine = Engine(lab.engine.settings, lab.disk, lab.clock)
+    told: list[tuple[float, bool]] = []
+    Recovery(engine, lambda progress: told.append((progress, engine.recovered))).run()
+    assert told[-1] == (1.0, False)
+    assert engine.recovered
+    engine.close(clean=True)
+    lab.open()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -96,9 +95,9 @@ def told(lab: Lab) -> Any:
 
 @pytest.mark.parametrize("events", [4, 1000])
 def test_recovery_finds_the_same_either_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, events: int
+    make_lab: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch, events: int
 ) -> None:
-    lab = Lab(tmp_path, segment_max_events=events)
+    lab = make_lab(segment_max_events=events)
     history(lab)
     before = told(lab)
     lab.restart()
@@ -108,11 +107,10 @@ def test_recovery_finds_the_same_either_way(
         lab.restart()
         assert told(lab) == before
     lab.write("plain", 1)
-    lab.kill()
 
 
-def test_a_ttl_that_comes_later_finds_each_record_as_old_as_it_is(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, segment_max_events=1000)
+def test_a_ttl_that_comes_later_finds_each_record_as_old_as_it_is(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(segment_max_events=1000)
     for _ in range(4):
         lab.write("t", 1)
         lab.clock.advance(100)
@@ -120,11 +118,10 @@ def test_a_ttl_that_comes_later_finds_each_record_as_old_as_it_is(tmp_path: Path
     lab.put("t", ttl_ms=250)
     assert lab.seqs("t") == [3, 4]
     assert lab.gaps("t") == [(1, 2, "ttl")]
-    lab.kill()
 
 
-def test_a_hole_between_small_frames_is_announced(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, segment_max_events=1000)
+def test_a_hole_between_small_frames_is_announced(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(segment_max_events=1000)
     lab.write_each("t", 9)
     lab.engine.queue.sync_journal()
     damaged = next(one for one in lab.frames() if one.kind == Kind.APPEND and one.first_seq == 5)
@@ -133,4 +130,3 @@ def test_a_hole_between_small_frames_is_announced(tmp_path: Path) -> None:
     lab.open()
     assert lab.seqs("t") == [1, 2, 3, 4, 6, 7, 8, 9]
     assert lab.gaps("t") == [(5, 5, "cap")]
-    lab.kill()

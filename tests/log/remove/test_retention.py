@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from tests.log.harness import Lab
+from tests.log.harness import T0, Lab, gap, seqs
 
 SIZES = [3, 2, 5, 3, 2, 9, 2, 3, 4, 2, 7, 3]
 
@@ -15,9 +15,9 @@ SIZES = [3, 2, 5, 3, 2, 9, 2, 3, 4, 2, 7, 3]
 @pytest.mark.parametrize("step", [1, 2, 7, 20])
 @pytest.mark.parametrize("deleted", [0, 4])
 def test_a_byte_cap_takes_no_more_than_it_must(
-    tmp_path: Path, run_records: int, step: int, deleted: int
+    make_lab: Callable[..., Lab], run_records: int, step: int, deleted: int
 ) -> None:
-    lab = Lab(tmp_path, segment_max_events=run_records)
+    lab = make_lab(segment_max_events=run_records)
     for size in SIZES:
         lab.write("t", {"data": "x" * (size - 2), "tag": f"size-{size}"})
     lab.delete("t", match=f"size-{deleted}")
@@ -28,3 +28,68 @@ def test_a_byte_cap_takes_no_more_than_it_must(
             del left[0]
         assert lab.seqs("t", lab.topic("t").floor - 1) == [seq for seq, _ in left], cap
         assert lab.topic("t").live_bytes == sum(size for _, size in left)
+
+
+def test_dead_slots_are_not_evictions(lab: Lab) -> None:
+    lab.put("t", cap_records=3)
+    lab.write_each("t", 3, tag="old")
+    lab.delete("t", before=2, match="old")
+    lab.write_each("t", 1)
+    page = lab.diff("t")
+    assert seqs(page) == [2, 3, 4]
+    assert page.tombstone is None
+
+
+def test_exactly_the_ttl_is_still_alive(lab: Lab) -> None:
+    lab.put("t", ttl_ms=250)
+    lab.write_each("t", 1)
+    lab.clock.advance(250)
+    assert seqs(lab.diff("t")) == [1]
+    lab.clock.advance(1)
+    assert seqs(lab.diff("t")) == []
+
+
+def test_an_idle_topic_shows_its_age(lab: Lab) -> None:
+    lab.put("t", ttl_ms=100)
+    lab.write_each("t", 4)
+    lab.clock.advance(101)
+    assert lab.lines("t") == (4, 5, 5)
+    assert (lab.topic("t").live_count, lab.topic("t").live_bytes) == (0, 0)
+    assert lab.engine.totals.bytes == 0
+
+
+@pytest.mark.parametrize("look", [True, False])
+def test_a_longer_ttl_brings_nothing_back(lab: Lab, look: bool) -> None:
+    lab.put("t", ttl_ms=100)
+    lab.write_each("t", 3)
+    lab.clock.advance(101)
+    if look:
+        assert lab.seqs("t") == []
+    lab.put("t")
+    for _ in range(2):
+        assert lab.seqs("t") == []
+        assert gap(lab.diff("t")) == (1, 3, "ttl")
+        lab.restart()
+
+
+def test_a_clock_set_back_brings_nothing_back(lab: Lab) -> None:
+    lab.put("t", ttl_ms=100)
+    lab.write_each("t", 3)
+    lab.clock.advance(101)
+    assert gap(lab.diff("t")) == (1, 3, "ttl")
+    lab.clock.set(T0)
+    lab.delete("t", before=4)
+    lab.put("t")
+    lab.restart()
+    assert gap(lab.diff("t")) == (1, 3, "ttl")
+
+
+def test_evictions_that_ephemeral_records_caused_stay_evicted(lab: Lab) -> None:
+    lab.put("t", cap_records=4)
+    lab.write_each("t", 3)
+    lab.put("t", cap_records=4, durability="ephemeral")
+    lab.write_each("t", 3)
+    assert lab.seqs("t") == [3, 4, 5, 6]
+    lab.restart()
+    assert lab.seqs("t") == [3]
+    assert lab.gaps("t") == [(1, 2, "cap"), (4, 6, "cap")]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -16,15 +15,14 @@ from topics.values.settings import MAX_SEQ
 
 
 @pytest.fixture(params=[1, 1 << 30], ids=["from files", "from memory"])
-def lab(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+def lab(make_lab: Callable[..., Lab], request: pytest.FixtureRequest) -> Lab:
     """Five sealed runs of four records with the tags a, b, a, ab, and two records in memory."""
-    lab = Lab(tmp_path, hot_bytes=request.param)
+    lab = make_lab(hot_bytes=request.param)
     for at in range(5):
         lab.write("t", *({"data": 4 * at + n, "tag": tag} for n, tag in enumerate(("a", "b", "a", "ab"))))
     lab.checkpoint(everything=True)
     lab.write("t", {"data": "hot", "tag": "a"}, {"data": "hot", "tag": "b"})
-    yield lab
-    lab.kill()
+    return lab
 
 
 def searched(lab: Lab, match: TagMatch, limit: int = MAX_SEQ) -> TagSearch:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from tests.log.harness import Lab
+from tests.log.harness import Lab, three_segments
+from tests.support.damage import cut, flip
 from topics.log.lifecycle import put_topic
 from topics.log.seal import checkpoint
 from topics.log.seal.snapshot_state import TopicState, encode
+from topics.storage.frame import Kind
 from topics.storage.segment import DEAD
 from topics.values.config import TopicConfig
 
 
-def test_a_checkpoint_looks_only_at_topics_that_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab = Lab(tmp_path)
+def test_a_checkpoint_looks_only_at_topics_that_changed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b", "c"):
         lab.write(name, 1, 2)
     lab.checkpoint()
@@ -38,12 +37,10 @@ def test_a_checkpoint_looks_only_at_topics_that_changed(
     lab.restart()
     assert list(lab.engine.names_after("", "")) == ["a", "b"]
     assert lab.seqs("b") == [1, 2, 3]
-    lab.kill()
 
 
-def test_capturing_stops_in_between_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_capturing_stops_in_between_and_goes_on(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "STEP_S", 0.0)
-    lab = Lab(tmp_path)
     lab.write("a", 1)
     assert lab.checkpointer.capture_step()
     monkeypatch.setattr(checkpoint, "STEP_S", 1.0)
@@ -52,18 +49,15 @@ def test_capturing_stops_in_between_and_goes_on(tmp_path: Path, monkeypatch: pyt
     lab.checkpoint()
     lab.restart()
     assert lab.seqs("a") == [1, 2]
-    lab.kill()
 
 
-def test_a_topic_on_its_way_to_disk_is_captured_once_it_is_there(tmp_path: Path) -> None:
-    lab = Lab(tmp_path)
+def test_a_topic_on_its_way_to_disk_is_captured_once_it_is_there(lab: Lab) -> None:
     put_topic(lab.engine, "t", TopicConfig(), lambda _: None, lambda error: None)
     assert not lab.checkpointer.capture_step()  # nothing to do, and nothing forgotten
     lab.engine.queue.sync_now()
     lab.checkpoint()
     lab.restart()
     assert lab.engine.find("t") is not None
-    lab.kill()
 
 
 def flags(lab: Lab) -> tuple[set[int], set[int]]:
@@ -77,9 +71,9 @@ def flags(lab: Lab) -> tuple[set[int], set[int]]:
 
 
 @pytest.fixture
-def tagged(tmp_path: Path) -> Lab:
+def tagged(make_lab: Callable[..., Lab]) -> Lab:
     """One sealed run of eight records with a tag each."""
-    lab = Lab(tmp_path, segment_max_events=8)
+    lab = make_lab(segment_max_events=8)
     lab.write("t", *({"data": n, "tag": f"k{n}"} for n in range(8)))
     lab.checkpoint()
     return lab
@@ -110,3 +104,26 @@ def test_a_deletion_that_comes_while_flags_are_flipped_is_not_forgotten(tagged: 
         tagged.checkpoint()
         tagged.restart()
         assert tagged.seqs("t") == [1, 5, 6, 7, 8]
+
+
+def test_a_checkpoint_survives_a_segment_it_cannot_flip(lab: Lab) -> None:
+    three_segments(lab)
+    lab.delete("t", before=3, match="x")
+    lab.checkpoint()
+    flip(lab.segment_files()[0], 60)
+    cut(lab.segment_files()[0], 100)
+    lab.checkpoint()
+    lab.restart()
+    assert lab.seqs("t") == list(range(5, 15))
+    assert lab.gaps("t") == [(1, 4, "cap")]
+
+
+def test_a_delete_survives_the_journal_that_carried_it(lab: Lab) -> None:
+    three_segments(lab)
+    lab.delete("t", before=7, match="x")
+    for _ in range(3):
+        lab.write_each("t", 4)
+        lab.checkpoint(everything=True)
+        lab.restart()
+    assert all(frame.kind != Kind.DELETE for frame in lab.frames())
+    assert lab.seqs("t")[0] == 7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,8 @@ def seqs(lab: Lab) -> int:
     return lab.engine.read(lab.engine.require("t"), 0, 1000, 1 << 20).count
 
 
-def test_a_backlog_is_sealed_in_several_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backlog_is_sealed_in_several_passes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealing, "PASS_BYTES", 1)
-    lab = Lab(tmp_path)
     fill(lab, 3)
     lab.checkpoint()
     assert (sealed(lab), lab.checkpointer.sealer.is_behind) == (1, True)
@@ -40,7 +40,6 @@ def test_a_backlog_is_sealed_in_several_passes(tmp_path: Path, monkeypatch: pyte
     assert seqs(lab) == 12
     lab.restart()
     assert seqs(lab) == 12
-    lab.kill()
 
 
 @pytest.mark.parametrize(
@@ -48,23 +47,20 @@ def test_a_backlog_is_sealed_in_several_passes(tmp_path: Path, monkeypatch: pyte
     [(8, 0, 8), (9, 0, 1), (17, 0, 2), (17, 1 << 20, 17), (65, 1 << 20, 5)],
 )
 def test_runs_share_files_only_when_there_are_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: int, small_bytes: int, files: int
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, runs: int, small_bytes: int, files: int
 ) -> None:
     monkeypatch.setattr(sealing, "SEPARATE_SMALL_BYTES", small_bytes)
-    lab = Lab(tmp_path)
     fill(lab, runs)
     lab.checkpoint()
-    assert len(list((tmp_path / "segments").glob("*.segment"))) == files
+    assert len(lab.segment_files()) == files
     assert seqs(lab) == 4 * runs
     lab.restart()
     assert seqs(lab) == 4 * runs
-    lab.kill()
 
 
 def test_runs_of_a_file_that_was_not_written_are_planned_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab = Lab(tmp_path)
     fill(lab, 2)
     plan = lab.checkpointer.sealer.plan()
     assert [len(file.sealings) for file in plan] == [1, 1]
@@ -81,13 +77,12 @@ def test_runs_of_a_file_that_was_not_written_are_planned_again(
     lab.checkpoint()
     assert sealed(lab) == 2
     assert seqs(lab) == 8
-    lab.kill()
 
 
 def test_a_run_that_did_not_fit_on_the_disk_grows_while_the_error_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_lab: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab = Lab(tmp_path, segment_max_events=100)
+    lab = make_lab(segment_max_events=100)
     lab.write("t", 1, 2)
     with monkeypatch.context() as full:
         full.setattr(lab.disk, "create", FullDisk().create)
@@ -96,22 +91,18 @@ def test_a_run_that_did_not_fit_on_the_disk_grows_while_the_error_is_known(
     lab.write("t", 3)
     assert seqs(lab) == 3
     assert known.tb is not None
-    lab.kill()
 
 
-def test_a_full_run_that_is_not_committed_yet_is_sealed_later(tmp_path: Path) -> None:
-    lab = Lab(tmp_path)
+def test_a_full_run_that_is_not_committed_yet_is_sealed_later(lab: Lab) -> None:
     lab.write("t", *range(4))
     lab.engine.append("t", parse_append(b'{"records":[{"data":1},{"data":2},{"data":3},{"data":4}]}'), *QUIET)
     assert [len(file.sealings) for file in lab.checkpointer.sealer.plan()] == [1]
     lab.engine.queue.sync_now()
     assert [len(file.sealings) for file in lab.checkpointer.sealer.plan()] == [1]
-    lab.kill()
 
 
-def test_many_runs_are_planned_and_adopted_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_runs_are_planned_and_adopted_in_steps(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealing, "STEP_RUNS", 2)
-    lab = Lab(tmp_path)
     for number in range(7):
         lab.write(f"t{number}", number)
     plan: list[SegmentPlan] = []
@@ -126,12 +117,10 @@ def test_many_runs_are_planned_and_adopted_in_steps(tmp_path: Path, monkeypatch:
     lab.checkpoint()
     lab.restart()
     assert [lab.seqs(f"t{number}") for number in range(7)] == [[1]] * 6 + [[]]
-    lab.kill()
 
 
 @pytest.mark.parametrize("when", ["before it is written", "before it is taken over"])
-def test_a_run_that_is_emptied_in_the_middle_of_a_pass(tmp_path: Path, when: str) -> None:
-    lab = Lab(tmp_path)
+def test_a_run_that_is_emptied_in_the_middle_of_a_pass(lab: Lab, when: str) -> None:
     fill(lab, 2)
     sealer = lab.checkpointer.sealer
     plan = sealer.plan()
@@ -150,9 +139,8 @@ def test_a_run_that_is_emptied_in_the_middle_of_a_pass(tmp_path: Path, when: str
     assert (seqs(lab), lab.topic("t").head) == (0, 8)
 
 
-def test_many_runs_make_several_files_of_small_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_runs_make_several_files_of_small_ones(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealing, "PACKED_FILE_RUNS", 2)
-    lab = Lab(tmp_path)
     for name in "abcde":
         lab.write(name, 1)
     plan = lab.checkpointer.sealer.plan(everything=True)

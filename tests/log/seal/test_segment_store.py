@@ -6,7 +6,6 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -18,9 +17,9 @@ from topics.values.errors import ApiError
 RUNS = 8
 
 
-def sealed(tmp_path: Path) -> Lab:
+@pytest.fixture
+def sealed(lab: Lab) -> Lab:
     """A file for each run of four."""
-    lab = Lab(tmp_path)
     for at in range(RUNS):
         lab.write("t", *({"data": 4 * at + n, "tag": f"k{n}"} for n in range(4)))
         lab.checkpoint(everything=True)
@@ -55,107 +54,93 @@ def refusing(lab: Lab, code: int, *, times: int = 1000) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
-def test_what_readers_hold_is_given_up_before_a_read_fails(tmp_path: Path, code: int) -> None:
-    lab = sealed(tmp_path)
-    store, runs = lab.engine.store, lab.topic("t").runs
+def test_what_readers_hold_is_given_up_before_a_read_fails(sealed: Lab, code: int) -> None:
+    store, runs = sealed.engine.store, sealed.topic("t").runs
     for run in runs[:4]:
         store.columns(run)
-    assert open_segments(lab) == 8
-    with refusing(lab, code, times=1):
+    assert open_segments(sealed) == 8
+    with refusing(sealed, code, times=1):
         store.columns(runs[4])
-    assert open_segments(lab) == 2
-    assert lab.seqs("t") == list(range(1, 4 * RUNS + 1))
-    lab.kill()
+    assert open_segments(sealed) == 2
+    assert sealed.seqs("t") == list(range(1, 4 * RUNS + 1))
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE])
-def test_a_file_that_cannot_be_opened_just_now_is_not_lost(tmp_path: Path, code: int) -> None:
-    lab = sealed(tmp_path)
-    with refusing(lab, code), pytest.raises(OSError, match=os.strerror(code)):
-        lab.seqs("t")
-    assert lab.topic("t").totals.damage == 0
-    assert lab.seqs("t") == list(range(1, 4 * RUNS + 1))
-    lab.kill()
+def test_a_file_that_cannot_be_opened_just_now_is_not_lost(sealed: Lab, code: int) -> None:
+    with refusing(sealed, code), pytest.raises(OSError, match=os.strerror(code)):
+        sealed.seqs("t")
+    assert sealed.topic("t").totals.damage == 0
+    assert sealed.seqs("t") == list(range(1, 4 * RUNS + 1))
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
-def test_a_file_that_may_only_be_read_is_read(tmp_path: Path, code: int) -> None:
-    lab = sealed(tmp_path)
-    with refusing(lab, code):
-        assert lab.seqs("t") == list(range(1, 4 * RUNS + 1))
-    lab.kill()
+def test_a_file_that_may_only_be_read_is_read(sealed: Lab, code: int) -> None:
+    with refusing(sealed, code):
+        assert sealed.seqs("t") == list(range(1, 4 * RUNS + 1))
 
 
 @pytest.mark.parametrize("durability", ["disk", "fsync"])
 def test_an_operation_that_cannot_look_into_a_file_is_answered_and_ends_writing(
-    tmp_path: Path, durability: str
+    sealed: Lab, durability: str
 ) -> None:
-    lab = sealed(tmp_path)
-    lab.put("t", durability=durability)
+    sealed.put("t", durability=durability)
     latched = pytest.raises(ApiError, match="Too many open files; writes are off until restart")
-    with refusing(lab, errno.EMFILE), latched:
-        lab.delete("t", before=7)
+    with refusing(sealed, errno.EMFILE), latched:
+        sealed.delete("t", before=7)
     with pytest.raises(ApiError, match="writes are off"):
-        lab.write("t", {"data": 0})
-    lab.restart()
+        sealed.write("t", {"data": 0})
+    sealed.restart()
     # The journal had it already.
-    assert lab.seqs("t") == list(range(7, 4 * RUNS + 1))
-    assert lab.gaps("t") == []
-    lab.kill()
+    assert sealed.seqs("t") == list(range(7, 4 * RUNS + 1))
+    assert sealed.gaps("t") == []
 
 
-def test_readers_stay_within_their_descriptors(tmp_path: Path) -> None:
-    lab = sealed(tmp_path)
-    lab.engine.store.use_descriptors(4)
-    assert lab.seqs("t") == list(range(1, 4 * RUNS + 1))
-    assert lab.delete("t", match="k1") == RUNS
-    assert len(lab.seqs("t")) == 3 * RUNS
-    assert 0 < open_segments(lab) <= 4
-    lab.engine.store.use_descriptors(0)
-    assert len(lab.seqs("t")) == 3 * RUNS
-    assert open_segments(lab) == 2
-    lab.kill()
+def test_readers_stay_within_their_descriptors(sealed: Lab) -> None:
+    sealed.engine.store.use_descriptors(4)
+    assert sealed.seqs("t") == list(range(1, 4 * RUNS + 1))
+    assert sealed.delete("t", match="k1") == RUNS
+    assert len(sealed.seqs("t")) == 3 * RUNS
+    assert 0 < open_segments(sealed) <= 4
+    sealed.engine.store.use_descriptors(0)
+    assert len(sealed.seqs("t")) == 3 * RUNS
+    assert open_segments(sealed) == 2
 
 
-def test_what_is_only_kept_to_read_faster_can_be_let_go(tmp_path: Path) -> None:
-    lab = sealed(tmp_path)
-    assert lab.delete("t", match="k1") == RUNS
-    left = lab.seqs("t")
-    assert open_segments(lab) == 2 * RUNS
-    lab.engine.store.let_go()
-    assert open_segments(lab) == 0
-    assert lab.seqs("t") == left
-    lab.kill()
+def test_what_is_only_kept_to_read_faster_can_be_let_go(sealed: Lab) -> None:
+    assert sealed.delete("t", match="k1") == RUNS
+    left = sealed.seqs("t")
+    assert open_segments(sealed) == 2 * RUNS
+    sealed.engine.store.let_go()
+    assert open_segments(sealed) == 0
+    assert sealed.seqs("t") == left
 
 
-def test_flags_are_flipped_one_file_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = sealed(tmp_path)
-    lab.delete("t", match="k1")
-    lab.engine.store.close()
-    most, opened = 0, lab.disk.open
+def test_flags_are_flipped_one_file_at_a_time(sealed: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    sealed.delete("t", match="k1")
+    sealed.engine.store.close()
+    most, opened = 0, sealed.disk.open
 
     def open_(path: str) -> File:
         nonlocal most
-        most = max(most, open_segments(lab))
+        most = max(most, open_segments(sealed))
         return opened(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(lab.disk, "open", open_)
-        lab.checkpoint()
-        lab.checkpoint()
-    assert not lab.engine.store.unflipped
+        patch.setattr(sealed.disk, "open", open_)
+        sealed.checkpoint()
+        sealed.checkpoint()
+    assert not sealed.engine.store.unflipped
     assert most == 0
-    lab.restart()
-    assert len(lab.seqs("t")) == 3 * RUNS
-    lab.kill()
+    sealed.restart()
+    assert len(sealed.seqs("t")) == 3 * RUNS
 
 
 # --- runs that were read lately -----------------------------------------------------------------------------
 
 
-def sealed_together(tmp_path: Path) -> Lab:
+@pytest.fixture
+def together(lab: Lab) -> Lab:
     """A file for all runs of four."""
-    lab = Lab(tmp_path)
     for at in range(RUNS):
         lab.write("t", *({"data": 4 * at + n, "tag": f"k{n}"} for n in range(4)))
     lab.checkpoint(everything=True)
@@ -164,32 +149,28 @@ def sealed_together(tmp_path: Path) -> Lab:
 
 @pytest.mark.parametrize(("name", "bound"), [("MAX_RUNS", 2), ("MAX_BYTES", 1)])
 def test_the_oldest_leave_and_come_back_as_they_were(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, bound: int
+    together: Lab, monkeypatch: pytest.MonkeyPatch, name: str, bound: int
 ) -> None:
     monkeypatch.setattr(segment_store, "MIN_RUNS", 2)
     monkeypatch.setattr(segment_store, name, bound)
-    lab = sealed_together(tmp_path)
-    assert lab.delete("t", match="k1") == 8
-    left = lab.seqs("t")
+    assert together.delete("t", match="k1") == 8
+    left = together.seqs("t")
     assert len(left) == 24
-    store, runs = lab.engine.store, lab.topic("t").runs
+    store, runs = together.engine.store, together.topic("t").runs
     misses = store.cache_misses
     for run in runs:
         store.columns(run)
     # Only the last two have their deletions in memory; those of the others are read again.
     assert [run.dead is not None for run in runs] == [False] * 6 + [True] * 2
     assert store.cache_misses - misses >= 6
-    assert lab.seqs("t") == left
-    lab.restart()
-    assert lab.seqs("t") == left
-    lab.kill()
+    assert together.seqs("t") == left
+    together.restart()
+    assert together.seqs("t") == left
 
 
-def test_what_is_dropped_is_not_counted_any_more(tmp_path: Path) -> None:
-    lab = sealed_together(tmp_path)
-    lab.seqs("t")
-    cached = lab.engine.store._views
+def test_what_is_dropped_is_not_counted_any_more(together: Lab) -> None:
+    together.seqs("t")
+    cached = together.engine.store._views
     assert cached.bytes > 0
-    lab.delete("t", match="*")
+    together.delete("t", match="*")
     assert cached.bytes == 0
-    lab.kill()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 from tests.log.harness import Lab
 from topics.log.run import HotColumns, Run
@@ -13,8 +13,7 @@ def bases(runs: list[Run]) -> list[int]:
     return [run.base for run in runs]
 
 
-def test_full_runs_and_old_ones_are_taken_and_nothing_else(tmp_path: Path) -> None:
-    lab = Lab(tmp_path)
+def test_full_runs_and_old_ones_are_taken_and_nothing_else(lab: Lab) -> None:
     lab.write("full", *range(4))
     lab.clock.advance(1000)
     lab.write("young", 1)
@@ -32,11 +31,9 @@ def test_full_runs_and_old_ones_are_taken_and_nothing_else(tmp_path: Path) -> No
     assert unsealed.take(young.start_position, 0, 10) == [full]
     assert unsealed.take(young.start_position + 1, 0, 10) == [full, young]
     assert unsealed.take(young.start_position + 1, 0, 1) == [full]
-    lab.kill()
 
 
-def test_weight_follows_what_is_in_memory(tmp_path: Path) -> None:
-    lab = Lab(tmp_path)
+def test_weight_follows_what_is_in_memory(lab: Lab) -> None:
     unsealed = lab.engine.store.unsealed
     lab.write("t", *({"data": n, "tag": f"tag-{n}"} for n in range(6)))
     lab.write("t", *range(3))
@@ -50,21 +47,17 @@ def test_weight_follows_what_is_in_memory(tmp_path: Path) -> None:
     lab.write("t", 1)
     lab.drop("t")
     assert (unsealed.bytes, len(unsealed.runs)) == (0, 0)
-    lab.kill()
 
 
-def test_weight_of_a_failed_write_is_given_back(tmp_path: Path) -> None:
-    lab = Lab(tmp_path)
+def test_weight_of_a_failed_write_is_given_back(lab: Lab) -> None:
     lab.write("t", 1)
     unsealed = lab.engine.store.unsealed
     before = unsealed.bytes
     lab.engine.queue.give_up(OSError("no"))
     assert unsealed.bytes == before
-    lab.kill()
 
 
-def test_a_run_that_depends_on_older_journal_is_found_whatever_its_place(tmp_path: Path) -> None:
-    lab = Lab(tmp_path)
+def test_a_run_that_depends_on_older_journal_is_found_whatever_its_place(lab: Lab) -> None:
     topic = lab.topic("t") if lab.write("t", 1) else None
     assert topic is not None
     unsealed = Unsealed(4, 1 << 20)
@@ -84,11 +77,10 @@ def test_a_run_that_depends_on_older_journal_is_found_whatever_its_place(tmp_pat
     assert unsealed.oldest_position(1000) == 500
     unsealed.discard(first)
     assert unsealed.oldest_position(1000) == 1000
-    lab.kill()
 
 
-def test_runs_are_as_large_after_a_restart_as_before(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, segment_max_events=1000, segment_max_bytes=200)
+def test_runs_are_as_large_after_a_restart_as_before(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(segment_max_events=1000, segment_max_bytes=200)
     for n in range(20):
         lab.write("t", {"data": n, "tag": "x"})
     before = bases(lab.topic("t").runs)
@@ -99,4 +91,3 @@ def test_runs_are_as_large_after_a_restart_as_before(tmp_path: Path) -> None:
     lab.checkpointer.write_snapshot(body)
     lab.restart()
     assert bases(lab.topic("t").runs) == before
-    lab.kill()

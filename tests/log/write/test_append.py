@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from tests.log.harness import Lab, short_of_memory
 from topics.log.remove.tags import TagIndex
-from topics.log.write.append import AppendOp
+from topics.log.write.append import AppendOp, append_to
 from topics.log.write.append_request import parse_append
 from topics.log.write.group import append_group
 from topics.values.errors import ApiError
 from topics.values.settings import MAX_SEQ
 
 
-def test_what_has_aged_makes_room_in_the_quota_of_the_server(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, max_total_bytes=10)
+def test_what_has_aged_makes_room_in_the_quota_of_the_server(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(max_total_bytes=10)
     lab.put("aging", ttl_ms=100)
     lab.write("aging", 12345678)
     with pytest.raises(ApiError) as caught:
@@ -27,8 +26,8 @@ def test_what_has_aged_makes_room_in_the_quota_of_the_server(tmp_path: Path) -> 
     assert lab.write("t", 12345678).first_seq == 1
 
 
-def test_the_last_seq_is_the_last(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, seq_base=MAX_SEQ - 1)
+def test_the_last_seq_is_the_last(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(seq_base=MAX_SEQ - 1)
     assert lab.write("t", 1, 2).last_seq == MAX_SEQ
     with pytest.raises(ApiError, match="used up its seqs"):
         lab.write("t", 3)
@@ -43,9 +42,8 @@ def test_the_last_seq_is_the_last(tmp_path: Path) -> None:
 @pytest.mark.parametrize("durability", ["ephemeral", "disk", "fsync"])
 @pytest.mark.parametrize("before", [0, 1, 3, 4, 300])
 def test_a_write_without_memory_for_it_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int, durability: str
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, before: int, durability: str
 ) -> None:
-    lab = Lab(tmp_path)
     lab.put("t", durability=durability)
     lab.write_each("t", before, tag="a", node="n", meta={"k": 1})
     was = lab.state("t")
@@ -64,14 +62,12 @@ def test_a_write_without_memory_for_it_leaves_nothing_behind(
     assert lab.lines("t")[0] == before + 1
     if durability != "ephemeral":
         assert lab.seqs("t") == live == list(range(1, before + 1))
-    lab.kill()
 
 
 @pytest.mark.parametrize("before", [0, 1, 300])
 def test_nor_does_one_whose_tags_find_no_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
-    lab = Lab(tmp_path)
     lab.put("t")
     lab.write_each("t", before, tag="a")
     was = lab.state("t")
@@ -92,14 +88,12 @@ def test_nor_does_one_whose_tags_find_no_memory(
     assert lab.seqs("t") == list(range(1, before + 2))
     lab.restart()
     assert lab.seqs("t") == list(range(1, before + 2))
-    lab.kill()
 
 
 @pytest.mark.parametrize("after", [0, 1])
 def test_a_group_is_written_whole_or_ends_writing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
-    lab = Lab(tmp_path)
     lab.write("t", 1)
     lab.write("u", 1)
     batch = parse_append(b'{"records":[{"data":2}]}').batch
@@ -130,4 +124,36 @@ def test_a_group_is_written_whole_or_ends_writing(
     lab.restart()
     assert lab.write("t", 3).first_seq == 2
     assert (lab.seqs("t"), lab.seqs("u")) == ([1, 2], [1])
-    lab.kill()
+
+
+def test_a_keyed_retry_comes_before_the_cap(lab: Lab) -> None:
+    lab.put("t", cap_records=2, discard="reject")
+    first = lab.write("t", 1, 2, key="k")
+    again = lab.write("t", 1, 2, key="k")
+    assert (again.first_seq, again.last_seq, again.deduped) == (first.first_seq, first.last_seq, True)
+    with pytest.raises(ApiError, match="full"):
+        lab.write("t", 3)
+    lab.clock.advance(120_001)
+    with pytest.raises(ApiError, match="full"):
+        lab.write("t", 1, 2, key="k")
+
+
+def test_what_can_never_fit_is_not_called_full(lab: Lab) -> None:
+    lab.put("t", cap_records=2, discard="reject")
+    with pytest.raises(ApiError) as caught:
+        lab.write("t", 1, 2, 3)
+    assert caught.value.code == "record_too_large"
+    lab.write("t", 1, 2)
+    with pytest.raises(ApiError) as caught:
+        lab.write("t", 3)
+    assert caught.value.code == "topic_full"
+    assert lab.lines("t") == (2, 1, 1)
+
+
+def test_records_of_an_instance_that_is_gone_are_refused(lab: Lab) -> None:
+    lab.write("t", 1)
+    gone = lab.topic("t")
+    lab.drop("t")
+    lab.write("t", 1)
+    with pytest.raises(ApiError, match='"t"'):
+        append_to(lab.engine, gone, None, lambda _: None, lambda _: None)  # type: ignore[arg-type]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,8 +42,7 @@ class FailingDisk(QuickDisk):
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    lab = Lab(tmp_path / "data")
+def lab(lab: Lab) -> Lab:
     lab.kill()
     lab.disk = FailingDisk()
     lab.open()

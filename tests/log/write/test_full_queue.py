@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +19,8 @@ CAPACITY = 8
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+def lab(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
     monkeypatch.setattr(commit, "MAX_WAITING_OPS", CAPACITY)
-    lab = Lab(tmp_path / "data")
     lab.put("t")
     lab.write("t", 1, 2)
     return lab

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.log.harness import Lab
@@ -16,8 +14,7 @@ WINDOW_MS = 100
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    lab = Lab(tmp_path)
+def lab(lab: Lab) -> Lab:
     lab.put("t", idempotency_window_ms=WINDOW_MS)
     return lab
 

@@ -1,0 +1,70 @@
+"""Which readers are told of a gap, and what exactly."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.log.harness import Lab, gap, seqs
+
+
+def test_a_gap_ends_at_the_floor_not_at_the_loss_line(lab: Lab) -> None:
+    lab.put("t", cap_records=6)
+    lab.write_each("t", 9)
+    lab.delete("t", before=7)
+    page = lab.diff("t")
+    assert gap(page) == (1, 6, "cap")
+    assert page.tombstone is not None
+    assert page.tombstone.earliest_seq == 7
+    page = lab.diff("t", 3)
+    assert page.tombstone is None
+    assert seqs(page) == [7, 8, 9]
+
+
+@pytest.mark.parametrize("fate", ["expired", "deleted"])
+def test_an_empty_topic_is_caught_up_and_only_age_is_announced(lab: Lab, fate: str) -> None:
+    lab.put("t", ttl_ms=100)
+    lab.write_each("t", 7)
+    if fate == "expired":
+        lab.clock.advance(101)
+    else:
+        lab.delete("t", before=1000)
+    page = lab.diff("t")
+    assert page.rows == b""
+    assert (page.next_from_seq, page.caught_up, page.lag, page.earliest_seq) == (7, True, 0, 8)
+    if fate == "expired":
+        assert gap(page) == (1, 7, "ttl")
+    else:
+        assert page.tombstone is None
+
+
+def test_a_tail_cursor_is_not_a_recreated_topic(lab: Lab) -> None:
+    lab.write_each("t", 40)
+    lab.drop("t")
+    lab.write_each("t", 12)
+    page = lab.diff("t", 12)
+    assert (page.rows, page.caught_up, page.tombstone) == (b"", True, None)
+    page = lab.diff("t", 40)
+    assert gap(page) == (1, 0, "recreated")
+    assert seqs(page) == list(range(1, 13))
+
+
+def test_a_cursor_above_an_empty_topic(lab: Lab) -> None:
+    lab.put("t")
+    page = lab.diff("t", 9)
+    assert gap(page) == (1, 0, "recreated")
+    assert page.tombstone is not None
+    assert page.tombstone.missed_estimate == 0
+    assert (page.next_from_seq, page.caught_up) == (0, True)
+
+
+def test_a_cursor_of_another_epoch(lab: Lab) -> None:
+    lab.write_each("t", 3)
+    first = lab.topic("t").id
+    lab.drop("t")
+    lab.write_each("t", 5)
+    second = lab.topic("t").id
+    assert second > first
+    assert lab.diff("t", 2, epoch=second).tombstone is None
+    page = lab.diff("t", 2, epoch=first)
+    assert gap(page) == (1, 0, "recreated")
+    assert seqs(page) == [1, 2, 3, 4, 5]

@@ -1,0 +1,237 @@
+"""Journal that cannot be read: what it held is announced as lost, and no seq is given out twice."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.log.harness import JournalFrame, Lab, check_loss, gap
+from tests.support.damage import cut, flip
+from topics.storage.fileheader import FILE_HEADER_BYTES
+from topics.storage.frame import Kind
+
+
+def copy(lab: Lab, name: str) -> Path:
+    """The directory of a stopped engine, to be damaged in many ways."""
+    target = lab.directory.parent / name
+    shutil.copytree(lab.directory, target)
+    return target
+
+
+def cut_points(frames: list[JournalFrame]) -> list[int]:
+    """Every frame boundary, and places inside header and payload."""
+    inside = {place for f in frames for place in (f.offset + 7, f.payload_at, f.payload_at + 3, f.end - 1)}
+    return sorted(inside | {f.offset for f in frames})
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("durability", ["disk", "memory", "fsync", "ephemeral"])
+def test_a_cut_journal_leaves_a_prefix_and_an_announced_hole(lab: Lab, clean: bool, durability: str) -> None:
+    lab.put("t", durability=durability)
+    lab.write_each("t", 6)
+    lab.delete("t", before=2)
+    lab.engine.close(clean=clean)
+    frames = lab.frames()
+    created = next(frame for frame in frames if frame.kind == Kind.CREATE)
+    for point in cut_points([frame for frame in frames if frame.offset >= created.end]):
+        directory = copy(lab, f"cut-{point}")
+        hurt = directory / "journal" / frames[0].path.name
+        cut(hurt, point)
+        survivor = Lab(directory)
+        kept = [f.first_seq for f in frames if f.kind == Kind.APPEND and f.end <= point]
+        assert survivor.seqs("t") == kept, "what survives is a prefix, and nothing is invented"
+        check_loss(survivor, "t", acked=6)
+        survivor.kill()
+
+
+def test_a_cut_that_takes_the_reservation_along(lab: Lab) -> None:
+    """The frame that reserved the seqs is gone as well: only its size bounds what it handed out."""
+    lab.write("t", 0)
+    lab.write("t", *range(5000))
+    lab.write("t", *range(300))
+    lab.kill()
+    batch = next(frame for frame in lab.frames() if frame.first_seq == 2)
+    reserve = next(frame for frame in lab.frames() if frame.kind == Kind.RESERVE)
+    for frame in (batch, reserve):
+        directory = copy(lab, f"cut-{frame.kind}")
+        cut(directory / "journal" / frame.path.name, frame.offset)
+        survivor = Lab(directory)
+        assert survivor.seqs("t") == [1]
+        check_loss(survivor, "t", acked=5301)
+        survivor.kill()
+
+
+def append_frames(lab: Lab) -> list[JournalFrame]:
+    return [frame for frame in lab.frames() if frame.kind == Kind.APPEND]
+
+
+@pytest.mark.parametrize("place", ["header", "payload"])
+@pytest.mark.parametrize("index", [0, 2, 5])
+def test_damage_in_the_middle_is_a_hole_and_not_the_end(lab: Lab, place: str, index: int) -> None:
+    lab.write_each("t", 6)
+    lab.kill()
+    victim = append_frames(lab)[index]
+    flip(victim.path, victim.offset + 20 if place == "header" else victim.payload_at + 5)
+    lab.open()
+    assert lab.seqs("t") == [seq for seq in range(1, 7) if seq != index + 1]
+    assert lab.gaps("t")[0][:2] == (index + 1, max(index + 1, lab.topic("t").head if index == 5 else 0))
+    assert lab.engine.totals.damage
+    check_loss(lab, "t", acked=6)
+
+
+def test_damage_to_two_topics_at_once(lab: Lab) -> None:
+    for name in ("a", "b"):
+        lab.write_each(name, 2)
+    for name in ("a", "b"):
+        lab.write_each(name, 1)
+    lab.kill()
+    for victim in append_frames(lab)[-2:]:
+        flip(victim.path, victim.payload_at + 5)
+    lab.open()
+    for name in ("a", "b"):
+        assert lab.seqs(name) == [1, 2]
+        assert lab.gaps(name) == [(3, 3, "cap")]
+        check_loss(lab, name, acked=3)
+
+
+def test_a_topic_whose_creation_is_damaged_keeps_its_records(lab: Lab) -> None:
+    lab.write_each("kept", 1)
+    lab.write_each("t", 3)
+    epoch = lab.topic("t").id
+    lab.kill()
+    victim = [frame for frame in lab.frames() if frame.kind == Kind.CREATE][1]
+    flip(victim.path, victim.payload_at + 2)
+    lab.open()
+    assert list(lab.engine.names_after("", "")) == ["kept", f"recovered-{epoch}"]
+    assert lab.seqs(f"recovered-{epoch}") == [1, 2, 3]
+    lab.write_each("t", 1)
+    assert lab.topic("t").id > epoch
+    before = lab.states()
+    lab.restart()
+    assert lab.states() == before
+
+
+@pytest.mark.parametrize("said_by", [Kind.CREATE, Kind.CONFIG])
+def test_a_topic_whose_class_cannot_be_read_may_have_been_ephemeral(lab: Lab, said_by: Kind) -> None:
+    """Its seqs take no room in the journal then, however many they are."""
+    if said_by == Kind.CONFIG:
+        lab.put("t")
+    lab.put("t", durability="ephemeral")
+    lab.write("t", *range(8))
+    frames = lab.frames()
+    for _ in range(2):
+        lab.write_each("other", 1)
+        lab.engine.queue.sync_journal()
+    lab.kill()
+    for victim in frames:
+        if victim.kind == said_by:
+            flip(victim.path, victim.payload_at + 2)
+        elif victim.kind in (Kind.ADVANCE, Kind.RESERVE):
+            flip(victim.path, victim.offset + 20)
+    lab.disk.boot += b"+"
+    lab.open()
+    (topic,) = (topic for topic in lab.engine.by_id.values() if topic.name != "other")
+    assert topic.head >= 8
+    assert topic.loss_line == topic.head + 1
+
+
+def test_a_hole_inside_is_taken_in_when_the_cap_passes_it(lab: Lab) -> None:
+    lab.write_each("t", 6)
+    lab.kill()
+    victim = append_frames(lab)[2]
+    flip(victim.path, victim.payload_at + 5)
+    lab.open()
+    page = lab.diff("t")
+    assert (page.next_from_seq, page.caught_up, page.tombstone) == (2, False, None)
+    page = lab.diff("t", 2)
+    assert gap(page) == (3, 3, "cap")
+    assert page.next_from_seq == 6
+    lab.put("t", cap_records=2)
+    assert lab.gaps("t") == [(1, 4, "cap")]
+    assert lab.lines("t") == (6, 5, 5)
+    lab.restart()
+    assert lab.gaps("t") == [(1, 4, "cap")]
+
+
+def test_a_hole_is_not_silenced_by_a_delete(lab: Lab) -> None:
+    lab.write_each("t", 6)
+    lab.kill()
+    victim = append_frames(lab)[2]
+    flip(victim.path, victim.payload_at + 5)
+    lab.open()
+    lab.delete("t", before=5)
+    for _ in range(2):
+        assert lab.lines("t") == (6, 5, 1)
+        assert lab.gaps("t") == [(3, 3, "cap")]
+        assert lab.seqs("t") == [5, 6]
+        lab.restart()
+
+
+def lose_power(lab: Lab) -> None:
+    """Another boot, and of the journal only what had been synced."""
+    journal = lab.engine.journal
+    synced, newest = journal.synced, journal.files[-1]
+    lab.kill()
+    cut(lab.journal_files()[-1], FILE_HEADER_BYTES + max(synced - newest.base, 0))
+    lab.disk.boot = b"boot-2"
+    lab.open()
+
+
+@pytest.mark.parametrize("durability", ["disk", "memory", "ephemeral"])
+def test_power_loss_takes_an_unsynced_tail_and_announces_it(lab: Lab, durability: str) -> None:
+    lab.put("t", durability=durability)
+    lab.write_each("t", 3)
+    lab.engine.queue.sync_journal()
+    lab.write_each("t", 4)
+    lose_power(lab)
+    assert lab.seqs("t") == ([] if durability == "ephemeral" else [1, 2, 3])
+    check_loss(lab, "t", acked=7)
+
+
+def test_power_loss_in_the_first_life_of_a_server(lab: Lab) -> None:
+    """The page is then as old as the start, when nothing had been acknowledged yet."""
+    page = lab.directory / "witness"
+    as_it_began = page.read_bytes()
+    lab.put("t")
+    lab.write_each("t", 3)
+    synced = lab.engine.journal.synced
+    lab.kill()
+    page.write_bytes(as_it_began)
+    cut(lab.journal_files()[-1], FILE_HEADER_BYTES + synced)
+    lab.disk.boot = b"boot-2"
+    lab.open()
+    check_loss(lab, "t", acked=3)
+
+
+def test_power_loss_takes_nothing_that_was_synced(lab: Lab) -> None:
+    lab.put("t", durability="fsync")
+    lab.write_each("t", 7)
+    lab.delete("t", before=3)
+    before = lab.states()
+    lose_power(lab)
+    assert lab.states() == before, "the head of an fsync topic is exact"
+
+
+def test_power_loss_after_a_clean_stop_takes_nothing(lab: Lab) -> None:
+    lab.write_each("t", 7)
+    before = lab.states()
+    lab.stop()
+    lab.disk.boot = b"boot-2"
+    lab.open()
+    assert lab.states() == before
+
+
+def test_power_loss_right_after_recovery(lab: Lab) -> None:
+    """The hole the first recovery announced is still there after the second."""
+    lab.write_each("t", 3)
+    lose_power(lab)
+    head = lab.topic("t").head
+    gaps = lab.gaps("t")
+    assert head >= 3
+    lab.kill()
+    lab.disk.boot = b"boot-3"
+    lab.open()
+    assert lab.topic("t").head >= head
+    assert lab.gaps("t")[0][0] == gaps[0][0]

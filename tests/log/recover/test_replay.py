@@ -1,0 +1,119 @@
+"""Above the snapshot: frames take effect again, exactly as they did the first time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.flow.queues.lab import unexpected
+from tests.log.harness import Lab, check_loss, gap
+from tests.support.damage import flip
+from topics.log.lifecycle import put_topic
+from topics.log.write.append_request import parse_append
+from topics.storage.frame import Kind
+from topics.values.config import TopicConfig
+
+
+def test_other_topics_are_not_disturbed_by_a_lossless_restart(lab: Lab) -> None:
+    for name in ("a", "b", "c"):
+        lab.write_each(name, 5)
+    before = lab.states()
+    for clean in (False, True, False):
+        lab.restart(clean=clean)
+        assert lab.states() == before
+
+
+def test_without_any_snapshot_a_complete_journal_is_enough(lab: Lab) -> None:
+    lab.write_each("t", 5, tag="x")
+    lab.checkpoint()
+    lab.delete("t", match="x")
+    lab.write_each("t", 1)
+    before = lab.states()
+    lab.kill()
+    for snapshot in lab.snapshot_files():
+        flip(snapshot, 40)
+    lab.open()
+    assert lab.states() == before
+
+
+def test_age_shown_before_a_restart_is_shown_after_it(lab: Lab) -> None:
+    lab.put("t", ttl_ms=100)
+    lab.write_each("t", 3)
+    lab.clock.advance(101)
+    assert gap(lab.diff("t")) == (1, 3, "ttl")
+    lab.clock.advance(-101)
+    lab.restart()
+    assert gap(lab.diff("t")) == (1, 3, "ttl")
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_what_age_has_taken_of_ephemeral_records_stays_its_doing(lab: Lab, clean: bool) -> None:
+    """No frame holds them, so replay does not see them grow old: it has to be told."""
+    lab.put("t", durability="ephemeral", ttl_ms=1000)
+    lab.write_each("t", 3)
+    lab.clock.advance(1001)
+    assert lab.gaps("t") == [(1, 3, "ttl")]
+    lab.restart(clean=clean)
+    assert lab.gaps("t") == [(1, 3, "ttl")]
+    lab.write_each("t", 2)
+    lab.restart(clean=clean)
+    assert gap(lab.diff("t", 3)) == (4, 5, "cap")
+
+
+def test_ephemeral_records_that_grow_old_unseen_cost_no_frame(lab: Lab) -> None:
+    lab.put("t", durability="ephemeral", ttl_ms=1000)
+    for _ in range(5):
+        lab.write("t", 1)
+        lab.clock.advance(1001)
+    assert all(frame.kind != Kind.LINES for frame in lab.frames())
+    for _ in range(3):
+        assert lab.gaps("t") == [(1, 5, "ttl")]
+    assert sum(frame.kind == Kind.LINES for frame in lab.frames()) == 1
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_an_ephemeral_topic_keeps_its_head_and_says_what_it_lost(
+    lab: Lab, clean: bool, checkpointed: bool
+) -> None:
+    lab.put("t", durability="ephemeral", cap_records=10)
+    lab.write_each("t", 7)
+    if checkpointed:
+        lab.checkpoint(everything=True)
+        lab.write_each("t", 1)
+    head = lab.topic("t").head
+    lab.restart(clean=clean)
+    assert lab.topic("t").config.durability == "ephemeral"
+    assert lab.lines("t") == (head, head + 1, head + 1)
+    page = lab.diff("t")
+    assert gap(page) == (1, head, "cap")
+    assert (page.next_from_seq, page.caught_up) == (head, True)
+    check_loss(lab, "t", acked=head)
+
+
+def test_a_write_behind_a_change_to_ephemeral_was_not_ephemeral(lab: Lab) -> None:
+    """It was submitted while the change waited for the disk; in the journal it comes behind it."""
+    lab.put("t", durability="disk")
+    engine, config = lab.engine, TopicConfig(durability="ephemeral")
+    put_topic(engine, "t", config, lambda _: None, unexpected)
+    engine.append("t", parse_append(b'{"records":[{"data":1}]}'), lambda _: None, unexpected)
+    engine.queue.sync_now()
+    for _ in range(3):
+        lab.restart()
+        assert lab.seqs("t") == [1]
+        # Its frame goes with the journal; a segment has to have it by then.
+        lab.write("other", 1)
+        lab.checkpoint(everything=True)
+    assert lab.seqs("t") == [1]
+
+
+def test_records_around_an_ephemeral_stretch_survive(lab: Lab) -> None:
+    lab.write_each("t", 2)
+    lab.put("t", durability="ephemeral")
+    lab.write_each("t", 3)
+    lab.put("t", durability="fsync")
+    lab.write_each("t", 2)
+    assert lab.seqs("t") == [1, 2, 3, 4, 5, 6, 7]
+    lab.restart()
+    assert lab.seqs("t") == [1, 2, 6, 7]
+    assert lab.gaps("t") == [(3, 5, "cap")]
+    check_loss(lab, "t", acked=7)

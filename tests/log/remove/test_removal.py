@@ -1,0 +1,147 @@
+"""Segments that turn out to be damaged: what they held is announced as lost, wherever it is met."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.log.harness import Lab, check_loss, three_segments
+from tests.support.damage import cut, flip
+from topics.storage.filesystem import File
+from topics.storage.segment import DEAD, LIVE
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def spoil(path: Path) -> None:
+    flip(path, 60)
+
+
+def behead(path: Path) -> None:
+    cut(path, 100)
+
+
+def empty(path: Path) -> None:
+    cut(path, 0)
+
+
+@pytest.mark.parametrize("hurt", [spoil, behead, empty, remove])
+@pytest.mark.parametrize("index", [0, 1, 2])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_damaged_segment_becomes_a_hole(
+    lab: Lab, hurt: Callable[[Path], None], index: int, restart: bool
+) -> None:
+    three_segments(lab)
+    lab.kill()
+    hurt(lab.segment_files()[index])
+    lab.open()
+    first, last = 4 * index + 1, 4 * index + 4
+    assert lab.seqs("t") == [seq for seq in range(1, 15) if not first <= seq <= last]
+    assert lab.gaps("t") == [(first, last, "cap")]
+    if restart:
+        lab.checkpoint()
+    check_loss(lab, "t", acked=14)
+
+
+def expire_some(lab: Lab) -> None:
+    lab.clock.advance(101)
+
+
+def tighten(lab: Lab) -> None:
+    lab.put("t", cap_records=3)
+
+
+def tighten_bytes(lab: Lab) -> None:
+    lab.put("t", cap_bytes=3)
+
+
+def delete_prefix(lab: Lab) -> None:
+    lab.delete("t", before=7)
+
+
+def delete_tagged(lab: Lab) -> None:
+    lab.delete("t", match="x*")
+
+
+def write_more(lab: Lab) -> None:
+    lab.write_each("t", 2)
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+@pytest.mark.parametrize(
+    "act", [expire_some, tighten, tighten_bytes, delete_prefix, delete_tagged, write_more]
+)
+def test_damage_is_survived_wherever_it_is_met(lab: Lab, index: int, act: Callable[[Lab], None]) -> None:
+    three_segments(lab, ttl_ms=100, cap_records=15)
+    lab.delete("t", before=9, match="nothing")
+    lab.kill()
+    spoil(lab.segment_files()[index])
+    lab.open()
+    act(lab)
+    topic = lab.topic("t")
+    lab.seqs("t")  # a reader of a damaged segment finds it out
+    assert topic.live_count == len(lab.seqs("t")) == sum(run.live_count for run in topic.runs)
+    assert topic.live_bytes == sum(run.live_bytes for run in topic.runs)
+    assert 1 <= topic.loss_line <= topic.floor <= topic.head + 1
+    before = lab.seqs("t"), lab.gaps("t")
+    lab.restart()
+    assert (lab.seqs("t"), lab.gaps("t")) == before
+    assert lab.write("t", "next").first_seq == topic.head + 1
+
+
+def test_a_damaged_segment_makes_room_under_the_cap_by_itself(lab: Lab) -> None:
+    lab.put("t")
+    for seq in range(1, 15):
+        lab.write("t", {"data": seq, "tag": "gone" if seq in (2, 3, 4, 6) else "stays"})
+    lab.delete("t", match="gone")
+    for _ in range(3):
+        lab.checkpoint()
+    lab.kill()
+    spoil(lab.segment_files()[1])
+    lab.open()
+    # Two too many: the search for the second one meets the damage, which costs three.
+    lab.put("t", cap_records=8)
+    left = [1, *range(9, 15)]
+    assert lab.seqs("t") == left
+    assert lab.gaps("t") == [(5, 8, "cap")]
+    lab.restart()
+    assert lab.seqs("t") == left
+
+
+def test_a_file_that_cannot_be_read_for_a_moment_costs_no_record(lab: Lab) -> None:
+    three_segments(lab)
+    before = lab.states()
+    lab.restart()
+    opened, refusals = lab.disk.open, [OSError(5, "Input/output error")]
+
+    def open_or_refuse(path: str) -> File:
+        if refusals and path.endswith(".segment"):
+            raise refusals.pop()
+        return opened(path)
+
+    lab.disk.open = open_or_refuse  # type: ignore[method-assign]
+    assert lab.states() == before
+    assert not refusals
+    assert lab.gaps("t") == []
+
+
+def test_a_deletion_that_rots_away_does_not_bring_the_record_back(lab: Lab) -> None:
+    """Flags lie outside the checksums; how many of them are set is known all the same."""
+    for number in range(8):
+        lab.write("t", {"data": number, "tag": f"k{number}"})
+    lab.checkpoint()
+    assert lab.delete("t", match="k2") == 1
+    for _ in range(3):
+        lab.write("other", 1)
+        lab.checkpoint()
+    lab.kill()
+    first = lab.segment_files()[0]
+    flags = first.read_bytes().find(bytes([LIVE, LIVE, DEAD, LIVE]))
+    flip(first, flags + 2)
+    lab.open()
+    assert lab.seqs("t") == [5, 6, 7, 8], "a deleted record is back"
+    assert lab.gaps("t") == [(1, 4, "cap")]

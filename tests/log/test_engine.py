@@ -1,0 +1,74 @@
+"""The engine as others see it: names, time, rotation, and how it ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.log.harness import T0, Lab
+from tests.support.damage import cut, flip
+from topics.log.lifecycle import create_topic
+from topics.storage.frame import Kind
+from topics.values.config import TopicConfig
+from topics.values.errors import ApiError
+
+
+def test_names_are_listed_in_order_and_by_prefix(lab: Lab) -> None:
+    for name in ("b", "a.2", "a.1", "a"):
+        lab.put(name)
+    engine = lab.engine
+    assert list(engine.names_after("", "")) == ["a", "a.1", "a.2", "b"]
+    assert list(engine.names_after("", "a.")) == ["a.1", "a.2"]
+    assert list(engine.names_after("a.1", "a.")) == ["a.2"]
+    assert list(engine.names_after("a", "b")) == ["b"]
+    assert list(engine.names_after("z", "")) == []
+
+
+def test_a_topic_on_its_way_to_disk_is_not_found(lab: Lab) -> None:
+    create_topic(lab.engine, "t", TopicConfig(), lambda: None, lambda _: None)
+    assert lab.engine.find("t") is None
+    with pytest.raises(ApiError, match='"t"'):
+        lab.engine.require("t")
+    lab.engine.queue.sync_now()
+    assert lab.engine.require("t") is lab.engine.find("t")
+
+
+def test_time_never_runs_back(lab: Lab) -> None:
+    assert lab.engine.now() == T0
+    lab.clock.advance(5)
+    assert lab.engine.now() == T0 + 5
+    lab.clock.set(T0 - 1000)
+    assert lab.engine.now() == T0 + 5
+    lab.restart()
+    assert lab.engine.now() == T0 + 5
+
+
+def test_a_closed_journal_file_ends_with_the_heads_of_what_was_written_in_it(lab: Lab) -> None:
+    lab.write("a", 1, 2)
+    lab.write("b", 1)
+    lab.engine.rotate()
+    assert [frame.kind for frame in lab.frames()].count(Kind.HEADS) == 1
+    assert len(lab.journal_files()) == 2
+    # The record of `b` is damaged, and whose it was: what closes the file says which seqs there were.
+    lab.kill()
+    victim = [frame for frame in lab.frames() if frame.kind == Kind.APPEND][-1]
+    flip(victim.path, victim.offset + 20)
+    lab.open()
+    assert (lab.seqs("a"), lab.gaps("a")) == ([1, 2], [])
+    assert lab.gaps("b") == [(1, 1, "cap")]
+
+
+def test_a_clean_end_survives_a_power_loss_and_another_does_not(lab: Lab) -> None:
+    lab.write("t", 1)
+    assert not lab.engine.read_only
+    lab.stop()
+    lab.disk.boot = b"boot-2"
+    lab.open()
+    assert lab.gaps("t") == []
+    synced = lab.engine.journal.synced
+    lab.write("t", 2)
+    lab.kill()
+    newest = lab.journal_files()[-1]
+    cut(newest, newest.stat().st_size - (lab.engine.journal.position - synced))
+    lab.disk.boot = b"boot-3"
+    lab.open()
+    assert lab.gaps("t")[0][0] == 2

@@ -1,0 +1,155 @@
+"""The moves of a topic: seqs are given out, shown or taken back, and found again in its runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.log.harness import T0, Lab
+from topics.log.remove import ledger
+from topics.log.topic import Topic
+from topics.log.write.batch import batch_from_columns
+
+
+@pytest.fixture
+def topic(lab: Lab) -> Topic:
+    """Runs of 1 to 4, 5 to 8, 9 and 10, of which 6 is deleted."""
+    lab.put("t")
+    for seq in range(1, 11):
+        lab.write("t", {"data": seq, "tag": f"k{seq}"})
+    lab.delete("t", match="k6")
+    return lab.topic("t")
+
+
+def assign(topic: Topic, count: int, *, ephemeral: bool = False) -> None:
+    batch = batch_from_columns([b"1"] * count)
+    rows = batch.render(topic.assigned + 1, T0)
+    topic.assign(batch, rows, T0, 0, ephemeral=ephemeral)
+
+
+def spans(topic: Topic, first: int, stop_before: int) -> list[tuple[int, int]]:
+    return [(run.base + start, run.base + stop) for run, start, stop in topic.stretches(first, stop_before)]
+
+
+def sums_are_right(topic: Topic) -> bool:
+    return (topic.totals.pending_bytes, topic.totals.bytes) == (topic.pending_bytes, topic.live_bytes)
+
+
+@pytest.mark.parametrize(
+    ("first", "stop_before", "expected"),
+    [
+        (1, 11, [(1, 5), (5, 9), (9, 11)]),
+        (0, 3, [(1, 3)]),
+        (4, 5, [(4, 5)]),
+        (5, 10, [(5, 9), (9, 10)]),
+        (8, 8, []),
+        (11, 20, []),
+    ],
+)
+def test_the_walk_over_runs_meets_each_stretch_once(
+    topic: Topic, first: int, stop_before: int, expected: list[tuple[int, int]]
+) -> None:
+    assert spans(topic, first, stop_before) == expected
+
+
+def test_the_walk_passes_places_where_no_run_is(topic: Topic) -> None:
+    topic.remove_run(topic.runs[1])
+    assert spans(topic, 1, 11) == [(1, 5), (9, 11)]
+    assert spans(topic, 6, 11) == [(9, 11)]
+    assert (topic.run_at(6), topic.run_at(9)) == (None, topic.runs[1])
+
+
+@pytest.mark.parametrize("seqs", [[2, 3, 6, 9], np.array([2, 3, 6, 9])])
+def test_seqs_are_grouped_by_the_run_that_holds_them(topic: Topic, seqs: list[int]) -> None:
+    assert [(run.base, list(inside)) for run, inside in topic.by_run(seqs)] == [
+        (1, [2, 3]),
+        (5, [6]),
+        (9, [9]),
+    ]
+
+
+def test_seqs_without_a_run_or_a_live_record_in_it_are_left_out(lab: Lab, topic: Topic) -> None:
+    topic.remove_run(topic.runs[1])
+    lab.delete("t", before=5)
+    assert [list(inside) for _, inside in topic.by_run([0, 2, 5, 6, 9, 10, 11, 99])] == [[9, 10]]
+
+
+def test_the_first_live_seq_is_not_a_deleted_one(topic: Topic) -> None:
+    assert [topic.first_live(seq) for seq in (1, 5, 6, 10, 11)] == [1, 5, 7, 10, 11]
+
+
+def test_what_is_assigned_is_pending_until_it_is_published(topic: Topic) -> None:
+    live = topic.live_count
+    assign(topic, 3)
+    assert (topic.assigned, topic.head, topic.pending_count, topic.pending_bytes) == (13, 10, 3, 3)
+    assert (topic.first_live(11), topic.live_count) == (11, live)
+    topic.publish(3, 3, T0)
+    assert (topic.assigned, topic.head, topic.pending_count, topic.live_count) == (13, 13, 0, live + 3)
+    assert sums_are_right(topic)
+
+
+def test_what_is_taken_back_leaves_no_trace(lab: Lab, topic: Topic) -> None:
+    before = lab.state("t"), [(run.base, run.count) for run in topic.runs], topic.store.unsealed.bytes
+    assign(topic, 1)
+    assign(topic, 4)
+    topic.take_back()
+    assert (topic.assigned, topic.pending_count, topic.pending_bytes) == (topic.head, 0, 0)
+    after = lab.state("t"), [(run.base, run.count) for run in topic.runs], topic.store.unsealed.bytes
+    assert after == before
+    assert sums_are_right(topic)
+    assert lab.write("t", "next").first_seq == 11
+
+
+def test_records_of_another_class_begin_a_run(topic: Topic) -> None:
+    assert not topic.mixed
+    assign(topic, 1, ephemeral=True)
+    assert (topic.runs[-1].base, topic.runs[-1].ephemeral, topic.mixed) == (11, True, True)
+    assert topic.runs[-1] not in topic.store.unsealed.runs
+
+
+def test_a_hole_at_the_top_is_inside_only_if_something_lies_below_it(lab: Lab, topic: Topic) -> None:
+    topic.add_hole(11, 15, ledger.LOST)
+    assert (topic.head, topic.assigned, topic.holes[0].interior) == (15, 15, True)
+    lab.put("empty")
+    empty = lab.topic("empty")
+    empty.add_hole(1, 5, ledger.LOST)
+    assert (empty.head, empty.floor, empty.loss_line, empty.holes[0].interior) == (5, 6, 6, False)
+    empty.add_hole(6, 5, ledger.LOST)
+    assert empty.head == 5
+
+
+def test_a_dropped_topic_gives_everything_back(lab: Lab, topic: Topic) -> None:
+    assign(topic, 2)
+    topic.drop()
+    totals = topic.totals
+    assert (totals.bytes, totals.records, totals.pending_bytes) == (0, 0, 0)
+    assert (topic.runs, topic.bases, lab.engine.store.unsealed.bytes) == ([], [], 0)
+    assert topic.dropped
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_what_is_captured_can_be_restored(lab: Lab, topic: Topic, sealed: bool) -> None:
+    if sealed:
+        lab.checkpoint(everything=True)
+    state = topic.capture()
+    other = Topic(
+        topic.id, topic.name, topic.config, topic.seq_base, topic.store, topic.totals, topic.clock_mark
+    )
+    other.restore(state)
+    assert len(other.runs) == (3 if sealed else 0)
+    if sealed:
+        assert other.capture() == state
+    assert (other.head, other.floor, other.reserved) == (topic.head, topic.floor, topic.reserved)
+
+
+def test_listeners_may_leave_while_they_are_woken(topic: Topic) -> None:
+    woken: list[int] = []
+
+    def once() -> None:
+        woken.append(1)
+        topic.listeners.remove(once)
+
+    topic.listeners += [once, lambda: woken.append(2)]
+    topic.wake()
+    topic.wake()
+    assert woken == [1, 2, 2]

@@ -1,0 +1,118 @@
+"""Where a topic stands: lines only rise, holes are told once, seqs are reserved before they are given out."""
+
+from __future__ import annotations
+
+import pytest
+
+from topics.log.remove import ledger
+from topics.log.watermarks import FIRST_STEP, LARGEST_STEP, Watermarks
+
+
+@pytest.fixture
+def marks() -> Watermarks:
+    """A topic with the number 7 that has given out and shown ten seqs."""
+    marks = Watermarks(7, 1, set())
+    marks.skip_to(10)
+    marks.head = 10
+    return marks
+
+
+def test_a_new_topic_has_lost_and_reserved_nothing() -> None:
+    changed: set[int] = set()
+    marks = Watermarks(7, 100, changed)
+    assert (marks.head, marks.assigned, marks.floor, marks.loss_line, marks.reserved) == (
+        99,
+        99,
+        100,
+        100,
+        99,
+    )
+    assert changed == {7}
+
+
+@pytest.mark.parametrize("kind", [ledger.CAP, ledger.TTL, ledger.TRIM, ledger.LOST])
+def test_a_line_never_falls(marks: Watermarks, kind: int) -> None:
+    marks.raise_line(kind, 5)
+    marks.raise_line(kind, 3)
+    assert marks.loss_line == 6
+    marks.raise_line(kind, 99)
+    assert marks.loss_line == marks.head + 1
+
+
+def test_only_lines_that_replay_cannot_find_have_to_be_noted(marks: Watermarks) -> None:
+    marks.raise_line(ledger.TTL, 2)
+    assert not marks.ttl_unnoted
+    marks.raise_line(ledger.TTL, 3, unnoted=True)
+    marks.raise_line(ledger.TTL, 4)
+    assert marks.ttl_unnoted
+    marks.lines_noted()
+    assert not marks.ttl_unnoted
+
+
+def test_the_floor_never_falls(marks: Watermarks) -> None:
+    marks.raise_floor(5, 1000)
+    marks.raise_floor(3)
+    assert (marks.floor, marks.floor_ts) == (5, 1000)
+
+
+def test_a_hole_inside_waits_for_its_reader_and_one_in_front_moves_the_line(marks: Watermarks) -> None:
+    marks.note_hole(4, 5, ledger.LOST, interior=True)
+    assert (marks.loss_line, marks.hole_after(3)) == (1, marks.holes[0])
+    assert marks.hole_after(5) is None
+    marks.note_hole(1, 2, ledger.TRIM, interior=False)
+    assert (marks.trim_hi, marks.loss_line) == (2, 3)
+    assert [hole.first for hole in marks.holes] == [1, 4]
+
+
+def test_holes_that_follow_each_other_are_one(marks: Watermarks) -> None:
+    marks.note_hole(4, 5, ledger.LOST, interior=True)
+    marks.note_hole(6, 7, ledger.LOST, interior=True)
+    marks.note_hole(8, 8, ledger.TRIM, interior=True)
+    assert [(hole.first, hole.last) for hole in marks.holes] == [(4, 7), (8, 8)]
+
+
+@pytest.mark.parametrize("kind", [ledger.CAP, ledger.TTL])
+def test_a_loss_that_passes_a_hole_takes_it_into_the_front_gap(marks: Watermarks, kind: int) -> None:
+    marks.note_hole(4, 5, ledger.LOST, interior=True)
+    marks.raise_line(kind, 4)
+    assert marks.holes[0].interior
+    marks.raise_line(kind, 5)
+    assert (marks.holes[0].interior, marks.lost_hi) == (False, 5)
+
+
+def test_reservations_double_up_to_a_limit(marks: Watermarks) -> None:
+    steps = []
+    for _ in range(14):
+        before = marks.reserve_asked
+        steps.append(marks.ask_reservation(before) - before)
+    assert steps[:3] == [2 * FIRST_STEP, 4 * FIRST_STEP, 8 * FIRST_STEP]
+    assert steps[-1] == LARGEST_STEP
+
+
+def test_a_large_write_reserves_for_more_of_its_size(marks: Watermarks) -> None:
+    assert marks.ask_reservation(5010, at_least=5000) == 5010 + 2 * 5000
+
+
+def test_what_is_asked_for_counts_once_the_journal_has_it(marks: Watermarks) -> None:
+    upto = marks.ask_reservation(10)
+    assert (marks.reserved, marks.reserve_asked) == (0, upto)
+    marks.withdraw_reservation()
+    assert marks.reserve_asked == 0
+    marks.reserve(upto)
+    marks.reserve(5)
+    assert (marks.reserved, marks.reserve_asked) == (upto, upto)
+
+
+def test_a_rewind_forgets_everything_above(marks: Watermarks) -> None:
+    marks.reserve(1000)
+    marks.raise_line(ledger.CAP, 2)
+    marks.raise_delete_line(9)
+    marks.note_hole(4, 8, ledger.LOST, interior=True)
+    marks.note_hole(9, 9, ledger.TRIM, interior=True)
+    marks.ledger.add(1, 9, ledger.DELETED)
+    marks.raise_floor(10)
+    marks.rewind(6)
+    assert (marks.head, marks.assigned, marks.reserved, marks.reserve_asked) == (6, 6, 6, 6)
+    assert (marks.floor, marks.cap_hi, marks.delete_below) == (7, 2, 7)
+    assert [(hole.first, hole.last) for hole in marks.holes] == [(4, 6)]
+    assert list(marks.ledger.ranges()) == [(1, 6, ledger.DELETED)]
