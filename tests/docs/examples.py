@@ -71,6 +71,7 @@ def run_bash(
     finally:
         with suppress(ProcessLookupError):
             os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait()
     assert shell.returncode == 0, output + errors
     return output
 
