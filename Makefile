@@ -25,7 +25,8 @@ run: $(VENV)/.spark
 
 # The tests that need neither Spark nor a browser nor long histories. CONTRIBUTING.md says what this leaves out.
 QUICK := tests/test_tidy.py tests/docs/test_contributing.py tests/docs/test_architecture.py \
-	tests/values tests/storage tests/log tests/flow tests/keep tests/node tests/client tests/http tests/golden
+	tests/values tests/storage tests/log tests/flow tests/keep tests/node tests/client tests/http \
+	tests/golden --ignore tests/golden/test_edition1_spark.py
 
 quick: lint typecheck
 	$(BIN)/pytest -q $(QUICK) $(PYTEST_ARGS)
