@@ -59,7 +59,7 @@ MUTATIONS = (
         "log/write/commit_queue.py",
         "        write.wait()\n        if write.error is not None:\n",
         "        if write.error is not None:\n",
-        ("tests/flow/test_writing_aside.py",),
+        ("tests/log/write/test_writing_aside.py",),
     ),
     Mutation(
         "forget-the-directory-of-the-snapshots",
@@ -175,7 +175,7 @@ MUTATIONS = (
         "part-a-group",
         "A job on its way to the dead letters is in the queue or there, never in both and never in neither.",
         "log/write/group.py",
-        "engine.journal.frame_of(Kind.GROUP, [*frames, *fact(group.members)], **header)",
+        "core.journal.frame_of(Kind.GROUP, [*frames, *fact(group.members)], **header)",
         "[*frames, *fact(group.members)]",
         ("tests/crash/test_dead_letters.py", "tests/flow/queues/test_dead_letters.py"),
     ),
