@@ -66,14 +66,14 @@ class Doors:
         if self._pacer.active or self._governor.lag_ms >= SHED_FROM_MS:
             patient = is_patient(caller)
             enter = partial(self._enter, name, work, patient)
-            if not self._waits(caller, name, size, enter, patient=patient):
+            if not self._pacer.active or not self._waits(caller, name, size, enter, patient=patient):
                 enter(caller)
         else:
             work(caller)
 
     def _enter(self, name: str, work: Callable[[Client], None], patient: bool, caller: Client) -> None:
         if not patient:
-            self._refuse_under_pressure(self._engine.find(name))
+            self._governor.check(self.priority_of(name))
         work(caller)
 
     async def append_in_turn(
@@ -90,9 +90,7 @@ class Doors:
         await entered
 
     def priority_of(self, name: str) -> int:
-        return self._priority(self._engine.find(name))
-
-    def _priority(self, topic: Topic | None) -> int:
+        topic = self._engine.find(name)
         if topic is None:
             return 0
         return effective_priority(topic.config, topic.last_read_ts, self._engine.now())
@@ -101,28 +99,22 @@ class Doors:
         self, caller: Client, name: str, size: int, work: Callable[[Client], None], *, patient: bool
     ) -> bool:
         """True when this is put aside because a topic that matters more is being read."""
-        if not self._pacer.active:
-            return False
         return self._pacer.holds(
             self.priority_of(name), size, partial(_resume, caller, work), patient=patient
         )
-
-    def _refuse_under_pressure(self, topic: Topic | None) -> None:
-        """The last step of load shedding: 429 for topics whose priority is too low for the current lag."""
-        if self._governor.lag_ms >= SHED_FROM_MS:
-            self._governor.check(self._priority(topic))
 
     # --- out --------------------------------------------------------------------------------------------
 
     def read_in_turn(self, caller: Client, name: str, size: int, work: Callable[[Client], None]) -> None:
         """Let `work` read, now or when its turn comes; it has to pass `read` like all others."""
-        if not self._waits(caller, name, size, work, patient=False):
+        if not self._pacer.active or not self._waits(caller, name, size, work, patient=False):
             work(caller)
 
     def read(self, name: str) -> Topic:
         """The topic of this name, for a client that reads its records now."""
         topic = self._engine.require(name)
-        self._refuse_under_pressure(topic)
+        if self._governor.lag_ms >= SHED_FROM_MS:
+            self._governor.check(self.priority_of(name))
         self.note_read(topic)
         self.bring_up_to_date(topic)
         return topic
