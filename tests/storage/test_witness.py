@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from topics.storage.filesystem import Filesystem
-from topics.storage.witness import FILE_NAME, Witness
+from topics.storage.witness import FILE_NAME, ShownTime, Witness
+from topics.values.clock import ManualClock
 
 
 class Booted(Filesystem):
@@ -120,3 +121,28 @@ def test_what_is_proven_depends_on_the_boot(tmp_path: Path) -> None:
         again = open_witness(tmp_path, fs)
         assert again.previous.proven == proven
         again.close(clean=False)
+
+
+def test_the_time_that_is_shown_never_goes_back(tmp_path: Path) -> None:
+    witness, clock = open_witness(tmp_path), ManualClock(1000)
+    shown = ShownTime(clock, witness)
+    assert shown.now_ms() == 1000
+    clock.set(400)
+    assert shown.now_ms() == 1000
+    clock.set(1001)
+    assert shown.now_ms() == 1001
+    # What an earlier process had shown.
+    shown.raise_floor(5000)
+    shown.raise_floor(3000)
+    assert shown.now_ms() == 5000
+    witness.close(clean=False)
+
+
+def test_the_page_hears_of_the_time_before_readers_do(tmp_path: Path) -> None:
+    witness = open_witness(tmp_path)
+    witness.begin(0, 5)
+    ShownTime(ManualClock(7000), witness).now_ms()
+    found = open_witness(tmp_path)
+    assert found.previous.clock_ms == 7000
+    found.close(clean=False)
+    witness.close(clean=False)

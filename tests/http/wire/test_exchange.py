@@ -3,35 +3,8 @@ import logging
 
 import pytest
 
-from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
 from topics.values.errors import ApiError
-
-
-def exchange_for(target, headers=None):
-    return Exchange(None, b"GET", target, headers or {})
-
-
-def test_query_parameters_are_decoded_and_the_first_wins():
-    exchange = exchange_for(b"/a?x=1&x=2&y=%C3%A9+z&empty=&bare&bad=%ff#f?x=3")
-    assert exchange.query("x") == "1"
-    assert exchange.query("y") == "é z"
-    assert exchange.query("empty") == ""
-    assert exchange.query("bare") == ""
-    assert exchange.query("bad") == "\ufffd"
-    assert exchange.query("none") is None
-    assert exchange.path == b"/a"
-    assert exchange_for(b"/a").query("x") is None
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [("true", True), ("1", True), ("false", False), ("0", False), ("yes", None), ("", None), ("TRUE", None)],
-)
-def test_flags(value, expected):
-    exchange = exchange_for(b"/a?f=" + value.encode())
-    for default in (True, False):
-        assert exchange.query_flag("f", default) is (default if expected is None else expected)
 
 
 def test_a_second_answer_changes_nothing(serve):

@@ -1,0 +1,192 @@
+"""The queue itself: one write for all, effects in order, syncs counted, and failures that are final."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.log.harness import Lab
+from topics.log.write import commit_queue
+from topics.log.write.commit_queue import CommitQueue, Counters
+from topics.log.write.operation import CallbackOp, Op
+from topics.storage.frame import Kind
+from topics.values.errors import ApiError
+
+
+class Desk:
+    """A queue on a journal of its own, and operations that note when they take effect."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.journal = lab.engine.journal
+        self.queue = CommitQueue(self.journal, lab.engine.witness, Counters())
+        self.wakes = 0
+        self.done: list[str] = []
+        self.failed: list[str] = []
+        self.queue.wake = self._woken
+
+    def _woken(self) -> None:
+        self.wakes += 1
+
+    def op(self, name: str, *, sync: bool = False, topic: str | None = None) -> Op:
+        frame = self.journal.frame(Kind.CLOCK, b"", ts=1)
+        of = None if topic is None else self.lab.topic(topic)
+        return CallbackOp(
+            frame, of, lambda _: self.done.append(name), lambda _: self.failed.append(name), sync=sync
+        )
+
+    def submit(self, name: str, *, sync: bool = False, topic: str | None = None) -> None:
+        self.queue.submit(self.op(name, sync=sync, topic=topic))
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    lab = Lab(tmp_path / "data")
+    lab.put("t")
+    yield Desk(lab)
+    lab.kill()
+
+
+def test_all_that_waits_is_written_at_once_and_takes_effect_in_order(desk: Desk) -> None:
+    before = desk.journal.position
+    for name in "abc":
+        desk.submit(name)
+    assert (desk.done, desk.wakes, desk.queue.depth) == ([], 1, 3)
+    desk.queue.flush()
+    assert desk.done == ["a", "b", "c"]
+    assert desk.queue.counters.batches == 1
+    assert desk.queue.counters.bytes_written == desk.journal.position - before > 0
+    assert desk.queue.counters.queue_depth_peak == 3
+    desk.queue.flush()
+    assert desk.queue.counters.batches == 1
+
+
+def test_what_asks_for_a_sync_takes_effect_after_it(desk: Desk) -> None:
+    desk.submit("slow", sync=True)
+    desk.submit("quick")
+    desk.queue.flush()
+    assert desk.done == ["quick"]
+    assert desk.queue.wants_sync
+    ticket = desk.queue.begin_sync()
+    desk.submit("later", sync=True)
+    desk.queue.flush()
+    ticket.run()
+    desk.queue.finish_sync(ticket)
+    assert desk.done == ["quick", "slow"]
+    desk.queue.sync_now()
+    assert desk.done == ["quick", "slow", "later"]
+    assert desk.queue.depth == 0
+
+
+def test_no_operation_of_a_topic_overtakes_an_earlier_one(desk: Desk) -> None:
+    desk.submit("synced", sync=True, topic="t")
+    desk.submit("not synced", topic="t")
+    desk.submit("of no topic")
+    desk.queue.flush()
+    assert desk.done == ["of no topic"]
+    desk.queue.sync_now()
+    assert desk.done == ["of no topic", "synced", "not synced"]
+
+
+def test_syncs_are_counted_by_what_they_took(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(commit_queue.time, "perf_counter", lambda: now[0])
+    for micros in (40, 50, 51, 200_000):
+        desk.submit("op", sync=True)
+        desk.queue.flush()
+        ticket = desk.queue.begin_sync()
+        now[0] += (micros + 0.5) / 1e6
+        desk.queue.finish_sync(ticket)
+    syncs = desk.queue.counters.syncs_us
+    assert desk.queue.counters.fsyncs == 4
+    assert syncs.total == 40 + 50 + 51 + 200_000
+    assert dict(syncs.cumulative()) == {
+        "50": 2,
+        "100": 3,
+        "250": 3,
+        "500": 3,
+        "1000": 3,
+        "5000": 3,
+        "10000": 3,
+        "50000": 3,
+        "100000": 3,
+        "+Inf": 4,
+    }
+
+
+def test_gatherers_submit_when_the_flush_begins(desk: Desk) -> None:
+    desk.queue.before_flush(lambda: desk.submit("gathered"), expects_more=True)
+    assert (desk.wakes, desk.queue.expects_more, desk.queue.wants_flush) == (1, True, True)
+    desk.submit("direct")
+    desk.queue.flush()
+    assert desk.done == ["direct", "gathered"]
+    assert not desk.queue.expects_more
+    assert not desk.queue.wants_flush
+
+
+def test_a_gatherer_that_comes_during_a_flush_is_asked_in_the_next(desk: Desk) -> None:
+    def gather() -> None:
+        desk.submit("first")
+        desk.queue.before_flush(lambda: desk.submit("second"))
+
+    desk.queue.before_flush(gather)
+    desk.queue.flush()
+    assert (desk.done, desk.wakes) == (["first"], 2)
+    desk.queue.flush()
+    assert desk.done == ["first", "second"]
+
+
+def test_a_group_may_be_written_elsewhere_and_is_waited_for(desk: Desk) -> None:
+    desk.submit("a")
+    write = desk.queue.begin_write()
+    assert write is not None
+    assert (desk.queue.is_writing, desk.queue.depth) == (True, 1)
+    write.run()
+    desk.submit("b")
+    # A flush cannot go before the group that is under way.
+    desk.queue.flush()
+    assert desk.done == ["a", "b"]
+    desk.queue.finish_write(write)
+    assert desk.done == ["a", "b"]
+    assert not desk.queue.is_writing
+    assert desk.queue.begin_write() is None
+
+
+def test_a_note_goes_behind_the_group_that_is_under_way(desk: Desk) -> None:
+    desk.submit("a")
+    write = desk.queue.begin_write()
+    assert write is not None
+    before = desk.journal.position
+    write.run()
+    desk.queue.note(desk.journal.frame(Kind.CLOCK, b"", ts=2))
+    assert desk.journal.position == before + 2 * write.written
+    # In the journal; it takes effect when its turn comes.
+    assert desk.done == []
+    desk.queue.settle()
+    assert desk.done == ["a"]
+
+
+def test_a_full_queue_refuses_and_counts(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_queue, "MAX_WAITING_OPS", 2)
+    desk.submit("a")
+    desk.submit("b")
+    with pytest.raises(ApiError, match="full"):
+        desk.submit("c")
+    assert desk.queue.counters.submit_full == 1
+    desk.queue.flush()
+    desk.submit("d")
+    desk.queue.flush()
+    assert desk.done == ["a", "b", "d"]
+
+
+def test_a_failure_is_final(desk: Desk) -> None:
+    desk.submit("written", sync=True)
+    desk.queue.flush()
+    desk.submit("waiting")
+    desk.queue.give_up(OSError("the disk refuses"))
+    assert desk.failed == ["written", "waiting"]
+    assert desk.done == []
+    with pytest.raises(ApiError, match="until restart"):
+        desk.submit("late")
