@@ -18,6 +18,7 @@ import pyarrow as pa
 from topics.flow.cursors import Cursor
 from topics.flow.queues.leases import Entry
 from topics.flow.routers import frames as routers
+from topics.flow.routers.definitions import Definition, RouterOptions
 from topics.flow.stages.parts import write_part
 from topics.flow.stages.spool import part_path
 from topics.flow.stages.stages import Committed, StageRange
@@ -86,8 +87,8 @@ def write_journal(fs: Filesystem, directory: str) -> None:
     write_file_atomically(fs, directory, PROOF, [proof])
 
 
-OPTIONS = routers.RouterOptions(filter_value="t", filter_is_prefix=True, exactly_once=True)
-DEFINITION = routers.Definition(1, "large", 1, 3, OPTIONS, 0)
+OPTIONS = RouterOptions(filter_value="t", filter_is_prefix=True, exactly_once=True)
+DEFINITION = Definition(1, "large", 1, 3, OPTIONS, 0)
 STAMP = routers.Stamp("large", "orders", 1)
 PIECES = [
     routers.Piece(routers.HOLE_IN_FRONT, 1, 2, 1),

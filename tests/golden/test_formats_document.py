@@ -14,6 +14,7 @@ from tests.golden.make import BOOT, GOLDEN, PART, TS, flow_state, routers
 from topics.flow.cursors import Cursor, Cursors
 from topics.flow.queues.leases import Entry
 from topics.flow.queues.registry import Queues
+from topics.flow.routers.definitions import Definition, RouterOptions
 from topics.flow.stages.spool import SUFFIX
 from topics.flow.stages.stages import IDLE_MS, REMEMBERED_BATCHES, Committed, StageRange, Stages
 from topics.keep import backup_directory as backups
@@ -132,8 +133,8 @@ def test_kinds() -> None:
 
 
 ARRAYS = {
-    "definition": routers.Definition,
-    "options": routers.RouterOptions,
+    "definition": Definition,
+    "options": RouterOptions,
     "step": routers.Step,
     "share": routers.Share,
     "stamp": routers.Stamp,

@@ -4,8 +4,6 @@ A cursor belongs to one instance of a topic and goes with it. It is journalled a
 whatever is synced next: a consumer that finds its cursor a little behind reads a few records twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

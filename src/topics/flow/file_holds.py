@@ -3,8 +3,6 @@
 Two kinds of readers hold files: those of one topic's sealed runs (`pins`), and backups (`keep.backup_holds`).
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ What the deletion removes is decided when it is ordered against writes, as alway
 once; what was looked up ahead only makes that moment short.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -5,8 +5,6 @@ moved until the lease is over. Deletions go on meanwhile; a flag may be newer th
 because the view itself names the deletions its files do not show yet.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A segment is copied, synced and renamed into place before the original goes, so 
 two, never none; with two, the original counts.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 

@@ -1,7 +1,5 @@
 """Background upkeep: journal rotation, clock marks, checkpoints, and the move to the second tier."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

@@ -6,8 +6,6 @@ Until the lease is over these files are neither removed nor moved, and no delete
 flag that ran ahead of the snapshots would change what recovery counts. Everything else goes on meanwhile.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ The journal is shared by all topics, so all of it goes, whichever topics were na
 are sealed with everything else before the records they were made from disappear. Reads and writes go on.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import secrets

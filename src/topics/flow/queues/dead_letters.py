@@ -3,8 +3,6 @@
 The journal has both in one frame, so a job is in exactly one of the two places, whatever happens on the way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import msgspec

@@ -3,8 +3,6 @@
 A claimed job is cut from the stored row: everything from `"data":` to the closing brace is copied as it is.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -5,8 +5,6 @@ or on its way there. Everything from `next_fresh` on was never delivered and is 
 untouched queue costs nothing however long it is. Nothing in here reads a clock or a record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush

@@ -7,8 +7,6 @@
 Leases live in memory. A queue with `leases_durable` journals every change of a lease before the answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable
 

@@ -4,8 +4,6 @@ Delivery counts are kept with the leases, so only where `leases_durable` asks fo
 letters is kept always, because the frame that moves a job says so anyway.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from typing import Any

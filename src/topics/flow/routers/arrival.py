@@ -3,8 +3,6 @@
 The same code runs when a step is made and when recovery reads it back.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from topics.flow.routers.definitions import Router

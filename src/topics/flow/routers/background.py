@@ -4,8 +4,6 @@ A lone record is copied in the next turn of the loop. Under a stream of small wr
 them into one step, so that copies to many destinations take a bounded share of the time from writers.
 """
 
-from __future__ import annotations
-
 import asyncio
 from time import perf_counter
 

@@ -1,7 +1,5 @@
 """How much of what routers bring a destination can take right now."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -3,8 +3,6 @@
 Used when a copy is made and again when it is made anew at recovery, from equal columns to equal bytes.
 """
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 

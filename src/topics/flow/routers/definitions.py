@@ -1,7 +1,5 @@
 """Which routers there are: definitions, the graph they form, and what may not be added to it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -27,6 +25,17 @@ class RouterOptions(msgspec.Struct, array_like=True, frozen=True, gc=False):
     @property
     def match(self) -> TagMatch | None:
         return None if self.filter_value is None else TagMatch(self.filter_value, self.filter_is_prefix)
+
+
+class Definition(msgspec.Struct, array_like=True, gc=False):
+    """A router as the journal has it; `cursor` is where it stands."""
+
+    router: int
+    name: str
+    source: int
+    dest: int
+    options: RouterOptions
+    cursor: int
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +76,9 @@ class Router:
             self.keys_scanned = self.dest.assigned
         self.options = options
         self.match = options.match
+
+    def definition(self, options: RouterOptions, cursor: int) -> Definition:
+        return Definition(self.id, self.name, self.source.id, self.dest.id, options, cursor)
 
     @property
     def is_behind(self) -> bool:

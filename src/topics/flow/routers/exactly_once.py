@@ -4,8 +4,6 @@ What the router itself appended needs no looking at: those copies and its cursor
 what lies between is searched, and only a key of a record not yet forwarded is of interest.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 

@@ -5,27 +5,16 @@ together; it does not repeat the records. `carried` is the exception: records of
 have the original any more when recovery wants to read it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from topics.flow.routers.definitions import RouterOptions
+from topics.flow.routers.definitions import Definition
 from topics.storage.columns import I64
 
 # GONE is never written: copies that recovery cannot bring back.
 COPIES, HOLE_IN_FRONT, HOLE_INSIDE, GONE = range(4)
-
-
-class Definition(msgspec.Struct, array_like=True, gc=False):
-    router: int
-    name: str
-    source: int
-    dest: int
-    options: RouterOptions
-    cursor: int
 
 
 class Piece(msgspec.Struct, array_like=True, gc=False):

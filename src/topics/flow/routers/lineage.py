@@ -4,8 +4,6 @@ It is filled from the journal, not from topics. A source may meanwhile have dele
 was copied; the frames are still there, because a run that depends on them holds the journal back.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,14 +1,12 @@
 """Routers across restarts: their frames read back, and their share of the snapshot."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 
 from topics.flow.routers import frames
 from topics.flow.routers.arrival import Arrival
-from topics.flow.routers.definitions import Router
-from topics.flow.routers.frames import COPIES, GONE, Definition, Piece, RouterState, Share, Step
+from topics.flow.routers.definitions import Definition, Router
+from topics.flow.routers.frames import COPIES, GONE, Piece, RouterState, Share, Step
 from topics.flow.routers.lineage import Lineage
 from topics.flow.routers.registry import Routers
 from topics.log.engine import Engine
@@ -177,7 +175,5 @@ class RouterRecovery(Extension):
 
 
 def _state(router: Router) -> RouterState:
-    definition = Definition(
-        router.id, router.name, router.source.id, router.dest.id, router.options, router.cursor
-    )
+    definition = router.definition(router.options, router.cursor)
     return RouterState(definition, router.forwarded, router.keys_scanned, router.keys_seen)

@@ -1,13 +1,10 @@
 """All routers of an engine: what changes them, which of them owe something, and one step after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from topics.flow.routers import frames
 from topics.flow.routers.definitions import Router, RouterOptions, RouterTable, check_ends
-from topics.flow.routers.frames import Definition
 from topics.flow.routers.source_window import read_window
 from topics.flow.routers.step import StepBuilder
 from topics.log.engine import Engine
@@ -126,7 +123,7 @@ class Routers:
             self.remove(router)
             fail(error)
 
-        self._submit_definition(router, options, apply, undo)
+        self._submit(router, Kind.ROUTER_PUT, router.definition(options, router.sent), apply, undo)
 
     def _change(
         self, router: Router, options: RouterOptions, done: Callable[[Router, bool], None], fail: Fail
@@ -139,14 +136,7 @@ class Routers:
             router.change(options)
             done(router, False)
 
-        self._submit_definition(router, options, apply, fail)
-
-    def _submit_definition(
-        self, router: Router, options: RouterOptions, apply: Callable[[Op], None], fail: Fail
-    ) -> None:
-        ends = router.source.id, router.dest.id
-        definition = Definition(router.id, router.name, *ends, options, router.sent)
-        self._submit(router, Kind.ROUTER_PUT, definition, apply, fail)
+        self._submit(router, Kind.ROUTER_PUT, router.definition(options, router.sent), apply, fail)
 
     def _submit(
         self, router: Router, kind: Kind, fact: object, apply: Callable[[Op], None], fail: Fail

@@ -1,7 +1,5 @@
 """The next stretch of a source that routers have to deal with: its live records, and what was lost of it."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ window of the source ─▶ per router: filter, hops, keys, capacity ─▶ copi
                      ─▶ one frame for all of them ─▶ committed: copies visible, cursors moved
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

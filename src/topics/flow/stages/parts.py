@@ -4,8 +4,6 @@ A spooled part is an Arrow stream (topic, node, tag, data, meta; checked and com
 schema holds what the commit wants to know besides the rows. Imports pyarrow: import this module late.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

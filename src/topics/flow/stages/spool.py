@@ -5,8 +5,6 @@
 Names come from clients, so file names are digests of them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

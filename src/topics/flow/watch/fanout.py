@@ -6,8 +6,6 @@ No watcher has a task or a timer of its own. A turn does a bounded amount of wor
 at its sockets; records that arrive meanwhile go out together with the ones still owed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import deque

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from topics.flow.watch.subscription import Delivery, Subscription, Watcher, WatchOptions, next_delivery
@@ -20,32 +21,20 @@ WORK_BYTES = 16 * 1024
 _Place = tuple[int, int, bool, bool, WatchOptions]
 
 
+@dataclass(slots=True, eq=False)
 class Feed:
-    __slots__ = (
-        "_behind",
-        "_fanout",
-        "_round",
-        "_stirred",
-        "_synced",
-        "deferred_since",
-        "queued",
-        "subscriptions",
-        "topic",
-    )
-
-    def __init__(self, fanout: Fanout, topic: Topic) -> None:
-        self._fanout = fanout
-        self.topic = topic
-        # Dictionaries keep the order of arrival and forget at once.
-        self.subscriptions: dict[Subscription, None] = {}
-        # Subscriptions with more to read; the others wait for the topic to move.
-        self._behind: dict[Subscription, None] = {}
-        self._round: Iterator[Subscription] | None = None
-        self._stirred = False
-        self._synced: SyncedHead | None = None
-        # Waiting for its turn, or put aside for a while.
-        self.queued = False
-        self.deferred_since: float | None = None
+    _fanout: Fanout
+    topic: Topic
+    # Dictionaries keep the order of arrival and forget at once.
+    subscriptions: dict[Subscription, None] = field(default_factory=dict)
+    # Subscriptions with more to read; the others wait for the topic to move.
+    _behind: dict[Subscription, None] = field(default_factory=dict)
+    _round: Iterator[Subscription] | None = None
+    _stirred: bool = False
+    _synced: SyncedHead | None = None
+    # Waiting for its turn, or put aside for a while.
+    queued: bool = False
+    deferred_since: float | None = None
 
     @property
     def unfinished(self) -> bool:

@@ -4,8 +4,6 @@ They live in memory only. A session without a stream is forgotten once it has be
 noticed on the way to other sessions, so no timer is needed.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import secrets
