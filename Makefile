@@ -24,12 +24,13 @@ run: $(VENV)/.spark
 	$(BIN)/topics up --pipelines examples/pipelines.toml
 
 # The tests that need neither Spark nor a browser nor long histories. CONTRIBUTING.md says what this leaves out.
-QUICK := tests/test_tidy.py tests/docs/test_contributing.py tests/docs/test_architecture.py \
-	tests/values tests/storage tests/log tests/flow tests/keep tests/node tests/client tests/http \
-	tests/golden --ignore tests/golden/test_edition1_spark.py
+QUICK := tests/test_tidy.py tests/docs/test_architecture.py \
+	tests/values tests/storage tests/log tests/flow tests/keep tests/node tests/client tests/http tests/golden
+SLOWER := tests/flow/queues/test_queue_model.py tests/flow/routers/test_model.py tests/http/test_shutdown.py \
+	tests/golden/test_edition1.py tests/golden/test_edition1_spark.py
 
 quick: lint typecheck
-	$(BIN)/pytest -q $(QUICK) $(PYTEST_ARGS)
+	$(BIN)/pytest -q $(QUICK) $(addprefix --ignore=,$(SLOWER)) $(PYTEST_ARGS)
 
 test: lint typecheck $(VENV)/.debian
 	$(BIN)/pytest $(PYTEST_ARGS)
