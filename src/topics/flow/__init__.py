@@ -5,10 +5,13 @@
     queues/   claim, ack, nack ─▶ leases ─▶ dead letters
     stages/   bulk writes in parts ─▶ one commit under an identity
 
+`doors` stands before the log: every append passes one door, every read the other, and `governor` (how much
+pressure there is) and `pacing` (whose turn it is) decide there.
+
 Beside them, for the sake of all: `upkeep` (rotation, checkpoints) with `tiers` (old segments move away),
-`governor` (how much pressure there is) and `pacing` (whose turn it is), `large_deletes` (files asked ahead),
-`cursors` (how far a consumer says it has come) and `pins` (which sealed files hold a topic, for readers that
-open them directly), which keeps them in place by `file_holds`, as backups do.
+`large_deletes` (files asked ahead), `cursors` (how far a consumer says it has come) and `pins` (which sealed
+files hold a topic, for readers that open them directly), which keeps them in place by `file_holds`, as
+backups do.
 
 Code here runs on the event loop and owns timers and tasks; the rules of a topic stay in `log`.
 """

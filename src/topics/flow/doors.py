@@ -65,16 +65,28 @@ class Doors:
         """
         if self._pacer.active or self._governor.lag_ms >= SHED_FROM_MS:
             patient = is_patient(caller)
-            enter = partial(self._enter, name, work, patient)
-            if not self._pacer.active or not self._waits(caller, name, size, enter, patient=patient):
-                enter(caller)
-        else:
-            work(caller)
-
-    def _enter(self, name: str, work: Callable[[Client], None], patient: bool, caller: Client) -> None:
-        if not patient:
-            self._governor.check(self.priority_of(name))
+            refusable = None if patient else name
+            if self._pacer.active and self._pacer.holds(
+                self.priority_of(name), size, partial(self._resume, caller, work, refusable), patient=patient
+            ):
+                return
+            self._refuse_under_pressure(refusable)
         work(caller)
+
+    def _resume(self, caller: Client, work: Callable[[Client], None], refusable: str | None) -> None:
+        """Its turn has come. `refusable`: the topic whose priority decides whether it is refused after all."""
+        if caller.closed:
+            return
+        try:
+            self._refuse_under_pressure(refusable)
+            work(caller)
+        except Exception as error:
+            caller.fail_with(error)
+
+    def _refuse_under_pressure(self, name: str | None) -> None:
+        """The last step of load shedding: 429 for topics whose priority is too low for the current lag."""
+        if name is not None and self._governor.lag_ms >= SHED_FROM_MS:
+            self._governor.check(self.priority_of(name))
 
     async def append_in_turn(
         self, name: str, size: int, work: Callable[[], None], *, patient: bool = False
@@ -95,26 +107,20 @@ class Doors:
             return 0
         return effective_priority(topic.config, topic.last_read_ts, self._engine.now())
 
-    def _waits(
-        self, caller: Client, name: str, size: int, work: Callable[[Client], None], *, patient: bool
-    ) -> bool:
-        """True when this is put aside because a topic that matters more is being read."""
-        return self._pacer.holds(
-            self.priority_of(name), size, partial(_resume, caller, work), patient=patient
-        )
-
     # --- out --------------------------------------------------------------------------------------------
 
     def read_in_turn(self, caller: Client, name: str, size: int, work: Callable[[Client], None]) -> None:
         """Let `work` read, now or when its turn comes; it has to pass `read` like all others."""
-        if not self._pacer.active or not self._waits(caller, name, size, work, patient=False):
-            work(caller)
+        if self._pacer.active and self._pacer.holds(
+            self.priority_of(name), size, partial(self._resume, caller, work, None), patient=False
+        ):
+            return
+        work(caller)
 
     def read(self, name: str) -> Topic:
         """The topic of this name, for a client that reads its records now."""
         topic = self._engine.require(name)
-        if self._governor.lag_ms >= SHED_FROM_MS:
-            self._governor.check(self.priority_of(name))
+        self._refuse_under_pressure(name)
         self.note_read(topic)
         self.bring_up_to_date(topic)
         return topic
@@ -147,12 +153,3 @@ class _Waiting:
 
     def fail_with(self, error: Exception) -> None:
         self._entered.set_exception(error)
-
-
-def _resume(caller: Client, work: Callable[[Client], None]) -> None:
-    if caller.closed:
-        return
-    try:
-        work(caller)
-    except Exception as error:
-        caller.fail_with(error)

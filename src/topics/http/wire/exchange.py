@@ -118,13 +118,17 @@ class Exchange(Request):
             connection.send_special(self, 200, JSON, body, None)
         return True
 
-    def fail(self, error: ApiError, status: int | None = None) -> None:
-        connection = self._connection
-        if connection is None:
-            return
-        self._connection = None
+    def _take_connection(self) -> Pipeline | None:
+        """For an answer, which is the only one. The usual ones do the same without this call."""
+        connection, self._connection = self._connection, None
         if self._holds_place:
             self._give_place_back()
+        return connection
+
+    def fail(self, error: ApiError, status: int | None = None) -> None:
+        connection = self._take_connection()
+        if connection is None:
+            return
         headers: HeaderList = []
         if error.retry_after_s is not None:
             headers.append((b"Retry-After", b"%d" % error.retry_after_s))
@@ -182,9 +186,7 @@ class Exchange(Request):
         return Upgraded(self._leave(RAW), self.headers)
 
     def _leave(self, mode: int) -> Pipeline | None:
-        connection, self._connection = self._connection, None
-        if self._holds_place:
-            self._give_place_back()
+        connection = self._take_connection()
         waited, self._closers = self._closers is not None, None
         if connection is None:
             return None
@@ -231,10 +233,8 @@ class Exchange(Request):
         if self._connection is None:
             return
         self._connection.context.request_log.abandoned(self)
-        self._connection = None
+        self._take_connection()
         self.closed = True
-        if self._holds_place:
-            self._give_place_back()
         closers, self._closers = self._closers, None
         for closer in closers or ():
             try:
