@@ -18,6 +18,7 @@ from topics.flow.governor import SHED_FROM_MS, Governor
 from topics.flow.pacing import Pacer
 from topics.log.engine import Engine
 from topics.log.topic import Topic
+from topics.values.errors import topic_not_found
 from topics.values.priority import FRESH, effective_priority
 
 
@@ -74,7 +75,7 @@ class Doors:
         work(caller)
 
     def _resume(self, caller: Client, work: Callable[[Client], None], refusable: str | None) -> None:
-        """Its turn has come. `refusable`: the topic whose priority decides whether it is refused after all."""
+        """Its turn has come. `refusable`: the topic whose priority says whether it is refused after all."""
         if caller.closed:
             return
         try:
@@ -119,8 +120,11 @@ class Doors:
 
     def read(self, name: str) -> Topic:
         """The topic of this name, for a client that reads its records now."""
-        topic = self._engine.require(name)
-        self._refuse_under_pressure(name)
+        topic = self._engine.find(name)
+        if topic is None:
+            raise topic_not_found(name)
+        if self._governor.lag_ms >= SHED_FROM_MS:
+            self._refuse_under_pressure(name)
         self.note_read(topic)
         self.bring_up_to_date(topic)
         return topic
@@ -136,7 +140,8 @@ class Doors:
     def bring_up_to_date(self, topic: Topic) -> None:
         """The topic as it stands now: with what routers owe it, and without what is too old."""
         self._pull(topic)
-        self._engine.refresh(topic)
+        if topic.config.ttl_ms:
+            self._engine.refresh(topic)
 
 
 class _Waiting:
