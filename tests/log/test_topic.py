@@ -133,7 +133,14 @@ def test_what_is_captured_can_be_restored(lab: Lab, topic: Topic, sealed: bool) 
         lab.checkpoint(everything=True)
     state = topic.capture()
     other = Topic(
-        topic.id, topic.name, topic.config, topic.seq_base, topic.store, topic.totals, topic.clock_mark
+        topic.id,
+        topic.seq_base,
+        topic.changed,
+        name=topic.name,
+        config=topic.config,
+        store=topic.store,
+        totals=topic.totals,
+        clock_mark=topic.clock_mark,
     )
     other.restore(state)
     assert len(other.runs) == (3 if sealed else 0)

@@ -7,8 +7,6 @@ too old is too old, also while writes are off. Marks are written when records ex
 they go on doing so; a server on which nothing expires writes none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 # After a power loss the clock may stand this much ahead, so it is short; and each mark costs a sync.
@@ -16,8 +14,6 @@ AHEAD_MS = 2000
 
 
 class ClockMark:
-    __slots__ = ("_asked_ms", "_submit", "_write", "reached_ms")
-
     def __init__(self) -> None:
         # The latest time that the journal or the snapshot has on disk.
         self.reached_ms = 0

@@ -5,8 +5,6 @@ engine gathers them. One thread owns it. An operation is checked, journalled thr
 takes effect when it is committed; callers pass callbacks, because that is later than the call.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 

@@ -3,8 +3,6 @@
 Its operations on records are written where they belong: a method here is the function of that name there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import msgspec

@@ -1,7 +1,5 @@
 """What is layered on the log, as the log sees it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from topics.log.topic import Topic

@@ -4,8 +4,6 @@ A name is taken as soon as a creation is ordered, and free as soon as a removal 
 journalled behind it. Readers see a topic once its creation is on disk.
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from collections.abc import Callable
 
@@ -99,7 +97,16 @@ def require_room(core: Core, topics: int) -> None:
 
 
 def _new_topic(core: Core, topic_id: int, name: str, config: TopicConfig, seq_base: int) -> Topic:
-    topic = Topic(topic_id, name, config, seq_base, core.store, core.totals, core.clock_mark)
+    topic = Topic(
+        topic_id,
+        seq_base,
+        core.store.changed,
+        name=name,
+        config=config,
+        store=core.store,
+        totals=core.totals,
+        clock_mark=core.clock_mark,
+    )
     core.by_name[name] = topic
     core.by_id[topic_id] = topic
     return topic

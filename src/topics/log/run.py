@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 
 import numpy as np
 
@@ -30,49 +30,37 @@ _NAME_BYTES = 224
 _LARGE_ROWS = 64 * 1024
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class HotColumns:
-    """Growing columns. Never keep a view of them across a call: an exported buffer cannot grow."""
+    """Growing columns. Never keep a view of them across a call: an exported buffer cannot grow.
 
-    __slots__ = (
-        "base",
-        "data_lens",
-        "ends",
-        "hops",
-        "meta_lens",
-        "node_codes",
-        "node_names",
-        "rows",
-        "size",
-        "tag_codes",
-        "tag_names",
-        "ts_starts",
-        "ts_values",
-        "weight",
-    )
+    `base` is the first record's seq; `room`: how many bytes of rows to expect, if that can be told. Rows that
+    grow move again and again, and are copied several times over before a run is full. Room made beforehand
+    costs nothing until it is used: it is not cleared.
+    """
 
-    def __init__(self, base: int, room: int = 0) -> None:
-        """`base` is the first record's seq; `room`: how many bytes of rows to expect, if that can be told.
+    base: int
+    room: InitVar[int] = 0
+    # Roughly what it takes in memory.
+    weight: int = 0
+    rows: bytearray | memoryview = field(default_factory=bytearray)
+    # How much of `rows` is in use.
+    size: int = 0
+    ends: array[int] | PackedEnds = field(default_factory=lambda: array("I"))
+    # Kept from the first record on that has a node or a meta: until then they follow from the rows.
+    data_lens: array[int] | None = None
+    meta_lens: array[int] | None = None
+    ts_starts: array[int] = field(default_factory=lambda: array("I"))
+    ts_values: array[int] = field(default_factory=lambda: array("q"))
+    node_codes: array[int] | None = None
+    node_names: Names = field(default_factory=Names)
+    tag_codes: array[int] | None = None
+    tag_names: Names = field(default_factory=Names)
+    hops: bytearray | None = None
 
-        Rows that grow move again and again, and are copied several times over before a run is full. Room made
-        beforehand costs nothing until it is used: it is not cleared.
-        """
-        self.base = base
-        # Roughly what it takes in memory.
-        self.weight = 0
-        self.rows: bytearray | memoryview = np.empty(room, np.uint8).data if room else bytearray()
-        # How much of `rows` is in use.
-        self.size = 0
-        self.ends: array[int] | PackedEnds = array("I")
-        # Kept from the first record on that has a node or a meta: until then they follow from the rows.
-        self.data_lens: array[int] | None = None
-        self.meta_lens: array[int] | None = None
-        self.ts_starts = array("I")
-        self.ts_values = array("q")
-        self.node_codes: array[int] | None = None
-        self.node_names = Names()
-        self.tag_codes: array[int] | None = None
-        self.tag_names = Names()
-        self.hops: bytearray | None = None
+    def __post_init__(self, room: int) -> None:
+        if room:
+            self.rows = np.empty(room, np.uint8).data
 
     @classmethod
     def beginning(cls, columns: Columns, count: int) -> HotColumns:
@@ -234,59 +222,32 @@ class SealedAt:
     unflipped: array[int]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Run:
     """`dead[i]` is 1 when record i was deleted. What lies below the topic's floor is dead without a mark.
 
     The marks of a run in memory are in memory as well; those of any other are loaded with its columns.
     """
 
-    __slots__ = (
-        "base",
-        "count",
-        "dead",
-        "dead_count",
-        "ephemeral",
-        "first_ts",
-        "framed",
-        "frozen",
-        "hot",
-        "last_ts",
-        "live_bytes",
-        "live_count",
-        "sealed",
-        "start_position",
-        "topic_id",
-    )
-
-    def __init__(
-        self,
-        topic_id: int,
-        base: int,
-        hot: HotColumns | None,
-        *,
-        start_position: int = 0,
-        ephemeral: bool = False,
-        framed: bool = True,
-    ) -> None:
-        self.topic_id = topic_id
-        self.base = base
-        # No frame of this run lies below this journal position: what must be kept until it is sealed.
-        self.start_position = start_position
-        # Records of class ephemeral are never sealed.
-        self.ephemeral = ephemeral
-        # Append or Route frames have all its records, so that routers may refer to them in theirs.
-        self.framed = framed
-        self.count = 0
-        self.live_count = 0
-        self.live_bytes = 0
-        self.first_ts = 0
-        self.last_ts = 0
-        self.dead: bytearray | None = None
-        self.dead_count = 0
-        self.hot = hot
-        self.sealed: SealedAt | None = None
-        # Its segment is being written: it does not grow any more, and is not sealed yet.
-        self.frozen = False
+    topic_id: int
+    base: int
+    hot: HotColumns | None
+    # No frame of this run lies below this journal position: what must be kept until it is sealed.
+    start_position: int = 0
+    # Records of class ephemeral are never sealed.
+    ephemeral: bool = False
+    # Append or Route frames have all its records, so that routers may refer to them in theirs.
+    framed: bool = True
+    count: int = 0
+    live_count: int = 0
+    live_bytes: int = 0
+    first_ts: int = 0
+    last_ts: int = 0
+    dead: bytearray | None = None
+    dead_count: int = 0
+    sealed: SealedAt | None = None
+    # Its segment is being written: it does not grow any more, and is not sealed yet.
+    frozen: bool = False
 
     @property
     def last(self) -> int:
@@ -456,13 +417,6 @@ class Run:
             self.dead_count,
             b"" if self.sealed is None else self.sealed.unflipped.tobytes(),
         )
-
-    def restore(self, state: RunState) -> None:
-        """As it was captured, but for where it is sealed."""
-        self.count = state.count
-        self.first_ts, self.last_ts = state.first_ts, state.last_ts
-        self.live_count, self.live_bytes = state.live_count, state.live_bytes
-        self.dead_count = state.dead_count
 
     def renumber(self, topic_id: int) -> None:
         """Its topic has got another id."""

@@ -5,11 +5,10 @@
 Where it stands is in its watermarks.
 """
 
-from __future__ import annotations
-
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,7 +17,7 @@ from topics.log.clock_mark import ClockMark
 from topics.log.remove.tags import TagIndex
 from topics.log.run import HotColumns, Run
 from topics.log.seal.segment_store import SegmentStore
-from topics.log.seal.snapshot_state import TopicState
+from topics.log.seal.snapshot_state import CAPTURED_AS_IS, TopicState
 from topics.log.totals import Totals
 from topics.log.watermarks import Hole, Watermarks
 from topics.log.write.batch import Batch
@@ -28,67 +27,39 @@ from topics.values.config import TopicConfig
 Seqs = TypeVar("Seqs", Sequence[int], I64)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Topic(Watermarks):
-    __slots__ = (
-        "bases",
-        "clock_mark",
-        "committed",
-        "config",
-        "dropped",
-        "extension",
-        "idempotency",
-        "last_read_ts",
-        "last_write_ts",
-        "listeners",
-        "live_bytes",
-        "live_count",
-        "mixed",
-        "name",
-        "name_json",
-        "pending_bytes",
-        "pending_count",
-        "pending_sync",
-        "runs",
-        "store",
-        "tags",
-        "totals",
-    )
+    name: str = field(kw_only=True)
+    config: TopicConfig = field(kw_only=True)
+    store: SegmentStore = field(kw_only=True)
+    totals: Totals = field(kw_only=True)
+    clock_mark: ClockMark = field(kw_only=True)
+    # In the order of their seqs, and the first seq of each.
+    runs: list[Run] = field(default_factory=list)
+    bases: list[int] = field(default_factory=list)
+    live_count: int = 0
+    live_bytes: int = 0
+    pending_count: int = 0
+    pending_bytes: int = 0
+    # Operations that wait for a sync: later ones of this topic do not overtake them.
+    pending_sync: int = 0
+    tags: TagIndex = field(default_factory=TagIndex)
+    idempotency: Any = None  # an IdempotencyMemory, once a keyed write came
+    listeners: list[Callable[[], None]] = field(default_factory=list)
+    last_write_ts: int | None = None
+    last_read_ts: int | None = None
+    committed: bool = False
+    dropped: bool = False
+    # Ephemeral records lie beside kept ones: caps then count what replay will not find.
+    mixed: bool = False
+    # State of what is layered on a topic (queues keep their leases here).
+    extension: Any = None
+    # The name as it stands in answers.
+    name_json: bytes = b""
 
-    def __init__(
-        self,
-        topic_id: int,
-        name: str,
-        config: TopicConfig,
-        seq_base: int,
-        store: SegmentStore,
-        totals: Totals,
-        clock_mark: ClockMark,
-    ) -> None:
-        super().__init__(topic_id, seq_base, store.changed)
-        self.name = name
-        self.name_json = name.encode()
-        self.config = config
-        self.store = store
-        self.totals = totals
-        self.clock_mark = clock_mark
-        # In the order of their seqs, and the first seq of each.
-        self.runs: list[Run] = []
-        self.bases: list[int] = []
-        self.live_count = self.live_bytes = 0
-        self.pending_count = self.pending_bytes = 0
-        # Operations that wait for a sync: later ones of this topic do not overtake them.
-        self.pending_sync = 0
-        self.tags = TagIndex()
-        self.idempotency: Any = None  # an IdempotencyMemory, once a keyed write came
-        self.listeners: list[Callable[[], None]] = []
-        self.last_write_ts: int | None = None
-        self.last_read_ts: int | None = None
-        self.committed = False
-        self.dropped = False
-        # Ephemeral records lie beside kept ones: caps then count what replay will not find.
-        self.mixed = False
-        # State of what is layered on a topic (queues keep their leases here).
-        self.extension: Any = None
+    def __post_init__(self) -> None:
+        Watermarks.__post_init__(self)
+        self.name_json = self.name.encode()
 
     # --- life -------------------------------------------------------------------------------------------
 
@@ -304,7 +275,7 @@ class Topic(Watermarks):
         self.live_bytes += size
         self.totals.records += count
         self.totals.bytes += size
-        self._changed.add(self.id)
+        self.changed.add(self.id)
 
     def take_back(self) -> None:
         """Forget everything above the visible head: its commit failed."""
@@ -341,25 +312,17 @@ class Topic(Watermarks):
 
     def capture(self) -> TopicState:
         """Everything but record data."""
+        as_is: dict[str, Any] = {name: getattr(self, name) for name in CAPTURED_AS_IS}
         return TopicState(
-            self.id,
-            self.name,
-            self.config,
-            self.seq_base,
-            self.head,
-            self.floor,
-            self.cap_hi,
-            self.ttl_hi,
-            self.trim_hi,
-            self.lost_hi,
-            self.delete_below,
-            self.last_ts,
-            self.last_write_ts,
-            self.reserved,
-            [run.capture() for run in self.runs if run.sealed is not None or run.hot is None],
-            self._unsealed_dead(),
-            [hole.capture() for hole in self.holes],
-            self.ledger.dump(),
+            id=self.id,
+            name=self.name,
+            config=self.config,
+            seq_base=self.seq_base,
+            runs=[run.capture() for run in self.runs if run.sealed is not None or run.hot is None],
+            unsealed_dead=self._unsealed_dead(),
+            holes=[hole.capture() for hole in self.holes],
+            ledger=self.ledger.dump(),
+            **as_is,
         )
 
     def _unsealed_dead(self) -> bytes:
@@ -371,19 +334,23 @@ class Topic(Watermarks):
 
     def restore(self, state: TopicState) -> None:
         """What was captured. Live totals follow from the runs once those are complete."""
-        self.head = self.assigned = state.head
-        self.floor = state.floor
-        self.cap_hi, self.ttl_hi = state.cap_hi, state.ttl_hi
-        self.trim_hi, self.lost_hi = state.trim_hi, state.lost_hi
-        self.delete_below = state.delete_below
-        self.last_ts = state.last_ts
-        self.last_write_ts = state.last_write_ts
-        self.reserve(state.reserved)
+        for name in CAPTURED_AS_IS:
+            setattr(self, name, getattr(state, name))
+        self.assigned, self.reserve_asked = self.head, self.reserved
         self.holes = [Hole(*hole) for hole in state.holes]
         self.ledger.load(state.ledger)
         for run_state in state.runs:
-            run = Run(self.id, run_state.base, None)
-            run.restore(run_state)
+            run = Run(
+                self.id,
+                run_state.base,
+                None,
+                count=run_state.count,
+                live_count=run_state.live_count,
+                live_bytes=run_state.live_bytes,
+                first_ts=run_state.first_ts,
+                last_ts=run_state.last_ts,
+                dead_count=run_state.dead_count,
+            )
             if run_state.segment:
                 self.store.seal(run, run_state.segment, array("I", run_state.unflipped))
             self.insert_run(run)

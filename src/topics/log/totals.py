@@ -1,22 +1,9 @@
 """Sums over all topics, kept as topics change, so that quotas and metrics never have to walk them."""
 
-from __future__ import annotations
-
 from topics.log.remove.ledger import KIND_NAMES
 
 
 class Totals:
-    __slots__ = (
-        "bytes",
-        "damage",
-        "pending_bytes",
-        "read_records",
-        "records",
-        "removed_bytes",
-        "removed_records",
-        "tombstones",
-    )
-
     def __init__(self) -> None:
         self.bytes = 0
         self.records = 0

@@ -5,9 +5,7 @@ Two heads: `assigned` is the last seq given out, `head` the last one committed a
 Holes are seqs that were promised and are gone, at the front of the log or inside it.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from topics.log.remove import ledger
 from topics.log.remove.ledger import Ledger
@@ -33,57 +31,43 @@ class Hole:
         return usual if self.hops == 1 else (*usual, self.hops)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Watermarks:
-    __slots__ = (
-        "_changed",
-        "assigned",
-        "cap_hi",
-        "delete_below",
-        "floor",
-        "floor_ts",
-        "head",
-        "holes",
-        "id",
-        "last_ts",
-        "ledger",
-        "lost_hi",
-        "reserve_asked",
-        "reserved",
-        "reserving",
-        "seq_base",
-        "trim_hi",
-        "ttl_hi",
-        "ttl_unnoted",
-    )
+    id: int
+    seq_base: int
+    # Ids of topics that are not any more what their last captured state says.
+    changed: set[int]
+    head: int = 0
+    assigned: int = 0
+    floor: int = 0
+    # Timestamp of the record at the floor: lets an unexpired topic answer in one comparison.
+    floor_ts: int = 0
+    # Timestamp of the last seq given out; they never fall.
+    last_ts: int = 0
+    # The highest seqs that readers lost to a cap, to age, to a loss in a router's source, to damage.
+    cap_hi: int = 0
+    ttl_hi: int = 0
+    trim_hi: int = 0
+    lost_hi: int = 0
+    # Age has taken ephemeral records, and the journal does not say so: replay will not find them.
+    ttl_unnoted: bool = False
+    delete_below: int = 0
+    holes: list[Hole] = field(default_factory=list)
+    ledger: Ledger = field(default_factory=Ledger)
+    # No seq above it is acknowledged, and none up to it is ever given out by another process again.
+    reserved: int = 0
+    # The end of the reservation that is on its way to disk; never below `reserved`.
+    reserve_asked: int = 0
+    reserving: int = FIRST_STEP
 
-    def __init__(self, topic_id: int, seq_base: int, changed: set[int]) -> None:
-        """`changed`: ids of topics that are not any more what their last captured state says."""
-        self.id = topic_id
-        self._changed = changed
-        self.seq_base = seq_base
-        self.head = self.assigned = seq_base - 1
-        self.floor = seq_base
-        # Timestamp of the record at the floor: lets an unexpired topic answer in one comparison.
-        self.floor_ts = 0
-        # Timestamp of the last seq given out; they never fall.
-        self.last_ts = 0
-        # The highest seqs that readers lost to a cap, to age, to a loss in a router's source, to damage.
-        self.cap_hi = self.ttl_hi = self.trim_hi = self.lost_hi = 0
-        # Age has taken ephemeral records, and the journal does not say so: replay will not find them.
-        self.ttl_unnoted = False
-        self.delete_below = 0
-        self.holes: list[Hole] = []
-        self.ledger = Ledger()
-        # No seq above it is acknowledged, and none up to it is ever given out by another process again.
-        self.reserved = seq_base - 1
-        # The end of the reservation that is on its way to disk; never below `reserved`.
-        self.reserve_asked = seq_base - 1
-        self.reserving = FIRST_STEP
+    def __post_init__(self) -> None:
+        self.floor = self.seq_base
+        self.head = self.assigned = self.reserved = self.reserve_asked = self.seq_base - 1
         self.note_change()
 
     def note_change(self) -> None:
         """Something that belongs into a snapshot is not any more what it was."""
-        self._changed.add(self.id)
+        self.changed.add(self.id)
 
     # --- what is promised -------------------------------------------------------------------------------
 
@@ -130,7 +114,7 @@ class Watermarks:
             self.trim_hi = max(self.trim_hi, seq)
         else:
             self.lost_hi = max(self.lost_hi, seq)
-        self._changed.add(self.id)
+        self.changed.add(self.id)
         if self.holes and kind in (ledger.CAP, ledger.TTL):
             self._absorb_holes(max(self.cap_hi, self.ttl_hi))
 

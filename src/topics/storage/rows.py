@@ -7,8 +7,6 @@ it gets `"$tag":"t",` before the data. So a row always ends `"data":<data>}`, or
 `"data":<data>,"meta":<meta>}`, and where these lie follows from its end and their lengths.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from msgspec import Raw

@@ -1,7 +1,5 @@
 """The time seam: everything that asks for the time asks one of these."""
 
-from __future__ import annotations
-
 import time
 from datetime import UTC, datetime
 from typing import Protocol

@@ -1,7 +1,5 @@
 """A topic's seventeen settings: parsed strictly, clamped, always echoed whole."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import msgspec
@@ -51,15 +49,7 @@ class ConfigBody(TopicConfig, frozen=True, kw_only=True, gc=False):
     durability: Durability | None = None  # type: ignore[assignment]
 
 
-_UNSIGNED = (
-    "ttl_ms",
-    "cap_records",
-    "cap_bytes",
-    "idempotency_window_ms",
-    "lease_ms",
-    "claim_jitter_ms",
-    "max_deliveries",
-)
+_UNSIGNED = [field.name for field in msgspec.structs.fields(TopicConfig) if field.type is int]
 # Pulled into range however large, never refused for it; priority likewise, in both directions.
 _CLAMPED = ("lease_ms", "claim_jitter_ms")
 _decoder = msgspec.json.Decoder(ConfigBody)

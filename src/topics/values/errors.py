@@ -1,7 +1,5 @@
 """The one error type of the API: a stable code, a sentence, and optional detail."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

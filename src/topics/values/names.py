@@ -1,7 +1,5 @@
 """What may be called what. Names are checked only where they could create something."""
 
-from __future__ import annotations
-
 import re
 
 from topics.values.errors import invalid

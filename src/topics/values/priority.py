@@ -1,7 +1,5 @@
 """Effective priority: the manual value, or one that fades with the time since the topic was last read."""
 
-from __future__ import annotations
-
 from topics.values.config import PRIORITY_LIMIT, TopicConfig
 
 FRESH = 500

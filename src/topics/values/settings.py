@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 MIB = 1024 * 1024
 
@@ -26,6 +26,7 @@ WATCH_SESSION_IDLE_MS = 300_000
 DEFAULT_READ_BYTES = MIB
 MAX_READ_BYTES = 8 * MIB
 MAX_HOPS = 8
+MIN_HEARTBEAT_MS = 1_000
 U64_MAX = 2**64 - 1
 # Seqs are u64 on the wire; 2**63 of them per topic are plenty and let every column be a signed bigint.
 MAX_SEQ = 2**63 - 1
@@ -64,7 +65,7 @@ class Settings:
     hot_retain_bytes: int = 0
     hot_bytes: int = 256 * MIB
     seq_base: int = 1
-    test_min_heartbeat_ms: int = 1_000
+    test_min_heartbeat_ms: int = MIN_HEARTBEAT_MS
     log_format: str = "human"
     log_level: str = "info"
     access_log: bool = False
@@ -74,22 +75,12 @@ class Settings:
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> Settings:
         """Unparsable numbers fall back to their default; booleans are true only for `1` and `true`."""
-        read = _Environment(env)
         settings = cls()
-        for name in ("host", "api_keys", "data_dir"):
-            setattr(settings, name, read.text(name, getattr(settings, name)))
-        for name in ("port_file", "cold_dir"):
-            setattr(settings, name, read.text(name, "") or None)
-        for name in ("allow_insecure_no_auth", "probe_auth", "access_log", "tracing"):
-            setattr(settings, name, read.flag(name))
-        for name, words in _CHOICES.items():
-            setattr(settings, name, read.choice(name, words, getattr(settings, name)))
-        for name in _UNSIGNED:
-            setattr(settings, name, read.unsigned(name, getattr(settings, name)))
-        for name in _POSITIVE:
-            setattr(settings, name, read.unsigned(name, getattr(settings, name)) or getattr(settings, name))
-        shortest_ms = read.unsigned("test_min_heartbeat_ms", settings.test_min_heartbeat_ms)
-        settings.test_min_heartbeat_ms = min(max(shortest_ms, 1), settings.test_min_heartbeat_ms)
+        for known in fields(cls):
+            text = env.get("TOPICS_" + known.name.upper())
+            if text is not None:
+                setattr(settings, known.name, _parsed(known.name, text, getattr(settings, known.name)))
+        settings.test_min_heartbeat_ms = min(max(settings.test_min_heartbeat_ms, 1), MIN_HEARTBEAT_MS)
         if settings.port > 65535:
             settings.port = 4000
         return settings
@@ -99,20 +90,6 @@ _CHOICES = {
     "log_format": ("human", "json"),
     "log_level": ("debug", "info", "warning", "error"),
 }
-_UNSIGNED = (
-    "port",
-    "max_topics",
-    "max_routers",
-    "max_watch_sessions",
-    "max_sse_connections",
-    "max_sse_connections_per_key",
-    "max_inflight_per_key",
-    "max_total_bytes",
-    "max_connections",
-    "hot_retain_segments",
-    "hot_retain_bytes",
-    "slow_request_ms",
-)
 _POSITIVE = (
     "max_body_bytes",
     "wal_shards",
@@ -124,22 +101,16 @@ _POSITIVE = (
 )
 
 
-class _Environment:
-    def __init__(self, env: Mapping[str, str]) -> None:
-        self._env = env
-
-    def text(self, name: str, default: str) -> str:
-        return self._env.get("TOPICS_" + name.upper(), default)
-
-    def choice(self, name: str, words: tuple[str, ...], default: str) -> str:
-        value = self.text(name, "").strip().lower()
-        return value if value in words else default
-
-    def flag(self, name: str) -> bool:
-        return self.text(name, "") in ("1", "true")
-
-    def unsigned(self, name: str, default: int) -> int:
-        value = self.text(name, "").strip()
+def _parsed(name: str, text: str, default: object) -> object:
+    """A value like the default, which is also what stands for one that cannot be read."""
+    if name in _CHOICES:
+        word = text.strip().lower()
+        return word if word in _CHOICES[name] else default
+    if isinstance(default, bool):
+        return text in ("1", "true")
+    if isinstance(default, int):
+        digits = text.strip()
         # isdecimal() alone would accept other scripts' digits, which no operator means here.
-        parsed = int(value) if value.isascii() and value.isdecimal() and len(value) < 20 else -1
-        return parsed if 0 <= parsed <= MAX_SEQ else default
+        number = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 20 else -1
+        return number if (name in _POSITIVE) <= number <= MAX_SEQ else default
+    return text if default is not None else text or None

@@ -1,7 +1,5 @@
 """JSON is UTF-8. The decoder looks only at the strings it keeps, so whole bodies are checked here."""
 
-from __future__ import annotations
-
 from topics.values.errors import invalid
 
 

@@ -1,7 +1,5 @@
 """Why each missing seq of a topic is missing: the whole account, for those who have to reconcile."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -21,7 +19,10 @@ def missing_ranges(topic: Topic) -> list[Range]:
     """
     holes = [(hole.first, hole.last, hole.kind) for hole in topic.holes]
     told = [*topic.ledger.ranges(), *(r for run in topic.runs for r in _deleted_in(topic, run))]
-    return _merged(sorted([*holes, *_without(told, holes)]))
+    account = ledger.Ledger()
+    for first, last, kind in sorted([*holes, *_without(told, holes)]):
+        account.add(first, last, kind)
+    return list(account.ranges())
 
 
 def _deleted_in(topic: Topic, run: Run) -> Iterator[Range]:
@@ -52,13 +53,3 @@ def _without(ranges: list[Range], holes: list[Range]) -> Iterator[Range]:
             first = hole_last + 1
         if first <= last:
             yield first, last, kind
-
-
-def _merged(ranges: list[Range]) -> list[Range]:
-    merged: list[Range] = []
-    for first, last, kind in ranges:
-        if merged and merged[-1][1] + 1 == first and merged[-1][2] == kind:
-            merged[-1] = (merged[-1][0], last, kind)
-        else:
-            merged.append((first, last, kind))
-    return merged

@@ -4,7 +4,7 @@ Order of questions for each seq is fixed: below the floor, expired, deleted, own
 silence and still moves the cursor; only the loss line and holes speak up.
 """
 
-from __future__ import annotations
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,30 +17,19 @@ from topics.log.topic import Topic
 from topics.storage.columns import Columns
 
 
+@dataclass(slots=True)
 class Page:
     """What one read found. `rows` is newline-terminated JSON, ready to be framed."""
 
-    __slots__ = (
-        "cold_reads",
-        "count",
-        "earliest_seq",
-        "head_seq",
-        "next_from_seq",
-        "rows",
-        "scanned",
-        "tombstone",
-    )
-
-    def __init__(self, topic: Topic, position: int, gap: Tombstone | None) -> None:
-        self.rows = b""
-        self.count = 0
-        self.scanned = 0
-        # Segments of the second tier that had to be opened for it.
-        self.cold_reads = 0
-        self.next_from_seq = position
-        self.tombstone = gap
-        self.head_seq = topic.head
-        self.earliest_seq = topic.floor
+    next_from_seq: int
+    tombstone: Tombstone | None
+    head_seq: int
+    earliest_seq: int
+    rows: bytes = b""
+    count: int = 0
+    scanned: int = 0
+    # Segments of the second tier that had to be opened for it.
+    cold_reads: int = 0
 
     @property
     def caught_up(self) -> bool:
@@ -68,149 +57,108 @@ def read(
         core.refresh(topic)
     if not topic.config.dedupe_node:
         nodes = None
-    return surviving_damage(
-        topic,
-        lambda: read_page(
-            topic, from_seq, limit, max_bytes, nodes=nodes, shape=shape, epoch=epoch, upto=upto
-        ),
-    )
+
+    def act() -> Page:
+        position, gap, stop_before = locate(topic, from_seq, epoch)
+        if upto is not None:
+            stop_before = min(stop_before, upto + 1)
+        page = Page(position, gap, topic.head, topic.floor)
+        if position < stop_before - 1:
+            before = topic.store.cold_reads
+            _Walk(topic, page, limit, max_bytes, nodes, shape).go(stop_before)
+            page.cold_reads = topic.store.cold_reads - before
+        return page
+
+    return surviving_damage(topic, act)
 
 
-def read_page(
-    topic: Topic,
-    from_seq: int,
-    limit: int,
-    max_bytes: int,
-    *,
-    nodes: frozenset[str] | None = None,
-    shape: Shape = STORED,
-    epoch: int | None = None,
-    upto: int | None = None,
-) -> Page:
-    """Records above `from_seq` (and not above `upto`), after retention has been applied by the caller."""
-    position, gap, stop_before = locate(topic, from_seq, epoch)
-    if upto is not None:
-        stop_before = min(stop_before, upto + 1)
-    page = Page(topic, position, gap)
-    if position < stop_before - 1:
-        before = topic.store.cold_reads
-        _walk(topic, page, stop_before, limit, max_bytes, nodes, shape)
-        page.cold_reads = topic.store.cold_reads - before
-    return page
-
-
-def _walk(
-    topic: Topic,
-    page: Page,
-    stop_before: int,
-    limit: int,
-    max_bytes: int,
-    nodes: frozenset[str] | None,
-    shape: Shape,
-) -> None:
-    """Deliver from the runs between cursor and `stop_before`; the cursor passes all that was examined."""
-    parts: list[bytes] = []
-    budget = max_bytes
-    for run, start, stop in topic.stretches(max(page.next_from_seq + 1, topic.floor), stop_before):
-        if page.count >= limit:
-            break
-        taken = _take(topic, run, start, stop, limit - page.count, budget, not parts, nodes, shape)
-        page.scanned += taken.examined - start
-        if taken.count:
-            parts.append(taken.rows)
-            page.count += taken.count
-        page.next_from_seq = run.base + taken.examined - 1
-        if taken.examined < stop:
-            break
-        if page.count < limit:
-            budget -= taken.size(run, start)
-    else:
-        # Nothing readable is left below the bound: what remains was skipped in silence.
-        if page.count < limit:
-            page.next_from_seq = stop_before - 1
-    page.rows = parts[0] if len(parts) == 1 else b"".join(parts)
-
-
+@dataclass(slots=True)
 class _Taken:
     """Rows from one run, and the index up to which its seqs were examined."""
 
-    __slots__ = ("_size", "count", "examined", "rows")
-
-    def __init__(self, rows: bytes, count: int, examined: int, size: int | None) -> None:
-        self.rows = rows
-        self.count = count
-        self.examined = examined
-        self._size = size
-
-    def size(self, run: Run, start: int) -> int:
-        """What the rows count for; only asked for when the read goes on into another run."""
-        if self._size is None:
-            assert run.hot is not None
-            return run.hot.size_between(start, self.examined)
-        return self._size
+    rows: bytes
+    count: int
+    examined: int
+    # What the rows count for; None where it was not asked yet.
+    size: int | None
 
 
-def _take(
-    topic: Topic,
-    run: Run,
-    start: int,
-    stop: int,
-    room: int,
-    budget: int,
-    is_first: bool,
-    nodes: frozenset[str] | None,
-    shape: Shape,
-) -> _Taken:
-    if not run.live_count:
-        return _Taken(b"", 0, stop, 0)
-    hot = run.hot
-    if (
-        hot is not None
-        and run.dead is None
-        and (nodes is None or hot.node_codes is None)
-        and shape.data
-        and (shape.meta or hot.meta_lens is None)
-        and not (shape.tags and hot.tag_codes is not None)
-    ):
-        end = min(stop, start + room)
-        first_byte = hot.ends[start - 1] if start else 0
-        last_byte = hot.ends[end - 1]
-        # A row is always longer than what it counts for, so a slice within the budget needs no counting.
-        if last_byte - first_byte <= budget:
-            return _Taken(bytes(memoryview(hot.rows)[first_byte:last_byte]), end - start, end, None)
-    return _take_filtered(topic, run, start, stop, room, budget, is_first, nodes, shape)
+@dataclass(slots=True)
+class _Walk:
+    """From run to run, until the page has so many records or so many bytes."""
 
+    topic: Topic
+    page: Page
+    room: int
+    budget: int
+    nodes: frozenset[str] | None
+    shape: Shape
 
-def _take_filtered(
-    topic: Topic,
-    run: Run,
-    start: int,
-    stop: int,
-    room: int,
-    budget: int,
-    is_first: bool,
-    nodes: frozenset[str] | None,
-    shape: Shape,
-) -> _Taken:
-    columns = topic.store.columns(run)
-    wanted = survivors(run, columns, start, stop, nodes)
-    examined = stop
-    if len(wanted) >= room:
-        wanted = wanted[:room]
-        examined = int(wanted[-1]) + 1
-        if columns.start_of(examined) - columns.start_of(start) <= budget:
-            # Again nothing has to be counted: the page is full, so that its size is not asked for either.
-            return _Taken(gather(columns, wanted, shape), room, examined, None)
-    sizes = np.cumsum(columns.sizes(start, examined)[wanted - start])
-    fitting = int(np.searchsorted(sizes, budget, side="right"))
-    if is_first:
-        fitting = max(fitting, 1)  # one over-sized record is delivered alone
-    if fitting < len(wanted):
-        # The record that did not fit was not examined; everything skipped before it was.
-        examined = int(wanted[fitting])
-        wanted = wanted[:fitting]
-    size = int(sizes[len(wanted) - 1]) if len(wanted) else 0
-    return _Taken(gather(columns, wanted, shape), len(wanted), examined, size)
+    def go(self, stop_before: int) -> None:
+        """Deliver what lies between cursor and `stop_before`; the cursor passes all that was examined."""
+        topic, page = self.topic, self.page
+        parts: list[bytes] = []
+        for run, start, stop in topic.stretches(max(page.next_from_seq + 1, topic.floor), stop_before):
+            if not self.room:
+                break
+            taken = self._take(run, start, stop)
+            page.scanned += taken.examined - start
+            if taken.count:
+                parts.append(taken.rows)
+                page.count += taken.count
+                self.room -= taken.count
+            page.next_from_seq = run.base + taken.examined - 1
+            if taken.examined < stop:
+                break
+            if self.room:
+                if taken.size is None:
+                    assert run.hot is not None
+                    taken.size = run.hot.size_between(start, taken.examined)
+                self.budget -= taken.size
+        else:
+            # Nothing readable is left below the bound: what remains was skipped in silence.
+            if self.room:
+                page.next_from_seq = stop_before - 1
+        page.rows = parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _take(self, run: Run, start: int, stop: int) -> _Taken:
+        if not run.live_count:
+            return _Taken(b"", 0, stop, 0)
+        hot = run.hot
+        if (
+            hot is not None
+            and run.dead is None
+            and (self.nodes is None or hot.node_codes is None)
+            and self.shape.is_stored(hot)
+        ):
+            end = min(stop, start + self.room)
+            first_byte = hot.ends[start - 1] if start else 0
+            last_byte = hot.ends[end - 1]
+            # A row is always longer than what it counts for: a slice within the budget needs no counting.
+            if last_byte - first_byte <= self.budget:
+                return _Taken(bytes(memoryview(hot.rows)[first_byte:last_byte]), end - start, end, None)
+        return self._take_filtered(run, start, stop)
+
+    def _take_filtered(self, run: Run, start: int, stop: int) -> _Taken:
+        columns = self.topic.store.columns(run)
+        wanted = survivors(run, columns, start, stop, self.nodes)
+        examined = stop
+        if len(wanted) >= self.room:
+            wanted = wanted[: self.room]
+            examined = int(wanted[-1]) + 1
+            if columns.start_of(examined) - columns.start_of(start) <= self.budget:
+                # Again nothing has to be counted: the page is full, so that its size is not asked for either.
+                return _Taken(gather(columns, wanted, self.shape), len(wanted), examined, None)
+        sizes = np.cumsum(columns.sizes(start, examined)[wanted - start])
+        fitting = int(np.searchsorted(sizes, self.budget, side="right"))
+        if not self.page.count:
+            fitting = max(fitting, 1)  # one over-sized record is delivered alone
+        if fitting < len(wanted):
+            # The record that did not fit was not examined; everything skipped before it was.
+            examined = int(wanted[fitting])
+            wanted = wanted[:fitting]
+        size = int(sizes[len(wanted) - 1]) if len(wanted) else 0
+        return _Taken(gather(columns, wanted, self.shape), len(wanted), examined, size)
 
 
 def survivors(run: Run, columns: Columns, start: int, stop: int, nodes: frozenset[str] | None) -> np.ndarray:

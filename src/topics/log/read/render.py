@@ -4,11 +4,10 @@ The stored row is what most readers want, so the common case is a slice. Adding 
 `meta` or `data`, cuts and joins the stored bytes at positions that follow from the side columns.
 """
 
-from __future__ import annotations
-
 import msgspec
 import numpy as np
 
+from topics.log.run import HotColumns
 from topics.storage.columns import Columns
 from topics.storage.rows import DATA_KEY, END, META_KEY, TAG
 
@@ -22,7 +21,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
     meta: bool = True
     data: bool = True
 
-    def is_stored(self, columns: Columns) -> bool:
+    def is_stored(self, columns: HotColumns | Columns) -> bool:
         """True when the stored rows of this run already have the wanted shape."""
         return (
             self.data

@@ -5,8 +5,6 @@ do not end a scan: it announces each of them in its place and goes on behind it.
 bounded work, each under one consistent view; what retention takes between two steps the next one announces.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

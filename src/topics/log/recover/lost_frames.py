@@ -1,7 +1,5 @@
 """What recovery cannot read, and what follows: holes for what was lost, and no seq that is used twice."""
 
-from __future__ import annotations
-
 import logging
 
 from topics.log.engine import Engine

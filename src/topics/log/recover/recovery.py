@@ -6,8 +6,6 @@
 What was promised and cannot be found becomes a hole, never a silent end.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable
 

@@ -1,7 +1,5 @@
 """Below the snapshot: record data of frames whose effects it holds already only has to be brought back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

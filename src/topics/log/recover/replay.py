@@ -1,7 +1,5 @@
 """Above the snapshot: frames take effect again, exactly as they did the first time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

@@ -4,8 +4,6 @@ Single writes make a frame each. Applied one by one, recovery would spend its ti
 record; a few hundred of them at once cost little more than one.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterable, Iterator
 
@@ -21,26 +19,11 @@ MAX_FRAMES = 512
 class JoinedFrames:
     """Frames of consecutive seqs; plain ones, in which nothing but data was written."""
 
-    __slots__ = ("frames",)
-
     def __init__(self, frames: list[Frame]) -> None:
         self.frames = frames
-
-    @property
-    def position(self) -> int:
-        return self.frames[0].position
-
-    @property
-    def topic_id(self) -> int:
-        return self.frames[0].topic_id
-
-    @property
-    def first_seq(self) -> int:
-        return self.frames[0].first_seq
-
-    @property
-    def last_seq(self) -> int:
-        return self.frames[-1].last_seq
+        first, last = frames[0], frames[-1]
+        self.position, self.topic_id, self.first_seq = first.position, first.topic_id, first.first_seq
+        self.last_seq = last.last_seq
 
     def decode(self) -> tuple[StoredBatch, bytes]:
         rows: list[memoryview] = []

@@ -1,7 +1,5 @@
 """Deletes, which clients ask for: permanent, immediate, silent, and bounded by the head at that time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container
 
 import msgspec

@@ -3,8 +3,6 @@
 Ranges are merged as they are added, in three flat columns, so a topic that only ever evicts keeps one range.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Records leave a topic: from the front, one by one, or with a segment that turned out to be damaged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import TypeVar

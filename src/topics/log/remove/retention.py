@@ -1,7 +1,5 @@
 """Loss that no client asked for: caps evict, age expires. Only records that were live move the loss line."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable
 

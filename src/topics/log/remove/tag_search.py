@@ -119,13 +119,10 @@ def _answer_from(
     store: SegmentStore, number: int, questions: list[Question], match: TagMatch
 ) -> list[Found | None]:
     try:
-        segment = store.open_for_flips(number)
+        with store.open_for_flips(number) as segment:
+            return [_look_up_if_intact(segment, question, match) for question in questions]
     except SegmentDamaged:
         return [None] * len(questions)
-    try:
-        return [_look_up_if_intact(segment, question, match) for question in questions]
-    finally:
-        segment.close()
 
 
 def _look_up_if_intact(segment: Segment, question: Question, match: TagMatch) -> Found | None:

@@ -11,8 +11,6 @@ and a delete flag is flipped only after *two* snapshots know the deletion: repla
 from flags that never run ahead of its state, and repeats every eviction exactly as it happened.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -51,8 +49,6 @@ class Predecessor:
     Taken before the journal is replayed on top of it. Without it, a server that checkpoints once in its
     life, at shutdown, would never let go of anything.
     """
-
-    __slots__ = ("overlay", "replay_from", "unreferenced")
 
     def __init__(self, engine: Engine, replay_from: int) -> None:
         self.replay_from = replay_from
@@ -154,17 +150,15 @@ class Checkpointer:
         self._engine.snapshots.write(b"".join(body))
         # One file at a time: a deletion may concern more of them than there are descriptors.
         for number, flips in groupby(sorted(self._flips, key=_segment_of), key=_segment_of):
-            with suppress(SegmentDamaged):  # the next reader of it will announce it
-                self._flip_all(self._engine.store.open_for_flips(number), flips)
+            self._flip_all(number, flips)
 
-    def _flip_all(self, segment: Segment, flips: Iterator[_Flip]) -> None:
-        try:
+    def _flip_all(self, number: int, flips: Iterator[_Flip]) -> None:
+        # The next reader of a damaged one will announce it.
+        with suppress(SegmentDamaged), self._engine.store.open_for_flips(number) as segment:
             for flip in flips:
                 with suppress(SegmentDamaged):
                     self._flip(flip, segment)
             segment.sync()
-        finally:
-            segment.close()
 
     def _flip(self, flip: _Flip, segment: Segment) -> None:
         sealed = flip.run.sealed

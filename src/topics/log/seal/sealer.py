@@ -193,8 +193,6 @@ class Sealer:
 class HotRuns:
     """Sealed runs that are still in memory, because they fit: the oldest leave first."""
 
-    __slots__ = ("_budget", "_runs", "bytes")
-
     def __init__(self, budget: int) -> None:
         """`budget`: what these runs and those that are not sealed yet may take together."""
         self._budget = budget

@@ -1,7 +1,5 @@
 """What a snapshot holds: everything recovery needs except record data, which segments and journal have."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 
@@ -44,6 +42,11 @@ class TopicState(msgspec.Struct, array_like=True, gc=False):
     unsealed_dead: bytes
     holes: list[tuple[Any, ...]]
     ledger: tuple[bytes, bytes, bytes]
+
+
+# What a topic and its state have under the same name, as it is.
+_names = TopicState.__struct_fields__
+CAPTURED_AS_IS = _names[_names.index("head") : _names.index("runs")]
 
 
 class SnapshotState(msgspec.Struct, array_like=True, gc=False):
