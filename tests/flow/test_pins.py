@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
-import numpy as np
 import pytest
 
+from tests.flow.sealed import readable
 from tests.log.harness import Lab
 from tests.support.damage import flip
-from topics.flow import pins as pins_module
-from topics.flow.file_holds import LEASE_MS
-from topics.flow.pins import Pins, SealedView
-from topics.flow.tiers import Tiers
-from topics.storage.segment import DEAD, Segment
-from topics.values.errors import ApiError
+from topics.flow.pins import Pins
 
 
 @pytest.fixture
@@ -24,20 +18,6 @@ def lab(tmp_path: Path) -> Lab:
     for index in range(10):
         lab.write("a", {"data": index, "tag": "odd" if index % 2 else "even"})
     return lab
-
-
-def readable(lab: Lab, view: SealedView, floor: int) -> list[int]:
-    """What a reader finds who opens the files on its own and follows the view to the letter."""
-    found: list[int] = []
-    for run in view.runs:
-        segment = Segment(lab.disk, run.path)
-        entry = segment.entry(run.topic_id, run.base)
-        segment.verify(entry)
-        alive = segment.flags(entry) != DEAD
-        alive[np.frombuffer(run.dead, np.uint32)] = False
-        found += [int(index) + run.base for index in np.flatnonzero(alive) if index + run.base >= floor]
-        segment.close()
-    return found
 
 
 def test_a_snapshot_lists_sealed_runs_up_to_the_first_record_that_is_not_in_a_file(lab: Lab) -> None:
@@ -85,23 +65,6 @@ def test_pinned_files_outlive_their_records_and_go_when_they_are_released(lab: L
     assert lab.segment_files() == []
 
 
-def test_a_lease_ends_unless_it_is_renewed(lab: Lab) -> None:
-    pins = Pins(lab.engine)
-    lab.checkpoint(everything=True)
-    topic = lab.topic("a")
-    view = pins.take(topic)
-    assert view.expires_ms == lab.clock.now_ms() + LEASE_MS
-    lab.clock.advance(LEASE_MS - 1)
-    renewed = pins.renew(topic, view.id)
-    assert renewed is not None
-    assert renewed.expires_ms == lab.clock.now_ms() + LEASE_MS
-    lab.clock.advance(LEASE_MS - 1)
-    assert all(lab.engine.store.is_pinned(number) for number in view.segments)
-    lab.clock.advance(1)
-    assert not any(lab.engine.store.is_pinned(number) for number in view.segments)
-    assert pins.renew(topic, view.id) is None
-
-
 def test_a_snapshot_belongs_to_its_topic(lab: Lab) -> None:
     pins = Pins(lab.engine)
     lab.write("b", 1)
@@ -110,51 +73,9 @@ def test_a_snapshot_belongs_to_its_topic(lab: Lab) -> None:
     assert not pins.release(lab.topic("b"), view.id)
 
 
-def test_files_of_a_dropped_topic_stay_until_the_lease_is_over(lab: Lab) -> None:
-    pins = Pins(lab.engine)
-    lab.checkpoint(everything=True)
-    view = pins.take(lab.topic("a"))
-    lab.drop("a")
-    for _ in range(3):
-        lab.checkpoint()
-    assert readable(lab, view, 1) == list(range(1, 11))
-    lab.clock.advance(LEASE_MS)
-    for _ in range(3):
-        lab.checkpoint()
-    assert lab.segment_files() == []
-
-
-def test_pinned_files_are_not_moved_to_the_second_tier(tmp_path: Path) -> None:
-    lab = Lab(tmp_path / "hot", cold_dir=str(tmp_path / "cold"), hot_retain_segments=0)
-    lab.write_each("a", 8)
-    lab.checkpoint(everything=True)
-    pins, tiers = Pins(lab.engine), Tiers(lab.engine)
-    moving = asyncio.run(tiers.due())
-    assert moving
-    tiers.copy(moving[0])
-    view = pins.take(lab.topic("a"))
-    tiers.switch(moving[0])
-    assert all(Path(run.path).exists() for run in view.runs)
-    assert asyncio.run(tiers.due()) == []
-    assert readable(lab, view, 1) == lab.seqs("a")
-    pins.release(lab.topic("a"), view.id)
-    assert asyncio.run(tiers.due()) == moving
-
-
 def test_interior_holes_are_listed(lab: Lab) -> None:
     lab.checkpoint(everything=True)
     lab.engine.store.close()
     flip(lab.segment_files()[1], 40)
     assert lab.seqs("a") == [1, 2, 3, 4, 9, 10]
     assert Pins(lab.engine).take(lab.topic("a")).holes == [(5, 8, "cap")]
-
-
-def test_their_number_is_limited(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pins_module, "MAX_VIEWS", 1)
-    pins = Pins(lab.engine)
-    pins.take(lab.topic("a"))
-    with pytest.raises(ApiError) as refusal:
-        pins.take(lab.topic("a"))
-    assert refusal.value.code == "throttled"
-    lab.clock.advance(LEASE_MS)
-    pins.take(lab.topic("a"))

@@ -113,3 +113,7 @@ def numbers(claimed: list[Any]) -> list[int]:
 
 def unexpected(error: ApiError) -> None:
     raise AssertionError(error)
+
+
+def fill(lab: QueueLab, count: int) -> None:
+    lab.write("q", *range(count))

@@ -8,17 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.flow.queues.lab import LEASE_MS, QueueLab, numbers, unexpected
+from tests.flow.queues.lab import LEASE_MS, QueueLab, fill, numbers, unexpected
 from tests.log.harness import records
 from topics.flow.queues.jobs import gone_among
 from topics.flow.queues.leases import Holder
 from topics.log.topic import Topic
 from topics.values.errors import ApiError
-
-
-def fill(lab: QueueLab, count: int) -> None:
-    lab.write("q", *range(count))
-
 
 # --- acknowledging ------------------------------------------------------------------------------------------
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.flow.queues.lab import LEASE_MS, QueueLab, numbers
+from tests.flow.queues.lab import LEASE_MS, QueueLab, fill, numbers
 from topics.flow.queues.leases import Holder
 from topics.values.errors import ApiError
-
-
-def fill(lab: QueueLab, count: int) -> None:
-    lab.write("q", *range(count))
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -107,3 +107,22 @@ class RouterLab(Lab):
             for router in self.routers.table.names_after("", "")
         }
         return {"topics": topics, "routers": routers}
+
+
+def survives(lab: RouterLab) -> None:
+    """Kill and stop, with checkpoints in between: what readers and routers see stays the same."""
+    state = lab.everything()
+    for step in (
+        lambda: lab.restart(),
+        lambda: lab.restart(clean=True),
+        lambda: (lab.checkpoint(), lab.restart()),
+        lambda: (lab.checkpoint(), lab.checkpoint(), lab.restart()),
+        lambda: (lab.checkpoint(everything=True), lab.restart(clean=True)),
+        lambda: lab.restart(),
+    ):
+        step()
+        assert lab.everything() == state
+
+
+def seqs_and_data(lab: RouterLab, name: str) -> list[tuple[int, Any]]:
+    return [(record["$seq"], record["data"]) for record in lab.records(name)]

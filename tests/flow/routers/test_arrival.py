@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
-from tests.flow.routers.lab import RouterLab
+from tests.flow.routers.lab import RouterLab, seqs_and_data
 from topics.log.write.append_request import parse_append
 from topics.storage.journal import SyncTicket
-
-
-def seqs_and_data(lab: RouterLab, name: str) -> list[tuple[int, Any]]:
-    return [(record["$seq"], record["data"]) for record in lab.records(name)]
 
 
 def test_copies_of_uncommitted_records_are_not_made(lab: RouterLab) -> None:

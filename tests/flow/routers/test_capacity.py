@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from tests.flow.routers.lab import RouterLab
-
-
-def seqs_and_data(lab: RouterLab, name: str) -> list[tuple[int, Any]]:
-    return [(record["$seq"], record["data"]) for record in lab.records(name)]
+from tests.flow.routers.lab import RouterLab, seqs_and_data
 
 
 def test_a_full_destination_holds_the_router_back(lab: RouterLab) -> None:

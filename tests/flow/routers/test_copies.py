@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tests.flow.routers.lab import RouterLab
+from tests.flow.routers.lab import RouterLab, seqs_and_data
 from topics.log.write.append_request import parse_append
-
-
-def seqs_and_data(lab: RouterLab, name: str) -> list[tuple[int, Any]]:
-    return [(record["$seq"], record["data"]) for record in lab.records(name)]
 
 
 def test_nothing_older_than_the_router_is_copied(lab: RouterLab) -> None:

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tests.flow.routers.lab import RouterLab
+from tests.flow.routers.lab import RouterLab, seqs_and_data
 from tests.log.harness import gap
-
-
-def seqs_and_data(lab: RouterLab, name: str) -> list[tuple[int, Any]]:
-    return [(record["$seq"], record["data"]) for record in lab.records(name)]
 
 
 def test_records_that_aged_before_forwarding_become_a_front_hole(lab: RouterLab) -> None:
