@@ -141,13 +141,13 @@ class _RunReader:
         index = seq - self.run.base
         columns = self._columns
         end = int(columns.ends[index])
-        meta_len = 0 if columns.meta_lens is None else int(columns.meta_lens[index])
-        data_end = end - len(END) - (meta_len + len(META_KEY) if meta_len else 0)
         head = HEAD % (seq, self._ts_at(index))
         data_lens = columns.data_lens
         if data_lens is None:  # a plain row: an opening brace and the head are all that comes first
             begin = (int(columns.ends[index - 1]) if index else 0) + 1 + len(head)
         else:
+            meta_len = 0 if columns.meta_lens is None else int(columns.meta_lens[index])
+            data_end = end - len(END) - (meta_len + len(META_KEY) if meta_len else 0)
             begin = data_end - int(data_lens[index]) - len(DATA_KEY)
         if columns.tag_codes is not None and columns.tag_codes[index]:
             head += TAG % _encode(self._tags[columns.tag_codes[index] - 1])

@@ -72,15 +72,9 @@ def read(
     return surviving_damage(topic, act)
 
 
-@dataclass(slots=True)
-class _Taken:
-    """Rows from one run, and the index up to which its seqs were examined."""
-
-    rows: bytes
-    count: int
-    examined: int
-    # What the rows count for; None where it was not asked yet.
-    size: int | None
+# Rows from one run, how many, the index up to which its seqs were examined, and what the rows count for, if
+# that had to be worked out.
+_Taken = tuple[bytes, int, int, int | None]
 
 
 @dataclass(slots=True)
@@ -101,20 +95,20 @@ class _Walk:
         for run, start, stop in topic.stretches(max(page.next_from_seq + 1, topic.floor), stop_before):
             if not self.room:
                 break
-            taken = self._take(run, start, stop)
-            page.scanned += taken.examined - start
-            if taken.count:
-                parts.append(taken.rows)
-                page.count += taken.count
-                self.room -= taken.count
-            page.next_from_seq = run.base + taken.examined - 1
-            if taken.examined < stop:
+            rows, count, examined, size = self._take(run, start, stop)
+            page.scanned += examined - start
+            if count:
+                parts.append(rows)
+                page.count += count
+                self.room -= count
+            page.next_from_seq = run.base + examined - 1
+            if examined < stop:
                 break
             if self.room:
-                if taken.size is None:
+                if size is None:
                     assert run.hot is not None
-                    taken.size = run.hot.size_between(start, taken.examined)
-                self.budget -= taken.size
+                    size = run.hot.size_between(start, examined)
+                self.budget -= size
         else:
             # Nothing readable is left below the bound: what remains was skipped in silence.
             if self.room:
@@ -123,7 +117,7 @@ class _Walk:
 
     def _take(self, run: Run, start: int, stop: int) -> _Taken:
         if not run.live_count:
-            return _Taken(b"", 0, stop, 0)
+            return b"", 0, stop, 0
         hot = run.hot
         if (
             hot is not None
@@ -136,7 +130,7 @@ class _Walk:
             last_byte = hot.ends[end - 1]
             # A row is always longer than what it counts for: a slice within the budget needs no counting.
             if last_byte - first_byte <= self.budget:
-                return _Taken(bytes(memoryview(hot.rows)[first_byte:last_byte]), end - start, end, None)
+                return bytes(memoryview(hot.rows)[first_byte:last_byte]), end - start, end, None
         return self._take_filtered(run, start, stop)
 
     def _take_filtered(self, run: Run, start: int, stop: int) -> _Taken:
@@ -148,7 +142,7 @@ class _Walk:
             examined = int(wanted[-1]) + 1
             if columns.start_of(examined) - columns.start_of(start) <= self.budget:
                 # Again nothing has to be counted: the page is full, so that its size is not asked for either.
-                return _Taken(gather(columns, wanted, self.shape), len(wanted), examined, None)
+                return gather(columns, wanted, self.shape), len(wanted), examined, None
         sizes = np.cumsum(columns.sizes(start, examined)[wanted - start])
         fitting = int(np.searchsorted(sizes, self.budget, side="right"))
         if not self.page.count:
@@ -158,7 +152,7 @@ class _Walk:
             examined = int(wanted[fitting])
             wanted = wanted[:fitting]
         size = int(sizes[len(wanted) - 1]) if len(wanted) else 0
-        return _Taken(gather(columns, wanted, self.shape), len(wanted), examined, size)
+        return gather(columns, wanted, self.shape), len(wanted), examined, size
 
 
 def survivors(run: Run, columns: Columns, start: int, stop: int, nodes: frozenset[str] | None) -> np.ndarray:
