@@ -1,16 +1,25 @@
-"""The house rules that a machine can check: imports go down only, and no module is left unused."""
+"""The house rules that a machine can check: imports go down only, rooms stay small, objects keep to themselves."""
 
-import ast
 import tomllib
 import warnings
-from collections.abc import Iterator
+from collections import Counter
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-SRC = ROOT / "src"
+from tests.support.sources import (
+    ROOT,
+    SRC,
+    code_lines,
+    fields,
+    import_lines,
+    imports,
+    imports_at_start,
+    is_within,
+    knots,
+    modules,
+    outside_assignments,
+)
 
 # Which packages of ours each package may import, itself aside.
 MAY_IMPORT = {
@@ -55,16 +64,14 @@ MAY_IMPORT = {
 LONG_FILE_LINES = 400
 # Tests stand side by side and are read one at a time.
 LONG_TEST_LINES = 500
-
-
-@cache
-def modules() -> dict[str, Path]:
-    """Every module of ours by its dotted name; a package stands for its `__init__`."""
-    found = {}
-    for path in sorted(SRC.rglob("*.py")):
-        parts = path.relative_to(SRC).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+MOST_FILES_IN_A_FOLDER = 25
+# A file this short that only one other imports is a fragment of that other, unless it has to be imported late.
+FRAGMENT_LINES, MOST_FRAGMENTS = 40, 8
+# Modules that can only be understood together, types included.
+LARGEST_KNOT = 6
+# Share of code lines that only fetch names.
+MOST_IMPORTS = 0.09
+MOST_OUTSIDE_ASSIGNMENTS = 20
 
 
 @cache
@@ -75,33 +82,7 @@ def entry_points() -> frozenset[str]:
     return frozenset(target.partition(":")[0] for group in groups for target in group.values())
 
 
-def is_within(module: str, package: str) -> bool:
-    return module == package or module.startswith(package + ".")
-
-
-@cache
-def imports(module: str) -> frozenset[str]:
-    """The modules of ours that `module` imports, anywhere in its text, as the most exact name known."""
-    path = modules()[module]
-    return frozenset(target for target in _imported_names(module, path) if target in modules())
-
-
-def _imported_names(module: str, path: Path) -> Iterator[str]:
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parents = package.split(".")
-                base = ".".join([*parents[: len(parents) - node.level + 1], *filter(None, [base])])
-            # `from topics.storage import segment` imports the module topics.storage.segment;
-            # `from topics.values import Name` imports the package itself.
-            for alias in node.names:
-                inner = f"{base}.{alias.name}"
-                yield inner if inner in modules() else base
+# --- imports ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
@@ -122,8 +103,18 @@ def test_the_root_package_imports_nothing_of_ours() -> None:
     assert not imports("topics")
 
 
+def test_no_module_needs_itself_to_be_imported() -> None:
+    cycles = knots({module: imports_at_start(module) for module in modules()})
+    assert not cycles, "\n".join(map(" <-> ".join, cycles))
+
+
+def test_knots_of_types_stay_small() -> None:
+    large = [knot for knot in knots({m: imports(m) for m in modules()}) if len(knot) > LARGEST_KNOT]
+    assert not large, "\n".join(map(" <-> ".join, large))
+
+
 def test_every_module_is_used() -> None:
-    used = {target for module in modules() for target in imports(module) if target != module}
+    used = {target for module in modules() for target in imports(module)}
     orphans = [
         module
         for module, path in modules().items()
@@ -132,6 +123,52 @@ def test_every_module_is_used() -> None:
         and path.name not in ("__init__.py", "__main__.py")
     ]
     assert not orphans, "imported by nothing: " + ", ".join(orphans)
+
+
+def test_importing_takes_little_of_the_code() -> None:
+    share = sum(map(import_lines, modules())) / sum(map(code_lines, modules()))
+    assert share < MOST_IMPORTS, f"{share:.2%} of the code lines are imports"
+
+
+# --- rooms --------------------------------------------------------------------------------------------------
+
+
+def test_no_folder_is_crowded() -> None:
+    files = Counter(path.parent.relative_to(SRC).as_posix() for path in modules().values())
+    crowded = {folder: count for folder, count in files.items() if count > MOST_FILES_IN_A_FOLDER}
+    assert not crowded
+
+
+def test_fragments_are_at_home_with_whom_they_belong() -> None:
+    importers = Counter(target for module in modules() for target in imports(module))
+    fragments = [
+        module
+        for module, path in modules().items()
+        if path.name != "__init__.py" and code_lines(module) < FRAGMENT_LINES and importers[module] == 1
+    ]
+    assert len(fragments) <= MOST_FRAGMENTS, ", ".join(fragments)
+
+
+@pytest.mark.filterwarnings("always:.* lines, consider:UserWarning")
+def test_long_files_are_mentioned() -> None:
+    files = [(path, LONG_FILE_LINES) for path in modules().values()]
+    files += [(path, LONG_TEST_LINES) for path in sorted((ROOT / "tests").rglob("*.py"))]
+    for path, limit in files:
+        lines = len(path.read_text().splitlines())
+        if lines > limit:
+            warnings.warn(f"{path.relative_to(ROOT)}: {lines} lines, consider splitting it", stacklevel=1)
+
+
+# --- objects ------------------------------------------------------------------------------------------------
+
+
+def test_topics_and_runs_are_moved_by_themselves() -> None:
+    """An invariant has one place where it is kept: fields are assigned in the class that has them."""
+    topics = outside_assignments(
+        fields("topics.log.topic", "Topic"), ("topic", "dest", "source", "target", "reserves_for", "other")
+    )
+    runs = outside_assignments(fields("topics.log.run", "Run"), ("run", "short", "beginning"))
+    assert len(topics) + len(runs) <= MOST_OUTSIDE_ASSIGNMENTS, "\n".join([*topics, *runs])
 
 
 def test_delta_tables_are_not_read_on_threads_that_call_python() -> None:
@@ -144,13 +181,3 @@ def test_delta_tables_are_not_read_on_threads_that_call_python() -> None:
     ]
     wrong = [str(path) for path in shown if path.is_file() and ".to_pyarrow_" in path.read_text()]
     assert not wrong, "use QueryBuilder instead: " + ", ".join(wrong)
-
-
-@pytest.mark.filterwarnings("always:.* lines, consider:UserWarning")
-def test_long_files_are_mentioned() -> None:
-    files = [(path, LONG_FILE_LINES) for path in modules().values()]
-    files += [(path, LONG_TEST_LINES) for path in sorted((ROOT / "tests").rglob("*.py"))]
-    for path, limit in files:
-        lines = len(path.read_text().splitlines())
-        if lines > limit:
-            warnings.warn(f"{path.relative_to(ROOT)}: {lines} lines, consider splitting it", stacklevel=1)
