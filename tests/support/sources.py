@@ -87,7 +87,7 @@ def _named(module: str, nodes: Iterator[ast.AST]) -> frozenset[str]:
 
 
 def knots(graph: Mapping[str, Collection[str]]) -> list[list[str]]:
-    """Groups of modules that all lead to each other (Tarjan's algorithm), largest first; single ones left out."""
+    """Groups of modules that all lead to each other (Tarjan), largest first; single ones are left out."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []

@@ -3,8 +3,6 @@
 Sealed segments are copied once and shared by all backups in the directory. The server is on this machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import time
@@ -17,9 +15,8 @@ from topics.client import Client, TopicsError
 from topics.keep.backup import Backup
 from topics.keep.backup_directory import BackupDamaged, BackupStore, Manifest
 from topics.keep.backup_source import Source, stopped_server
-from topics.storage.filesystem import Filesystem
-from topics.values.clock import moment
-from topics.values.errors import UserMistake
+from topics.storage import Filesystem
+from topics.values import UserMistake, moment
 
 FOUND = 1
 # The lease of a hold is a minute.

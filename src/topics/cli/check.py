@@ -4,8 +4,6 @@ Nothing is changed, and no server may run on the directory. Exit code 0: clean. 
 are what a server would announce as lost, or worse. Notes are what the next start puts right by itself.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ A delete marks records; their bytes stay in segments and journal until those are
 them now, on a running server or in a data directory without one.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import time
@@ -16,9 +14,8 @@ from topics.keep.directory import directories_of, require_all_segments
 from topics.keep.purge import FAILED, REWRITING
 from topics.keep.steps import Steps
 from topics.node.node import Node
-from topics.storage.filesystem import Filesystem
-from topics.values.errors import UserMistake
-from topics.values.settings import Settings
+from topics.storage import Filesystem
+from topics.values import Settings, UserMistake
 
 POLL_S = 0.2
 

@@ -1,7 +1,5 @@
 """`topics cursors`: how far the consumers of a topic have come."""
 
-from __future__ import annotations
-
 import argparse
 import time
 from datetime import UTC, datetime
@@ -9,7 +7,7 @@ from typing import Any
 
 from topics.cli.work import add_json, client_for, show
 from topics.client import Client, Refused
-from topics.values.errors import UserMistake
+from topics.values import UserMistake
 
 POLL_S = 0.2
 

@@ -3,8 +3,6 @@
 A line never spans two, whatever a client sent, and what a request says about itself stands in fields.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import sys
@@ -13,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from topics.values.settings import Settings
+from topics.values import Settings
 
 # What could end a line, hide it, or colour the terminal on which it is read.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")

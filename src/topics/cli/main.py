@@ -1,7 +1,5 @@
 """`topics`: dispatches to the verbs. A user's mistake is one readable line and exit code 2."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from topics.cli.work import DEFAULT_URL, add_json
-from topics.values.errors import UserMistake
+from topics.values import UserMistake
 
 if TYPE_CHECKING:
     from pyspark_topics.pipelines.context import Outcome

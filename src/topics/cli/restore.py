@@ -4,8 +4,6 @@ Every file of the backup is verified before anything is written. Restored topics
 server they come from may have gone on: consumers with cursors of the old epoch are told so.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from datetime import datetime
@@ -15,8 +13,7 @@ from topics.cli.work import add_json, counted, offline_settings, progress, show
 from topics.keep.backup_directory import Manifest
 from topics.keep.restore import Restore, Restored, Wanted, chosen, located
 from topics.node.node import Node
-from topics.values.clock import moment
-from topics.values.errors import UserMistake
+from topics.values import UserMistake, moment
 
 # Of a seq, which fits into 64 bits.
 MOST_DIGITS = 20

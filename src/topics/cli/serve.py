@@ -1,7 +1,5 @@
 """`topics serve`: the server, configured by TOPICS_* variables; a few flags mirror them."""
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import logging
@@ -13,7 +11,7 @@ from typing import Any
 
 from topics.cli.logs import set_up_logging
 from topics.cli.work import answering
-from topics.values.settings import Settings
+from topics.values import Settings
 
 log = logging.getLogger("topics")
 

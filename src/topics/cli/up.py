@@ -13,7 +13,7 @@ from typing import Any
 from topics.cli.children import Child
 from topics.cli.serve import add_mirrored, mirrored
 from topics.client import Client, Refused, TopicsError
-from topics.values.errors import UserMistake
+from topics.values import UserMistake
 
 POLL_S = 0.05
 # How long either may take to end by itself. Pipelines finish the batch they are at.

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from topics.client import Client, TopicsError
 from topics.keep.steps import Steps
-from topics.log.recover.recovery import RecoveryFailed
-from topics.storage.fileheader import ForeignFile
-from topics.storage.filesystem import LockHeld
-from topics.values.errors import ConfigError, UserMistake
-from topics.values.settings import Settings
+from topics.log import RecoveryFailed
+from topics.storage import ForeignFile, LockHeld
+from topics.values import ConfigError, Settings, UserMistake
 
 if TYPE_CHECKING:
     from rich.progress import Progress

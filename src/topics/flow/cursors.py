@@ -9,13 +9,9 @@ from typing import Any
 
 import msgspec
 
-from topics.log.engine import Engine
-from topics.log.extension import Extension
-from topics.log.topic import Topic
-from topics.log.write.operation import CallbackOp, Fail, Op
-from topics.storage.frame import Frame, Kind
-from topics.values.errors import invalid, limit_reached
-from topics.values.names import is_topic_name
+from topics.log import CallbackOp, Engine, Extension, Fail, Op, Topic
+from topics.storage import Frame, Kind
+from topics.values import invalid, is_topic_name, limit_reached
 
 MAX_CURSORS = 1000
 

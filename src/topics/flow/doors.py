@@ -7,8 +7,6 @@ What the log itself asks of a write (room, caps, idempotency keys, whether its t
 behind the door, in `log.write`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from functools import partial
@@ -16,10 +14,8 @@ from typing import Any, Protocol, TypeVar
 
 from topics.flow.governor import SHED_FROM_MS, Governor
 from topics.flow.pacing import Pacer
-from topics.log.engine import Engine
-from topics.log.topic import Topic
-from topics.values.errors import topic_not_found
-from topics.values.priority import FRESH, effective_priority
+from topics.log import Engine, Topic
+from topics.values import FRESH, effective_priority, topic_not_found
 
 
 class Caller(Protocol):

@@ -8,15 +8,12 @@ and spares no topic only at the very end. A queue that is full refuses by itself
 Nothing is ever lost by it: a deferred topic is complete for each reader, a refused write has changed nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from enum import IntEnum
 from time import thread_time
 
-from topics.values.errors import ApiError
-from topics.values.histogram import LATENCY_BOUNDS_S, Histogram
+from topics.values import LATENCY_BOUNDS_S, ApiError, Histogram
 
 SAMPLE_S = 0.05
 # Weight of a new sample: pressure has to last for about half a second before it counts fully.

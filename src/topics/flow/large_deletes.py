@@ -8,12 +8,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from topics.log.engine import Engine
-from topics.log.remove.tag_search import TagSearch, answer, concerns
-from topics.log.remove.tags import TagMatch
-from topics.log.topic import Topic
-from topics.values.errors import ApiError, topic_not_found
-from topics.values.settings import MAX_SEQ
+from topics.log import Engine, TagMatch, TagSearch, Topic, answer, concerns
+from topics.values import MAX_SEQ, ApiError, topic_not_found
 
 log = logging.getLogger("topics.deleting")
 

@@ -5,8 +5,6 @@ topics that matter less than one being read wait instead: first come, first serv
 sockets looked at in between. When nothing better is being read, no write waits and nothing is measured.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable

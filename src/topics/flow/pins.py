@@ -9,10 +9,7 @@ import os
 from dataclasses import dataclass
 
 from topics.flow.file_holds import FileHold, FileHolds
-from topics.log.engine import Engine
-from topics.log.read.tombstone import hole_reason
-from topics.log.run import Run
-from topics.log.topic import Topic
+from topics.log import Engine, Run, Topic, hole_reason
 
 MAX_VIEWS = 1000
 

@@ -7,8 +7,8 @@ two, never none; with two, the original counts.
 import asyncio
 import os
 
-from topics.log.engine import Engine
-from topics.storage.filesystem import read_file, write_file_atomically
+from topics.log import Engine
+from topics.storage import read_file, write_file_atomically
 from topics.storage.segment import file_name
 
 STEP_TOPICS = 4096

@@ -8,10 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 from topics.flow.tiers import Tiers
-from topics.log.engine import Engine
-from topics.log.seal.checkpoint import Checkpointer
-from topics.log.seal.sealer import SegmentPlan
-from topics.log.write.commit_loop import CommitLoop
+from topics.log import Checkpointer, CommitLoop, Engine, SegmentPlan
 
 log = logging.getLogger("topics.upkeep")
 

@@ -1,7 +1,5 @@
 """The server on a node: keys, routes, listening socket, metrics and traces."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
@@ -32,9 +30,8 @@ from topics.http.server import Server
 from topics.http.tracing import start_tracing
 from topics.http.wire.routing import Route
 from topics.node.node import Node
-from topics.storage.filesystem import Filesystem
-from topics.values.clock import Clock
-from topics.values.settings import Settings
+from topics.storage import Filesystem
+from topics.values import Clock, Settings
 
 log = logging.getLogger("topics")
 

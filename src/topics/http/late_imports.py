@@ -1,7 +1,5 @@
 """Modules that are only imported for the first request that needs them, while other requests go on."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from importlib import import_module

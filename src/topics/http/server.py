@@ -1,7 +1,5 @@
 """The listening side: bind, tell where, serve until a signal, then drain and stop."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno
@@ -21,8 +19,7 @@ from topics.http.wire.context import Limits, Timeouts, WireContext
 from topics.http.wire.http1 import Connection
 from topics.http.wire.request_log import RequestLog
 from topics.http.wire.routing import Route, RouteTree
-from topics.values.errors import ConfigError
-from topics.values.settings import Settings
+from topics.values import ConfigError, Settings
 
 logger = logging.getLogger("topics.http")
 

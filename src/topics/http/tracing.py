@@ -21,7 +21,7 @@ from topics.http.wire.exchange import Exchange
 from topics.http.wire.request import Request
 from topics.http.wire.request_log import shown_name, shown_route
 from topics.http.wire.routing import Route
-from topics.values.errors import ConfigError
+from topics.values import ConfigError
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -3,8 +3,6 @@
 source (files that stay as they are) ─▶ a directory of backups ─▶ the manifest, written last
 """
 
-from __future__ import annotations
-
 import os
 import time
 from datetime import UTC, datetime
@@ -14,11 +12,8 @@ from typing import Any
 from topics.keep.backup_directory import FORMAT, BackupStore, Copied, Manifest
 from topics.keep.backup_source import Source
 from topics.keep.steps import Steps
-from topics.storage import snapshot
-from topics.storage.fileheader import FILE_HEADER_BYTES
-from topics.storage.segment import Segment, SegmentDamaged
-from topics.storage.untouched import UntouchedDisk
-from topics.values.errors import UserMistake
+from topics.storage import FILE_HEADER_BYTES, Segment, SegmentDamaged, UntouchedDisk, snapshot
+from topics.values import UserMistake
 
 
 class Backup:

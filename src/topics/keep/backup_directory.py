@@ -8,8 +8,6 @@ A segment only ever changes in its flags. Those are kept with each backup, so th
 once however many backups refer to it. Its digest is that of its footer, which has the checksums of all else.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,17 +18,19 @@ import numpy as np
 from xxhash import xxh3_64
 
 from topics.keep.steps import Steps
-from topics.storage.checksum import checksum
-from topics.storage.filesystem import (
+from topics.storage import (
+    DEAD,
     TEMPORARY,
     File,
     Filesystem,
     LockHeld,
+    Segment,
+    SegmentDamaged,
     read_file,
     write_file_atomically,
 )
-from topics.storage.segment import DEAD, Segment, SegmentDamaged
-from topics.values.errors import UserMistake
+from topics.storage.checksum import checksum
+from topics.values import UserMistake
 
 FORMAT = 1
 MANIFEST = "manifest.json"

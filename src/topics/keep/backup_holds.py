@@ -14,7 +14,7 @@ import msgspec
 
 from topics.flow.file_holds import FileHold, FileHolds
 from topics.flow.upkeep import Upkeep
-from topics.log.engine import Engine
+from topics.log import Engine
 
 MAX_HOLDS = 16
 

@@ -1,22 +1,24 @@
 """Where a backup comes from: files that stay as they are, of a running server or of a stopped one."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from topics.keep.directory import directories_of, require_all_segments, snapshot_states
-from topics.log.seal.snapshot_state import SnapshotState, decode
-from topics.storage import snapshot
-from topics.storage.directories import Directories
-from topics.storage.filesystem import read_file
-from topics.storage.frame import Frame, Kind
-from topics.storage.journal_reader import Damage, JournalReader
-from topics.storage.untouched import UntouchedDisk
-from topics.storage.witness import Witness
-from topics.values.settings import Settings
+from topics.log import SnapshotState, decode
+from topics.storage import (
+    Damage,
+    Directories,
+    Frame,
+    JournalReader,
+    Kind,
+    UntouchedDisk,
+    Witness,
+    read_file,
+    snapshot,
+)
+from topics.values import Settings
 
 
 @dataclass(slots=True)

@@ -5,16 +5,13 @@ into the record is gone: `data` is null, and there is no meta, no node and no ta
 that no reader of segments has to know about purges.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.storage.columns import U32, Columns
-from topics.storage.rows import PLAIN
+from topics.storage import PLAIN, U32, Columns
 
 Mask: TypeAlias = NDArray[np.bool_]
 _NULL = b"null"

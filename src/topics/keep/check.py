@@ -6,8 +6,6 @@ check_files ─▶ check_journal, check_columns        every file, every checksu
 Nothing is changed. What the next start puts right by itself is a note; the rest is a problem.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,19 +18,10 @@ from topics.keep.check_files import DirectoryCheck
 from topics.keep.check_journal import NOTE, PROBLEM, Finding
 from topics.keep.directory import OpenNode, directories_of
 from topics.keep.steps import Steps
-from topics.log.engine import Engine
-from topics.log.read.audit import missing_ranges
-from topics.log.recover.recovery import RecoveryFailed
-from topics.log.remove.ledger import KIND_NAMES
-from topics.log.remove.removal import surviving_damage
-from topics.log.topic import Topic
-from topics.storage.directories import Directories
-from topics.storage.filesystem import read_file
+from topics.log import KIND_NAMES, Engine, RecoveryFailed, Topic, missing_ranges, surviving_damage
+from topics.storage import NO_LOCK, Directories, UntouchedDisk, read_file
 from topics.storage.snapshot import file_name
-from topics.storage.untouched import NO_LOCK, UntouchedDisk
-from topics.values.clock import NS_PER_MS, ManualClock, SystemClock
-from topics.values.errors import ConfigError
-from topics.values.settings import Settings
+from topics.values import NS_PER_MS, ConfigError, ManualClock, Settings, SystemClock
 
 
 @dataclass(slots=True)

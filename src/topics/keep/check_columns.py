@@ -1,14 +1,10 @@
 """Whether the columns of a run fit each other: checksums vouch for mistakes just as well."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
 
-from topics.storage.columns import I64, Columns
-from topics.storage.rows import DATA_KEY, HEAD, META_KEY
-from topics.storage.segment import RunEntry, Segment, SegmentDamaged
+from topics.storage import DATA_KEY, HEAD, I64, META_KEY, Columns, RunEntry, Segment, SegmentDamaged
 
 
 def run_findings(segment: Segment, entry: RunEntry) -> Iterator[str]:

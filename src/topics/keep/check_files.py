@@ -1,7 +1,5 @@
 """What has to be true of a data directory, file by file and one against the other."""
 
-from __future__ import annotations
-
 import os
 from array import array
 from collections.abc import Callable, Iterator
@@ -10,13 +8,24 @@ import numpy as np
 
 from topics.keep.check_columns import run_findings
 from topics.keep.check_journal import NOTE, PROBLEM, Finding, JournalCheck
-from topics.log.remove.ledger import KIND_NAMES
-from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState, decode
-from topics.storage import journal, snapshot
-from topics.storage.directories import Directories
-from topics.storage.filesystem import TEMPORARY, Filesystem, numbered_files, read_file
-from topics.storage.journal_reader import PROOF, QUARANTINE
-from topics.storage.segment import DEAD, LIVE, SUFFIX, RunEntry, Segment, SegmentDamaged
+from topics.log import KIND_NAMES, RunState, SnapshotState, TopicState, decode
+from topics.storage import (
+    DEAD,
+    LIVE,
+    PROOF,
+    QUARANTINE,
+    SUFFIX,
+    TEMPORARY,
+    Directories,
+    Filesystem,
+    RunEntry,
+    Segment,
+    SegmentDamaged,
+    journal,
+    numbered_files,
+    read_file,
+    snapshot,
+)
 
 
 class DirectoryCheck:

@@ -1,19 +1,24 @@
 """Checking the journal and the witness of a data directory: every header, every frame, and the end."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from topics.storage import (
+    FILE_HEADER_BYTES,
+    Damage,
+    Directories,
+    Filesystem,
+    JournalReader,
+    Kind,
+    Testimony,
+    Witness,
+    decode_file_header,
+    numbered_files,
+    read_file,
+)
 from topics.storage import witness as witness_file
-from topics.storage.directories import Directories
-from topics.storage.fileheader import FILE_HEADER_BYTES
-from topics.storage.filesystem import Filesystem, numbered_files, read_file
-from topics.storage.frame import Kind
-from topics.storage.journal import decode_file_header, file_name
-from topics.storage.journal_reader import Damage, JournalReader
-from topics.storage.witness import Testimony, Witness
+from topics.storage.journal import file_name
 
 PROBLEM, NOTE = "problem", "note"
 _KINDS = frozenset(map(int, Kind))

@@ -3,23 +3,15 @@
 A function here that needs a node gets an `OpenNode` from its caller: what puts nodes together stands above.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from topics.flow.cursors import Cursors
 from topics.flow.routers.registry import Routers
-from topics.log.engine import Engine
-from topics.log.seal.checkpoint import Checkpointer
-from topics.log.seal.snapshot_state import SnapshotState, decode
-from topics.storage.directories import Directories
-from topics.storage.filesystem import Filesystem
-from topics.storage.snapshot import SnapshotStore
-from topics.values.clock import Clock
-from topics.values.errors import UserMistake
-from topics.values.settings import Settings
+from topics.log import Checkpointer, Engine, SnapshotState, decode
+from topics.storage import Directories, Filesystem, SnapshotStore
+from topics.values import Clock, Settings, UserMistake
 
 
 class OpenedNode(Protocol):

@@ -17,8 +17,8 @@ from typing import Any
 
 from topics.flow.upkeep import Upkeep
 from topics.keep.purge_segments import STEP_TOPICS, FilePlan, SegmentPurge
-from topics.log.engine import Engine
-from topics.values.errors import ApiError, limit_reached
+from topics.log import Engine
+from topics.values import ApiError, limit_reached
 
 log = logging.getLogger("topics.purge")
 

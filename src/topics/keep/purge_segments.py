@@ -16,15 +16,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from topics.keep.blanking import Mask, blanked, is_blank
-from topics.log.engine import Engine
-from topics.log.remove.removal import lose_runs
-from topics.log.run import Run
-from topics.log.topic import Topic
-from topics.storage.columns import U8
-from topics.storage.directories import sweep_segments
-from topics.storage.filesystem import unfinished_files
-from topics.storage.journal_reader import QUARANTINE
-from topics.storage.segment import DEAD, RunEntry, Segment, SegmentDamaged, SegmentWriter
+from topics.log import Engine, Run, Topic, lose_runs
+from topics.storage import (
+    DEAD,
+    QUARANTINE,
+    U8,
+    RunEntry,
+    Segment,
+    SegmentDamaged,
+    SegmentWriter,
+    sweep_segments,
+    unfinished_files,
+)
 
 # A server may have a hundred thousand topics; looking at so many takes about a millisecond.
 STEP_TOPICS = 500

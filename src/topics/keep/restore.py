@@ -3,8 +3,6 @@
 backup ─▶ DATA_DIR/.restoring ─▶ recovery as after a crash ─▶ cut, new epochs ─▶ two checkpoints ─▶ DATA_DIR
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import time
@@ -16,18 +14,23 @@ from topics.keep.backup_directory import MANIFEST, BackupDamaged, BackupStore, M
 from topics.keep.directory import OpenNode, snapshot_states
 from topics.keep.rewind import begin_new_epochs, head_at, truncate
 from topics.keep.steps import Steps
-from topics.log.engine import Engine
-from topics.log.topic import Topic
-from topics.storage import fileheader, segment
-from topics.storage.directories import Directories
-from topics.storage.fileheader import FILE_HEADER_BYTES
-from topics.storage.filesystem import Filesystem, write_file_atomically
-from topics.storage.frame import Kind
-from topics.storage.journal_reader import PROOF, PROOF_MAGIC, PROOF_VERSION, Damage, JournalReader
-from topics.storage.segment import Segment
-from topics.values.clock import moment
-from topics.values.errors import UserMistake
-from topics.values.settings import Settings
+from topics.log import Engine, Topic
+from topics.storage import (
+    FILE_HEADER_BYTES,
+    PROOF,
+    PROOF_MAGIC,
+    PROOF_VERSION,
+    Damage,
+    Directories,
+    Filesystem,
+    JournalReader,
+    Kind,
+    Segment,
+    fileheader,
+    segment,
+    write_file_atomically,
+)
+from topics.values import Settings, UserMistake, moment
 
 STAGING = ".restoring"
 # Topics of a server have consecutive ids, from 1 on. A restore begins far above, so much for each second

@@ -5,8 +5,6 @@ itself. Therefore restored topics get other ids, which are their epochs: a consu
 is told that this is another instance.
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 
@@ -14,11 +12,8 @@ import numpy as np
 
 from topics.flow.cursors import Cursors
 from topics.flow.routers.registry import Routers
-from topics.log.engine import Engine
-from topics.log.remove.removal import settle_floor, surviving_damage
-from topics.log.run import Run
-from topics.log.topic import Topic
-from topics.storage.segment import SegmentDamaged, renumber
+from topics.log import Engine, Run, Topic, settle_floor, surviving_damage
+from topics.storage import SegmentDamaged, renumber
 
 
 def head_at(topic: Topic, at_ms: int) -> int:

@@ -1,7 +1,5 @@
 """How far a long piece of work has come, for the person who waits for it."""
 
-from __future__ import annotations
-
 
 class Steps:
     """Without a person who waits, nothing is told; a terminal overrides all three."""

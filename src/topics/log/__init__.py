@@ -10,3 +10,40 @@ A `Topic` stands where its `watermarks` say, and its records lie in `Run`s; both
 All topics, the journal and the time are in the `core`, which operations take; `Engine` is what everything
 above the log sees. A single thread owns it; nothing here locks or awaits.
 """
+
+from topics.log.engine import Engine
+from topics.log.extension import Extension
+from topics.log.lifecycle import create_topic, drop_topic, put_topic, require_room
+from topics.log.read.audit import missing_ranges
+from topics.log.read.page import Page, survivors
+from topics.log.read.render import STORED, Shape
+from topics.log.read.tombstone import hole_reason
+from topics.log.recover.recovery import Recovery, RecoveryFailed
+from topics.log.recover.reload import is_loaded, load_rows
+from topics.log.remove.deletion import Selector, apply_delete
+from topics.log.remove.ledger import KIND_NAMES
+from topics.log.remove.removal import lose_runs, settle_floor, surviving_damage
+from topics.log.remove.retention import enforce_caps, expire
+from topics.log.remove.tag_search import TagSearch, answer, concerns
+from topics.log.remove.tags import TagMatch, parse_match
+from topics.log.run import HotColumns, Run
+from topics.log.seal.checkpoint import Checkpointer
+from topics.log.seal.sealer import SegmentPlan
+from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState, decode
+from topics.log.topic import Topic
+from topics.log.write.append import AppendOp, admit_total
+from topics.log.write.append_request import (
+    AppendRequest,
+    check_append,
+    column_request,
+    disables_backpressure,
+    parse_append,
+)
+from topics.log.write.batch import Batch, batch_from_columns, decode_append, decode_payload, lone_record
+from topics.log.write.commit_loop import CommitLoop
+from topics.log.write.commit_queue import MAX_WAITING_OPS
+from topics.log.write.group import admit_group, append_group
+from topics.log.write.idempotency import checked_key
+from topics.log.write.lone_appends import SMALL_BODY_BYTES, LoneAppends
+from topics.log.write.operation import CallbackOp, Fail, Op
+from topics.log.write.reservation import cover, extend_if_short

@@ -18,15 +18,8 @@ from topics.log.seal.unsealed import Unsealed
 from topics.log.topic import Topic
 from topics.log.totals import Totals
 from topics.log.write.commit_queue import CommitQueue, Counters
-from topics.storage.directories import Directories
-from topics.storage.filesystem import Filesystem
-from topics.storage.frame import Kind
-from topics.storage.journal import Journal
-from topics.storage.snapshot import SnapshotStore
-from topics.storage.witness import ShownTime, Witness
-from topics.values.clock import Clock
-from topics.values.errors import topic_not_found
-from topics.values.settings import Settings
+from topics.storage import Directories, Filesystem, Journal, Kind, ShownTime, SnapshotStore, Witness
+from topics.values import Clock, Settings, topic_not_found
 
 
 class Core:

@@ -14,8 +14,7 @@ from topics.log.remove import deletion
 from topics.log.write import append as appending
 from topics.log.write.commit_queue import CommitQueue
 from topics.log.write.operation import CallbackOp
-from topics.storage.frame import Kind
-from topics.storage.journal import ROTATE_BYTES, Journal
+from topics.storage import ROTATE_BYTES, Journal, Kind
 
 
 class Engine(Core):

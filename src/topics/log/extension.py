@@ -3,7 +3,7 @@
 from typing import Any
 
 from topics.log.topic import Topic
-from topics.storage.frame import Frame
+from topics.storage import Frame
 
 
 class Extension:

@@ -14,10 +14,8 @@ from topics.log.remove.retention import enforce_caps, expire
 from topics.log.topic import Topic
 from topics.log.watermarks import FIRST_STEP
 from topics.log.write.operation import CallbackOp, Fail, Op
-from topics.storage.frame import Kind
-from topics.values.config import TopicConfig, check_config
-from topics.values.errors import ApiError, limit_reached
-from topics.values.names import require_topic_name
+from topics.storage import Kind
+from topics.values import ApiError, TopicConfig, check_config, limit_reached, require_topic_name
 
 
 class CreatePayload(msgspec.Struct, array_like=True, gc=False):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from topics.storage.columns import U32
+from topics.storage import U32
 
 # Packed ends have their upper half in common above so many bits.
 _BITS = 16

@@ -16,9 +16,7 @@ import numpy as np
 from topics.log.packing import Names, PackedEnds, copied, grow, grow_codes, view, whole_codes
 from topics.log.seal.snapshot_state import RunState
 from topics.log.write.batch import Batch
-from topics.storage.columns import I64, U8, U32, Columns, total_at
-from topics.storage.rows import around_data
-from topics.storage.segment import DEAD
+from topics.storage import DEAD, I64, U8, U32, Columns, around_data, total_at
 
 # Calls into numpy cost microseconds each, whatever they do: for so few rows plain Python is faster.
 _FEW = 64

@@ -21,8 +21,8 @@ from topics.log.seal.snapshot_state import CAPTURED_AS_IS, TopicState
 from topics.log.totals import Totals
 from topics.log.watermarks import Hole, Watermarks
 from topics.log.write.batch import Batch
-from topics.storage.columns import I64
-from topics.values.config import TopicConfig
+from topics.storage import I64
+from topics.values import TopicConfig
 
 Seqs = TypeVar("Seqs", Sequence[int], I64)
 

@@ -1,7 +1,5 @@
 """The node: one data directory, the engine on it, and all that is layered on the engine."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging
@@ -25,15 +23,9 @@ from topics.flow.upkeep import Span, Upkeep
 from topics.flow.watch.fanout import Fanout
 from topics.keep.backup_holds import BackupHolds
 from topics.keep.purge import Purges
-from topics.log.engine import Engine
-from topics.log.recover.recovery import Recovery
-from topics.log.seal.checkpoint import Checkpointer
-from topics.log.write.commit_loop import CommitLoop
-from topics.log.write.commit_queue import MAX_WAITING_OPS
-from topics.storage.directories import Directories, settle_cold_dir
-from topics.storage.filesystem import Filesystem
-from topics.values.clock import Clock, SystemClock
-from topics.values.settings import MAX_SEQ, Settings
+from topics.log import MAX_WAITING_OPS, Checkpointer, CommitLoop, Engine, Recovery
+from topics.storage import Directories, Filesystem, settle_cold_dir
+from topics.values import MAX_SEQ, Clock, Settings, SystemClock
 
 log = logging.getLogger("topics")
 

@@ -9,3 +9,34 @@
 All disk access goes through `filesystem.Filesystem`, so that a test can put a simulated disk under it.
 File names are numbers; a topic's name never becomes a path.
 """
+
+from topics.storage.columns import I64, U8, U32, Columns, Records, join_records, total_at
+from topics.storage.directories import Directories, settle_cold_dir, sweep_segments
+from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
+from topics.storage.filesystem import (
+    TEMPORARY,
+    File,
+    Filesystem,
+    LockHeld,
+    numbered_files,
+    read_file,
+    unfinished_files,
+    write_file_atomically,
+)
+from topics.storage.frame import HEADER_BYTES, Frame, Kind
+from topics.storage.journal import ROTATE_BYTES, Journal, PendingWrite, SyncTicket, decode_file_header
+from topics.storage.journal_reader import PROOF, PROOF_MAGIC, PROOF_VERSION, QUARANTINE, Damage, JournalReader
+from topics.storage.rows import DATA_KEY, END, HEAD, META_KEY, PLAIN, TAG, around_data
+from topics.storage.segment import (
+    DEAD,
+    LIVE,
+    SUFFIX,
+    RunEntry,
+    Segment,
+    SegmentDamaged,
+    SegmentWriter,
+    renumber,
+)
+from topics.storage.snapshot import SnapshotStore
+from topics.storage.untouched import NO_LOCK, UntouchedDisk
+from topics.storage.witness import ShownTime, Testimony, Witness

@@ -8,8 +8,6 @@ This is the one module of the package that imports pyarrow when it is itself imp
 server without requests for bulk data starts without paying for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One checksum everywhere: XXH3-64, chained over several buffers by seeding each with the one before."""
 
-from __future__ import annotations
-
 from xxhash import xxh3_64_intdigest
 
 from topics.storage.filesystem import Buffer

@@ -1,7 +1,5 @@
 """The names in a data directory, and where its second tier lies."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 
@@ -13,7 +11,7 @@ from topics.storage.filesystem import (
     unfinished_files,
     write_file_atomically,
 )
-from topics.values.errors import ConfigError
+from topics.values import ConfigError
 
 
 class Directories:

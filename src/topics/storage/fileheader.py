@@ -6,8 +6,6 @@ What `value` means is up to the format. The checksum covers the 24 bytes before 
 format puts under it.
 """
 
-from __future__ import annotations
-
 import struct
 
 from topics.storage.checksum import checksum

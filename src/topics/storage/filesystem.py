@@ -3,8 +3,6 @@
 Everything above talks to `Filesystem` and `File`; a simulated disk implements the same two classes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import mmap

@@ -8,8 +8,6 @@ tells damage in data that had been synced (announce it, go on) from a torn tail 
 The header has a checksum of its own so that a rotten payload still says which seqs it took with it.
 """
 
-from __future__ import annotations
-
 import struct
 from enum import IntEnum
 

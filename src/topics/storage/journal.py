@@ -7,8 +7,6 @@ and after older files were dropped. It is in the name as well: a rotten header d
 behind it. A file is only ever extended; nothing in it is rewritten.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ goes on behind it and yields a `Damage`. Without such proof it is a *torn tail*:
 was never promised to survive, and is cut (after a copy was put aside).
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

@@ -11,8 +11,6 @@ means deleted, every other value means live. A single byte cannot be torn, but i
 covers the flags: who reads them compares how many are set with how many should be.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import struct

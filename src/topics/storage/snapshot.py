@@ -8,8 +8,6 @@ checksum covers header and body. The two newest are kept: a damaged one is passe
 whose journal and segments are still there.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 With it, recovery can be run on a directory exactly as a server would run it, and nothing in there changes.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Sequence

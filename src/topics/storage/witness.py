@@ -10,14 +10,12 @@ After a reboot the page may be older than the journal: a different boot id says 
 relies on what had been synced.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from dataclasses import dataclass
 
 from topics.storage.filesystem import Filesystem
-from topics.values.clock import NS_PER_MS, Clock
+from topics.values import NS_PER_MS, Clock
 
 FILE_NAME = "witness"
 _MAGIC = b"TOPICSW1"

@@ -6,3 +6,51 @@
 
 Every other room may import from here; this one imports nothing of ours.
 """
+
+from topics.values.clock import NS_PER_MS, Clock, ManualClock, SystemClock, moment
+from topics.values.config import (
+    CLASSES,
+    DEFAULT_CONFIG,
+    LEASE_MS_RANGE,
+    TopicConfig,
+    check_config,
+    config_to_json,
+    parse_config,
+)
+from topics.values.errors import (
+    STATUS_BY_CODE,
+    ApiError,
+    ConfigError,
+    UserMistake,
+    invalid,
+    limit_reached,
+    short_of_memory,
+    topic_not_found,
+)
+from topics.values.histogram import LATENCY_BOUNDS_S, Histogram
+from topics.values.names import is_topic_name, require_router_name, require_topic_name
+from topics.values.priority import FRESH, effective_priority
+from topics.values.settings import (
+    DEFAULT_LIMIT,
+    DEFAULT_READ_BYTES,
+    MAX_BATCH_RECORDS,
+    MAX_BULK_RECORDS,
+    MAX_CLAIM,
+    MAX_HOPS,
+    MAX_IDEMPOTENCY_KEY_BYTES,
+    MAX_LIMIT,
+    MAX_META_BYTES,
+    MAX_META_KEYS,
+    MAX_NODE_BYTES,
+    MAX_READ_BYTES,
+    MAX_RECORD_BYTES,
+    MAX_SEQ,
+    MAX_TAG_BYTES,
+    MAX_WAIT_MS,
+    MAX_WATCH_TOPICS,
+    MIB,
+    U64_MAX,
+    WATCH_SESSION_IDLE_MS,
+    Settings,
+)
+from topics.values.utf8 import require_utf8

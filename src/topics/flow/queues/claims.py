@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from topics.flow.queues.dead_letters import MAX_MOVES
 from topics.flow.queues.jobs import Job, live_from, read_jobs
 from topics.flow.queues.leases import Holder, Lease, LeaseTable
-from topics.log.topic import Topic
-from topics.log.write.operation import Fail
-from topics.values.settings import MAX_READ_BYTES
+from topics.log import Fail, Topic
+from topics.values import MAX_READ_BYTES
 
 # What a claim may carry: like any read, so that one greedy worker does not hold up the others.
 MAX_CLAIM_BYTES = MAX_READ_BYTES

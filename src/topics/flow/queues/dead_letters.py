@@ -9,17 +9,19 @@ import msgspec
 
 from topics.flow.queues.jobs import read_records
 from topics.flow.queues.leases import LeaseTable
-from topics.log.engine import Engine
-from topics.log.lifecycle import create_topic
-from topics.log.remove.deletion import Selector, apply_delete
-from topics.log.topic import Topic
-from topics.log.write.append import AppendOp
-from topics.log.write.batch import Batch, batch_from_columns
-from topics.log.write.group import append_group
-from topics.storage.columns import Records
-from topics.storage.frame import Kind
-from topics.values.config import DEFAULT_CONFIG
-from topics.values.errors import ApiError
+from topics.log import (
+    AppendOp,
+    Batch,
+    Engine,
+    Selector,
+    Topic,
+    append_group,
+    apply_delete,
+    batch_from_columns,
+    create_topic,
+)
+from topics.storage import Kind, Records
+from topics.values import DEFAULT_CONFIG, ApiError
 
 # Jobs that one claim moves at most; the next claim goes on with the rest.
 MAX_MOVES = 1000

@@ -11,11 +11,8 @@ import msgspec
 import numpy as np
 
 from topics.flow.queues.leases import Lease
-from topics.log.remove.removal import surviving_damage
-from topics.log.run import HotColumns, Run
-from topics.log.topic import Topic
-from topics.storage.columns import Columns, Records, join_records
-from topics.storage.rows import DATA_KEY, END, HEAD, META_KEY, TAG
+from topics.log import HotColumns, Run, Topic, surviving_damage
+from topics.storage import DATA_KEY, END, HEAD, META_KEY, TAG, Columns, Records, join_records
 
 _encode = msgspec.json.encode
 

@@ -16,12 +16,9 @@ from topics.flow.queues.claims import MAX_CLAIM_BYTES, Claim, deal, pick
 from topics.flow.queues.dead_letters import DeadLetters
 from topics.flow.queues.jobs import gone_among, live_from
 from topics.flow.queues.leases import Entry, Holder, Lease, LeaseTable
-from topics.log.engine import Engine
-from topics.log.remove.deletion import Selector
-from topics.log.topic import Topic
-from topics.log.write.operation import CallbackOp, Fail, Op
-from topics.storage.frame import Kind
-from topics.values.errors import ApiError, topic_not_found
+from topics.log import CallbackOp, Engine, Fail, Op, Selector, Topic
+from topics.storage import Kind
+from topics.values import ApiError, topic_not_found
 
 # Flag of a frame that tells of every job there is something to tell of, not only of what has changed.
 ALL_LEASES = 1

@@ -12,12 +12,9 @@ import msgspec
 
 from topics.flow.queues.leases import Entry
 from topics.flow.queues.queue import JobQueue
-from topics.log.engine import Engine
-from topics.log.extension import Extension
-from topics.log.remove.deletion import Selector, apply_delete
-from topics.log.topic import Topic
-from topics.storage.frame import Frame, Kind
-from topics.values.errors import ApiError
+from topics.log import Engine, Extension, Selector, Topic, apply_delete
+from topics.storage import Frame, Kind
+from topics.values import ApiError
 
 _entries = msgspec.msgpack.Decoder(list[Entry])
 _selector = msgspec.msgpack.Decoder(Selector)

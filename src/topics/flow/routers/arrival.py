@@ -7,12 +7,9 @@ from dataclasses import dataclass
 
 from topics.flow.routers.definitions import Router
 from topics.flow.routers.frames import COPIES, GONE, HOLE_INSIDE, Share
-from topics.log.engine import Engine
+from topics.log import Engine, Op, Topic, enforce_caps, expire
 from topics.log.remove import ledger
-from topics.log.remove.retention import enforce_caps, expire
-from topics.log.topic import Topic
-from topics.log.write.operation import Op
-from topics.values.errors import ApiError
+from topics.values import ApiError
 
 
 @dataclass(slots=True)

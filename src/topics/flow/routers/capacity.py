@@ -4,11 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topics.log.engine import Engine
-from topics.log.topic import Topic
-from topics.log.write.batch import Batch
-from topics.storage.columns import I64, Records
-from topics.values.settings import MAX_SEQ
+from topics.log import Batch, Engine, Topic
+from topics.storage import I64, Records
+from topics.values import MAX_SEQ
 
 UNLIMITED = 1 << 62
 

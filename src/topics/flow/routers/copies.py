@@ -7,9 +7,9 @@ import msgspec
 import numpy as np
 
 from topics.flow.routers.frames import CarriedRows, Stamp
-from topics.log.write.batch import Batch, batch_from_columns
-from topics.storage.columns import Records
-from topics.values.settings import MAX_META_KEYS
+from topics.log import Batch, batch_from_columns
+from topics.storage import Records
+from topics.values import MAX_META_KEYS
 
 STAMP_KEY = "_topics_router"
 ORIGINAL_KEY = "_topics_original_meta"

@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 import msgspec
 from sortedcontainers import SortedDict
 
-from topics.log.remove.tags import TagMatch
-from topics.log.topic import Topic
-from topics.values.errors import ApiError, invalid
-from topics.values.names import require_topic_name
+from topics.log import TagMatch, Topic
+from topics.values import ApiError, invalid, require_topic_name
 
 
 class RouterOptions(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -11,8 +11,7 @@ import msgspec
 
 from topics.flow.routers.copies import STAMP_KEY
 from topics.flow.routers.definitions import Router
-from topics.log.run import Run
-from topics.log.topic import Topic
+from topics.log import Run, Topic
 
 _row = msgspec.json.Decoder()
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from topics.flow.routers.definitions import Definition
-from topics.storage.columns import I64
+from topics.storage import I64
 
 # GONE is never written: copies that recovery cannot bring back.
 COPIES, HOLE_IN_FRONT, HOLE_INSIDE, GONE = range(4)

@@ -12,10 +12,8 @@ import numpy as np
 
 from topics.flow.routers.copies import carried_rows, copies_of
 from topics.flow.routers.frames import COPIES, Piece, Share, Step
-from topics.log.run import HotColumns
-from topics.log.write.batch import Batch, decode_payload
-from topics.storage.columns import I64, Columns, Records, join_records
-from topics.storage.frame import Frame
+from topics.log import Batch, HotColumns, decode_payload
+from topics.storage import I64, Columns, Frame, Records, join_records
 
 
 @dataclass(slots=True)

@@ -9,13 +9,9 @@ from topics.flow.routers.definitions import Definition, Router
 from topics.flow.routers.frames import COPIES, GONE, Piece, RouterState, Share, Step
 from topics.flow.routers.lineage import Lineage
 from topics.flow.routers.registry import Routers
-from topics.log.engine import Engine
-from topics.log.extension import Extension
-from topics.log.recover.reload import is_loaded, load_rows
+from topics.log import Engine, Extension, Topic, expire, is_loaded, load_rows
 from topics.log.remove import ledger
-from topics.log.remove.retention import expire
-from topics.log.topic import Topic
-from topics.storage.frame import Frame, Kind
+from topics.storage import Frame, Kind
 
 log = logging.getLogger("topics.recovery")
 

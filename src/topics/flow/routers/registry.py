@@ -7,15 +7,9 @@ from topics.flow.routers import frames
 from topics.flow.routers.definitions import Router, RouterOptions, RouterTable, check_ends
 from topics.flow.routers.source_window import read_window
 from topics.flow.routers.step import StepBuilder
-from topics.log.engine import Engine
-from topics.log.lifecycle import create_topic, require_room
-from topics.log.remove.removal import surviving_damage
-from topics.log.topic import Topic
-from topics.log.write.operation import CallbackOp, Fail, Op
-from topics.storage.frame import Kind
-from topics.values.config import DEFAULT_CONFIG
-from topics.values.errors import ApiError, limit_reached, topic_not_found
-from topics.values.names import require_router_name
+from topics.log import CallbackOp, Engine, Fail, Op, Topic, create_topic, require_room, surviving_damage
+from topics.storage import Kind
+from topics.values import DEFAULT_CONFIG, ApiError, limit_reached, require_router_name, topic_not_found
 
 # A reader does not wait for more than this; the rest follows in the background.
 PULL_STEPS = 32

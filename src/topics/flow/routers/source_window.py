@@ -5,12 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topics.log.read.page import survivors
+from topics.log import Run, Topic, survivors
 from topics.log.remove import ledger
-from topics.log.run import Run
-from topics.log.topic import Topic
-from topics.storage.columns import Records, join_records
-from topics.values.settings import MAX_HOPS
+from topics.storage import Records, join_records
+from topics.values import MAX_HOPS
 
 
 @dataclass(slots=True)

@@ -15,15 +15,9 @@ from topics.flow.routers.definitions import Router
 from topics.flow.routers.exactly_once import find_foreign_keys, take_live_keys
 from topics.flow.routers.frames import COPIES, HOLE_IN_FRONT, HOLE_INSIDE, Piece, Share, Stamp, Step, encode
 from topics.flow.routers.source_window import SourceWindow
-from topics.log.engine import Engine
-from topics.log.remove.removal import surviving_damage
-from topics.log.remove.retention import expire
-from topics.log.topic import Topic
-from topics.log.write.batch import Batch
-from topics.log.write.reservation import cover, extend_if_short
-from topics.storage.columns import I64
-from topics.storage.frame import Kind
-from topics.values.settings import MAX_HOPS
+from topics.log import Batch, Engine, Topic, cover, expire, extend_if_short, surviving_damage
+from topics.storage import I64, Kind
+from topics.values import MAX_HOPS
 
 # Destinations that extend their reservation ahead of need in one step; others do when they run out.
 MAX_RESERVATIONS = 1000

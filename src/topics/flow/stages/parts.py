@@ -15,7 +15,7 @@ from xxhash import xxh3_64_intdigest
 
 from topics.flow.stages.spool import digest_of, read_spooled, write_spooled
 from topics.log.write.arrow_batch import Cells, ColumnBatch, check_cells, read_stream, text_column
-from topics.storage.filesystem import Filesystem
+from topics.storage import Filesystem
 
 DIGEST_MODULUS = 1 << 64
 _ABOUT_KEY = b"topics"

@@ -11,9 +11,9 @@ import os
 import struct
 from secrets import token_hex
 
+from topics.storage import TEMPORARY, Filesystem
 from topics.storage.checksum import checksum
-from topics.storage.filesystem import TEMPORARY, Filesystem
-from topics.values.errors import ApiError
+from topics.values import ApiError
 
 SUFFIX = ".part"
 _CHECKSUM = struct.Struct("<Q")

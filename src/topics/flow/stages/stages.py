@@ -16,15 +16,19 @@ import msgspec
 
 from topics.flow.doors import Doors
 from topics.flow.stages.spool import PartMissing, digest_of, part_path
-from topics.log.engine import Engine
-from topics.log.extension import Extension
-from topics.log.lifecycle import create_topic, require_room
-from topics.log.topic import Topic
-from topics.log.write.append import AppendOp, admit_total
-from topics.log.write.group import admit_group, append_group
-from topics.storage.frame import Frame, Kind
-from topics.values.config import DEFAULT_CONFIG
-from topics.values.errors import ApiError, invalid
+from topics.log import (
+    AppendOp,
+    Engine,
+    Extension,
+    Topic,
+    admit_group,
+    admit_total,
+    append_group,
+    create_topic,
+    require_room,
+)
+from topics.storage import Frame, Kind
+from topics.values import DEFAULT_CONFIG, ApiError, invalid
 
 if TYPE_CHECKING:
     from topics.flow.stages.parts import About, Parts

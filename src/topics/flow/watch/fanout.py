@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable
 from topics.flow.governor import Governor, Level
 from topics.flow.watch.feed import Feed
 from topics.flow.watch.subscription import Subscription, last_delivery
-from topics.log.engine import Engine
-from topics.log.topic import Topic
-from topics.values.priority import effective_priority
+from topics.log import Engine, Topic
+from topics.values import effective_priority
 
 log = logging.getLogger("topics.fanout")
 

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from topics.flow.watch.subscription import Delivery, Subscription, Watcher, WatchOptions, next_delivery
-from topics.log.engine import Engine
-from topics.log.topic import Topic
-from topics.log.write.operation import CallbackOp
-from topics.values.errors import ApiError
+from topics.log import CallbackOp, Engine, Topic
+from topics.values import ApiError
 
 if TYPE_CHECKING:
     from topics.flow.watch.fanout import Fanout

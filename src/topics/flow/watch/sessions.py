@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from topics.flow.watch.subscription import WatchOptions
-from topics.values.errors import limit_reached
-from topics.values.settings import U64_MAX, WATCH_SESSION_IDLE_MS
+from topics.values import U64_MAX, WATCH_SESSION_IDLE_MS, limit_reached
 
 _WID_BYTES = 16
 _cursors = msgspec.json.Decoder(dict[str, int])

@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from topics.log.engine import Engine
-from topics.log.read.page import Page
-from topics.log.read.render import STORED, Shape
-from topics.log.topic import Topic
+from topics.log import STORED, Engine, Page, Shape, Topic
 
 if TYPE_CHECKING:
     from topics.flow.watch.feed import Feed

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from topics.http.door.required_headers import presented_key, require_event_stream_accepted, unauthorized
-from topics.values.errors import ApiError, limit_reached
+from topics.values import ApiError, limit_reached
 
 if TYPE_CHECKING:
     from topics.http.wire.context import WireContext

@@ -1,14 +1,11 @@
 """How many clients may be connected at all, and what becomes of the others."""
 
-from __future__ import annotations
-
 import logging
 import resource
 from asyncio import Transport
 
 from topics.http.wire.answer_heads import JSON, Heads
-from topics.values.errors import limit_reached
-from topics.values.settings import Settings
+from topics.values import Settings, limit_reached
 
 logger = logging.getLogger("topics.http")
 

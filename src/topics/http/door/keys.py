@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from hashlib import sha256
 
-from topics.values.errors import ConfigError
+from topics.values import ConfigError
 
 READ = 1
 WRITE = 2

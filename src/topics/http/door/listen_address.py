@@ -1,13 +1,10 @@
 """Where to listen, and whether strangers could reach it there."""
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 
 from topics.http.door.keys import KeyRing
-from topics.values.errors import ConfigError
-from topics.values.settings import Settings
+from topics.values import ConfigError, Settings
 
 DEFAULT_HOST = "127.0.0.1"
 

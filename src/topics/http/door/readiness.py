@@ -1,10 +1,8 @@
 """Whether data requests are let in at all: not while recovering, not while draining."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
-from topics.values.errors import ApiError
+from topics.values import ApiError
 
 
 class Readiness:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from topics.http.wire.answer_heads import ARROW, JSON
 from topics.http.wire.routing import Body
-from topics.values.errors import ApiError, invalid
+from topics.values import ApiError, invalid
 
 if TYPE_CHECKING:
     from topics.http.door.keys import ApiKey, KeyRing

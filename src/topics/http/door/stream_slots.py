@@ -1,12 +1,9 @@
 """How many streams and sockets may be open: in all, and for each key."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from topics.http.door.keys import ApiKey
-from topics.values.errors import limit_reached
-from topics.values.settings import Settings
+from topics.values import Settings, limit_reached
 
 
 class StreamSlots:

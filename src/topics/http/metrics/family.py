@@ -1,10 +1,8 @@
 """One metric with all its series, and how it is written down."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
-from topics.values.histogram import Histogram
+from topics.values import Histogram
 
 Sample = tuple[str, float]
 

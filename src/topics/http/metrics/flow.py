@@ -1,7 +1,5 @@
 """Figures of what moves records on: routers, consumers with a named cursor, queues."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from heapq import nlargest
 

@@ -1,12 +1,10 @@
 """Figures of the log: its journal, what left it and who was told, what is sealed, how much room is left."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 
 from topics.http.metrics.family import Family, counter, gauge, histogram, labelled
-from topics.log.engine import Engine
+from topics.log import Engine
 from topics.log.remove import ledger
 from topics.node.node import Node
 

@@ -1,7 +1,5 @@
 """Metrics, as Prometheus text or as JSON. One list of families is the source of both and of the docs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from time import time
 from typing import Any
@@ -21,7 +19,7 @@ from topics.http.routes.service import Service
 from topics.http.server import Server
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
-from topics.log.topic import Topic
+from topics.log import Topic
 
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 # Series per topic stop here; a truncation flag says so.

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from topics.http.door.keys import ApiKey
-from topics.log.engine import Engine
-from topics.log.topic import Topic
-from topics.values.config import CLASSES
+from topics.log import Engine, Topic
+from topics.values import CLASSES
 
 # Topics looked at before others get their turn: about a millisecond.
 _SLICE = 2048

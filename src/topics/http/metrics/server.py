@@ -1,7 +1,5 @@
 """Figures of the server: how long routes take, what is refused, who is connected, what the process uses."""
 
-from __future__ import annotations
-
 import os
 import platform
 import resource
@@ -21,7 +19,7 @@ from topics.http.metrics.family import (
 )
 from topics.http.routes.service import Service
 from topics.http.server import Server
-from topics.values.histogram import Histogram
+from topics.values import Histogram
 
 
 def request_families(server: Server, service: Service) -> Iterator[Family]:

@@ -1,7 +1,5 @@
 """For operators: purges, and holding files still for a backup. Both concern all topics at once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -13,7 +11,7 @@ from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
 from topics.keep.backup_holds import BackupHold
 from topics.node.node import Node
-from topics.values.errors import ApiError
+from topics.values import ApiError
 
 
 class PurgeBody(msgspec.Struct, gc=False):

@@ -1,7 +1,5 @@
 """Records that arrive as JSON, and what their writer is told: the answer to an append, for every protocol."""
 
-from __future__ import annotations
-
 from functools import partial
 from time import perf_counter
 
@@ -11,11 +9,17 @@ from topics.http.door.keys import WRITE
 from topics.http.routes.service import Service
 from topics.http.wire.exchange import Exchange, reply_together
 from topics.http.wire.routing import Body, Route
-from topics.log.write.append import AppendOp
-from topics.log.write.append_request import AppendRequest, check_append, disables_backpressure
-from topics.log.write.batch import decode_append, lone_record
-from topics.log.write.lone_appends import SMALL_BODY_BYTES, LoneAppends
-from topics.values.errors import ApiError
+from topics.log import (
+    SMALL_BODY_BYTES,
+    AppendOp,
+    AppendRequest,
+    LoneAppends,
+    check_append,
+    decode_append,
+    disables_backpressure,
+    lone_record,
+)
+from topics.values import ApiError
 
 _encode = msgspec.json.encode
 _LAST, _SEQS, _HEAD = b',"last_seq":', b',"seqs":[', b'],"head_seq":'

@@ -13,10 +13,8 @@ from topics.http.routes.service import Service, answer
 from topics.http.wire.answer_heads import ARROW
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log.write.append import AppendOp
-from topics.log.write.append_request import column_request
-from topics.log.write.idempotency import checked_key
-from topics.values.errors import ApiError, invalid
+from topics.log import AppendOp, checked_key, column_request
+from topics.values import ApiError, invalid
 
 if TYPE_CHECKING:
     from topics.log.write.arrow_batch import ColumnBatch

@@ -1,7 +1,5 @@
 """Named cursors over HTTP."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -12,8 +10,8 @@ from topics.http.routes.fields import decode, unsigned, unsigned_or_none
 from topics.http.routes.service import Service, answer
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log.topic import Topic
-from topics.values.errors import ApiError
+from topics.log import Topic
+from topics.values import ApiError
 
 
 class CursorBody(msgspec.Struct, gc=False):

@@ -1,15 +1,10 @@
 """What requests hold: decoded strictly, and each field checked in the same way wherever it appears."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import msgspec
 
-from topics.values.config import LEASE_MS_RANGE
-from topics.values.errors import invalid
-from topics.values.settings import MAX_NODE_BYTES, U64_MAX
-from topics.values.utf8 import require_utf8
+from topics.values import LEASE_MS_RANGE, MAX_NODE_BYTES, U64_MAX, invalid, require_utf8
 
 Body = TypeVar("Body")
 

@@ -1,7 +1,5 @@
 """Lists that may be long: a page at a time, in the order of names."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import re
@@ -10,7 +8,7 @@ from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from topics.http.wire.exchange import Exchange
-from topics.values.errors import invalid
+from topics.values import invalid
 
 DEFAULT_PAGE, MAX_PAGE = 100, 1000
 _NUMBER = re.compile(r"[+-]?[0-9]+")

@@ -3,8 +3,6 @@
 The document is a file, `openapi.json` in this package's parent; tests hold it against the server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic

@@ -15,9 +15,8 @@ import msgspec
 from topics.http.routes.appends import append_answer
 from topics.http.routes.service import Service
 from topics.http.wire.websocket import Socket
-from topics.log.write.append import AppendOp
-from topics.log.write.append_request import disables_backpressure, parse_append
-from topics.values.errors import ApiError
+from topics.log import AppendOp, disables_backpressure, parse_append
+from topics.values import ApiError
 
 logger = logging.getLogger("topics.http")
 

@@ -1,7 +1,5 @@
 """Queues over HTTP: claim jobs, acknowledge, give back, extend."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -15,9 +13,8 @@ from topics.http.routes.fields import check_node, clamped, decode, lease_length
 from topics.http.routes.service import Service, answer, elapsed_ms
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log.write.operation import Op
-from topics.values.errors import ApiError, invalid
-from topics.values.settings import MAX_CLAIM, U64_MAX
+from topics.log import Op
+from topics.values import MAX_CLAIM, U64_MAX, ApiError, invalid
 
 MAX_DELAY_MS = 86_400_000
 _TOKEN = re.compile(r"lease_[0-9a-fA-F]+\Z")

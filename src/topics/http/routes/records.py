@@ -1,7 +1,5 @@
 """Records: read them (with long-poll), delete them."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -14,17 +12,15 @@ from topics.http.routes.fields import clamped, decode, node_set, unsigned, unsig
 from topics.http.routes.service import Service, answer, elapsed_ms
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log.read.page import Page
-from topics.log.read.render import Shape
-from topics.log.remove.tags import parse_match
-from topics.log.topic import Topic
-from topics.values.errors import invalid, topic_not_found
-from topics.values.settings import (
+from topics.log import Page, Shape, Topic, parse_match
+from topics.values import (
     DEFAULT_LIMIT,
     DEFAULT_READ_BYTES,
     MAX_LIMIT,
     MAX_READ_BYTES,
     MAX_WAIT_MS,
+    invalid,
+    topic_not_found,
 )
 
 

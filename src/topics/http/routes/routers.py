@@ -1,7 +1,5 @@
 """Routers: create or change, show, list, delete."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import msgspec
@@ -14,9 +12,8 @@ from topics.http.routes.paging import page, start_of_page
 from topics.http.routes.service import answer, check_name
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log.remove.tags import parse_match
-from topics.values.errors import ApiError
-from topics.values.names import require_router_name
+from topics.log import parse_match
+from topics.values import ApiError, require_router_name
 
 
 class RouterBody(msgspec.Struct, gc=False):

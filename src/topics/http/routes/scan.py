@@ -14,8 +14,8 @@ from topics.http.routes.service import Service
 from topics.http.wire.answer_heads import ARROW
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log.remove.tags import parse_match
-from topics.values.errors import ApiError, invalid
+from topics.log import parse_match
+from topics.values import ApiError, invalid
 
 if TYPE_CHECKING:
     from topics.http.wire.arrow_stream import ArrowStream

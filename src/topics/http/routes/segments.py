@@ -1,7 +1,5 @@
 """For readers that do their own reading: which files hold what, and why the rest is missing."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 
@@ -10,10 +8,9 @@ from topics.http.door.keys import READ
 from topics.http.routes.service import Service, answer
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
-from topics.log.read.audit import missing_ranges
+from topics.log import missing_ranges, surviving_damage
 from topics.log.remove import ledger
-from topics.log.remove.removal import surviving_damage
-from topics.values.errors import ApiError
+from topics.values import ApiError
 
 
 class SegmentRoutes:

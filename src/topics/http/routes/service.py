@@ -1,7 +1,5 @@
 """A node as route handlers see it, and how answers are timed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Protocol
@@ -10,13 +8,9 @@ import msgspec
 
 from topics.http.door.keys import ADMIN, ApiKey
 from topics.http.wire.exchange import Exchange
-from topics.log.topic import Topic
-from topics.log.write.append import AppendOp
-from topics.log.write.append_request import AppendRequest
-from topics.log.write.operation import Fail
+from topics.log import AppendOp, AppendRequest, Fail, Topic
 from topics.node.node import Node
-from topics.values.config import TopicConfig
-from topics.values.errors import ApiError
+from topics.values import ApiError, TopicConfig
 
 
 class Parked(Protocol):

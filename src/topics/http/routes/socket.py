@@ -1,7 +1,5 @@
 """What may be said over a WebSocket: subscribe, unsubscribe, publish, ping. Mistakes never close it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -26,8 +24,7 @@ from topics.http.routes.subscriptions import Start, Wanted, check_names, open_to
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
 from topics.http.wire.websocket import Socket, accept_token, upgraded
-from topics.values.errors import ApiError, invalid
-from topics.values.settings import MAX_LIMIT
+from topics.values import MAX_LIMIT, ApiError, invalid
 
 _encode = msgspec.json.encode
 _NULL = b"null"

@@ -1,7 +1,5 @@
 """Stages over HTTP: parts in, then one commit."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import msgspec
@@ -14,8 +12,7 @@ from topics.http.routes.fields import decode, unsigned
 from topics.http.routes.service import Service, answer, check_name
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.values.errors import ApiError, invalid
-from topics.values.names import require_topic_name
+from topics.values import ApiError, invalid, require_topic_name
 
 MAX_NAME_BYTES = 256
 # Brings pyarrow with it.

@@ -1,17 +1,13 @@
 """Subscribing to topics, in the same words for watch sessions and over a WebSocket: to what, from where."""
 
-from __future__ import annotations
-
 import msgspec
 
 from topics.flow.watch.subscription import WatchOptions
 from topics.http.door.keys import ApiKey
 from topics.http.routes.fields import clamped, node_set, unsigned
 from topics.http.routes.service import Service, check_name
-from topics.log.read.render import Shape
-from topics.log.topic import Topic
-from topics.values.errors import invalid
-from topics.values.settings import DEFAULT_READ_BYTES, MAX_LIMIT, MAX_READ_BYTES, MAX_WATCH_TOPICS
+from topics.log import Shape, Topic
+from topics.values import DEFAULT_READ_BYTES, MAX_LIMIT, MAX_READ_BYTES, MAX_WATCH_TOPICS, invalid
 
 
 class Start(msgspec.Struct, gc=False):

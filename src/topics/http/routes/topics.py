@@ -1,7 +1,5 @@
 """Topics themselves: create, show, list, delete."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from topics.http.door.keys import ADMIN, DELETE, READ
@@ -9,10 +7,8 @@ from topics.http.routes.paging import page, start_of_page
 from topics.http.routes.service import Service, answer, check_dead_letter
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log.lifecycle import drop_topic, put_topic
-from topics.log.topic import Topic
-from topics.values.config import DEFAULT_CONFIG, config_to_json, parse_config
-from topics.values.priority import effective_priority
+from topics.log import Topic, drop_topic, put_topic
+from topics.values import DEFAULT_CONFIG, config_to_json, effective_priority, parse_config
 
 
 class TopicRoutes:

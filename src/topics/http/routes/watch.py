@@ -1,7 +1,5 @@
 """Watch sessions and the event streams they are read through."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection
 from typing import Literal
@@ -22,8 +20,7 @@ from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import PATIENCE_S, FedWatcher
 from topics.http.wire.routing import Body, Route
 from topics.http.wire.stream import Stream
-from topics.values.errors import ApiError
-from topics.values.settings import DEFAULT_LIMIT, WATCH_SESSION_IDLE_MS
+from topics.values import DEFAULT_LIMIT, WATCH_SESSION_IDLE_MS, ApiError
 
 DEFAULT_FRAME_BYTES = 256 * 1024
 DEFAULT_HEARTBEAT_MS = 15_000

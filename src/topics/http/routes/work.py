@@ -18,8 +18,7 @@ from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import PATIENCE_S, FedConnection
 from topics.http.wire.routing import Route
 from topics.http.wire.stream import Stream
-from topics.values.errors import ApiError, invalid
-from topics.values.settings import MAX_CLAIM
+from topics.values import MAX_CLAIM, ApiError, invalid
 
 HEARTBEAT_S = 15.0
 # Leases and delays end without a request: streams look for that, well within a quarter of a second.

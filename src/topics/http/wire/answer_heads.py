@@ -1,7 +1,5 @@
 """The bytes in front of a body. Built once where possible: they are part of every answer."""
 
-from __future__ import annotations
-
 from email.utils import formatdate
 from http import HTTPStatus
 

@@ -1,7 +1,5 @@
 """An Arrow IPC stream written piece by piece; what the log has to say goes in its messages' metadata."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

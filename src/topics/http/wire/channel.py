@@ -1,7 +1,5 @@
 """The lower half of a connection: writing, pressure in both directions, and being taken over by a stream."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -15,7 +15,7 @@ from topics.http.wire.answer_heads import Heads
 from topics.http.wire.known_requests import KnownRequests
 from topics.http.wire.request_log import RequestLog
 from topics.http.wire.routing import RouteTree
-from topics.values.settings import MIB, Settings
+from topics.values import MIB, Settings
 
 if TYPE_CHECKING:
     from topics.http.wire.channel import Channel

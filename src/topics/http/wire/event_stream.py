@@ -1,7 +1,5 @@
 """Server-sent events: how a frame looks, and the comment that keeps an idle stream alive."""
 
-from __future__ import annotations
-
 import asyncio
 from heapq import heappop, heappush
 from itertools import count

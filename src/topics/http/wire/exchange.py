@@ -14,7 +14,7 @@ from topics.http.wire.channel import RAW, STREAM
 from topics.http.wire.request import Request
 from topics.http.wire.request_log import log_fields
 from topics.http.wire.stream import Stream, Upgraded
-from topics.values.errors import ApiError, short_of_memory
+from topics.values import ApiError, short_of_memory
 
 if TYPE_CHECKING:
     from topics.http.wire.pipeline import Pipeline

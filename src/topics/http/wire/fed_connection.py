@@ -1,7 +1,5 @@
 """A connection that is fed with records or jobs, and left alone while its client does not read."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection
 

@@ -3,8 +3,6 @@
 What a client sends ahead waits; beyond a bound the socket is not read any more.
 """
 
-from __future__ import annotations
-
 import logging
 
 import httptools
@@ -15,7 +13,7 @@ from topics.http.wire.context import BODY, HEAD, IDLE, LINGERING, WORKING, WRITE
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.pipeline import Pipeline
 from topics.http.wire.request import ID_HEADER
-from topics.values.errors import ApiError, invalid
+from topics.values import ApiError, invalid
 
 logger = logging.getLogger("topics.http")
 

@@ -4,8 +4,6 @@ A head that was parsed, routed and let in once is remembered with all that came 
 need neither parsing nor routing nor a look at the key.
 """
 
-from __future__ import annotations
-
 from topics.http.wire.answer_heads import JSON
 from topics.http.wire.request import Request
 from topics.http.wire.routing import Route

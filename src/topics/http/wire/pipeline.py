@@ -3,8 +3,6 @@
 Those whose head is known are taken here, without parsing; `http1` parses the others.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from time import perf_counter
 
@@ -16,7 +14,7 @@ from topics.http.wire.context import WireContext
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.known_requests import END, KnownRequest
 from topics.http.wire.request_body import Gunzip, is_compressed
-from topics.values.errors import ApiError
+from topics.values import ApiError
 
 _SHORT_BYTES = len(LENGTHS)
 

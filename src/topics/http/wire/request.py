@@ -4,8 +4,6 @@ A client may send `X-Request-Id`, so that its log and ours can be laid side by s
 the answer. Without one, a request gets an id only when there is something to tell about it.
 """
 
-from __future__ import annotations
-
 import re
 import secrets
 from urllib.parse import parse_qsl

@@ -6,8 +6,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from topics.http.door.admission import too_large
-from topics.values.errors import invalid
-from topics.values.settings import MIB
+from topics.values import MIB, invalid
 
 if TYPE_CHECKING:
     from topics.http.wire.request import Request

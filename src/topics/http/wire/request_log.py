@@ -4,8 +4,6 @@ What happens to an ordinary request here costs a fraction of a microsecond: one 
 bisection, two additions. Everything else happens to those few that are worth a line.
 """
 
-from __future__ import annotations
-
 import logging
 from bisect import bisect_left
 from math import inf
@@ -14,9 +12,7 @@ from typing import Protocol
 
 from topics.http.wire.request import Request
 from topics.http.wire.routing import Route, latencies
-from topics.values.errors import STATUS_BY_CODE, ApiError
-from topics.values.histogram import LATENCY_BOUNDS_S, Histogram
-from topics.values.settings import Settings
+from topics.values import LATENCY_BOUNDS_S, STATUS_BY_CODE, ApiError, Histogram, Settings
 
 slow_log = logging.getLogger("topics.http")
 access_log = logging.getLogger("topics.access")

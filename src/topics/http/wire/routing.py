@@ -1,7 +1,5 @@
 """Which handler a method and a path belong to."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import KW_ONLY, dataclass, field
@@ -9,7 +7,7 @@ from enum import Enum
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from topics.values.histogram import LATENCY_BOUNDS_S, Histogram
+from topics.values import LATENCY_BOUNDS_S, Histogram
 
 # It takes an exchange, which knows its route and is not known here.
 Handler = Callable[[Any], None] | Callable[[Any], Coroutine[Any, Any, None]]

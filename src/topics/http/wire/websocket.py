@@ -22,7 +22,7 @@ from topics.http.door.keys import ApiKey
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import FedWatcher
 from topics.http.wire.stream import Upgraded
-from topics.values.errors import invalid
+from topics.values import invalid
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY_BYTES = 16

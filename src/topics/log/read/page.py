@@ -14,7 +14,7 @@ from topics.log.read.tombstone import Tombstone, locate
 from topics.log.remove.removal import surviving_damage
 from topics.log.run import Run
 from topics.log.topic import Topic
-from topics.storage.columns import Columns
+from topics.storage import Columns
 
 
 @dataclass(slots=True)

@@ -8,8 +8,7 @@ import msgspec
 import numpy as np
 
 from topics.log.run import HotColumns
-from topics.storage.columns import Columns
-from topics.storage.rows import DATA_KEY, END, META_KEY, TAG
+from topics.storage import DATA_KEY, END, META_KEY, TAG, Columns
 
 _encode = msgspec.json.encode
 

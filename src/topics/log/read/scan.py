@@ -17,9 +17,9 @@ from topics.log.remove.removal import surviving_damage
 from topics.log.remove.tags import TagMatch
 from topics.log.run import Run
 from topics.log.topic import Topic
+from topics.storage import I64, Columns
 from topics.storage.arrow_columns import record_batch, schema
-from topics.storage.columns import I64, Columns
-from topics.values.errors import topic_not_found
+from topics.values import topic_not_found
 
 COLUMN_NAMES = ("seq", "ts", "node", "tag", "data", "meta")
 # What one step examines at most: a few milliseconds of work, and batches large enough to be worth their head.

@@ -6,11 +6,8 @@ from topics.log.engine import Engine
 from topics.log.lifecycle import add_recovered
 from topics.log.remove import ledger
 from topics.log.topic import Topic
-from topics.storage.frame import HEADER_BYTES, Kind
-from topics.storage.journal_reader import Damage
-from topics.storage.rows import around_data
-from topics.values.config import DEFAULT_CONFIG
-from topics.values.settings import MAX_BULK_RECORDS, MAX_SEQ
+from topics.storage import HEADER_BYTES, Damage, Kind, around_data
+from topics.values import DEFAULT_CONFIG, MAX_BULK_RECORDS, MAX_SEQ
 
 log = logging.getLogger("topics.recovery")
 # No record takes less journal than this: a row of one-digit numbers, and the length of its data.

@@ -17,10 +17,7 @@ from topics.log.recover.replay import Replay
 from topics.log.recover.small_frames import JoinedFrames, join_small
 from topics.log.seal.checkpoint import Checkpointer, Predecessor
 from topics.log.seal.snapshot_state import SnapshotState, decode
-from topics.storage.directories import sweep_segments
-from topics.storage.frame import Frame, Kind
-from topics.storage.journal import Journal
-from topics.storage.journal_reader import Damage, JournalReader
+from topics.storage import Damage, Frame, Journal, JournalReader, Kind, sweep_segments
 
 log = logging.getLogger("topics.recovery")
 # How often progress is told, at most, while the journal is read.

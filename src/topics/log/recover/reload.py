@@ -13,7 +13,7 @@ from topics.log.run import HotColumns, Run
 from topics.log.seal.snapshot_state import SnapshotState
 from topics.log.topic import Topic
 from topics.log.write.batch import Batch, decode_payload
-from topics.storage.frame import Frame, Kind
+from topics.storage import Frame, Kind
 
 
 class Reload:

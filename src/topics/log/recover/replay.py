@@ -14,8 +14,8 @@ from topics.log.remove.deletion import Selector, apply_delete
 from topics.log.remove.retention import enforce_caps, expire, keep_lines
 from topics.log.topic import Topic
 from topics.log.write.batch import decode_payload
-from topics.storage.frame import Frame, Kind
-from topics.values.config import TopicConfig
+from topics.storage import Frame, Kind
+from topics.values import TopicConfig
 
 _create = msgspec.msgpack.Decoder(CreatePayload)
 _config = msgspec.msgpack.Decoder(TopicConfig)

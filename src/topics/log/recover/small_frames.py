@@ -8,8 +8,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 
 from topics.log.write.batch import StoredBatch, plain_parts
-from topics.storage.frame import Frame, Kind
-from topics.storage.journal_reader import Damage
+from topics.storage import Damage, Frame, Kind
 
 # Frames of more records are large enough by themselves.
 SMALL_RECORDS = 16

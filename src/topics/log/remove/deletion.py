@@ -14,8 +14,7 @@ from topics.log.remove.tags import TagMatch
 from topics.log.run import Run
 from topics.log.topic import Topic
 from topics.log.write.operation import CallbackOp, Fail, Op
-from topics.storage.columns import I64
-from topics.storage.frame import Kind
+from topics.storage import I64, Kind
 
 
 class Selector(msgspec.Struct, array_like=True, gc=False):

@@ -9,8 +9,7 @@ import numpy as np
 from topics.log.remove import ledger
 from topics.log.run import HotColumns, Run
 from topics.log.topic import Topic
-from topics.storage.columns import I64, U32, Columns
-from topics.storage.segment import SegmentDamaged
+from topics.storage import I64, U32, Columns, SegmentDamaged
 
 T = TypeVar("T")
 

@@ -19,8 +19,7 @@ from topics.log.remove.tags import TagMatch
 from topics.log.run import HotColumns, Run
 from topics.log.seal.segment_store import SegmentStore
 from topics.log.topic import Topic
-from topics.storage.columns import U32
-from topics.storage.segment import DEAD, RunEntry, Segment, SegmentDamaged
+from topics.storage import DEAD, U32, RunEntry, Segment, SegmentDamaged
 
 # Questions that are answered in one go: some milliseconds of work on a thread.
 STEP_RUNS = 32

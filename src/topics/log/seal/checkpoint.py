@@ -23,7 +23,7 @@ from topics.log.engine import Engine
 from topics.log.run import Run
 from topics.log.seal.sealer import Sealer
 from topics.log.seal.snapshot_state import SnapshotState, encode, encode_snapshot
-from topics.storage.segment import Segment, SegmentDamaged
+from topics.storage import Segment, SegmentDamaged
 
 # A checkpoint starts when this much was written since the last one, even if no run is full.
 CHECKPOINT_BYTES = 64 * 1024 * 1024

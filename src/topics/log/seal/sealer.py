@@ -18,7 +18,7 @@ import numpy as np
 from topics.log.engine import Engine
 from topics.log.run import Run
 from topics.log.topic import Topic
-from topics.storage.segment import SegmentWriter
+from topics.storage import SegmentWriter
 
 # Journal that may wait behind a slow topic before its half-full run is sealed with others.
 JOURNAL_RETAIN_BYTES = 128 * 1024 * 1024

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from topics.log.run import Run
 from topics.log.seal.unsealed import Unsealed
-from topics.storage.columns import Columns
-from topics.storage.filesystem import Filesystem, numbered_files
-from topics.storage.segment import RunEntry, Segment, SegmentDamaged, file_name
+from topics.storage import Columns, Filesystem, RunEntry, Segment, SegmentDamaged, numbered_files
+from topics.storage.segment import file_name
 
 # Open descriptors are bounded, whatever the number of topics.
 MAX_OPEN_SEGMENTS = 256

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from topics.values.config import TopicConfig
+from topics.values import TopicConfig
 
 
 class RunState(msgspec.Struct, array_like=True, gc=False):

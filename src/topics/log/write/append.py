@@ -13,11 +13,18 @@ from topics.log.write.batch import Batch, encode_payload
 from topics.log.write.idempotency import IdempotencyMemory, Remembered
 from topics.log.write.operation import Fail, Op
 from topics.log.write.reservation import cover, extend_if_short
-from topics.storage.frame import Kind
-from topics.values.config import DEFAULT_CONFIG, check_config
-from topics.values.errors import ApiError, limit_reached, short_of_memory, topic_not_found
-from topics.values.names import is_topic_name, require_topic_name
-from topics.values.settings import MAX_SEQ
+from topics.storage import Kind
+from topics.values import (
+    DEFAULT_CONFIG,
+    MAX_SEQ,
+    ApiError,
+    check_config,
+    is_topic_name,
+    limit_reached,
+    require_topic_name,
+    short_of_memory,
+    topic_not_found,
+)
 
 # Enum members cost a lookup each time; the write path runs often enough to notice.
 _APPEND, _ADVANCE = int(Kind.APPEND), int(Kind.ADVANCE)

@@ -3,8 +3,6 @@
 The rules that a single plain record cannot break are asked in `batch` alone; most writes never come here.
 """
 
-from __future__ import annotations
-
 from typing import TypeGuard
 
 import msgspec
@@ -21,15 +19,16 @@ from topics.log.write.batch import (
     too_many,
 )
 from topics.log.write.idempotency import checked_key
-from topics.values.config import parse_config
-from topics.values.errors import ApiError, invalid
-from topics.values.settings import (
+from topics.values import (
     MAX_BATCH_RECORDS,
     MAX_META_BYTES,
     MAX_META_KEYS,
     MAX_NODE_BYTES,
     MAX_RECORD_BYTES,
     MAX_TAG_BYTES,
+    ApiError,
+    invalid,
+    parse_config,
 )
 
 # Fewer keys than the limit fit into this many bytes, so shorter metas need no counting.

@@ -21,13 +21,14 @@ from msgspec import Raw
 from topics.log.write.append_request import MANY_KEYS_BYTES, check_meta_keys
 from topics.log.write.batch import Batch
 from topics.storage import rows as row_text
-from topics.values.errors import ApiError, invalid
-from topics.values.settings import (
+from topics.values import (
     MAX_BULK_RECORDS,
     MAX_META_BYTES,
     MAX_NODE_BYTES,
     MAX_RECORD_BYTES,
     MAX_TAG_BYTES,
+    ApiError,
+    invalid,
 )
 
 _SPACE = " \n\t\r"

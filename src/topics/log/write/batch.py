@@ -11,8 +11,6 @@ The payload of an Append frame is the rendered rows, and what cannot be read off
 Which of the bracketed parts are present is in the frame's flags.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Sequence
 from struct import Struct
@@ -23,9 +21,7 @@ import numpy as np
 from msgspec import UNSET, Raw, UnsetType
 
 from topics.storage import rows as row_text
-from topics.values.errors import ApiError, invalid
-from topics.values.settings import MAX_BATCH_RECORDS
-from topics.values.utf8 import require_utf8
+from topics.values import MAX_BATCH_RECORDS, ApiError, invalid, require_utf8
 
 # What a key that was not sent leaves behind; `Raw` that was sent is never empty.
 _NOTHING = Raw(b"")

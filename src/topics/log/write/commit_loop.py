@@ -8,8 +8,6 @@ This is the only module of the log that knows the event loop. It stands beside t
 goes from one to the other and back; the queue itself works without it, driven by hand.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging
@@ -21,7 +19,7 @@ from typing import Any, Protocol
 from topics.log.engine import Engine
 from topics.log.seal.unsealed import Unsealed
 from topics.log.write.commit_queue import GroupWrite
-from topics.storage.journal import SyncTicket
+from topics.storage import SyncTicket
 
 log = logging.getLogger("topics.commit")
 

@@ -12,17 +12,13 @@ a sync, later ones wait too. A failed write or sync is final: everything not yet
 takes no more writes until it is restarted.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from threading import Event
 
 from topics.log.write.operation import Op
-from topics.storage.journal import Journal, PendingWrite, SyncTicket
-from topics.storage.witness import Witness
-from topics.values.errors import ApiError
-from topics.values.histogram import Histogram
+from topics.storage import Journal, PendingWrite, SyncTicket, Witness
+from topics.values import ApiError, Histogram
 
 SYNC_BOUNDS_US = (50, 100, 250, 500, 1000, 5000, 10000, 50000, 100000)
 # More operations than this in one turn of the loop mean that the disk cannot keep up.

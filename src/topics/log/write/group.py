@@ -1,7 +1,5 @@
 """Writes to several topics that are committed together: one frame, one moment at which all become visible."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from topics.log.core import Core
@@ -9,8 +7,8 @@ from topics.log.topic import Topic
 from topics.log.write.append import AppendOp, admit, admit_total, append_batch
 from topics.log.write.batch import Batch
 from topics.log.write.operation import Fail, Op
-from topics.storage.frame import Kind
-from topics.values.errors import ApiError
+from topics.storage import Kind
+from topics.values import ApiError
 
 Write = tuple[Topic, Sequence[Batch]]
 

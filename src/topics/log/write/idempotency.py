@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from topics.values.errors import invalid
-from topics.values.settings import MAX_IDEMPOTENCY_KEY_BYTES
+from topics.values import MAX_IDEMPOTENCY_KEY_BYTES, invalid
 
 if TYPE_CHECKING:
     from topics.log.write.append import AppendOp

@@ -5,8 +5,6 @@ may have a dozen of them: they get their seqs, their frame and their place in me
 writer its own answer.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
@@ -15,7 +13,7 @@ from topics.log.topic import Topic
 from topics.log.write.append import AppendOp, append_to
 from topics.log.write.append_request import AppendRequest, column_request
 from topics.log.write.batch import PlainLine, plain_batch
-from topics.values.errors import ApiError
+from topics.values import ApiError
 
 # Larger ones gain nothing from company.
 SMALL_BODY_BYTES = 4096

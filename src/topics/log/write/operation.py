@@ -1,11 +1,9 @@
 """Operations: what is to be journalled, and what happens once it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from topics.log.topic import Topic
-from topics.values.errors import ApiError
+from topics.values import ApiError
 
 Fail = Callable[[ApiError], None]
 

@@ -5,15 +5,13 @@ with use: a busy topic reserves seldom, an idle one little. The next step is ask
 is used up, so writers of unsynced classes normally never wait for it.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from topics.log.core import Core
 from topics.log.topic import Topic
 from topics.log.write.operation import Op
-from topics.storage.frame import Kind
-from topics.values.errors import ApiError
+from topics.storage import Kind
+from topics.values import ApiError
 
 
 class ReserveOp(Op):
