@@ -1,4 +1,4 @@
-"""The house rules that a machine can check: imports go down only, rooms stay small, objects keep to themselves."""
+"""House rules that a machine can check: imports go down only, rooms stay small, objects keep to themselves."""
 
 import tomllib
 import warnings
@@ -65,7 +65,7 @@ LONG_FILE_LINES = 400
 # Tests stand side by side and are read one at a time.
 LONG_TEST_LINES = 500
 MOST_FILES_IN_A_FOLDER = 25
-# A file this short that only one other imports is a fragment of that other, unless it has to be imported late.
+# A file this short that only one other imports is a fragment of that other, unless it is imported late.
 FRAGMENT_LINES, MOST_FRAGMENTS = 40, 8
 # Modules that can only be understood together, types included.
 LARGEST_KNOT = 6

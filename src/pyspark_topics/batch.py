@@ -1,8 +1,12 @@
 """`spark.read`: one look at the topics, then seq ranges shared out over tasks."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Self
 
 import pyarrow as pa
+from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import DataSourceReader, Filter
 from pyspark.sql.types import StructType
 
@@ -11,11 +15,91 @@ from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import Offsets, Position, TopicView
 from pyspark_topics.options import ReadOptions
 from pyspark_topics.partitions import TaskPartition, ranges_between
-from pyspark_topics.pushdown import Narrowing
 from pyspark_topics.reading import plan, read_task
+from pyspark_topics.scan import ScanFilter
 from pyspark_topics.schema import ReadSchema
 from pyspark_topics.subscription import end_of, start_of, subscribed
 from topics.client import Client
+
+# Filters that say where values begin, and those that say where they end.
+_FROM = (spark.EqualTo, spark.GreaterThan, spark.GreaterThanOrEqual)
+_UP_TO = (spark.EqualTo, spark.LessThan, spark.LessThanOrEqual)
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """Bounds that hold for every row the query can use. Each filter can only tighten them."""
+
+    after_seq: int = 0
+    to_seq: int | None = None
+    since_ts: int | None = None
+    until_ts: int | None = None
+    tag: Any = None
+    nodes: tuple[str, ...] = ()
+
+    def with_filter(self, one: spark.Filter) -> Self:
+        if (
+            isinstance(one, spark.Not)
+            and isinstance(one.child, spark.EqualTo)
+            and one.child.attribute == ("node",)
+        ):
+            return replace(self, nodes=(*self.nodes, str(one.child.value)))
+        attribute, value = getattr(one, "attribute", None), getattr(one, "value", None)
+        if attribute == ("seq",) and isinstance(value, int):
+            return self._with_seq(one, value)
+        if attribute == ("ts",) and isinstance(value, datetime):
+            return self._with_ts(one, value)
+        if attribute == ("tag",) and isinstance(value, str) and self.tag is None:
+            return self._with_tag(one, value)
+        return self
+
+    def _with_seq(self, one: spark.Filter, value: int) -> Self:
+        narrowed = self
+        if isinstance(one, _FROM):
+            after = value if isinstance(one, spark.GreaterThan) else value - 1
+            narrowed = replace(narrowed, after_seq=max(self.after_seq, after))
+        if isinstance(one, _UP_TO):
+            last = value - 1 if isinstance(one, spark.LessThan) else value
+            narrowed = replace(narrowed, to_seq=_lower(self.to_seq, last))
+        return narrowed
+
+    def _with_ts(self, one: spark.Filter, value: datetime) -> Self:
+        moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        # Records have milliseconds, Spark microseconds: keep the whole millisecond at either end.
+        ms = int(moment.timestamp() * 1000)
+        narrowed = self
+        if isinstance(one, _FROM):
+            narrowed = replace(narrowed, since_ts=max(self.since_ts or 0, ms))
+        if isinstance(one, _UP_TO):
+            narrowed = replace(narrowed, until_ts=_lower(self.until_ts, max(ms + 2, 0)))
+        return narrowed
+
+    def _with_tag(self, one: spark.Filter, value: str) -> Self:
+        if isinstance(one, spark.EqualTo):
+            return replace(self, tag=["tag", "Eq", value])
+        if isinstance(one, spark.StringStartsWith):
+            return replace(self, tag=["tag", "Glob", value + "*"])
+        return self
+
+    def between(self, start: Position, end: Position) -> tuple[Position, Position]:
+        if not start.leads_to(end):  # a start in another life of the topic has to be announced as it is
+            return start, end
+        low = max(start.seq, min(self.after_seq, end.seq))
+        high = end.seq if self.to_seq is None else max(min(end.seq, self.to_seq), low)
+        return Position(low, start.epoch), Position(high, end.epoch)
+
+    def filter(self, options: ReadOptions) -> ScanFilter:
+        """Together with what the options say. A tag of the options wins: only one fits in a scan."""
+        return ScanFilter(
+            (*options.nodes, *self.nodes),
+            self.tag if options.tag is None else options.tag,
+            self.since_ts,
+            self.until_ts,
+        )
+
+
+def _lower(known: int | None, other: int) -> int:
+    return other if known is None else min(known, other)
 
 
 class BatchReader(DataSourceReader):

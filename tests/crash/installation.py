@@ -12,7 +12,7 @@ from topics.flow.queues.registry import Queues
 from topics.flow.routers.recovery import RouterRecovery
 from topics.flow.routers.registry import Routers
 from topics.flow.stages.stages import Stages
-from topics.flow.tiers import Tiers
+from topics.flow.upkeep import Tiers
 from topics.log.engine import Engine
 from topics.log.recover.recovery import Recovery
 from topics.log.seal.checkpoint import Checkpointer

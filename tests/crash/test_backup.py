@@ -10,9 +10,8 @@ import pytest
 
 from tests.crash.disk import Crash, SimulatedDisk
 from tests.log.harness import Lab
-from topics.keep.backup import Backup
+from topics.keep.backup import Backup, Source, stopped_server
 from topics.keep.backup_directory import BackupStore
-from topics.keep.backup_source import Source, stopped_server
 from topics.keep.steps import Steps
 from topics.values.settings import Settings
 

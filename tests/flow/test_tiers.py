@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.flow.sealed import readable
 from tests.log.harness import Lab
 from topics.flow.pins import Pins
-from topics.flow.tiers import Tiers
+from topics.flow.upkeep import Tiers
 
 
 def test_pinned_files_are_not_moved_to_the_second_tier(tmp_path: Path) -> None:

@@ -24,9 +24,8 @@ from topics.log.seal.sealer import SHARED_RUNS
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState
 from topics.log.write.batch import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
 from topics.storage import journal, journal_reader, segment, snapshot, witness
-from topics.storage.checksum import checksum
 from topics.storage.directories import Directories
-from topics.storage.fileheader import FILE_HEADER_BYTES
+from topics.storage.fileheader import FILE_HEADER_BYTES, checksum
 from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Kind, decode_header
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "formats.md").read_text()

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.storage.support import FS, columns
-from topics.keep.blanking import blanked, is_blank
 from topics.keep.check_columns import column_findings
+from topics.keep.purge_segments import blanked, is_blank
 from topics.storage.segment import Segment, SegmentWriter, file_name
 
 

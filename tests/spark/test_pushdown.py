@@ -16,9 +16,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from pyspark_topics.batch import Narrowing
 from pyspark_topics.offsets import Position
 from pyspark_topics.options import parse_read
-from pyspark_topics.pushdown import Narrowing
 
 SEQ, TS, TAG, NODE = ("seq",), ("ts",), ("tag",), ("node",)
 

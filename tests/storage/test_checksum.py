@@ -2,7 +2,7 @@
 
 from xxhash import xxh3_64_intdigest
 
-from topics.storage.checksum import checksum
+from topics.storage.fileheader import checksum
 
 
 def test_one_buffer_is_plain_xxh3() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from topics.storage.checksum import checksum
+from topics.storage.fileheader import checksum
 from topics.storage.frame import (
     FRAME_MAGIC_BYTES,
     HEADER_BYTES,

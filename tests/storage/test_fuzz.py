@@ -36,9 +36,8 @@ from topics.log.write.batch import (
     encode_payload,
 )
 from topics.storage import snapshot
-from topics.storage.checksum import checksum
 from topics.storage.columns import Columns
-from topics.storage.fileheader import ForeignFile
+from topics.storage.fileheader import ForeignFile, checksum
 from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, Kind, decode_header
 from topics.storage.journal import decode_file_header, encode_file_header, encode_header, file_name
 from topics.storage.journal_reader import Damage, JournalReader

@@ -11,9 +11,8 @@ import pytest
 from tests.storage.support import FS, FullDisk, NotedDisk, columns
 from tests.support.damage import flip
 from topics.storage import fileheader
-from topics.storage.checksum import checksum
 from topics.storage.columns import Columns
-from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
+from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile, checksum
 from topics.storage.segment import (
     ALIGNMENT,
     DEAD,

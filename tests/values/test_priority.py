@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topics.values.config import TopicConfig
-from topics.values.priority import effective_priority
+from topics.values.config import TopicConfig, effective_priority
 
 READ_AT = 1_000_000
 

@@ -12,9 +12,8 @@ from typing import Any
 
 from topics.cli.work import add_json, add_where, amount, client_for, counted, offline_settings, progress, show
 from topics.client import Client, TopicsError
-from topics.keep.backup import Backup
+from topics.keep.backup import Backup, Source, stopped_server
 from topics.keep.backup_directory import BackupDamaged, BackupStore, Manifest
-from topics.keep.backup_source import Source, stopped_server
 from topics.storage import Filesystem
 from topics.values import UserMistake, moment
 

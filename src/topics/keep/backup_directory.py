@@ -29,7 +29,7 @@ from topics.storage import (
     read_file,
     write_file_atomically,
 )
-from topics.storage.checksum import checksum
+from topics.storage.fileheader import checksum
 from topics.values import UserMistake
 
 FORMAT = 1

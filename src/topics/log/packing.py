@@ -1,7 +1,5 @@
 """The flat columns of a run in memory, in as few bytes as they need."""
 
-from __future__ import annotations
-
 import sys
 from array import array
 from bisect import bisect_right
@@ -51,7 +49,7 @@ class PackedEnds:
 
     __slots__ = ("_borders", "_lower")
 
-    def __init__(self, ends: array[int]) -> None:
+    def __init__(self, ends: "array[int]") -> None:
         whole = np.frombuffer(ends, np.uint32)
         self._lower = array("H", whole.astype(np.uint16).tobytes())
         # For every multiple of 64 KiB, the first row that ends there or behind it.
@@ -69,24 +67,24 @@ class PackedEnds:
         upper = np.repeat(np.arange(len(edges) - 1, dtype=np.uint32) << np.uint32(_BITS), np.diff(edges))
         return upper + np.frombuffer(self._lower, np.uint16)
 
-    def unpacked(self) -> array[int]:
+    def unpacked(self) -> "array[int]":
         return array("I", self.whole().tobytes())
 
 
-def view(column: array[int] | None) -> np.ndarray | None:
+def view(column: "array[int] | None") -> np.ndarray | None:
     return None if column is None else np.frombuffer(column, np.uint32)
 
 
-def copied(column: U32 | None, count: int) -> array[int] | None:
+def copied(column: U32 | None, count: int) -> "array[int] | None":
     return None if column is None else array("I", column[:count].tobytes())
 
 
-def whole_codes(column: array[int] | None) -> np.ndarray | None:
+def whole_codes(column: "array[int] | None") -> np.ndarray | None:
     """Codes as columns have them everywhere else, however narrow they are kept here."""
     return None if column is None else np.frombuffer(column, column.typecode).astype(np.uint32)
 
 
-def grow(column: array[int] | None, before: int, values: Sequence[int] | None, count: int) -> array[int]:
+def grow(column: "array[int] | None", before: int, values: Sequence[int] | None, count: int) -> "array[int]":
     """Columns appear with the first record that needs them; those before and between have zero."""
     if column is None:
         column = array("I", bytes(4 * before))
@@ -98,8 +96,8 @@ def grow(column: array[int] | None, before: int, values: Sequence[int] | None, c
 
 
 def grow_codes(
-    column: array[int] | None, before: int, values: Sequence[int] | None, count: int, highest: int
-) -> array[int]:
+    column: "array[int] | None", before: int, values: Sequence[int] | None, count: int, highest: int
+) -> "array[int]":
     """The same for codes up to `highest`, in as few bytes each as those take."""
     width, size = ("B", 1) if highest < 1 << 8 else ("H", 2) if highest < 1 << 16 else ("I", 4)
     if column is None:

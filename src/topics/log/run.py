@@ -4,8 +4,6 @@ Seqs inside a run are dense, so a record is found by subtraction. Nothing surviv
 its bytes and a few integers in flat arrays; a run that is sealed and no longer hot keeps only its counters.
 """
 
-from __future__ import annotations
-
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable
@@ -44,15 +42,15 @@ class HotColumns:
     rows: bytearray | memoryview = field(default_factory=bytearray)
     # How much of `rows` is in use.
     size: int = 0
-    ends: array[int] | PackedEnds = field(default_factory=lambda: array("I"))
+    ends: "array[int] | PackedEnds" = field(default_factory=lambda: array("I"))
     # Kept from the first record on that has a node or a meta: until then they follow from the rows.
-    data_lens: array[int] | None = None
-    meta_lens: array[int] | None = None
-    ts_starts: array[int] = field(default_factory=lambda: array("I"))
-    ts_values: array[int] = field(default_factory=lambda: array("q"))
-    node_codes: array[int] | None = None
+    data_lens: "array[int] | None" = None
+    meta_lens: "array[int] | None" = None
+    ts_starts: "array[int]" = field(default_factory=lambda: array("I"))
+    ts_values: "array[int]" = field(default_factory=lambda: array("q"))
+    node_codes: "array[int] | None" = None
     node_names: Names = field(default_factory=Names)
-    tag_codes: array[int] | None = None
+    tag_codes: "array[int] | None" = None
     tag_names: Names = field(default_factory=Names)
     hops: bytearray | None = None
 
@@ -61,7 +59,7 @@ class HotColumns:
             self.rows = np.empty(room, np.uint8).data
 
     @classmethod
-    def beginning(cls, columns: Columns, count: int) -> HotColumns:
+    def beginning(cls, columns: Columns, count: int) -> "HotColumns":
         """A copy of the first `count` records of other columns."""
         hot = cls(columns.base)
         hot.rows = bytearray(memoryview(columns.rows)[: columns.start_of(count)])
@@ -217,7 +215,7 @@ class SealedAt:
 
     segment: int
     # Indexes deleted since the last snapshot but one; see the checkpoint for why flips wait.
-    unflipped: array[int]
+    unflipped: "array[int]"
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -339,7 +337,7 @@ class Run:
         if self.sealed is not None:
             self.sealed.unflipped.frombytes(indexes.astype(np.uint32, copy=False).tobytes())
 
-    def remove_between(self, start: int, stop: int, load: Callable[[Run], Columns]) -> tuple[int, int]:
+    def remove_between(self, start: int, stop: int, load: "Callable[[Run], Columns]") -> tuple[int, int]:
         """The floor passes these records; returns how many of them were live, and their size."""
         if stop == self.count or not self.live_count:
             count, size = self.live_count, self.live_bytes
@@ -387,7 +385,7 @@ class Run:
     def thaw(self) -> None:
         self.frozen = False
 
-    def seal(self, segment: int, unflipped: array[int]) -> None:
+    def seal(self, segment: int, unflipped: "array[int]") -> None:
         """A file has the run from now on, with flags that lack only the given deletions."""
         self.sealed = SealedAt(segment, unflipped)
 

@@ -4,8 +4,6 @@
 value per record: where its row ends, how long `data` and `meta` are in there, when it was written, and so on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -80,7 +78,7 @@ class Columns:
             ends -= np.where(meta_lens > 0, meta_lens + len(META_KEY), 0)
         return ends
 
-    def records(self, indexes: I64) -> Records:
+    def records(self, indexes: I64) -> "Records":
         """The records at these indexes (ascending), taken apart."""
         if not len(indexes):
             return NO_RECORDS
@@ -122,7 +120,7 @@ class Records:
     def __len__(self) -> int:
         return len(self.data)
 
-    def take(self, indexes: I64) -> Records:
+    def take(self, indexes: I64) -> "Records":
         chosen = indexes.tolist()
         return Records(
             self.seqs[indexes],

@@ -8,8 +8,17 @@ format puts under it.
 
 import struct
 
-from topics.storage.checksum import checksum
+from xxhash import xxh3_64_intdigest
+
 from topics.storage.filesystem import Buffer
+
+
+def checksum(*buffers: Buffer) -> int:
+    value = 0
+    for buffer in buffers:
+        value = xxh3_64_intdigest(buffer, value)
+    return value
+
 
 _FIXED = struct.Struct("<8sIIQ")
 _DIGEST = struct.Struct("<Q")

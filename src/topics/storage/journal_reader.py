@@ -15,8 +15,7 @@ from itertools import pairwise
 from msgspec import structs
 
 from topics.storage import fileheader
-from topics.storage.checksum import checksum
-from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
+from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile, checksum
 from topics.storage.filesystem import Filesystem, numbered_files, read_file, write_file_atomically
 from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, Header, Kind, decode_header
 from topics.storage.journal import JournalFile, decode_file_header, file_name

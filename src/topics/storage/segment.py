@@ -22,9 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topics.storage import fileheader
-from topics.storage.checksum import checksum
 from topics.storage.columns import U8, U32, Columns, total_at
-from topics.storage.fileheader import FILE_HEADER_BYTES
+from topics.storage.fileheader import FILE_HEADER_BYTES, checksum
 from topics.storage.filesystem import Buffer, File, Filesystem, replace_file, unload_pages
 
 MAGIC = b"TOPICSSG"

@@ -11,10 +11,12 @@ from topics.values.clock import NS_PER_MS, Clock, ManualClock, SystemClock, mome
 from topics.values.config import (
     CLASSES,
     DEFAULT_CONFIG,
+    FRESH,
     LEASE_MS_RANGE,
     TopicConfig,
     check_config,
     config_to_json,
+    effective_priority,
     parse_config,
 )
 from topics.values.errors import (
@@ -28,8 +30,7 @@ from topics.values.errors import (
     topic_not_found,
 )
 from topics.values.histogram import LATENCY_BOUNDS_S, Histogram
-from topics.values.names import is_topic_name, require_router_name, require_topic_name
-from topics.values.priority import FRESH, effective_priority
+from topics.values.names import is_topic_name, require_router_name, require_topic_name, require_utf8
 from topics.values.settings import (
     DEFAULT_LIMIT,
     DEFAULT_READ_BYTES,
@@ -53,4 +54,3 @@ from topics.values.settings import (
     WATCH_SESSION_IDLE_MS,
     Settings,
 )
-from topics.values.utf8 import require_utf8

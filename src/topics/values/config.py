@@ -5,8 +5,12 @@ from typing import Any, Literal
 import msgspec
 
 from topics.values.errors import invalid
-from topics.values.names import is_topic_name
-from topics.values.utf8 import require_utf8
+from topics.values.names import is_topic_name, require_utf8
+
+FRESH = 500
+HALF_LIFE_MS = 30_000
+FORGOTTEN_MS = 300_000
+
 
 TopicType = Literal["log", "queue"]
 Discard = Literal["old", "reject"]
@@ -97,3 +101,15 @@ def check_config(config: TopicConfig, topic: str) -> TopicConfig:
 
 def config_to_json(config: TopicConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in config.__struct_fields__}
+
+
+def effective_priority(config: TopicConfig, last_read_ts: int | None, now_ms: int) -> int:
+    if config.priority is not None:
+        return min(max(config.priority, -PRIORITY_LIMIT), PRIORITY_LIMIT)
+    if not config.auto_priority or last_read_ts is None:
+        return 0
+    idle_ms = max(now_ms - last_read_ts, 0)
+    if idle_ms >= FORGOTTEN_MS:
+        return 0
+    # Halves go up; Python's own rounding would take them to the even neighbour.
+    return int(FRESH * 2 ** (-idle_ms / HALF_LIFE_MS) + 0.5)

@@ -4,6 +4,16 @@ import re
 
 from topics.values.errors import invalid
 
+
+def require_utf8(body: bytes) -> None:
+    if body.isascii():
+        return
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        raise invalid("body is not valid UTF-8") from None
+
+
 TOPIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
 ROUTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:>-]{0,254}")
 

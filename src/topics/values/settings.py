@@ -1,7 +1,5 @@
 """Configuration read once from the environment, and the fixed limits of the API."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -73,7 +71,7 @@ class Settings:
     tracing: bool = False
 
     @classmethod
-    def from_environment(cls, env: Mapping[str, str]) -> Settings:
+    def from_environment(cls, env: Mapping[str, str]) -> "Settings":
         """Unparsable numbers fall back to their default; booleans are true only for `1` and `true`."""
         settings = cls()
         for known in fields(cls):

@@ -1,7 +1,5 @@
 """Claims: which jobs come first, which have been delivered too often, and which claim gets which job."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,7 +21,7 @@ class Claim:
     node: str
     wanted: int
     lease_ms: int
-    answer: Callable[[Claim], None]
+    answer: "Callable[[Claim], None]"
     fail: Fail
     holder: Holder | None = None
     # Each job's seq and text; the text lacks its opening brace.

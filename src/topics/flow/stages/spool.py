@@ -12,7 +12,7 @@ import struct
 from secrets import token_hex
 
 from topics.storage import TEMPORARY, Filesystem
-from topics.storage.checksum import checksum
+from topics.storage.fileheader import checksum
 from topics.values import ApiError
 
 SUFFIX = ".part"

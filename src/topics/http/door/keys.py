@@ -1,7 +1,5 @@
 """API keys: who may ask, for what, and under which names. Secrets are kept as digests only."""
 
-from __future__ import annotations
-
 import hmac
 from hashlib import sha256
 
@@ -66,7 +64,7 @@ class KeyRing:
         self._by_header: dict[bytes, ApiKey] = {}
 
     @classmethod
-    def parse(cls, text: str) -> KeyRing:
+    def parse(cls, text: str) -> "KeyRing":
         """Entries `secret[:scopes[:prefixes]]`, joined with commas. Errors never show a secret."""
         entries = [entry.strip() for entry in text.split(",")]
         return cls([_parse_entry(i, entry) for i, entry in enumerate(filter(None, entries), start=1)])

@@ -1,12 +1,145 @@
 """Figures of the log: its journal, what left it and who was told, what is sealed, how much room is left."""
 
 import os
-from collections.abc import Iterator
+import platform
+import resource
+import time
+from collections.abc import Iterable, Iterator
+from heapq import nlargest
 
-from topics.http.metrics.family import Family, counter, gauge, histogram, labelled
+import topics
+from topics.flow.cursors import Cursors
+from topics.http.metrics.family import (
+    Family,
+    Sample,
+    counter,
+    gauge,
+    histogram,
+    histogram_samples,
+    labelled,
+    labels,
+)
+from topics.http.metrics.scrape import Scrape
+from topics.http.routes.service import Service
+from topics.http.server import Server
 from topics.log import Engine
 from topics.log.remove import ledger
 from topics.node.node import Node
+from topics.values import Histogram
+
+
+def request_families(server: Server, service: Service) -> Iterator[Family]:
+    log, context, governor = server.request_log, server.context, service.node.governor
+    yield Family(
+        "topics_http_request_duration_seconds",
+        "histogram",
+        "Time from a complete request to its answer, or to the start of its stream.",
+        _durations(server),
+    )
+    yield histogram(
+        "topics_http_long_poll_seconds", "Time that requests waited which had asked to wait.", log.waits
+    )
+    yield labelled("counter", "topics_http_errors_total", "Requests refused.", "code", log.errors)
+    turned_away = context.connection_limit.turned_away
+    for name, text, count in (
+        ("abandoned", "Requests whose client left before the answer.", log.abandoned_requests),
+        ("slow_requests", "Requests logged as slow.", log.slow_requests),
+        ("connections_accepted", "Connections accepted.", log.connections),
+        ("connections_refused", "Connections turned away because all places were taken.", turned_away),
+    ):
+        yield counter(f"topics_http_{name}_total", text, count)
+    busy = sum(connection.busy for connection in context.connections)
+    for name, text, number in (
+        ("connections", "Open connections.", context.open_connections),
+        ("requests_in_flight", "Requests not yet answered.", busy),
+        ("long_polls", "Reads waiting for a record.", len(service.parked)),
+        ("held_writes", "Writes that let readers of higher priority pass.", service.node.pacer.held),
+    ):
+        yield gauge(f"topics_http_{name}", text, number)
+    text = "How late the event loop ran, sampled many times a second."
+    yield histogram("topics_event_loop_lag_seconds", text, governor.lags)
+    yield gauge("topics_load_level", "Load shedding: 0 is calm, 4 refuses requests.", governor.level)
+
+
+def _durations(server: Server) -> Iterator[Sample]:
+    for route in server.routes:
+        yield from _by_status(route.timings, method=route.method, route=route.template)
+    yield from _by_status(server.request_log.unrouted, method="any", route="none")
+
+
+def _by_status(timings: tuple[Histogram, ...], **values: str) -> Iterator[Sample]:
+    """Only what has been seen: most routes never answer with most statuses."""
+    for number, measured in enumerate(timings):
+        if any(measured.counts):
+            yield from histogram_samples(measured, **values, status=f"{number}xx")
+
+
+def process_families(started_s: float) -> Iterator[Family]:
+    """Under the names every Prometheus client gives them, and what is running."""
+    about = labels(version=topics.__version__, python=platform.python_version())
+    yield Family("topics_build_info", "gauge", "Always 1; its labels say what is running.", [(about, 1)])
+    yield counter("process_cpu_seconds_total", "CPU time used.", time.process_time())
+    yield gauge("process_start_time_seconds", "When the process started.", started_s)
+    with open("/proc/self/statm", "rb") as file:
+        virtual, resident = file.read().split()[:2]
+    for name, pages in (("resident", resident), ("virtual", virtual)):
+        size = int(pages) * os.sysconf("SC_PAGE_SIZE")
+        yield gauge(f"process_{name}_memory_bytes", f"Memory, {name}.", size)
+    # One of them is the directory being read.
+    yield gauge("process_open_fds", "Open file descriptors.", len(os.listdir("/proc/self/fd")) - 1)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    yield gauge("process_max_fds", "As many may be open.", most)
+
+
+# There may be thousands of routers and cursors. Those furthest behind are named, the rest is in the maximum.
+MAX_NAMED = 100
+
+_Lag = tuple[int, dict[str, str]]
+
+
+def flow_families(node: Node, scrape: Scrape) -> Iterator[Family]:
+    """Maxima are over everything; names are shown only to a key that may know them."""
+    yield from _router_families(node, scrape)
+    yield from _consumer_families(node, scrape)
+    for name, text in (
+        ("ready", "Jobs that can be claimed, over all queues."),
+        ("dead_lettered", "Jobs given up after too many deliveries, over all queues."),
+    ):
+        yield gauge(f"topics_queue_{name}", text, scrape.jobs(name))
+
+
+def _router_families(node: Node, scrape: Scrape) -> Iterator[Family]:
+    # Recovery owns routers, cursors and topics until it is done.
+    routers = list(node.routers.table.by_id.values()) if node.engine.recovered else []
+    blocked = sum(router.is_blocked for router in routers)
+    yield gauge("topics_routers_blocked", "Routers whose destination has no room.", blocked)
+    lags = [router.source.head - router.cursor for router in routers]
+    yield gauge("topics_router_lag_max", "Records the furthest router is behind.", max(lags, default=0))
+    named = (
+        (lag, {"router": router.name})
+        for lag, router in zip(lags, routers, strict=True)
+        if scrape.may_know(router.name)
+    )
+    yield _furthest("topics_router_lag", "Records a router has not looked at yet.", named)
+
+
+def _consumer_families(node: Node, scrape: Scrape) -> Iterator[Family]:
+    cursors = list(node.cursors.everywhere()) if node.engine.recovered else []
+    yield gauge("topics_consumers", "Named cursors.", len(cursors))
+    lags = [Cursors.lag(topic, cursor) for topic, cursor in cursors]
+    yield gauge("topics_consumer_lag_max", "Records the furthest cursor is behind.", max(lags, default=0))
+    named = (
+        (lag, {"topic": topic.name, "consumer": cursor.consumer})
+        for lag, (topic, cursor) in zip(lags, cursors, strict=True)
+        if scrape.may_know(topic.name)
+    )
+    yield _furthest("topics_consumer_lag", "Records a named cursor is behind.", named)
+
+
+def _furthest(name: str, text: str, lags: Iterable[_Lag]) -> Family:
+    shown = nlargest(MAX_NAMED, lags, key=lambda lag: lag[0])
+    return Family(name, "gauge", text, [(labels(**values), lag) for lag, values in shown])
+
 
 # Removal that no client asked for.
 _EVICTIONS = (ledger.CAP, ledger.TTL, ledger.LOST)

@@ -11,10 +11,14 @@ from topics.http.door.keys import READ
 from topics.http.door.readiness import Readiness
 from topics.http.door.stream_slots import StreamSlots
 from topics.http.metrics.family import Family, counter, gauge, labelled, labels
-from topics.http.metrics.flow import flow_families
-from topics.http.metrics.log import journal_families, log_families
+from topics.http.metrics.log import (
+    flow_families,
+    journal_families,
+    log_families,
+    process_families,
+    request_families,
+)
 from topics.http.metrics.scrape import Scrape
-from topics.http.metrics.server import process_families, request_families
 from topics.http.routes.service import Service
 from topics.http.server import Server
 from topics.http.wire.exchange import Exchange

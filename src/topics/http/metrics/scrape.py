@@ -1,7 +1,5 @@
 """One look at all topics, shared by everything that has figures about them."""
 
-from __future__ import annotations
-
 import asyncio
 
 from topics.http.door.keys import ApiKey
@@ -27,7 +25,7 @@ class Scrape:
         self.queues: list[tuple[Topic, dict[str, int]]] = []
 
     @classmethod
-    async def of(cls, engine: Engine, key: ApiKey | None, most_known: int) -> Scrape:
+    async def of(cls, engine: Engine, key: ApiKey | None, most_known: int) -> "Scrape":
         """There may be a hundred thousand topics, and requests that should not wait for this."""
         scrape = cls(key)
         # Recovery owns the topics until it is done.

@@ -4,8 +4,6 @@ A client may publish without waiting for acknowledgements, and its records keep 
 that waits for its turn all later ones of the socket wait, and the socket is not read meanwhile.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from time import perf_counter
@@ -52,7 +50,7 @@ class Publication:
     __slots__ = ("_request_id", "_started", "_with_seqs", "is_held", "is_over", "message", "queue", "topic")
 
     def __init__(
-        self, queue: Publications, topic: str, message: bytes, request_id: bytes, *, with_seqs: bool
+        self, queue: "Publications", topic: str, message: bytes, request_id: bytes, *, with_seqs: bool
     ) -> None:
         self._request_id = request_id
         self._started = perf_counter()

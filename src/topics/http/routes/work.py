@@ -1,7 +1,5 @@
 """Work streams: jobs pushed to a worker as places become free, and taken back when its connection ends."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 
@@ -102,7 +100,7 @@ class Desk:
         queue.listeners.append(self.wake)
         queue.topic.listeners.append(self.wake)
 
-    def add(self, stream: WorkStream) -> None:
+    def add(self, stream: "WorkStream") -> None:
         self.streams.append(stream)
         self.wake()
 

@@ -3,8 +3,6 @@
 What the messages mean is in `http.routes.socket`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii
@@ -69,11 +67,11 @@ def text_frame(payload: bytes) -> bytes:
 class Conversation(Protocol):
     """Who makes sense of the messages."""
 
-    def on_text(self, socket: Socket, message: bytes) -> None: ...
+    def on_text(self, socket: "Socket", message: bytes) -> None: ...
 
-    def on_binary(self, socket: Socket) -> None: ...
+    def on_binary(self, socket: "Socket") -> None: ...
 
-    def on_too_large(self, socket: Socket) -> None: ...
+    def on_too_large(self, socket: "Socket") -> None: ...
 
 
 class Socket(FedWatcher):

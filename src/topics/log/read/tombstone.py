@@ -4,8 +4,6 @@ A reader whose cursor stands below the loss line is told of the whole gap at onc
 hole inside the log is announced when the cursor reaches it. What was deleted is passed over in silence.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from topics.log.remove import ledger
@@ -21,7 +19,7 @@ class Tombstone(msgspec.Struct, gc=False):
     earliest_seq: int
     head_seq: int
 
-    def within(self, stop: int) -> Tombstone:
+    def within(self, stop: int) -> "Tombstone":
         """The part of the gap up to `stop`: scans of neighbouring ranges add up to the whole."""
         if self.gap_to <= stop:
             return self

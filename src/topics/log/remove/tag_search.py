@@ -6,8 +6,6 @@ applied, an answer counts if nothing has happened to its run since; only runs wi
 and then. Runs in memory have an index, so they are asked only where it would have very much to tell.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,7 +40,7 @@ class Question:
     stop: int
 
     @classmethod
-    def about(cls, topic: Topic, run: Run, limit: int) -> Question:
+    def about(cls, topic: Topic, run: Run, limit: int) -> "Question":
         at = None if run.hot is not None else run.sealed
         return cls(
             run,

@@ -10,8 +10,6 @@ are compared as bytes are: code-point order of Python strings is UTF-8 byte orde
 up to date only when a prefix is asked for, so writers never pay for it.
 """
 
-from __future__ import annotations
-
 import sys
 from array import array
 from bisect import bisect_left, insort
@@ -98,7 +96,7 @@ class _Generation:
         found = keys[first : None if behind is None else bisect_left(keys, behind, first)]
         return list(dict.fromkeys(filter(self.postings.__contains__, found))) if self._forgot else found
 
-    def matching(self, match: TagMatch) -> Iterable[str]:
+    def matching(self, match: "TagMatch") -> Iterable[str]:
         if match.is_prefix:
             return self.prefix(match.value)
         return (match.value,) if match.value in self.postings else ()
@@ -156,7 +154,7 @@ class TagIndex:
         generation.runs.add(run_base)
         generation.extend(tags, first_seq)
 
-    def matching(self, match: TagMatch, first: int = 0) -> I64:
+    def matching(self, match: "TagMatch", first: int = 0) -> I64:
         """The seqs of all tags that match; those below `first` may be left out.
 
         Ascending within a generation. One that recovery filled with older records may follow newer ones.
@@ -168,7 +166,7 @@ class TagIndex:
         ]
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
-    def count(self, match: TagMatch) -> int:
+    def count(self, match: "TagMatch") -> int:
         """How many records match."""
         return sum(
             1 if isinstance(held := generation.postings[tag], int) else len(held)
@@ -187,7 +185,7 @@ class TagIndex:
     def unsorted(self) -> int:
         return sum(not generation.is_sorted for generation in self._generations)
 
-    def forget(self, match: TagMatch, stop: int) -> None:
+    def forget(self, match: "TagMatch", stop: int) -> None:
         """Drop the seqs below `stop` of all tags that match."""
         for generation in self._generations:
             generation.forget(generation.matching(match), 0, stop)

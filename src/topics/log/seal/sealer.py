@@ -6,8 +6,6 @@ Until a snapshot refers to the segment of a run, the journal has its records: a 
 but the work.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import deque
 from collections.abc import Iterator
@@ -225,7 +223,7 @@ def _runs_per_file(sealings: list[_Sealing]) -> int:
     return 1 if is_small else SHARED_RUNS
 
 
-def _deleted_since(run: Run, known: bytes | None) -> array[int]:
+def _deleted_since(run: Run, known: bytes | None) -> "array[int]":
     """Deletions that came after the copy that went into the segment's flags."""
     if run.dead is None:
         return array("I")

@@ -1,7 +1,5 @@
 """Sealed segments as the log sees them: opened when needed, a bounded number at a time, in either tier."""
 
-from __future__ import annotations
-
 import errno
 import os
 from array import array
@@ -213,7 +211,7 @@ class SegmentStore:
         if number:
             self._leave(number)
 
-    def seal(self, run: Run, number: int, unflipped: array[int]) -> None:
+    def seal(self, run: Run, number: int, unflipped: "array[int]") -> None:
         """A file has the run from now on, with flags that lack only the given deletions."""
         self.unsealed.discard(run)
         self.changed.add(run.topic_id)
@@ -232,7 +230,7 @@ class SegmentStore:
         if not self.users[number]:
             self._unused.add(number)
 
-    def move(self, run: Run, number: int, unflipped: array[int]) -> None:
+    def move(self, run: Run, number: int, unflipped: "array[int]") -> None:
         """Another file has the run from now on, with flags that lack only the given deletions."""
         assert run.sealed is not None
         self._views.drop(run)

@@ -1,7 +1,5 @@
 """From a checked batch to a committed one: admit, assign seqs, render, journal; publish on commit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from topics.log.core import Core
@@ -122,7 +120,7 @@ class AppendOp(Op):
         for waiter in waiters:
             waiter.answer_as(self)
 
-    def answer_as(self, original: AppendOp) -> None:
+    def answer_as(self, original: "AppendOp") -> None:
         """Give this retry the answer of the write it repeats."""
         self.first_seq = original.first_seq
         self.count = original.count

@@ -5,8 +5,6 @@ once: decoded together they must give as many values, each exactly as long as it
 pass as two values or lean on its neighbour.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -287,7 +285,7 @@ def _values(strings: pa.Array) -> memoryview:
     return memoryview(b"" if values is None else values)[offsets[0] : offsets[-1]]
 
 
-def _lengths(strings: pa.Array) -> array[int]:
+def _lengths(strings: pa.Array) -> "array[int]":
     lengths = array("I")
     lengths.frombytes(pc.binary_length(strings).fill_null(0).to_numpy().tobytes())
     return lengths
