@@ -1,4 +1,4 @@
-"""House rules that a machine can check: imports go down only, rooms stay small, objects keep to themselves."""
+"""House rules that a machine can check: imports go down only, rooms stay small, objects move themselves."""
 
 import tomllib
 import warnings

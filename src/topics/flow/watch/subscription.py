@@ -17,7 +17,7 @@ import msgspec
 from topics.log import STORED, Engine, Page, Shape, Topic
 
 if TYPE_CHECKING:
-    from topics.flow.watch.feed import Feed
+    from topics.flow.watch.fanout import Feed
 
 RECORD = "record"
 TOMBSTONE = "tombstone"

@@ -16,10 +16,10 @@ from topics.http.routes.fields import clamped, decode
 from topics.http.routes.service import Service, answer
 from topics.http.routes.subscriptions import Start, Wanted, open_topics
 from topics.http.wire import event_stream as sse
+from topics.http.wire.channel import Stream
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import PATIENCE_S, FedWatcher
 from topics.http.wire.routing import Body, Route
-from topics.http.wire.stream import Stream
 from topics.values import DEFAULT_LIMIT, WATCH_SESSION_IDLE_MS, ApiError
 
 DEFAULT_FRAME_BYTES = 256 * 1024

@@ -12,10 +12,10 @@ from topics.http.door.stream_slots import StreamSlots
 from topics.http.routes.fields import check_node, lease_length
 from topics.http.routes.service import Service
 from topics.http.wire import event_stream as sse
+from topics.http.wire.channel import Stream
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import PATIENCE_S, FedConnection
 from topics.http.wire.routing import Route
-from topics.http.wire.stream import Stream
 from topics.values import MAX_CLAIM, ApiError, invalid
 
 HEARTBEAT_S = 15.0

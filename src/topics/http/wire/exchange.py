@@ -10,10 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from topics.http.wire.answer_heads import JSON, HeaderList
-from topics.http.wire.channel import RAW, STREAM
+from topics.http.wire.channel import RAW, STREAM, Stream, Upgraded
 from topics.http.wire.request import Request
 from topics.http.wire.request_log import log_fields
-from topics.http.wire.stream import Stream, Upgraded
 from topics.values import ApiError, short_of_memory
 
 if TYPE_CHECKING:

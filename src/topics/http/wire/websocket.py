@@ -17,9 +17,9 @@ from wsproto.frame_protocol import CloseReason
 from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.subscription import Delivery, Subscription
 from topics.http.door.keys import ApiKey
+from topics.http.wire.channel import Upgraded
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import FedWatcher
-from topics.http.wire.stream import Upgraded
 from topics.values import invalid
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
