@@ -20,7 +20,9 @@ def test_round_trip() -> None:
     data = encode_header(Kind.APPEND, 5, 3, 7, 100, 1234, 99, checksum(b"payload"), 7)
     assert len(data) == HEADER_BYTES == 64
     assert data.startswith(FRAME_MAGIC_BYTES)
-    expected = Header(checksum(b"payload"), 7, Kind.APPEND, 5, 3, 7, 100, 1234, 99)
+    expected = Header(
+        Kind.APPEND, 5, 3, 7, 100, 1234, 99, payload_checksum=checksum(b"payload"), payload_length=7
+    )
     assert decode_header(data) == expected
     assert decode_header(memoryview(b"12345" + data), 5) == expected
 
@@ -28,7 +30,9 @@ def test_round_trip() -> None:
 def test_extremes_fit() -> None:
     limits = (255, 255, 2**32 - 1, U64, U64, U64, U64, U64, 2**32 - 1)
     header = decode_header(encode_header(*limits))
-    assert header == Header(U64, 2**32 - 1, 255, 255, 2**32 - 1, U64, U64, U64, U64)
+    assert header == Header(
+        255, 255, 2**32 - 1, U64, U64, U64, U64, payload_checksum=U64, payload_length=2**32 - 1
+    )
 
 
 @pytest.mark.parametrize("at", range(HEADER_BYTES))
@@ -46,7 +50,7 @@ def test_cut_short() -> None:
 
 
 def test_frame_knows_its_ends() -> None:
-    frame = Frame(1000, Kind.APPEND, 0, 3, 1, 50, 0, 0, memoryview(b"12345"))
+    frame = Frame(Kind.APPEND, 0, 3, 1, 50, 0, 0, position=1000, payload=memoryview(b"12345"))
     assert frame.end == 1000 + HEADER_BYTES + 5
     assert frame.last_seq == 52
 

@@ -135,25 +135,21 @@ def code_lines(module: str) -> int:
     return len(lines)
 
 
-def import_lines(module: str) -> int:
-    return sum(
-        (node.end_lineno or node.lineno) - node.lineno + 1
-        for node in ast.walk(tree(module))
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-    )
+def import_statements(module: str) -> int:
+    return sum(isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.walk(tree(module)))
 
 
 # --- assignments --------------------------------------------------------------------------------------------
 
 
 def fields(module: str, class_name: str) -> frozenset[str]:
-    """The names in a class's `__slots__`."""
+    """The fields that a dataclass declares."""
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.ClassDef) and node.name == class_name:
-            for statement in node.body:
-                if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__slots__":
-                    return frozenset(ast.literal_eval(statement.value))
-    raise LookupError(f"{module}.{class_name} has no __slots__")
+            declared = {ast.unparse(s.target) for s in node.body if isinstance(s, ast.AnnAssign)}
+            assert declared, f"{class_name} declares no fields"
+            return frozenset(declared)
+    raise LookupError(f"{module} has no class {class_name}")
 
 
 def outside_assignments(names: Collection[str], held_as: Collection[str]) -> list[str]:

@@ -114,14 +114,18 @@ class Doors:
             return
         work(caller)
 
-    def read(self, name: str) -> Topic:
-        """The topic of this name, for a client that reads its records now."""
+    def read(self, name: str, *, is_noted: bool = True) -> Topic:
+        """The topic of this name, for a client that reads its records now.
+
+        Claims are not noted: a queue's priority is what it was set to, however busy its workers are.
+        """
         topic = self._engine.find(name)
         if topic is None:
             raise topic_not_found(name)
         if self._governor.lag_ms >= SHED_FROM_MS:
             self._refuse_under_pressure(name)
-        self.note_read(topic)
+        if is_noted:
+            self.note_read(topic)
         self.bring_up_to_date(topic)
         return topic
 

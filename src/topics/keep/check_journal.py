@@ -118,7 +118,7 @@ class JournalCheck:
         if header is None:
             text += ": what it said is lost, and any topic may be affected"
         elif header.kind in _RECORDS and header.topic_id:
-            last, topic = header.first_seq + header.count - 1, self._topic(header.topic_id)
+            last, topic = header.last_seq, self._topic(header.topic_id)
             text += (
                 f": seqs {header.first_seq} to {last} of topic {topic} are lost from it, "
                 "and announced unless a segment has them"

@@ -46,10 +46,9 @@ class Kind(IntEnum):
     GROUP = 19  # whole frames, one behind the other, that count together or not at all
 
 
-class Frame(msgspec.Struct, frozen=True, gc=False):
-    """A frame read back. `position` is where it starts in the journal's one long address space."""
+class _Fields(msgspec.Struct, frozen=True, gc=False):
+    """What a header says, whether or not its payload could be read."""
 
-    position: int
     kind: int
     flags: int
     count: int
@@ -57,29 +56,28 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     first_seq: int
     ts: int
     synced: int
-    payload: memoryview
-
-    @property
-    def end(self) -> int:
-        return self.position + HEADER_BYTES + len(self.payload)
 
     @property
     def last_seq(self) -> int:
         return self.first_seq + self.count - 1
 
 
-class Header(msgspec.Struct, frozen=True, gc=False):
+class Header(_Fields, frozen=True, gc=False, kw_only=True):
     """A header whose own checksum fits; the payload is still unverified."""
 
     payload_checksum: int
     payload_length: int
-    kind: int
-    flags: int
-    count: int
-    topic_id: int
-    first_seq: int
-    ts: int
-    synced: int
+
+
+class Frame(_Fields, frozen=True, gc=False, kw_only=True):
+    """A frame read back. `position` is where it starts in the journal's one long address space."""
+
+    position: int
+    payload: memoryview
+
+    @property
+    def end(self) -> int:
+        return self.position + HEADER_BYTES + len(self.payload)
 
 
 def decode_header(data: bytes | memoryview, at: int = 0) -> Header | None:
@@ -93,4 +91,6 @@ def decode_header(data: bytes | memoryview, at: int = 0) -> Header | None:
     if xxh3_64_intdigest(fields) & U32 != digest:
         return None
     crc, length, kind, flags, _, count, _, topic_id, first_seq, ts, synced = FIELDS.unpack(fields)
-    return Header(crc, length, kind, flags, count, topic_id, first_seq, ts, synced)
+    return Header(
+        kind, flags, count, topic_id, first_seq, ts, synced, payload_checksum=crc, payload_length=length
+    )

@@ -65,7 +65,6 @@ def read_frame(data: memoryview, at: int, base: int) -> tuple[Frame | None, Head
     if len(payload) != header.payload_length or checksum(payload) != header.payload_checksum:
         return None, header
     frame = Frame(
-        base + at,
         header.kind,
         header.flags,
         header.count,
@@ -73,7 +72,8 @@ def read_frame(data: memoryview, at: int, base: int) -> tuple[Frame | None, Head
         header.first_seq,
         header.ts,
         header.synced,
-        payload,
+        position=base + at,
+        payload=payload,
     )
     return frame, header
 

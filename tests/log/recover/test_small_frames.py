@@ -20,7 +20,7 @@ from topics.storage.journal_reader import Damage
 def frame(
     position: int, seq: int, count: int = 1, topic: int = 1, kind: int = Kind.APPEND, flags: int = 0
 ) -> Frame:
-    return Frame(position, kind, flags, count, topic, seq, 0, 0, memoryview(b""))
+    return Frame(kind, flags, count, topic, seq, 0, 0, position=position, payload=memoryview(b""))
 
 
 def shape(items: Iterable[Frame | Damage | JoinedFrames]) -> list[int | list[int]]:

@@ -71,7 +71,7 @@ class QueueRoutes:
         wanted = clamped(body.max, 1, MAX_CLAIM, "max")
         lease_ms = None if body.lease_ms is None else lease_length(body.lease_ms)
         queue = self._queue(exchange)
-        self._service.doors.read(exchange.name)
+        self._service.doors.read(exchange.name, is_noted=False)
         config = queue.topic.config
 
         def done(claim: Claim) -> None:

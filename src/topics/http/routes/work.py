@@ -54,7 +54,7 @@ class WorkRoutes:
         most = min(_number(exchange.query("max")) or 1, MAX_CLAIM)
         lease_ms = _number(exchange.query("lease_ms"))
         queue = self._queues.of(self._service.topic(exchange))
-        self._service.doors.read(exchange.name)
+        self._service.doors.read(exchange.name, is_noted=False)
         give_back = self._slots.take(exchange.key)
         desk = self.desks.get(queue)
         if desk is None:

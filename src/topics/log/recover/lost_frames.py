@@ -49,7 +49,7 @@ class LostFrames:
             return
         engine.next_topic_id = max(engine.next_topic_id, header.topic_id + 1)
         if header.kind in (Kind.APPEND, Kind.ADVANCE, Kind.GROUP):
-            self.prove_head(header.topic_id, header.first_seq + header.count - 1)
+            self.prove_head(header.topic_id, header.last_seq)
         elif header.kind == Kind.CREATE and header.topic_id not in engine.by_id:
             # At once: copies are not appended, so no frame of theirs would bring it back.
             self.keep_nameless(header.topic_id)
@@ -60,7 +60,7 @@ class LostFrames:
             self._config_uncertain.update(engine.by_id)
         elif header.kind == Kind.ROUTE:
             if header.topic_id:
-                self.prove_head(header.topic_id, header.first_seq + header.count - 1)
+                self.prove_head(header.topic_id, header.last_seq)
             else:
                 self._head_uncertain.update(
                     engine.by_id
