@@ -1,7 +1,5 @@
 """`topics pipeline`: pipelines declared in a file, run on Spark."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json
@@ -81,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     return _report(outcomes, arguments.json)
 
 
-def _load(path: Path) -> Declaration:
+def _load(path: Path) -> "Declaration":
     try:
         from pyspark_topics.pipelines.declaration import DeclarationError, read_declaration
     except ImportError as error:
@@ -95,8 +93,8 @@ def _load(path: Path) -> Declaration:
 
 
 def _prepare(
-    arguments: argparse.Namespace, declaration: Declaration, display: Display
-) -> tuple[SharedSession, Runner]:
+    arguments: argparse.Namespace, declaration: "Declaration", display: "Display"
+) -> "tuple[SharedSession, Runner]":
     from pyspark_topics.options import Server
     from pyspark_topics.pipelines.runner import Runner
     from pyspark_topics.session import SharedSession
@@ -123,7 +121,7 @@ def _prepare(
 
 
 @contextlib.contextmanager
-def _display(as_json: bool) -> Iterator[Display]:
+def _display(as_json: bool) -> "Iterator[Display]":
     from pyspark_topics.pipelines.terminal import Board, Lines
 
     # Our own way to the terminal: while Spark starts, standard error leads elsewhere.
@@ -140,7 +138,7 @@ def _display(as_json: bool) -> Iterator[Display]:
 
 
 @contextlib.contextmanager
-def _signals(runner: Runner) -> Iterator[None]:
+def _signals(runner: "Runner") -> Iterator[None]:
     """The first signal ends pipelines cleanly; the second has its usual effect."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in numbers}
@@ -158,7 +156,7 @@ def _signals(runner: Runner) -> Iterator[None]:
             signal.signal(number, before[number])
 
 
-def _report(outcomes: dict[str, Outcome], as_json: bool) -> int:
+def _report(outcomes: "dict[str, Outcome]", as_json: bool) -> int:
     for name, outcome in outcomes.items():
         if as_json:
             print(json.dumps({"pipeline": name, "ok": outcome.ok, "result": outcome.facts}), flush=True)

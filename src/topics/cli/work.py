@@ -1,7 +1,5 @@
 """What the verbs share: where the data is, mistakes as one line, results as text or JSON, progress bars."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -60,7 +58,7 @@ def client_for(url: str | None) -> Client:
 class Bar(Steps):
     """A bar that moves, on a terminal."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: "Progress") -> None:
         self._progress = progress
         self._text = ""
         self._task = progress.add_task("", visible=False)

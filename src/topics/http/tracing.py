@@ -7,8 +7,6 @@ Off by default, and then none of this is imported. Where spans go, and which, is
 variables to say.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -37,7 +35,7 @@ _SERVER_ERROR = 500
 class Tracing:
     """Spans are made when a request is over, from the times noted on the way."""
 
-    def __init__(self, provider: TracerProvider, exporter: SpanExporter) -> None:
+    def __init__(self, provider: "TracerProvider", exporter: "SpanExporter") -> None:
         from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -95,7 +93,7 @@ class Tracing:
     def abandoned(self, request: Request) -> None:
         self._handed_over.pop(request, None)
 
-    def _callers(self, headers: Mapping[bytes, bytes]) -> Context:
+    def _callers(self, headers: Mapping[bytes, bytes]) -> "Context":
         names = (b"traceparent", b"tracestate")
         carrier = {name.decode(): headers[name].decode("latin-1") for name in names if name in headers}
         return self._propagator.extract(carrier)

@@ -5,8 +5,6 @@ in the same frame as the records, so that the two cannot part. A repeat is recog
 first answer if it brings the same rows, and an error if it brings others.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable
@@ -103,7 +101,7 @@ class Stages(Extension):
         body: bytes,
         default_topic: str | None,
         check_topic: Callable[[str], None],
-    ) -> About:
+    ) -> "About":
         from topics.flow.stages.parts import write_part
 
         engine = self._engine
@@ -173,7 +171,7 @@ class Stages(Extension):
         self._spent(request)
         return committed, False
 
-    async def _read_parts(self, request: CommitRequest) -> Parts | None:
+    async def _read_parts(self, request: CommitRequest) -> "Parts | None":
         """None when one of them is missing."""
         from topics.flow.stages.parts import Parts, read_part
 
@@ -190,7 +188,7 @@ class Stages(Extension):
             request.check_topic(name)
         return parts
 
-    async def _wait_for_turn(self, rows: Rows) -> None:
+    async def _wait_for_turn(self, rows: "Rows") -> None:
         """The commit is as important as the most important topic that it writes to."""
         names = [name for name in rows if name is not None]
         if names:
@@ -198,7 +196,7 @@ class Stages(Extension):
             size = sum(batch.size for batches in rows.values() for batch in batches)
             await self._doors.append_in_turn(name, size, lambda: None)
 
-    def _writes(self, rows: Rows) -> list[Write]:
+    def _writes(self, rows: "Rows") -> "list[Write]":
         """The topics themselves, created where they are missing."""
         if None in rows:
             raise invalid("there are rows without a topic, and the commit names none")
@@ -217,7 +215,7 @@ class Stages(Extension):
         ]
         return [*known, *created]
 
-    async def _render(self, writes: list[Write]) -> int:
+    async def _render(self, writes: "list[Write]") -> int:
         """Render everything beside the loop; returns the time for which it was done."""
         now = self._engine.now()
         for _ in range(RENDER_ATTEMPTS):
@@ -230,7 +228,7 @@ class Stages(Extension):
         # Others write faster than we render. Then it is done on the loop, where no write comes in between.
         return self._engine.now()
 
-    async def _append(self, committed: Committed, writes: list[Write], now: int) -> None:
+    async def _append(self, committed: Committed, writes: "list[Write]", now: int) -> None:
         engine = self._engine
         for topic, _ in writes:
             if engine.by_name.get(topic.name) is not topic:
@@ -305,7 +303,7 @@ def _conflict(request: CommitRequest, what: str) -> ApiError:
     )
 
 
-def _prepare(writes: list[Write], expected: list[tuple[int, int, int]]) -> None:
+def _prepare(writes: "list[Write]", expected: list[tuple[int, int, int]]) -> None:
     for (_, batches), (assigned, _, ts) in zip(writes, expected, strict=True):
         for batch in batches:
             batch.prepare(assigned + 1, ts)

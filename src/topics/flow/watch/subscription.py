@@ -7,8 +7,6 @@ A delivery depends on nothing but the topic, the position and the options, so al
 place share one, together with the bytes made from it. No protocol is known here.
 """
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -73,9 +71,9 @@ class Watcher(Protocol):
     # No room for more: it asks to be resumed when there is.
     stalled: bool
 
-    def deliver(self, subscription: Subscription, delivery: Delivery) -> None: ...
+    def deliver(self, subscription: "Subscription", delivery: Delivery) -> None: ...
 
-    def ended(self, subscription: Subscription) -> None:
+    def ended(self, subscription: "Subscription") -> None:
         """Its topic is gone, and it has been told."""
 
 
@@ -96,7 +94,7 @@ class Subscription:
     # The watcher knows that it has everything.
     level: bool = False
     # Where it is served, while it is.
-    feed: Feed | None = None
+    feed: "Feed | None" = None
 
     def at_rest(self, topic: Topic) -> bool:
         return self.seq == topic.head and self.level and self.epoch == topic.id

@@ -3,8 +3,6 @@
 key -> in-flight place -> scope -> name -> route -> server state -> Accept -> announced size
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from topics.http.door.required_headers import presented_key, require_event_stream_accepted, unauthorized
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
     from topics.http.wire.routing import Match
 
 
-def admit(context: WireContext, request: Request) -> None:
+def admit(context: "WireContext", request: "Request") -> None:
     """Fill in route, name and key; raise what the client is to be told instead."""
     match = context.routes.find(request.method_bytes, request.target)
     route = match.route
@@ -36,7 +34,7 @@ def admit(context: WireContext, request: Request) -> None:
         raise too_large(context.max_body_bytes)
 
 
-def _authorise(context: WireContext, request: Request, match: Match) -> None:
+def _authorise(context: "WireContext", request: "Request", match: "Match") -> None:
     route = match.route
     key = request.key = presented_key(context.keyring, request, route)
     if route is not None and route.auth_in_handler:
@@ -57,7 +55,7 @@ def _authorise(context: WireContext, request: Request, match: Match) -> None:
         raise ApiError("forbidden", "the key does not cover this name")
 
 
-def _not_routed(request: Request, match: Match) -> ApiError:
+def _not_routed(request: "Request", match: "Match") -> ApiError:
     if match.allow:
         request.allow = match.allow
         return ApiError("method_not_allowed", "this path does not answer to that method")

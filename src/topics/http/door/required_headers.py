@@ -3,8 +3,6 @@
 Those that open a WebSocket are with it, in `wire.websocket`; those a route looks at are in `openapi.json`.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from topics.http.wire.answer_heads import ARROW, JSON
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
     from topics.http.wire.routing import Route
 
 
-def presented_key(keyring: KeyRing, request: Request, route: Route | None) -> ApiKey | None:
+def presented_key(keyring: "KeyRing", request: "Request", route: "Route | None") -> "ApiKey | None":
     authorization = request.headers.get(b"authorization")
     if authorization is not None:
         return keyring.by_header(authorization)
@@ -32,13 +30,13 @@ def unauthorized() -> ApiError:
     return ApiError("unauthorized", "a valid API key is needed")
 
 
-def require_event_stream_accepted(request: Request) -> None:
+def require_event_stream_accepted(request: "Request") -> None:
     accept = request.headers.get(b"accept", b"").strip().lower()
     if accept and b"text/event-stream" not in accept and b"*/*" not in accept:
         raise ApiError("not_acceptable", "this path answers with text/event-stream, which Accept excludes")
 
 
-def require_body_type(route: Route, request: Request) -> None:
+def require_body_type(route: "Route", request: "Request") -> None:
     """Raises for a body this route does not take. Expects the body as the client sent it."""
     empty = not request.body
     if empty and route.body is Body.OPTIONAL:

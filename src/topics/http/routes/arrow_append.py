@@ -1,7 +1,5 @@
 """Bulk writes over HTTP: an Arrow stream, each record batch of which is written whole or not at all."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from functools import partial
@@ -55,7 +53,7 @@ class BulkAppend:
         self._head_seq = 0
         self._wal_ms = self._fsync_ms = 0.0
 
-    async def run(self, batches: list[ColumnBatch]) -> None:
+    async def run(self, batches: "list[ColumnBatch]") -> None:
         doors, name = self._service.doors, self._exchange.name
         refusal: ApiError | None = None
         for index, batch in enumerate(batches):
@@ -80,7 +78,7 @@ class BulkAppend:
             raise self._refused(refusal)
         self._answer()
 
-    def _submit(self, index: int, batch: ColumnBatch) -> None:
+    def _submit(self, index: int, batch: "ColumnBatch") -> None:
         done: asyncio.Future[AppendOp] = asyncio.get_running_loop().create_future()
         # The index is part of the identity: a retry repeats exactly the batches that were committed.
         key = None if self._key is None else f"{self._key}\0{index}"
@@ -139,7 +137,7 @@ def require_arrow(exchange: Exchange) -> None:
         raise ApiError("unsupported_media_type", f"the body must be declared as {ARROW.decode()}")
 
 
-async def checked_batches(exchange: Exchange, max_bytes: int) -> list[ColumnBatch]:
+async def checked_batches(exchange: Exchange, max_bytes: int) -> "list[ColumnBatch]":
     """Every batch of the body, all of them checked before the first one is written."""
     await load("topics.log.write.arrow_batch")
     from topics.log.write.arrow_batch import check_batch, read_stream

@@ -1,7 +1,5 @@
 """Bulk reads over HTTP: a range of a topic as an Arrow stream."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +66,7 @@ class ScanRoutes:
             await _send(exchange, scan, stream, body)
 
 
-def _request(body: ScanBody) -> ScanRequest:
+def _request(body: ScanBody) -> "ScanRequest":
     from topics.log.read.scan import COLUMN_NAMES, ScanRequest
 
     columns: tuple[str, ...] = COLUMN_NAMES
@@ -90,7 +88,7 @@ def _request(body: ScanBody) -> ScanRequest:
     )
 
 
-def _about(scan: Scan) -> dict[str, Any]:
+def _about(scan: "Scan") -> dict[str, Any]:
     topic = scan.topic
     return {
         "topic": topic.name,
@@ -103,7 +101,7 @@ def _about(scan: Scan) -> dict[str, Any]:
     }
 
 
-def _outcome(scan: Scan) -> dict[str, Any]:
+def _outcome(scan: "Scan") -> dict[str, Any]:
     return {
         "next_from_seq": scan.position,
         "caught_up": scan.caught_up,
@@ -112,7 +110,7 @@ def _outcome(scan: Scan) -> dict[str, Any]:
     }
 
 
-def _next(scan: Scan, stream: ArrowStream) -> bytes:
+def _next(scan: "Scan", stream: "ArrowStream") -> bytes:
     piece = scan.step()
     if piece is None:
         return b""
@@ -121,7 +119,7 @@ def _next(scan: Scan, stream: ArrowStream) -> bytes:
     return stream.batch(piece.batch, None if gap is None else {"tombstone": gap})
 
 
-async def _send(exchange: Exchange, scan: Scan, stream: ArrowStream, body: bytes) -> None:
+async def _send(exchange: Exchange, scan: "Scan", stream: "ArrowStream", body: bytes) -> None:
     """Piece by piece, as fast as the client takes them, and never for long without letting others run."""
     out = exchange.open_stream(ARROW)
     try:

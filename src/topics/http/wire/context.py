@@ -1,7 +1,5 @@
 """What all connections of one server share."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -75,9 +73,9 @@ class WireContext:
     request_log: RequestLog = field(default_factory=RequestLog)
     known_requests: KnownRequests = field(default_factory=KnownRequests)
     # Connections speaking plain request and answer; the timeouts look at these.
-    connections: set[Channel] = field(default_factory=set)
+    connections: "set[Channel]" = field(default_factory=set)
     # Connections that became a stream or a socket; their owners look after them.
-    streams: set[Channel] = field(default_factory=set)
+    streams: "set[Channel]" = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     # Gives back memory that is only kept to be faster; called when there is none left.

@@ -1,7 +1,5 @@
 """A request and its answer: all that a handler gets to see of HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from bisect import bisect_left
@@ -42,7 +40,7 @@ class Exchange(Request):
     )
 
     def __init__(
-        self, connection: Pipeline, method: bytes, target: bytes, headers: dict[bytes, bytes]
+        self, connection: "Pipeline", method: bytes, target: bytes, headers: dict[bytes, bytes]
     ) -> None:
         self._connection: Pipeline | None = connection
         self._closers: list[Callable[[], None]] | None = None
@@ -117,7 +115,7 @@ class Exchange(Request):
             connection.send_special(self, 200, JSON, body, None)
         return True
 
-    def _take_connection(self) -> Pipeline | None:
+    def _take_connection(self) -> "Pipeline | None":
         """For an answer, which is the only one. The usual ones do the same without this call."""
         connection, self._connection = self._connection, None
         if self._holds_place:
@@ -184,7 +182,7 @@ class Exchange(Request):
         """Take the bare connection, before any answer; the caller speaks the other protocol from here."""
         return Upgraded(self._leave(RAW), self.headers)
 
-    def _leave(self, mode: int) -> Pipeline | None:
+    def _leave(self, mode: int) -> "Pipeline | None":
         connection = self._take_connection()
         waited, self._closers = self._closers is not None, None
         if connection is None:

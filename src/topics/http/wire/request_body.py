@@ -1,7 +1,5 @@
 """Bodies that arrive compressed: decoded before a handler sees them, and never larger than allowed."""
 
-from __future__ import annotations
-
 import zlib
 from typing import TYPE_CHECKING
 
@@ -20,7 +18,7 @@ MAX_MEMBERS = 4096
 _GZIP = 16 + zlib.MAX_WBITS
 
 
-def is_compressed(request: Request) -> bool:
+def is_compressed(request: "Request") -> bool:
     return request.headers.get(b"content-encoding", b"").strip().lower() == b"gzip"
 
 

@@ -4,8 +4,6 @@ A checkpoint asks here which runs are full and which have waited too long, so th
 new and not what exists. Runs of class ephemeral are never sealed and never listed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -29,7 +27,7 @@ class Unsealed:
         self._displaced: set[Run] = set()
         self._newest = 0
 
-    def add(self, topic: Topic, run: Run) -> None:
+    def add(self, topic: "Topic", run: Run) -> None:
         """A run begins."""
         self.runs[run] = topic
         if run.start_position < self._newest:

@@ -1,7 +1,5 @@
 """Memory of keyed writes: a retry inside the window gets the first answer instead of a second append."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from topics.values import MAX_IDEMPOTENCY_KEY_BYTES, invalid
@@ -28,7 +26,7 @@ class Remembered:
 
     __slots__ = ("expires_ms", "op", "pending", "waiters")
 
-    def __init__(self, op: AppendOp, expires_ms: int) -> None:
+    def __init__(self, op: "AppendOp", expires_ms: int) -> None:
         self.op = op
         self.expires_ms = expires_ms
         self.pending = True
