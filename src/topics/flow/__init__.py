@@ -8,9 +8,9 @@
 `doors` stands before the log: every append passes one door, every read the other, and `governor` (how much
 pressure there is) and `pacing` (whose turn it is) decide there.
 
-Beside them, for the sake of all: `upkeep` (rotation, checkpoints) with `tiers` (old segments move away),
-`large_deletes` (files asked ahead), `cursors` (how far a consumer says it has come) and `pins` (which sealed
-files hold a topic, for readers that open them directly), which keeps them in place by `file_holds`, as
+Beside them, for the sake of all: `upkeep` (rotation, checkpoints, old segments moved to the second
+tier), `large_deletes` (files asked ahead), `cursors` (how far a consumer says it has come) and `pins` (which
+sealed files hold a topic, for readers that open them directly), which keeps them in place by `file_holds`, as
 backups do.
 
 Code here runs on the event loop and owns timers and tasks; the rules of a topic stay in `log`.

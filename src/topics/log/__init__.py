@@ -8,7 +8,8 @@
 
 A `Topic` stands where its `watermarks` say, and its records lie in `Run`s; both make their moves themselves.
 All topics, the journal and the time are in the `core`, which operations take; `Engine` is what everything
-above the log sees. A single thread owns it; nothing here locks or awaits.
+above the log sees. A single thread owns it. Nothing here locks, and only `write.commit_loop` knows the event
+loop. What other rooms need of this one, they import from here.
 """
 
 from topics.log.engine import Engine

@@ -7,7 +7,7 @@
                     journal reader: frames back, in order, damage announced
 
 All disk access goes through `filesystem.Filesystem`, so that a test can put a simulated disk under it.
-File names are numbers; a topic's name never becomes a path.
+File names are numbers; a topic's name never becomes a path. What other rooms need, they import from here.
 """
 
 from topics.storage.columns import I64, U8, U32, Columns, Records, join_records, total_at

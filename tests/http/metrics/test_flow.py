@@ -8,7 +8,7 @@ import pytest
 
 from tests.http.metrics.scraping import scrape, send, text
 from tests.http.streaming import RunningApp
-from topics.http.metrics import log as flow
+from topics.http.metrics import figures as flow
 
 Start = Callable[..., RunningApp]
 

@@ -1,6 +1,6 @@
 """Pushing records to watchers.
 
-    commit ─▶ topic.wake ─▶ fanout (whose turn it is) ─▶ feed (all watchers of one topic)
+    commit ─▶ topic.wake ─▶ fanout (whose turn it is; a feed is all watchers of one topic)
            ─▶ subscription (what one stream is told next) ─▶ the stream
 
 `sessions` outlive their streams.

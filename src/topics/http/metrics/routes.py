@@ -11,7 +11,7 @@ from topics.http.door.keys import READ
 from topics.http.door.readiness import Readiness
 from topics.http.door.stream_slots import StreamSlots
 from topics.http.metrics.family import Family, counter, gauge, labelled, labels
-from topics.http.metrics.log import (
+from topics.http.metrics.figures import (
     flow_families,
     journal_families,
     log_families,

@@ -4,6 +4,6 @@
            ─▶ the door ─▶ a route (`routing`) with an exchange: the `request`, and a way to answer it
     route  ─▶ exchange (reply, fail, stream) ─▶ pipeline (in order) ─▶ channel (pressure) ─▶ socket
 
-`stream`, `event_stream` and `websocket` are answers without an end; `fed_connection` leaves slow clients
-alone; `request_log` sees every request end. All connections share a `context`.
+A stream of the channel, `event_stream` and `websocket` are answers without an end; `fed_connection` leaves
+slow clients alone; `request_log` sees every request end. All connections share a `context`.
 """
