@@ -40,7 +40,7 @@ RECORDS = "records"
 
 
 @dataclass
-class ReadCache(Mapping[str, DataFrame]):
+class Views(Mapping[str, DataFrame]):
     """Frames by name, made when they are asked for: a stream that no query names is not read."""
 
     makers: dict[str, Callable[[], DataFrame]]
@@ -82,7 +82,7 @@ def read_table(spark: SparkSession, path: str) -> DataFrame:
     )
 
 
-def by_sql(spark: SparkSession, query: str, views: ReadCache) -> DataFrame:
+def by_sql(spark: SparkSession, query: str, views: Views) -> DataFrame:
     # SQL does not tell `Orders` from `orders`: a name that is written just so comes last, and counts.
     for name in sorted(views, key=lambda name: name in query):
         if name.lower() in query.lower():  # perhaps only inside a text, which does no harm
@@ -90,7 +90,7 @@ def by_sql(spark: SparkSession, query: str, views: ReadCache) -> DataFrame:
     return spark.sql(query)
 
 
-def by_function(function: Callable[..., Any], views: ReadCache, spark: SparkSession) -> DataFrame:
+def by_function(function: Callable[..., Any], views: Views, spark: SparkSession) -> DataFrame:
     """Each parameter gets the view of its name."""
     offered: dict[str, Any] = {"spark": spark, "views": views}
     arguments = {}
@@ -185,7 +185,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         function: Callable[..., Any] = self.python
         return function
 
-    def _views(self, spark: SparkSession, sieve: Sieve, context: Context) -> ReadCache:
+    def _views(self, spark: SparkSession, sieve: Sieve, context: Context) -> Views:
         def stream(topics: list[str]) -> Callable[[], DataFrame]:
             options = settings.source_options(
                 context.server,
@@ -201,7 +201,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         makers[RECORDS] = stream(self.topics)
         for name, path in self.tables.items():
             makers[name] = lambda path=path: read_table(spark, path)  # type: ignore[misc]
-        return ReadCache(makers)
+        return Views(makers)
 
 
 @dataclass

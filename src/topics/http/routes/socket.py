@@ -11,7 +11,8 @@ from topics.flow.watch.subscription import Subscription
 from topics.http.door.keys import ADMIN, READ, WRITE
 from topics.http.door.stream_slots import StreamSlots
 from topics.http.routes.fields import decode
-from topics.http.routes.publishing import (
+from topics.http.routes.service import Service
+from topics.http.routes.socket_publishing import (
     MISTAKES,
     NotACommand,
     Publication,
@@ -19,7 +20,6 @@ from topics.http.routes.publishing import (
     error_message,
     refusal,
 )
-from topics.http.routes.service import Service
 from topics.http.routes.subscriptions import Start, Wanted, check_names, open_topics
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
