@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,8 @@ from tests.http.streaming import RunningApp, SocketClient
 from tests.support import Wire, raw_request
 from tests.support.arrow import arrow_stream
 from topics.flow import pacing
+from topics.http.routes.service import Service
+from topics.log import AppendRequest
 from topics.values.errors import ApiError
 
 Start = Callable[..., RunningApp]
@@ -217,6 +220,30 @@ def test_a_publish_that_is_refused_when_its_turn_comes_lets_the_next_one_pass(
     wait_until(lambda: holding.held == 1)
     holding.let_in()
     assert client.next("ack")["request_id"] == 2
+
+
+def test_a_publish_that_fails_behind_one_that_waited_is_the_one_that_is_told(
+    start: Start, wait_until: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = prepared(start)
+    holding = Holding(app)
+    client = app.socket()
+    publish(client, 1)
+    wait_until(lambda: holding.held == 1)
+    holding.active = False
+    publish(client, 2)
+    publish(client, 3)
+    write = Service.append
+
+    def failing(service: Service, name: str, request: AppendRequest, *more: Any) -> None:
+        if request.batch.render(1, 1).endswith(b'"data":2}\n'):
+            raise OSError(24, "too many open files")
+        write(service, name, request, *more)
+
+    monkeypatch.setattr(Service, "append", failing)
+    holding.let_in()
+    answers = {answer["request_id"]: answer["op"] for answer in (client.read() for _ in range(3))}
+    assert answers == {1: "ack", 2: "error", 3: "ack"}
 
 
 def test_a_socket_that_closes_while_its_publish_waits_writes_nothing(

@@ -9,6 +9,8 @@ import pytest
 
 from tests.log.harness import JournalFrame, Lab, check_loss, gap
 from tests.support.damage import cut, flip
+from topics.log.write.batch import batch_from_columns
+from topics.log.write.group import append_group
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.frame import Kind
 
@@ -235,3 +237,20 @@ def test_power_loss_right_after_recovery(lab: Lab) -> None:
     lab.open()
     assert lab.topic("t").head >= head
     assert lab.gaps("t")[0][0] == gaps[0][0]
+
+
+def test_a_group_that_rots_takes_no_reservation_with_it(lab: Lab) -> None:
+    """The reservation it made is in what cannot be read: seqs above it may have been given out."""
+    lab.put("t")
+    topic = lab.topic("t")
+    batch = batch_from_columns([b"1"] * 1000)
+    append_group(
+        lab.engine, [(topic, [batch])], lab.engine.now(), lambda _: [], lambda: None, pytest.fail, sync=True
+    )
+    lab.engine.queue.sync_now()
+    lab.write_each("t", 20)
+    group = next(frame for frame in lab.frames() if frame.kind == Kind.GROUP)
+    flip(group.path, group.payload_at + 300)
+    lose_power(lab)
+    assert lab.seqs("t") == []
+    check_loss(lab, "t", acked=1020)

@@ -75,14 +75,15 @@ class Publication:
         self.queue.socket.send(b'{"op":"ack","request_id":%b,%b' % (self._request_id, answer[1:]))
 
     def refuse(self, error: Exception) -> None:
+        """What is no mistake of the client's is logged, and not told."""
         self.is_over = True
+        if not isinstance(error, MISTAKES):
+            logger.error("a publish failed", exc_info=error)
+            error = ApiError("internal", "internal error")
         self.queue.socket.send(refusal(self._request_id, error))
 
     def fail_with(self, error: Exception) -> None:
         """Its turn came, and this was raised."""
-        if not isinstance(error, MISTAKES):
-            logger.error("a publish failed", exc_info=error)
-            error = ApiError("internal", "internal error")
         self.refuse(error)
         self.queue.follow()
 
@@ -112,7 +113,8 @@ class Publications:
                 self._service.doors.append(
                     first, first.topic, len(first.message), self._write, Publication.is_patient
                 )
-            except MISTAKES as error:
+            except Exception as error:
+                # Whatever it is belongs to this one, not to the one that was over before it.
                 first.refuse(error)
             if not first.is_over:
                 first.is_held = True

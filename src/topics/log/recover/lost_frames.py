@@ -6,6 +6,7 @@ from topics.log.engine import Engine
 from topics.log.lifecycle import add_recovered
 from topics.log.remove import ledger
 from topics.log.topic import Topic
+from topics.log.watermarks import LARGEST_STEP
 from topics.storage import HEADER_BYTES, Damage, Kind, around_data
 from topics.values import DEFAULT_CONFIG, MAX_BULK_RECORDS, MAX_SEQ
 
@@ -48,8 +49,13 @@ class LostFrames:
             self._unreadable_bytes += damage.end - damage.position
             return
         engine.next_topic_id = max(engine.next_topic_id, header.topic_id + 1)
-        if header.kind in (Kind.APPEND, Kind.ADVANCE, Kind.GROUP):
+        if header.kind in (Kind.APPEND, Kind.ADVANCE):
             self.prove_head(header.topic_id, header.last_seq)
+        elif header.kind == Kind.GROUP:
+            self.prove_head(header.topic_id, header.last_seq)
+            if header.topic_id in engine.by_id:
+                # A reservation made with it lies in what cannot be read, and reaches no further than this.
+                engine.by_id[header.topic_id].reserve(min(header.last_seq + LARGEST_STEP, MAX_SEQ))
         elif header.kind == Kind.CREATE and header.topic_id not in engine.by_id:
             # At once: copies are not appended, so no frame of theirs would bring it back.
             self.keep_nameless(header.topic_id)

@@ -59,8 +59,11 @@ def append_group(
     `others`: topics without a write here whose earlier operations it must not overtake either.
     """
     # Each batch may bring a reservation with it; nothing may be refused once the first one has its seqs.
-    core.queue.require_room(1 + sum(len(batches) for _, batches in writes))
+    room = 1 + sum(len(batches) for _, batches in writes)
+    core.queue.require_room(room)
     admit_group(core, writes, now)
+    # Once more: what went by age meanwhile may have found out that the disk takes no more.
+    core.queue.require_room(room)
     group = GroupOp(on_done, on_error, sync=sync)
     group.others = (*(topic for topic, _ in writes), *others)
     try:
