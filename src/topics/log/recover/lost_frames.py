@@ -11,6 +11,7 @@ from topics.storage import HEADER_BYTES, Damage, Kind, around_data
 from topics.values import DEFAULT_CONFIG, MAX_BULK_RECORDS, MAX_SEQ
 
 log = logging.getLogger("topics.recovery")
+_GIVING_OUT_SEQS = (Kind.APPEND, Kind.ADVANCE, Kind.GROUP, Kind.ROUTE)
 # No record takes less journal than this: a row of one-digit numbers, and the length of its data.
 _SMALLEST_RECORD_BYTES = around_data(1, 0) + len("0") + 4
 
@@ -49,11 +50,9 @@ class LostFrames:
             self._unreadable_bytes += damage.end - damage.position
             return
         engine.next_topic_id = max(engine.next_topic_id, header.topic_id + 1)
-        if header.kind in (Kind.APPEND, Kind.ADVANCE):
+        if header.topic_id and header.kind in _GIVING_OUT_SEQS:
             self.prove_head(header.topic_id, header.last_seq)
-        elif header.kind == Kind.GROUP:
-            self.prove_head(header.topic_id, header.last_seq)
-            if header.topic_id in engine.by_id:
+            if header.kind == Kind.GROUP and header.topic_id in engine.by_id:
                 # A reservation made with it lies in what cannot be read, and reaches no further than this.
                 engine.by_id[header.topic_id].reserve(min(header.last_seq + LARGEST_STEP, MAX_SEQ))
         elif header.kind == Kind.CREATE and header.topic_id not in engine.by_id:
@@ -65,12 +64,8 @@ class LostFrames:
         elif header.kind == Kind.ROUTER_PUT:
             self._config_uncertain.update(engine.by_id)
         elif header.kind == Kind.ROUTE:
-            if header.topic_id:
-                self.prove_head(header.topic_id, header.last_seq)
-            else:
-                self._head_uncertain.update(
-                    engine.by_id
-                )  # it fed several topics; only the payload named them
+            # It fed several topics, and only the payload named them.
+            self._head_uncertain.update(engine.by_id)
 
     def prove_head(self, topic_id: int, head: int) -> None:
         """The topic had got as far as this."""
