@@ -12,7 +12,7 @@ from topics.http.routes.fields import clamped, decode, node_set, unsigned, unsig
 from topics.http.routes.service import Service, answer, elapsed_ms
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log import Page, Shape, Topic, parse_match
+from topics.log import STORED, Page, Shape, Topic, parse_match
 from topics.values import (
     DEFAULT_LIMIT,
     DEFAULT_READ_BYTES,
@@ -45,6 +45,7 @@ _delete = msgspec.json.Decoder(DeleteBody)
 _encode = msgspec.json.encode
 _DEFAULT_DIFF = DiffBody()
 _SHAPES = {(tags, meta): Shape(tags=tags, meta=meta) for tags in (False, True) for meta in (False, True)}
+_SHAPES[False, True] = STORED  # the very object, which reads know without asking
 
 
 class RecordRoutes:

@@ -123,7 +123,7 @@ class _Walk:
             hot is not None
             and run.dead is None
             and (self.nodes is None or hot.node_codes is None)
-            and self.shape.is_stored(hot)
+            and (self.shape is STORED or self.shape.is_stored(hot))
         ):
             end = min(stop, start + self.room)
             first_byte = hot.ends[start - 1] if start else 0
