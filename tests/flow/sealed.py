@@ -1,4 +1,4 @@
-"""A reader of segment files."""
+"""Records that are to be sealed, and a reader of segment files."""
 
 from __future__ import annotations
 
@@ -21,3 +21,10 @@ def readable(lab: Lab, view: SealedView, floor: int) -> list[int]:
         found += [int(index) + run.base for index in np.flatnonzero(alive) if index + run.base >= floor]
         segment.close()
     return found
+
+
+def tagged(lab: Lab) -> Lab:
+    """With ten records in one topic, every second one of them tagged otherwise."""
+    for index in range(10):
+        lab.write("a", {"data": index, "tag": "odd" if index % 2 else "even"})
+    return lab

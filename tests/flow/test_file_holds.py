@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.sealed import readable
+from tests.flow.sealed import readable, tagged
 from tests.log.harness import Lab
 from topics.flow import pins as pins_module
 from topics.flow.file_holds import LEASE_MS
@@ -16,10 +16,7 @@ from topics.values.errors import ApiError
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
-    lab = Lab(tmp_path)
-    for index in range(10):
-        lab.write("a", {"data": index, "tag": "odd" if index % 2 else "even"})
-    return lab
+    return tagged(Lab(tmp_path))
 
 
 def test_a_lease_ends_unless_it_is_renewed(lab: Lab) -> None:

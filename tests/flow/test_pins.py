@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flow.sealed import readable
+from tests.flow.sealed import readable, tagged
 from tests.log.harness import Lab
 from tests.support.damage import flip
 from topics.flow.pins import Pins
@@ -14,10 +14,7 @@ from topics.flow.pins import Pins
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
-    lab = Lab(tmp_path)
-    for index in range(10):
-        lab.write("a", {"data": index, "tag": "odd" if index % 2 else "even"})
-    return lab
+    return tagged(Lab(tmp_path))
 
 
 def test_a_snapshot_lists_sealed_runs_up_to_the_first_record_that_is_not_in_a_file(lab: Lab) -> None:
