@@ -1,4 +1,4 @@
-"""One mutation for each mechanism that a promise rests on, and the tests that must notice its loss."""
+"""What the log itself promises: records, seqs, deletions, crashes."""
 
 from __future__ import annotations
 
