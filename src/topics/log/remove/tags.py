@@ -168,11 +168,12 @@ class TagIndex:
 
     def count(self, match: "TagMatch") -> int:
         """How many records match."""
-        return sum(
-            1 if isinstance(held := generation.postings[tag], int) else len(held)
-            for generation in self._generations
-            for tag in generation.matching(match)
-        )
+        count = 0
+        for generation in self._generations:
+            for tag in generation.matching(match):
+                held = generation.postings[tag]
+                count += 1 if isinstance(held, int) else len(held)
+        return count
 
     def sort_in_steps(self) -> Iterator[None]:
         """Do ahead of a lookup by prefix what it would have to do at once."""
