@@ -31,6 +31,7 @@ from topics.values.errors import (
 )
 from topics.values.histogram import LATENCY_BOUNDS_S, Histogram
 from topics.values.names import is_topic_name, require_router_name, require_topic_name, require_utf8
+from topics.values.nearest import nearest
 from topics.values.settings import (
     DEFAULT_LIMIT,
     DEFAULT_READ_BYTES,
