@@ -263,6 +263,9 @@ class SimulatedDisk(Filesystem):
         self._pages.append(page)
         return SimulatedPage(self, page, path)
 
+    def room(self, path: str) -> tuple[int, int]:
+        return 1 << 40, 1 << 41
+
     def boot_id(self) -> bytes:
         return b"boot-%d" % self._boot
 

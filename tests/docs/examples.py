@@ -24,10 +24,13 @@ _VARYING = (
     "deadline",
     "epoch",
     "expires_ms",
+    "free_bytes",
     "last_read_ts",
     "lease_id",
     "purge",
+    "reserve_bytes",
     "snapshot",
+    "started_ms",
     "updated_ts",
     "uptime_ms",
 )

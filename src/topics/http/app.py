@@ -14,6 +14,7 @@ from topics.http.routes.admin import AdminRoutes
 from topics.http.routes.appends import AppendRoutes
 from topics.http.routes.arrow_append import BulkAppendRoutes
 from topics.http.routes.cursors import CursorRoutes
+from topics.http.routes.info import InfoRoutes
 from topics.http.routes.probes import Probes
 from topics.http.routes.queues import QueueRoutes
 from topics.http.routes.records import RecordRoutes
@@ -67,13 +68,20 @@ class Application:
     def _routes(self) -> list[Route]:
         node, service = self.node, self.service
         key_needed = node.settings.probe_auth
-        probes = Probes(self.readiness, lambda: len(node.engine.sorted_names), key_needed=key_needed)
+        engine = node.engine
+        probes = Probes(
+            self.readiness,
+            lambda: len(engine.sorted_names),
+            key_needed=key_needed,
+            writes_off=lambda: engine.writes_off,
+        )
         self.metrics = Metrics(
             service, self.readiness, probes.uptime_ms, self.stream_slots, self.watches.sessions
         )
         return [
             *probes.routes(),
             *self.metrics.routes(),
+            *InfoRoutes(node).routes(),
             *TopicRoutes(service).routes(),
             *AppendRoutes(service).routes(),
             *RecordRoutes(service).routes(),

@@ -15,6 +15,7 @@ from topics.log.write import append as appending
 from topics.log.write.commit_queue import CommitQueue
 from topics.log.write.operation import CallbackOp
 from topics.storage import ROTATE_BYTES, Journal, Kind
+from topics.values import WritesOff
 
 
 class Engine(Core):
@@ -27,6 +28,15 @@ class Engine(Core):
     def read_only(self) -> bool:
         """True once a commit failed: reads go on, writes are off until restart."""
         return self.recovered and self.queue.failure is not None
+
+    @property
+    def writes_off(self) -> WritesOff | None:
+        """Why no writes are taken; None while they are, and while it is not known yet."""
+        return self.queue.off if self.recovered else None
+
+    def end_writes(self, off: WritesOff, why: str) -> None:
+        """Nothing is acknowledged from now on until a restart, also what is on its way. Reads go on."""
+        self.queue.end(off, why)
 
     @property
     def queue_depth(self) -> int:

@@ -185,6 +185,11 @@ class Filesystem:
     def shared_page(self, path: str, size: int) -> SharedPage:
         return SharedPage(path, size)
 
+    def room(self, path: str) -> tuple[int, int]:
+        """Bytes that are free where this lies, and the size of all there is."""
+        there = os.statvfs(path)
+        return there.f_bavail * there.f_frsize, there.f_blocks * there.f_frsize
+
     def give_way(self) -> None:
         """Other threads that wait for the processor go first; for work in the background."""
         time.sleep(BLINK_S)

@@ -24,6 +24,7 @@ from topics.values.errors import (
     ApiError,
     ConfigError,
     UserMistake,
+    WritesOff,
     invalid,
     limit_reached,
     short_of_memory,

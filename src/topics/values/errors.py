@@ -1,5 +1,6 @@
 """The one error type of the API: a stable code, a sentence, and optional detail."""
 
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -27,7 +28,18 @@ STATUS_BY_CODE: dict[str, int] = {
     "internal": 500,
     "not_ready": 503,
     "shutting_down": 503,
+    "disk_full": 507,
 }
+
+
+class WritesOff(StrEnum):
+    """Why the log takes no writes. Reads go on in each case."""
+
+    # Removals still work, and writes return by themselves.
+    DISK_FULL = "disk_full"
+    # These two last until the server is started again.
+    DIRECTORY_REPLACED = "directory_replaced"
+    STORAGE_FAILED = "storage_failed"
 
 
 class ConfigError(Exception):
@@ -53,8 +65,8 @@ class ApiError(Exception):
         self.code = code
         self.message = message
         self.detail = detail
-        # Clients of a 429 or 503 always get told when to come back.
-        self.retry_after_s = 1 if retry_after_s is None and self.status in (429, 503) else retry_after_s
+        # Clients of a 429, 503 or 507 always get told when to come back.
+        self.retry_after_s = 1 if retry_after_s is None and self.status in (429, 503, 507) else retry_after_s
 
     @property
     def status(self) -> int:

@@ -79,6 +79,7 @@ def test_every_answer_is_as_described(app: RunningApp, described: Described) -> 
     visit = Visit(app, described)
     for path in ("/v0/health", "/healthz", "/v0/ready", "/readyz", "/v0/openapi.json", "/v0/metrics"):
         visit("GET", path)
+    visit("GET", "/v0/info")
     _visit_topics(visit)
     _visit_queues(visit)
     _visit_routers(visit)

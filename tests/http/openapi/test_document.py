@@ -42,6 +42,7 @@ HEADERS = {
     "throttled": {"Retry-After": RETRY},
     "not_ready": {"Retry-After": RETRY},
     "shutting_down": {"Retry-After": RETRY},
+    "disk_full": {"Retry-After": RETRY},
 }
 
 

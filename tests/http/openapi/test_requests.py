@@ -102,6 +102,7 @@ PARAMETER_LIMITS: dict[str, Json] = {
     "node": NODE,
     "max": {"minimum": 0, "default": 1, "maximum": MAX_CLAIM},
     "lease_ms": {"minimum": 0, "maximum": LEASE_MS_RANGE[1]},
+    "for": {"enum": ["writes"]},
 }
 LIMITING = {f"{most}{what}" for most in ("min", "max") for what in ("imum", "Length", "Items", "Properties")}
 # What a description may say of a field beyond what its type says.

@@ -3,6 +3,7 @@ import pytest
 from topics.http.door.readiness import Readiness
 from topics.http.routes.probes import Probes
 from topics.http.wire.routing import Route
+from topics.values import WritesOff
 
 
 @pytest.mark.parametrize("path", ["/v0/health", "/healthz"])
@@ -35,6 +36,30 @@ def test_readiness_follows_the_gate(serve, path):
     readiness.drain()
     answer = running.request("GET", path)
     assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "shutting_down", "1")
+
+
+@pytest.mark.parametrize("path", ["/v0/ready", "/readyz"])
+def test_a_server_without_writes_is_ready_to_be_read_and_no_more(serve, path):
+    readiness = Readiness()
+    reasons = []
+    running = serve(
+        Probes(readiness, lambda: 3, key_needed=False, writes_off=lambda: reasons[-1]).routes(),
+        readiness=readiness,
+    )
+    reasons.append(None)
+    assert running.request("GET", f"{path}?for=writes").code == "not_ready"
+    readiness.admit()
+    assert running.request("GET", f"{path}?for=writes").json["status"] == "ready"
+    for reason in WritesOff:
+        reasons.append(reason)
+        answer = running.request("GET", path)
+        assert (answer.status, answer.json["status"], answer.json["reason"]) == (200, "degraded", reason)
+        assert (answer.json["wal_replay_complete"], answer.json["topics"]) == (True, 3)
+        refused = running.request("GET", f"{path}?for=writes")
+        assert (refused.status, refused.code) == (503, "not_ready")
+        assert refused.json["error"]["detail"] == {"reason": reason}
+        assert refused.headers["retry-after"] == "1"
+    assert running.request("GET", f"{path}?for=fun").code == "invalid_request"
 
 
 def test_probes_may_need_a_key_of_any_scope(serve):

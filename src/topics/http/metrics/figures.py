@@ -217,7 +217,6 @@ def _files(engine: Engine) -> Iterator[Family]:
     yield gauge("topics_wal_retained_bytes", "Journal that a restart would read.", retained)
     unsynced = journal.position - journal.synced if journal else 0
     yield gauge("topics_wal_unsynced_bytes", "Journal not yet synced to disk.", unsynced)
-    disk = os.statvfs(engine.dirs.root)
-    free, size = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+    free, size = engine.fs.room(engine.dirs.root)
     yield gauge("topics_disk_free_bytes", "Room left where the data is kept.", free)
     yield gauge("topics_disk_size_bytes", "Size of that file system.", size)

@@ -14,6 +14,7 @@ import topics
 from topics.http.door.readiness import Readiness
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
+from topics.values import ApiError, WritesOff, invalid
 
 DOCUMENT = Path(__file__).parent.parent / "openapi.json"
 
@@ -25,12 +26,14 @@ class Probes:
         topic_count: Callable[[], int],
         *,
         key_needed: bool,
+        writes_off: Callable[[], WritesOff | None] = lambda: None,
         version: str = topics.__version__,
     ) -> None:
-        """`key_needed`: any valid key will do."""
+        """`key_needed`: any valid key will do. `writes_off`: why none are taken."""
         self._readiness = readiness
         self._topic_count = topic_count
         self._key_needed = key_needed
+        self._writes_off = writes_off
         self._version = version
         self._started = monotonic()
         # Read when it is first asked for, so that starting does not pay for it.
@@ -56,9 +59,19 @@ class Probes:
         exchange.reply(msgspec.json.encode(answer))
 
     def ready(self, exchange: Exchange) -> None:
+        """With `for=writes` it speaks for writes as well; otherwise being read is enough."""
+        purpose = exchange.query("for")
+        if purpose not in (None, "writes"):
+            raise invalid("for must be writes")
         if not self._readiness.open:
             raise self._readiness.refusal()
-        answer = {"status": "ready", "wal_replay_complete": True, "topics": self._topic_count()}
+        answer: dict[str, Any] = {"status": "ready"}
+        reason = self._writes_off()
+        if reason is not None:
+            if purpose == "writes":
+                raise ApiError("not_ready", "the server takes no writes", {"reason": reason})
+            answer = {"status": "degraded", "reason": reason}
+        answer |= {"wal_replay_complete": True, "topics": self._topic_count()}
         exchange.reply(msgspec.json.encode(answer))
 
     def openapi(self, exchange: Exchange) -> None:

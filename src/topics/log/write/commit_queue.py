@@ -18,7 +18,7 @@ from threading import Event
 
 from topics.log.write.operation import Op
 from topics.storage import Journal, PendingWrite, SyncTicket, Witness
-from topics.values import ApiError, Histogram
+from topics.values import ApiError, Histogram, WritesOff
 
 SYNC_BOUNDS_US = (50, 100, 250, 500, 1000, 5000, 10000, 50000, 100000)
 # More operations than this in one turn of the loop mean that the disk cannot keep up.
@@ -87,7 +87,9 @@ class CommitQueue:
         # Number of the group that gathers now.
         self.group = 1
         self.counters = counters
+        # What every write is answered from now on, and why.
         self.failure: ApiError | None = None
+        self.off: WritesOff | None = None
         # Operations are taking effect right now: a callback must not flush, only submit.
         self.applying = False
         # Set by the commit loop: called when there is something to flush or to sync.
@@ -347,11 +349,21 @@ class CommitQueue:
         """The journal refused something outside an operation: the log takes no more writes."""
         self._latch(cause, [*unfinished])
 
+    def end(self, off: WritesOff, why: str) -> None:
+        """No write is acknowledged from now on, for a reason that is not a refusal of the journal's."""
+        if self.failure is None:
+            self._fail_all(off, f"{why}; writes are off until restart", [])
+
     def _latch(self, cause: BaseException, ops: list[Op]) -> None:
         """No retry: after a failed write or sync there is no telling what the disk holds."""
         why = str(cause) or type(cause).__name__
         message = f"storage refused the commit: {why}; writes are off until restart"
+        self._fail_all(WritesOff.STORAGE_FAILED, message, ops)
+
+    def _fail_all(self, off: WritesOff, message: str, ops: list[Op]) -> None:
         self.failure = ApiError("internal", message)
+        # The first reason is what the operator has to see to.
+        self.off = self.off or off
         writing: list[Op] = []
         if self._under_way is not None:
             self._under_way.wait()

@@ -1,0 +1,33 @@
+"""What is running here: its version, whether it takes writes and why not, and how much room there is."""
+
+from time import time
+from typing import Any
+
+import topics
+from topics.http.door.keys import ADMIN, READ
+from topics.http.routes.service import answer
+from topics.http.wire.exchange import Exchange
+from topics.http.wire.routing import Route
+from topics.node.node import Node
+
+
+class InfoRoutes:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._started_ms = int(time() * 1000)
+
+    def routes(self) -> list[Route]:
+        return [Route("GET", "/v0/info", self.show, scopes=READ)]
+
+    def show(self, exchange: Exchange) -> None:
+        node, off = self._node, self._node.engine.writes_off
+        about: dict[str, Any] = {
+            "version": topics.__version__,
+            "started_ms": self._started_ms,
+            "writes": off is None,
+            "reason": off,
+            "disk": {"free_bytes": node.engine.free_bytes(), "reserve_bytes": 0},
+        }
+        if exchange.key is None or exchange.key.can(ADMIN):
+            about["data_dir"] = node.engine.dirs.root
+        answer(exchange, about)
