@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,8 @@ from tests.crash.world import World
 CLASSES = ("fsync", "disk", "memory", "ephemeral")
 TAGS = (None, None, "x", "y", "xy")
 MATCHES: tuple[Match, ...] = (("Eq", "x"), ("Eq", "y"), ("Glob", "x"))
+# Those who commit stages under the same id: a key without prefixes, and two with some.
+OWNERS = ("", "d", "d|f|m")
 LEAPS_MS = (1, 20, 200, 700, -300)
 # A writer empties a topic that has grown beyond this, so that worlds stay small and quick to compare.
 MANY_RECORDS = 60
@@ -50,7 +53,9 @@ class Actors:
         self.rng = rng
         self.staging = staging
         self.operation = ""
-        self._batch = 0
+        self._batches: Counter[str] = Counter()
+        # What the last commit of each owner brought.
+        self._staged: dict[str, dict[str, list[Any]]] = {}
         self._held: dict[str, list[int]] = {"jobs": [], "safe-jobs": []}
         self._furnish()
         self.logs = [*CLASSES, "capped", "aging", "safe-capped", "small"]
@@ -164,9 +169,21 @@ class Actors:
         self._held[name] = []
 
     def stage(self) -> None:
-        self._batch += 1
-        rows = {name: self._drafts() for name in self.rng.sample(("disk", "fsync", "memory"), 2)}
-        self.staging.commit(self.world, "query", self._batch, rows)
+        """A batch, which is sent again now and then: with the same rows, and with others."""
+        world, rng = self.world, self.rng
+        owner, luck = rng.choice(OWNERS), rng.random()
+        identity = (owner, "query", self._batches[owner])
+        is_known = identity in world.model.commits
+        if is_known and luck < 0.2:
+            assert self.staging.commit(world, identity, self._staged[owner]) is not False
+            return
+        rows = {name: self._drafts() for name in rng.sample(("disk", "fsync", "memory"), 2)}
+        if is_known and luck < 0.4:
+            assert self.staging.commit(world, identity, rows) is not True
+            return
+        self._batches[owner] += 1
+        self._staged[owner] = rows
+        self.staging.commit(world, (owner, "query", self._batches[owner]), rows)
 
     def configure(self) -> None:
         world, rng = self.world, self.rng

@@ -61,6 +61,8 @@ class Event:
 class Model:
     topics: dict[int, TopicModel] = field(default_factory=dict)
     routers: dict[str, RouterModel] = field(default_factory=dict)
+    # What was committed through stages, by owner, id and batch: how many records each topic got.
+    commits: dict[tuple[str, str, int], dict[str, int]] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     next_index: int = 0
 

@@ -146,8 +146,9 @@ def _stage(world: World) -> None:
     staging = Staging()
     try:
         rows = {"disk": [world.draft("x"), world.draft()], "fsync": [world.draft()]}
-        assert staging.commit(world, "query", 1, rows) is False
-        assert staging.commit(world, "query", 1, rows) is True
+        for owner in ("", "d|m"):
+            assert staging.commit(world, (owner, "query", 1), rows) is False
+            assert staging.commit(world, (owner, "query", 1), rows) is True
     finally:
         staging.close()
 

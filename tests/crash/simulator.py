@@ -43,7 +43,6 @@ class Simulation:
 
     def _begin(self) -> None:
         self.worlds += 1
-        self.staging.committed.clear()
         self.world = World(self.rng)
         self.actors = Actors(self.world, self.rng, self.staging)
         self._until = self.steps + WORLD_STEPS

@@ -16,6 +16,9 @@ from tests.support.arrow import arrow_stream
 from topics.flow.stages.stages import CommitRequest
 from topics.values.errors import ApiError
 
+# An owner, an id and the number of a batch.
+Identity = tuple[str, str, int]
+
 
 class HereAndNow(ThreadPoolExecutor):
     """Runs everything in the caller's thread: a test that repeats itself knows no other."""
@@ -30,18 +33,15 @@ class HereAndNow(ThreadPoolExecutor):
 
 
 class Staging:
-    """`committed`: what was acknowledged, by identity and batch."""
-
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(HereAndNow())
         self._stopped: list[BaseException] = []
-        self.committed: set[tuple[str, int]] = set()
 
     def close(self) -> None:
         self._loop.close()
 
-    def commit(self, world: World, identity: str, batch: int, rows: dict[str, list[Draft]]) -> bool | None:
+    def commit(self, world: World, identity: Identity, rows: dict[str, list[Draft]]) -> bool | None:
         """Stage rows for several topics and commit them. True when they had been committed before."""
         world.commit()
         if world.queue.failure is not None or any(world.engine.find(name) is None for name in rows):
@@ -49,7 +49,7 @@ class Staging:
         self._stopped = []
         world.queue.wake = lambda: self._wake(world)
         try:
-            return self._run(self._commit(world, identity, batch, rows))
+            return self._run(self._commit(world, identity, rows))
         finally:
             world.queue.wake = lambda: None
 
@@ -75,31 +75,33 @@ class Staging:
                 task.cancel()
             self._loop.run_until_complete(asyncio.sleep(0))
 
-    async def _commit(
-        self, world: World, identity: str, batch: int, rows: dict[str, list[Draft]]
-    ) -> bool | None:
+    async def _commit(self, world: World, identity: Identity, rows: dict[str, list[Draft]]) -> bool | None:
         stages = world.here.stages
-        stage, part = f"{identity}-{batch}", "only"
-        await stages.put_part(stage, part, _arrow(rows), None, lambda _: None)
+        owner, name, batch = identity
+        # One stage for all of them: what keeps its owners apart is the server's business.
+        stage, part = "stage", "only"
+        await stages.put_part(owner, stage, part, _arrow(rows), None, lambda _: None)
         event = None
-        if (identity, batch) not in self.committed:
-            event = world.model.event(*self._effects(world, identity, batch, rows))
-        request = CommitRequest(stage, identity, batch, [part], None, lambda _: None)
+        if identity not in world.model.commits:
+            event = world.model.event(*self._effects(world, identity, rows))
+        request = CommitRequest(owner, stage, name, batch, [part], None, lambda _: True)
         try:
             _, deduped = await stages.commit(request)
-        except (ApiError, OSError):
+        except (ApiError, OSError) as error:
+            if event is None and isinstance(error, ApiError) and error.code == "stage_conflict":
+                return False
             if event is not None and world.queue.failure is None:
                 world.model.refuse(event)
             return None
         if event is not None:
-            assert not deduped, f"{identity} {batch}: taken for a repeat, and it is none"
+            assert not deduped, f"{identity}: taken for a repeat, and it is none"
             world.model.ack(event, is_safe=True, position=world.engine.journal.position)
         return deduped
 
-    def _effects(self, world: World, identity: str, batch: int, rows: dict[str, list[Draft]]) -> list[Effect]:
-        known = (identity, batch)
+    def _effects(self, world: World, identity: Identity, rows: dict[str, list[Draft]]) -> list[Effect]:
+        commits, counts = world.model.commits, {name: len(drafts) for name, drafts in rows.items()}
         effects: list[Effect] = [
-            Did(lambda: self.committed.add(known), lambda: self.committed.discard(known))
+            Did(lambda: commits.__setitem__(identity, counts), lambda: commits.pop(identity))
         ]
         for name, drafts in rows.items():
             topic = world.topic(name)

@@ -6,6 +6,7 @@ from tests.crash.effects import TopicModel
 from tests.crash.installation import Installation
 from tests.crash.model import Gaps, Rows, covers, lost_records, observe
 from tests.crash.world import World
+from topics.flow.stages import identities
 from topics.log.topic import Topic
 
 # Readers that start right in front of a loss, out of all there could be.
@@ -76,7 +77,21 @@ def _difference(world: World, found: Found) -> str | None:
             return f"{known.name}: {_unlike(found.rows[known.id], expected)}"
     routers = {router.name: router.cursor for router in world.here.routers.table.by_id.values()}
     wanted = {router.name: router.cursor for router in world.model.routers.values()}
-    return None if routers == wanted else f"routers at {routers} instead of {wanted}"
+    if routers != wanted:
+        return f"routers at {routers} instead of {wanted}"
+    commits = _commits(world)
+    return None if commits == world.model.commits else f"commits {commits} and not {world.model.commits}"
+
+
+def _commits(world: World) -> dict[tuple[str, str, int], dict[str, int]]:
+    """All that the server remembers; a simulated world makes fewer than it forgets."""
+    state = identities.state_from_plain(world.here.stages.identities.dump())
+    return {
+        (owner, name, commit.batch): {written.topic: written.count for written in commit.ranges}
+        for owner, applications in state
+        for name, commits in applications
+        for commit in commits
+    }
 
 
 def _unlike(rows: Rows, expected: Rows) -> str:

@@ -19,9 +19,9 @@ from topics.flow.cursors import Cursor
 from topics.flow.queues.leases import Entry
 from topics.flow.routers import frames as routers
 from topics.flow.routers.definitions import Definition, RouterOptions
+from topics.flow.stages.identities import StageRange, UnownedCommit
 from topics.flow.stages.parts import write_part
-from topics.flow.stages.spool import part_path
-from topics.flow.stages.stages import Committed, StageRange
+from topics.flow.stages.spool import part_path, stage_key
 from topics.log.lifecycle import CreatePayload
 from topics.log.remove.deletion import Selector
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState, encode
@@ -110,7 +110,7 @@ SPARED_STEP = routers.Step(
 # Leased, held back, returned.
 JOBS: list[Entry] = [(1, 77, "worker", TS + 30_000, 1), (2, 0, "", TS + 500, 2), (3, 0, "", 0, 3)]
 CURSOR = Cursor("lake", 4, 1, TS)
-COMMITTED = Committed("stream-1", 7, 2, 0xFEED, [StageRange("orders", 5, 6, 2)])
+COMMITTED = UnownedCommit("stream-1", 7, 2, 0xFEED, [StageRange("orders", 5, 6, 2)])
 # The name of a stage and of one of its parts, and its rows.
 PART = ("load-1", "0")
 PART_ROWS = {"topic": ["orders", None], "node": ["n1", None], "tag": [None, "t"], "data": ["1", '{"a":2}']}
@@ -143,7 +143,7 @@ def write_stage_part(fs: Filesystem, directory: str) -> None:
         writer.write_batch(batch)
     write_part(
         fs,
-        part_path(directory, *PART),
+        part_path(directory, stage_key("", PART[0]), PART[1]),
         sink.getvalue().to_pybytes(),
         max_bytes=1 << 20,
         default_topic=None,

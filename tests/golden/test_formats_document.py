@@ -15,8 +15,17 @@ from topics.flow.cursors import Cursor, Cursors
 from topics.flow.queues.leases import Entry
 from topics.flow.queues.registry import Queues
 from topics.flow.routers.definitions import Definition, RouterOptions
-from topics.flow.stages.spool import SUFFIX
-from topics.flow.stages.stages import IDLE_MS, REMEMBERED_BATCHES, Committed, StageRange, Stages
+from topics.flow.stages.identities import (
+    REMEMBERED_BATCHES,
+    Commit,
+    Identities,
+    OwnedCommit,
+    StageRange,
+    UnownedCommit,
+    UnownedIdentities,
+)
+from topics.flow.stages.open_stages import IDLE_MS
+from topics.flow.stages.spool import SUFFIX, stage_key
 from topics.keep import backup_directory as backups
 from topics.keep.restore import STAGING
 from topics.log.remove import ledger
@@ -140,7 +149,9 @@ ARRAYS = {
     "piece": routers.Piece,
     "carried": routers.CarriedRows,
     "cursor": Cursor,
-    "commit": Committed,
+    "commit": Commit,
+    "owned commit": OwnedCommit,
+    "unowned commit": UnownedCommit,
     "range": StageRange,
 }
 
@@ -157,11 +168,12 @@ def test_arrays_of_routers_queues_cursors_and_stages() -> None:
 
 def test_the_map_of_a_snapshot() -> None:
     described = {row[0].strip("`") for row in tables("Snapshot")[0]}
-    assert described == flow_state().extensions.keys()
-    assert described == {Cursors.name, Queues.name, Stages.name, "routers"}
+    # What came later has examples of its own.
+    assert described == flow_state().extensions.keys() | {Identities.name}
+    assert described == {Cursors.name, Queues.name, UnownedIdentities.name, Identities.name, "routers"}
     text = section("Snapshot")
     assert ", ".join(f"{kind} {name}" for kind, name in enumerate(ledger.KIND_NAMES)) in text
-    assert f"the last {REMEMBERED_BATCHES} commits" in text
+    assert f"the last {REMEMBERED_BATCHES} batches" in text
     assert len(routers.RouterState.__struct_fields__) == 4
     assert len(routers.RoutersState.__struct_fields__) == 3
 
@@ -184,6 +196,8 @@ def test_the_part_of_a_stage() -> None:
     assert (about["count"], about["topics"]) == (2, ["orders", None])
     assert about.keys() == {"count", "bytes", "digest", "topics"}
     assert IDLE_MS == 3_600_000
+    owner = hashlib.sha256(b"a.|b.").hexdigest()[:32]
+    assert stage_key("a.|b.", PART[0]) == f"{owner}-{stage}"
 
 
 def test_backups() -> None:

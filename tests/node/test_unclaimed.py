@@ -82,7 +82,7 @@ def with_a_future_frame(lab: NodeLab) -> None:
 
 
 def with_a_future_extension(lab: NodeLab) -> None:
-    lab.node.stages.name = "dreams"
+    lab.node.stages.identities.name = "dreams"
     lab.checkpoint()
     lab.stop()
 

@@ -72,7 +72,8 @@ class Node:
         self.doors = Doors(engine, self.governor, self.pacer, self.routers.pull)
         self.stages = Stages(engine, self.doors)
         self.queues = Queues(engine)
-        for extension in (self.cursors, self.stages, self.queues, RouterRecovery(engine, self.routers)):
+        routing = RouterRecovery(engine, self.routers)
+        for extension in (self.cursors, *self.stages.extensions, self.queues, routing):
             engine.register(extension)
         self.fanout = Fanout(engine, self.routers.pull, self.governor, self.pacer.protect)
         # Surrounds recovery and checkpoints, for those who want to see them in a trace.
@@ -114,6 +115,7 @@ class Node:
         self._forwarding = RouterPass(self.routers, loop, self.governor)
         for extension in self.engine.extensions:
             extension.start()
+        self.stages.start()
         self.state = State.RUNNING
         self._recovery_s = self.recovery_seconds
         # What exists now stays: keep the collector from walking it again and again.

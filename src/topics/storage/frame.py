@@ -40,10 +40,11 @@ class Kind(IntEnum):
     ROUTE = 13
     LEASE = 14
     CURSOR = 15
-    STAGE = 16
+    STAGE = 16  # without an owner: of earlier editions, and only read
     DEAD_LETTER = 17
     LINES = 18  # loss lines that moved without a frame from which replay could tell
     GROUP = 19  # whole frames, one behind the other, that count together or not at all
+    OWNED_STAGE = 23
 
 
 class _Fields(msgspec.Struct, frozen=True, gc=False):

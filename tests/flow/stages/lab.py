@@ -10,7 +10,8 @@ from typing import Any
 from tests.flow.open_doors import open_doors
 from tests.log.harness import Lab
 from tests.support.arrow import arrow_stream
-from topics.flow.stages.stages import CommitRequest, Committed, Stages
+from topics.flow.stages.identities import Commit
+from topics.flow.stages.stages import CommitRequest, Stages
 from topics.log.write.commit_loop import CommitLoop
 
 
@@ -18,12 +19,28 @@ def anything_goes(name: str) -> None:
     return None
 
 
+def request_of(
+    *parts: str,
+    batch: int = 0,
+    stage: str = "s",
+    identity: str = "q",
+    topic: str | None = None,
+    owner: str = "",
+) -> CommitRequest:
+    """By a key whose prefixes are those of the owner, joined with `|`."""
+    prefixes = tuple(owner.split("|"))
+    return CommitRequest(
+        owner, stage, identity, batch, list(parts), topic, lambda name: name.startswith(prefixes)
+    )
+
+
 class StageLab(Lab):
     stages: Stages
 
     def layer(self) -> None:
         self.stages = Stages(self.engine, open_doors(self.engine))
-        self.engine.register(self.stages)
+        for extension in self.stages.extensions:
+            self.engine.register(extension)
 
     def run(self, work: Callable[[], Any]) -> Any:
         """On a loop that commits what is submitted."""
@@ -38,18 +55,37 @@ class StageLab(Lab):
         return asyncio.run(main())
 
     def part(
-        self, part: str, *batches: dict[str, list[Any]], stage: str = "s", topic: str | None = None
+        self,
+        part: str,
+        *batches: dict[str, list[Any]],
+        stage: str = "s",
+        topic: str | None = None,
+        owner: str = "",
     ) -> Any:
-        return self.run(
-            lambda: self.stages.put_part(stage, part, arrow_stream(*batches), topic, anything_goes)
-        )
+        body = arrow_stream(*batches)
+        return self.run(lambda: self.stages.put_part(owner, stage, part, body, topic, anything_goes))
 
-    def commit_stage(
-        self, *parts: str, batch: int = 0, stage: str = "s", identity: str = "q", topic: str | None = None
-    ) -> tuple[dict[str, tuple[int, int, int]], bool]:
-        request = CommitRequest(stage, identity, batch, list(parts), topic, anything_goes)
-        committed, deduped = self.run(lambda: self.stages.commit(request))
-        return ranges(committed), deduped
+    def commit_stage(self, *parts: str, **more: Any) -> tuple[dict[str, tuple[int, int, int]], bool]:
+        request = request_of(*parts, **more)
+        commit, deduped = self.run(lambda: self.stages.commit(request))
+        return ranges(commit), deduped
+
+    def commit_nothing(self, batches: range, owner: str = "") -> None:
+        """One commit for each of these numbers, none of which was there before."""
+
+        async def all_of_them() -> None:
+            for batch in batches:
+                _, deduped = await self.stages.commit(request_of(batch=batch, owner=owner))
+                assert not deduped
+
+        self.run(all_of_them)
+
+    def drop_stage(self, stage: str, owner: str = "") -> int:
+        found: int = self.run(lambda: self.stages.drop(owner, stage))
+        return found
+
+    def collect(self) -> None:
+        self.run(self.stages.collect)
 
     def spooled(self) -> list[str]:
         return [path.name for path in sorted((self.directory / "stages").glob("*"))]
@@ -58,5 +94,5 @@ class StageLab(Lab):
         return [json.loads(line)["data"] for line in self.diff(name).rows.splitlines()]
 
 
-def ranges(committed: Committed) -> dict[str, tuple[int, int, int]]:
-    return {r.topic: (r.first_seq, r.last_seq, r.count) for r in committed.ranges}
+def ranges(commit: Commit) -> dict[str, tuple[int, int, int]]:
+    return {r.topic: (r.first_seq, r.last_seq, r.count) for r in commit.ranges}

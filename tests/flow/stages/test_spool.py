@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.flow.stages.lab import anything_goes
 from tests.support.arrow import arrow_stream
 from topics.flow.stages.parts import About, read_part, write_part
-from topics.flow.stages.spool import part_path
+from topics.flow.stages.spool import part_path, stage_key
 from topics.storage.filesystem import Filesystem
 
 
@@ -38,7 +38,7 @@ def write(fs: Filesystem, path: str, *data: str) -> About:
 
 
 def test_two_writers_of_one_part_do_not_get_in_each_others_way(tmp_path: Path) -> None:
-    path = part_path(str(tmp_path), "stage", "0")
+    path = part_path(str(tmp_path), stage_key("", "stage"), "0")
     fs = Interrupted(lambda: write(Filesystem(), path, "3"))
     assert write(fs, path, "1", "2").count == 2
     # The one that came last counts, and it is whole.
@@ -47,7 +47,7 @@ def test_two_writers_of_one_part_do_not_get_in_each_others_way(tmp_path: Path) -
 
 
 def test_a_stage_that_is_dropped_while_a_part_arrives_is_gone(tmp_path: Path) -> None:
-    path = part_path(str(tmp_path), "stage", "0")
+    path = part_path(str(tmp_path), stage_key("", "stage"), "0")
 
     def drop() -> None:
         for file in tmp_path.iterdir():

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.flow.stages.lab import StageLab, anything_goes, ranges
+from tests.flow.stages.lab import StageLab, ranges, request_of
 from tests.support.arrow import arrow_stream
 from tests.support.damage import cut, flip
 from topics.flow.stages import stages as stages_module
-from topics.flow.stages.stages import IDLE_MS, CommitRequest, Committed
+from topics.flow.stages.identities import Commit
+from topics.flow.stages.open_stages import IDLE_MS
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError
 
@@ -65,19 +66,16 @@ def test_a_missing_part_is_an_error(lab: StageLab) -> None:
     assert refusal.value.code == "not_found"
 
 
-def test_topics_are_checked_for_parts_and_for_commits(lab: StageLab) -> None:
+def test_topics_are_checked_for_parts(lab: StageLab) -> None:
     def only_a(name: str) -> None:
         if name != "a":
             raise ApiError("forbidden", name)
 
+    body = arrow_stream({"data": ["1"], "topic": ["b"]})
     with pytest.raises(ApiError, match="b"):
-        lab.run(
-            lambda: lab.stages.put_part("s", "0", arrow_stream({"data": ["1"], "topic": ["b"]}), None, only_a)
-        )
-    lab.part("0", {"data": ["1"]}, topic="b")
-    request = CommitRequest("s", "q", 0, ["0"], None, only_a)
-    with pytest.raises(ApiError, match="b"):
-        lab.run(lambda: lab.stages.commit(request))
+        lab.run(lambda: lab.stages.put_part("a", "s", "0", body, None, only_a))
+    with pytest.raises(ApiError, match="not there"):
+        lab.commit_stage("0", owner="a")
     assert lab.engine.find("b") is None
 
 
@@ -232,9 +230,9 @@ def test_identities_do_not_age(lab: StageLab) -> None:
 
 def test_commits_of_one_identity_that_run_at_once_commit_once(lab: StageLab) -> None:
     lab.part("0", {"data": ["1"]}, topic="a")
-    request = CommitRequest("s", "q", 0, ["0"], None, anything_goes)
+    request = request_of("0")
 
-    async def both() -> list[tuple[Committed, bool]]:
+    async def both() -> list[tuple[Commit, bool]]:
         return await asyncio.gather(lab.stages.commit(request), lab.stages.commit(request))
 
     first, second = lab.run(both)
@@ -267,16 +265,13 @@ def test_writers_that_come_in_between_do_not_upset_the_seqs(
 
     async def here(work: Callable[..., Any], *arguments: Any) -> Any:
         result = work(*arguments)
-        if left[0] and rendering:
+        if left[0] and work is spy:
             left[0] -= 1
             lab.clock.advance(7)
             lab.write("a", "intruder")
         return result
 
-    rendering: list[bool] = []
-
     def spy(*arguments: Any) -> None:
-        rendering.append(True)
         prepare(*arguments)
 
     monkeypatch.setattr(stages_module, "_prepare", spy)
@@ -350,8 +345,8 @@ def test_a_stage_can_be_dropped(lab: StageLab) -> None:
     lab.part("0", {"data": ["1"]}, topic="a")
     lab.part("1", {"data": ["1"]}, topic="a")
     lab.part("0", {"data": ["1"]}, topic="a", stage="other")
-    assert lab.stages.drop("s") == 2
-    assert lab.stages.drop("s") == 0
+    assert lab.drop_stage("s") == 2
+    assert lab.drop_stage("s") == 0
     assert len(lab.spooled()) == 1
 
 
@@ -359,10 +354,10 @@ def test_idle_stages_are_collected_and_active_ones_are_not(lab: StageLab) -> Non
     lab.part("0", {"data": ["1"]}, topic="a")
     lab.clock.advance(IDLE_MS - 1)
     lab.part("0", {"data": ["1"]}, topic="a", stage="other")
-    lab.stages.collect()
+    lab.collect()
     assert len(lab.spooled()) == 2
     lab.clock.advance(1)
-    lab.stages.collect()
+    lab.collect()
     assert len(lab.spooled()) == 1
 
 
@@ -377,7 +372,7 @@ def test_parts_survive_a_restart_and_are_collected_after_it(lab: StageLab) -> No
     lab.run(begin)
     assert lab.commit_stage("0") == ({"a": (1, 1, 1)}, False)
     lab.clock.advance(IDLE_MS)
-    lab.stages.collect()
+    lab.collect()
     assert lab.spooled() == []
 
 

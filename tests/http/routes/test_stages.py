@@ -101,7 +101,7 @@ def test_a_key_stages_only_for_topics_it_may_name(tmp_path_factory: pytest.TempP
         assert put(server, "s/parts/0?topic=a", {"data": ["1"]}, Authorization="Bearer r").status == 403
         assert put(server, "s/parts/0?topic=b", {"data": ["1"]}, **everyone).status == 200
         body = {"identity": {"id": "q", "batch": 0}, "parts": [0]}
-        assert server.request("POST", "/v0/stages/s/commit", body, some).status == 403
+        assert server.request("POST", "/v0/stages/s/commit", body, some).status == 404
         assert server.request("POST", "/v0/stages/s/commit", body | {"topic": "b"}, some).status == 403
         assert put(server, "s/parts/0?topic=a1", {"data": ["1"]}, **some).status == 200
         assert server.request("POST", "/v0/stages/s/commit", body, some).status == 200
@@ -122,7 +122,7 @@ def test_a_commit_tells_a_key_nothing_of_topics_it_may_not_name(
         # Its part is gone now; all that is left is the first answer.
         after = server.request("POST", "/v0/stages/s/commit", body, some)
         for answer in (before, after):
-            assert (answer.status, answer.json["error"]["code"]) == (403, "forbidden")
+            assert (answer.status, answer.json["error"]["code"]) == (404, "not_found")
             assert b"hidden" not in answer.body
         assert server.request("POST", "/v0/stages/s/commit", body, everyone).json["deduped"]
     finally:

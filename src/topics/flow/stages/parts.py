@@ -16,6 +16,7 @@ from xxhash import xxh3_64_intdigest
 from topics.flow.stages.spool import digest_of, read_spooled, write_spooled
 from topics.log.write.arrow_batch import Cells, ColumnBatch, check_cells, read_stream, text_column
 from topics.storage import Filesystem
+from topics.values import ApiError
 
 DIGEST_MODULUS = 1 << 64
 _ABOUT_KEY = b"topics"
@@ -76,13 +77,24 @@ def read_part(fs: Filesystem, path: str) -> Part:
     return Part(_about.decode(reader.schema.metadata[_ABOUT_KEY]), list(reader))
 
 
+def read_parts(fs: Filesystem, paths: list[str], default_topic: str | None, max_bytes: int) -> "Parts":
+    """All of them; raises before more is read than one commit may hold."""
+    found = []
+    so_far = 0
+    for path in paths:
+        found.append(read_part(fs, path))
+        so_far += found[-1].about.bytes
+        if so_far > max_bytes:
+            raise ApiError("payload_too_large", f"one commit takes at most {max_bytes} bytes")
+    return Parts(found, default_topic)
+
+
 class Parts:
     """All parts of a commit. `default_topic` is where rows go that name none."""
 
     def __init__(self, parts: list[Part], default_topic: str | None) -> None:
         self._parts = parts
         self._default_topic = default_topic
-        self.bytes = sum(part.about.bytes for part in parts)
         self.count = sum(part.about.count for part in parts)
         self.topics = {name for part in parts for name in part.about.topics if name is not None}
 

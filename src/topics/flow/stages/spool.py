@@ -1,8 +1,9 @@
 """Files in which parts of stages wait for their commit. They are not read before it.
 
-    <stage>-<part>.part:  content | checksum u64
+    <stage>-<part>.part, or <owner>-<stage>-<part>.part for a key with prefixes:  content | checksum u64
 
-Names come from clients, so file names are digests of them.
+Names come from clients, so file names are digests of them. The owner's comes first and is told apart from a
+stage's by the number of digests, so that no name of a stage reaches into the files of another owner.
 """
 
 import contextlib
@@ -27,8 +28,13 @@ def digest_of(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
-def part_path(directory: str, stage: str, part: str) -> str:
-    return os.path.join(directory, f"{digest_of(stage)}-{digest_of(part)}{SUFFIX}")
+def stage_key(owner: str, stage: str) -> str:
+    """How the files of a stage begin. Keys without prefixes share one space, which is the oldest."""
+    return f"{digest_of(owner)}-{digest_of(stage)}" if owner else digest_of(stage)
+
+
+def part_path(directory: str, key: str, part: str) -> str:
+    return os.path.join(directory, f"{key}-{digest_of(part)}{SUFFIX}")
 
 
 def write_spooled(fs: Filesystem, path: str, content: memoryview) -> None:

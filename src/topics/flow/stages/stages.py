@@ -1,23 +1,25 @@
 """Stages: writes prepared in parts, by many writers, and committed exactly once.
 
 Parts are spooled and invisible. The commit carries an identity, an id and a batch number, which is journalled
-in the same frame as the records, so that the two cannot part. A repeat is recognised for ever: it gets the
-first answer if it brings the same rows, and an error if it brings others.
+in the same frame as the records, so that the two cannot part. A repeat is recognised: it gets the first
+answer if it brings the same rows, and an error if it brings others. Stages and identities belong to the key
+that opened them, or rather to all keys with the same prefixes: for others they are not there.
 """
 
 import asyncio
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from topics.flow.doors import Doors
-from topics.flow.stages.spool import PartMissing, digest_of, part_path
+from topics.flow.stages.identities import Commit, Identities, OwnedCommit, StageRange, UnownedIdentities
+from topics.flow.stages.open_stages import OpenStages
+from topics.flow.stages.spool import PartMissing, stage_key
 from topics.log import (
     AppendOp,
     Engine,
-    Extension,
     Topic,
     admit_group,
     admit_total,
@@ -25,77 +27,58 @@ from topics.log import (
     create_topic,
     require_room,
 )
-from topics.storage import Frame, Kind
+from topics.storage import Kind
 from topics.values import DEFAULT_CONFIG, ApiError, invalid
 
 if TYPE_CHECKING:
     from topics.flow.stages.parts import About, Parts
     from topics.log.write.arrow_batch import ColumnBatch
 
-# A stage of which nothing was heard for so long is given up.
-IDLE_MS = 3_600_000
 COLLECT_EVERY_S = 600.0
 # One commit is one frame, and a few times its size is in memory while it is written.
 MAX_STAGE_BYTES = 1024 * 1024 * 1024
-# Batches of an identity whose rows a repeat is compared with. A stream repeats its last one or two; what is
-# older than all of these is refused, never taken on trust.
-REMEMBERED_BATCHES = 100
+# Its answer is kept, too, and may be asked for again.
+MAX_TOPICS = 10_000
 # Rendering runs beside the loop, for seqs that others may have taken meanwhile; then it is done again.
 RENDER_ATTEMPTS = 3
 
 
-class StageRange(msgspec.Struct, array_like=True, gc=False):
-    topic: str
-    first_seq: int
-    last_seq: int
-    count: int
-
-
-class Committed(msgspec.Struct, array_like=True, gc=False):
-    """A batch of an identity, and what became of it."""
-
-    id: str
-    batch: int
-    count: int
-    digest: int
-    ranges: list[StageRange]
-
-
 class CommitRequest(msgspec.Struct, gc=False):
+    owner: str
     stage: str
     id: str
     batch: int
     parts: list[str]
     topic: str | None
-    check_topic: Callable[[str], None]
+    # Which names the owner may use.
+    may_name: Callable[[str], bool]
 
 
 if TYPE_CHECKING:
     Write = tuple[Topic, list[ColumnBatch]]
     Rows = dict[str | None, list[ColumnBatch]]
 
-_committed = msgspec.msgpack.Decoder(Committed)
-_state = msgspec.msgpack.Decoder(list[Committed])
 
-
-class Stages(Extension):
-    name = "stages"
-    kinds: tuple[int, ...] = (Kind.STAGE,)
-
+class Stages:
     def __init__(self, engine: Engine, doors: Doors) -> None:
         self._engine = engine
         self._doors = doors
-        self._directory = engine.dirs.stages
-        # The newest batches of each identity, ascending by number.
-        self._identities: dict[str, dict[int, Committed]] = {}
-        self._committing: dict[str, asyncio.Future[None]] = {}
-        # When something was last heard of a stage, by the digest of its name.
-        self._active: dict[str, int] = {}
+        self.identities = Identities()
+        self._unowned = UnownedIdentities()
+        self.open = OpenStages(engine.fs, engine.dirs.stages, engine.now)
+        # Applications whose commit is under way; those of another owner do not wait for it.
+        self._committing: dict[tuple[str, str], asyncio.Future[None]] = {}
+
+    @property
+    def extensions(self) -> tuple[Identities, UnownedIdentities]:
+        """What the log keeps of it."""
+        return self.identities, self._unowned
 
     # --- parts ------------------------------------------------------------------------------------------
 
     async def put_part(
         self,
+        owner: str,
         stage: str,
         part: str,
         body: bytes,
@@ -105,88 +88,99 @@ class Stages(Extension):
         from topics.flow.stages.parts import write_part
 
         engine = self._engine
-        self._touch(digest_of(stage))
-        engine.fs.make_dirs(self._directory)
-        return await asyncio.to_thread(
-            write_part,
-            engine.fs,
-            part_path(self._directory, stage, part),
-            body,
-            max_bytes=engine.settings.max_body_bytes,
-            default_topic=default_topic,
-            check_topic=check_topic,
-        )
+        path = self.open.admit(owner, stage, part)
+        engine.fs.make_dirs(engine.dirs.stages)
+        try:
+            about = await asyncio.to_thread(
+                write_part,
+                engine.fs,
+                path,
+                body,
+                max_bytes=engine.settings.max_body_bytes,
+                default_topic=default_topic,
+                check_topic=check_topic,
+            )
+        except (ApiError, OSError):
+            self.open.arrived(path)
+            raise
+        self.open.arrived(path)
+        return about
 
-    def _touch(self, key: str) -> None:
-        self._active[key] = self._engine.now()
-
-    def drop(self, stage: str) -> int:
+    async def drop(self, owner: str, stage: str) -> int:
         """Forget a stage; returns how many parts it had."""
-        return self._remove(digest_of(stage))
+        return await self._remove([stage_key(owner, stage)])
 
-    def _remove(self, key: str) -> int:
-        fs = self._engine.fs
-        names = [name for name in fs.list(self._directory) if name.startswith(key + "-")]
-        for name in names:
-            fs.remove(os.path.join(self._directory, name))
-        self._active.pop(key, None)
-        return len(names)
+    async def _remove(self, keys: list[str]) -> int:
+        self.open.close(keys)
+        paths = await asyncio.to_thread(self.open.files_of, keys)
+        return len(await asyncio.to_thread(self._remove_files, paths))
+
+    def _remove_files(self, paths: list[str]) -> set[str]:
+        """On any thread; returns their names."""
+        for path in paths:
+            self._engine.fs.remove(path)
+        return set(map(os.path.basename, paths))
 
     # --- commit -----------------------------------------------------------------------------------------
 
-    async def commit(self, request: CommitRequest) -> tuple[Committed, bool]:
+    async def commit(self, request: CommitRequest) -> tuple[Commit, bool]:
         """What was committed under the identity, and whether that had happened before."""
-        loop = asyncio.get_running_loop()
-        while (earlier := self._committing.get(request.id)) is not None:
+        application = (request.owner, request.id)
+        while (earlier := self._committing.get(application)) is not None:
             await asyncio.shield(earlier)
-        finished = self._committing[request.id] = loop.create_future()
+        finished = self._committing[application] = asyncio.get_running_loop().create_future()
         try:
             return await self._commit(request)
         finally:
-            del self._committing[request.id]
+            del self._committing[application]
             finished.set_result(None)
 
-    async def _commit(self, request: CommitRequest) -> tuple[Committed, bool]:
-        batches = self._identities.get(request.id, {})
-        known = batches.get(request.batch)
-        if known is None and batches and request.batch < max(batches):
-            raise _conflict(request, "is older than any batch of this identity that can still be compared")
-        parts = await self._read_parts(request)
+    async def _commit(self, request: CommitRequest) -> tuple[Commit, bool]:
+        known = self._known(request)
+        self.open.heard_of(request.owner, request.stage)
+        paths = await asyncio.to_thread(self.open.paths, request.owner, request.stage, request.parts)
+        parts = await self._read_parts(paths, request.topic)
         if known is not None:
-            # The first answer names topics, and may have been given to another key.
-            for written in known.ranges:
-                request.check_topic(written.topic)
             # A repeat whose parts are gone can only be the same one: they went when it was committed.
             if parts is not None and (known.count, known.digest) != (parts.count, parts.digest):
                 raise _conflict(request, "was committed with other rows")
+            await self._spend(request, paths)
             return known, True
         if parts is None:
             raise ApiError("not_found", "a part of this commit is not there", {"stage": request.stage})
+        if len(parts.topics) > MAX_TOPICS:
+            raise invalid(f"one commit writes to at most {MAX_TOPICS} topics")
         rows: Rows = await asyncio.to_thread(parts.by_topic)
         await self._wait_for_turn(rows)
         writes = self._writes(rows)
         now = await self._render(writes)
-        committed = Committed(request.id, request.batch, parts.count, parts.digest, [])
-        await self._append(committed, writes, now)
-        self._spent(request)
-        return committed, False
+        commit = Commit(request.batch, parts.count, parts.digest, [])
+        await self._append(request, commit, writes, now)
+        await self._spend(request, paths)
+        return commit, False
 
-    async def _read_parts(self, request: CommitRequest) -> "Parts | None":
+    async def _spend(self, request: CommitRequest, paths: list[str]) -> None:
+        names = await asyncio.to_thread(self._remove_files, paths)
+        self.open.spent(request.owner, request.stage, names)
+
+    def _known(self, request: CommitRequest) -> Commit | None:
+        """The batch if it was committed before, by this owner or before there were owners."""
+        known, oldest = self.identities.find(request.owner, request.id, request.batch)
+        if known is None:
+            known, oldest_unowned = self._unowned.find(request.id, request.batch, request.may_name)
+            oldest = oldest_unowned if oldest is None else oldest
+        if known is None and oldest is not None and request.batch < oldest:
+            raise _conflict(request, "is older than any batch of this identity that can still be compared")
+        return known
+
+    async def _read_parts(self, paths: list[str], default_topic: str | None) -> "Parts | None":
         """None when one of them is missing."""
-        from topics.flow.stages.parts import Parts, read_part
+        from topics.flow.stages.parts import read_parts
 
-        self._touch(digest_of(request.stage))
-        fs, paths = self._engine.fs, [part_path(self._directory, request.stage, p) for p in request.parts]
         try:
-            read = await asyncio.to_thread(lambda: [read_part(fs, path) for path in paths])
+            return await asyncio.to_thread(read_parts, self._engine.fs, paths, default_topic, MAX_STAGE_BYTES)
         except PartMissing:
             return None
-        parts = Parts(read, request.topic)
-        if parts.bytes > MAX_STAGE_BYTES:
-            raise ApiError("payload_too_large", f"one commit takes at most {MAX_STAGE_BYTES} bytes")
-        for name in parts.topics:
-            request.check_topic(name)
-        return parts
 
     async def _wait_for_turn(self, rows: "Rows") -> None:
         """The commit is as important as the most important topic that it writes to."""
@@ -228,71 +222,55 @@ class Stages(Extension):
         # Others write faster than we render. Then it is done on the loop, where no write comes in between.
         return self._engine.now()
 
-    async def _append(self, committed: Committed, writes: "list[Write]", now: int) -> None:
+    async def _append(self, request: CommitRequest, commit: Commit, writes: "list[Write]", now: int) -> None:
         engine = self._engine
         for topic, _ in writes:
             if engine.by_name.get(topic.name) is not topic:
                 raise ApiError("throttled", f'topic "{topic.name}" was deleted meanwhile; commit again')
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        prepared: list[OwnedCommit] = []
 
         def fact(members: list[AppendOp]) -> list[bytes]:
-            committed.ranges = _ranges(members)
-            return engine.journal.frame(Kind.STAGE, msgspec.msgpack.encode(committed), ts=now)
+            commit.ranges = _ranges(members)
+            prepared.append(
+                self.identities.prepare(
+                    request.owner, request.id, commit, lambda name: (request.owner, name) in self._committing
+                )
+            )
+            return engine.journal.frame(Kind.OWNED_STAGE, msgspec.msgpack.encode(prepared[0]), ts=now)
 
         def settle() -> None:
-            self._remember(committed)
+            self.identities.settle(prepared[0])
             if not done.done():
                 done.set_result(None)
 
         def refuse(error: ApiError) -> None:
+            for each in prepared:
+                self.identities.withdraw(each)
             if not done.done():
                 done.set_exception(error)
 
         append_group(engine, writes, now, fact, settle, refuse, sync=True)
         await done
 
-    def _spent(self, request: CommitRequest) -> None:
-        for part in request.parts:
-            self._engine.fs.remove(part_path(self._directory, request.stage, part))
-
     # --- giving up --------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Parts that are still there count as heard of now."""
-        for name in self._engine.fs.list(self._directory):
-            self._touch(name.partition("-")[0])
+        self.open.find_again()
         self._schedule()
 
     def _schedule(self) -> None:
         asyncio.get_running_loop().call_later(COLLECT_EVERY_S, self._collect_again)
 
     def _collect_again(self) -> None:
-        self.collect()
+        self._collecting = asyncio.ensure_future(self.collect())
         self._schedule()
 
-    def collect(self) -> None:
+    async def collect(self) -> None:
         """Remove the parts of stages of which nothing was heard for long."""
-        now = self._engine.now()
-        for key in [key for key, heard in self._active.items() if now - heard >= IDLE_MS]:
-            self._remove(key)
-
-    # --- as an extension of the log ---------------------------------------------------------------------
-
-    def replay(self, frame: Frame) -> None:
-        self._remember(_committed.decode(frame.payload))
-
-    def _remember(self, committed: Committed) -> None:
-        batches = self._identities.setdefault(committed.id, {})
-        batches[committed.batch] = committed
-        while len(batches) > REMEMBERED_BATCHES:
-            del batches[min(batches)]
-
-    def dump(self) -> Any:
-        return [committed for batches in self._identities.values() for committed in batches.values()]
-
-    def load(self, state: Any) -> None:
-        for committed in _state.decode(msgspec.msgpack.encode(state)):
-            self._remember(committed)
+        idle = self.open.idle()
+        if idle:
+            await self._remove(idle)
 
 
 def _conflict(request: CommitRequest, what: str) -> ApiError:

@@ -101,6 +101,7 @@ def flow_families(node: Node, scrape: Scrape) -> Iterator[Family]:
     """Maxima are over everything; names are shown only to a key that may know them."""
     yield from _router_families(node, scrape)
     yield from _consumer_families(node, scrape)
+    yield from _stage_families(node)
     for name, text in (
         ("ready", "Jobs that can be claimed, over all queues."),
         ("dead_lettered", "Jobs given up after too many deliveries, over all queues."),
@@ -134,6 +135,16 @@ def _consumer_families(node: Node, scrape: Scrape) -> Iterator[Family]:
         if scrape.may_know(topic.name)
     )
     yield _furthest("topics_consumer_lag", "Records a named cursor is behind.", named)
+
+
+def _stage_families(node: Node) -> Iterator[Family]:
+    waiting, remembered = node.stages.open, node.stages.identities
+    yield gauge("topics_stages", "Stages with rows that wait for a commit.", waiting.stages)
+    yield gauge("topics_stage_parts", "Parts of them.", waiting.parts)
+    text = "Applications whose commits are remembered."
+    yield gauge("topics_stage_applications", text, remembered.applications)
+    text = "Applications whose commits had to be forgotten, because their owner has too many."
+    yield counter("topics_stage_applications_forgotten_total", text, remembered.forgotten)
 
 
 def _furthest(name: str, text: str, lags: Iterable[_Lag]) -> Family:

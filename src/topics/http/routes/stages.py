@@ -4,6 +4,7 @@ from functools import partial
 
 import msgspec
 
+from topics.flow.stages.open_stages import MAX_PARTS
 from topics.flow.stages.stages import CommitRequest, Stages
 from topics.http.door.keys import WRITE, ApiKey
 from topics.http.late_imports import load
@@ -12,7 +13,7 @@ from topics.http.routes.fields import decode, unsigned
 from topics.http.routes.service import Service, answer, check_name
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.values import ApiError, invalid, require_topic_name
+from topics.values import invalid, require_topic_name
 
 MAX_NAME_BYTES = 256
 # Brings pyarrow with it.
@@ -54,22 +55,27 @@ class StageRoutes:
             check(default_topic)
         stage, part = _short(exchange.name), _short(exchange.params[0])
         await load(_PARTS)
-        about = await self._stages.put_part(stage, part, exchange.body, default_topic, check)
+        owner = _owner(exchange.key)
+        about = await self._stages.put_part(owner, stage, part, exchange.body, default_topic, check)
         topics = sorted(name for name in about.topics if name is not None)
         answer(exchange, {"stage": stage, "part": part, "count": about.count, "topics": topics})
 
     async def commit(self, exchange: Exchange) -> None:
         body = decode(_commit, exchange.body)
+        if len(body.parts) > MAX_PARTS:
+            raise invalid(f"one commit names at most {MAX_PARTS} parts")
         if body.topic is not None:
             _Names(exchange.key)(body.topic)
         request = CommitRequest(
+            _owner(exchange.key),
             _short(exchange.name),
             _short(body.identity.id),
             unsigned(body.identity.batch, "identity.batch"),
             [_short(str(part)) for part in body.parts],
             body.topic,
-            partial(_require_allowed, exchange.key),
+            partial(_may_name, exchange.key),
         )
+
         if len(set(request.parts)) != len(request.parts):
             raise invalid("parts names one part twice")
         await load(_PARTS)
@@ -82,7 +88,7 @@ class StageRoutes:
 
     async def drop(self, exchange: Exchange) -> None:
         await load(_PARTS)
-        parts = self._stages.drop(exchange.name)
+        parts = await self._stages.drop(_owner(exchange.key), exchange.name)
         answer(exchange, {"stage": exchange.name, "deleted": parts > 0})
 
 
@@ -97,10 +103,13 @@ class _Names:
         check_name(self._key, name)
 
 
-def _require_allowed(key: ApiKey | None, topic: str) -> None:
-    """Parts may have come with another key: this one does not get to hear what they name."""
-    if key is not None and not key.allows(topic):
-        raise ApiError("forbidden", "this key may not write to every topic of this commit")
+def _owner(key: ApiKey | None) -> str:
+    """Keys with the same prefixes work on the same stages. No prefix contains what joins them here."""
+    return "" if key is None else "|".join(sorted(set(key.prefixes)))
+
+
+def _may_name(key: ApiKey | None, topic: str) -> bool:
+    return key is None or key.allows(topic)
 
 
 def _short(name: str) -> str:

@@ -1,0 +1,240 @@
+"""What is remembered of commits: how much, for whom, and over restarts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.flow.stages.lab import StageLab
+from topics.flow.stages import identities as module
+from topics.flow.stages.identities import (
+    MAX_APPLICATIONS,
+    REMEMBERED_BATCHES,
+    Commit,
+    Identities,
+    OwnedCommit,
+    StageRange,
+    UnownedCommit,
+)
+from topics.storage.frame import Kind
+from topics.values.errors import ApiError
+
+# --- whose they are ---------------------------------------------------------------------------------------
+
+
+def test_owners_that_choose_the_same_names_do_not_meet(lab: StageLab) -> None:
+    for owner in ("", "a.", "a.|b.", "b."):
+        lab.part("0", {"data": [f'"{owner}"']}, topic="b.t" if owner == "b." else "a.t", owner=owner)
+    for owner, seq in (("a.", 1), ("", 2), ("a.|b.", 3)):
+        assert lab.commit_stage("0", owner=owner) == ({"a.t": (seq, seq, 1)}, False)
+    assert lab.commit_stage("0", owner="b.") == ({"b.t": (1, 1, 1)}, False)
+    assert lab.data("a.t") == ["a.", "", "a.|b."]
+    lab.restart()
+    assert lab.commit_stage("0", owner="a.") == ({"a.t": (1, 1, 1)}, True)
+    lab.part("0", {"data": ["9"]}, topic="b.t", owner="b.")
+    with pytest.raises(ApiError, match="other rows"):
+        lab.commit_stage("0", owner="b.")
+
+
+def test_no_owner_can_burn_the_numbers_of_another(lab: StageLab) -> None:
+    lab.commit_stage(batch=2**64 - 1, owner="a.")
+    assert lab.commit_stage(batch=0, owner="b.") == ({}, False)
+
+
+def test_a_stage_of_another_owner_is_not_there(lab: StageLab) -> None:
+    lab.part("0", {"data": ["1"]}, topic="b.t", owner="b.")
+    lab.part("0", {"data": ["2"]}, topic="a.t", owner="a.")
+    assert lab.drop_stage("s", owner="a.") == 1
+    for owner in ("a.", ""):
+        assert lab.drop_stage("s", owner=owner) == 0
+        with pytest.raises(ApiError) as refusal:
+            lab.commit_stage("0", owner=owner)
+        assert refusal.value.code == "not_found"
+    assert lab.commit_stage("0", owner="b.") == ({"b.t": (1, 1, 1)}, False)
+
+
+# --- how much ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_the_last_hundred_batches_are_compared_and_older_ones_refused(lab: StageLab, restart: bool) -> None:
+    lab.commit_nothing(range(REMEMBERED_BATCHES + 3))
+    if restart:
+        lab.checkpoint()
+        lab.restart()
+    for batch in range(3):
+        with pytest.raises(ApiError, match="older") as refusal:
+            lab.commit_stage(batch=batch)
+        assert refusal.value.code == "stage_conflict"
+    lab.part("0", {"data": ["1"]}, topic="a")
+    for batch in (3, REMEMBERED_BATCHES + 2):
+        assert lab.commit_stage(batch=batch) == ({}, True)
+        with pytest.raises(ApiError, match="other rows"):
+            lab.commit_stage("0", batch=batch)
+
+
+def test_a_batch_between_known_ones_that_never_was_is_a_new_one(lab: StageLab) -> None:
+    """All that was forgotten lies below what is remembered, so this cannot be a repeat."""
+    lab.commit_stage(batch=1)
+    lab.commit_stage(batch=3)
+    lab.part("0", {"data": ["1"]}, topic="a")
+    assert lab.commit_stage("0", batch=2) == ({"a": (1, 1, 1)}, False)
+    assert lab.commit_stage("0", batch=2) == ({"a": (1, 1, 1)}, True)
+
+
+def few(monkeypatch: pytest.MonkeyPatch, applications: int) -> None:
+    monkeypatch.setattr(module, "MAX_APPLICATIONS", applications)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_the_application_unused_longest_is_forgotten_first(
+    lab: StageLab, monkeypatch: pytest.MonkeyPatch, restart: bool
+) -> None:
+    assert MAX_APPLICATIONS == 10_000
+    few(monkeypatch, 3)
+    for name in "pqr":
+        lab.commit_stage(identity=name)
+    # A repeat is a use, too; and a restart must not bring back the one that went instead.
+    assert lab.commit_stage(identity="p") == ({}, True)
+    lab.commit_stage(identity="s")
+    if restart:
+        lab.restart(clean=False)
+    assert lab.stages.identities.applications == 3
+    for name in "prs":
+        assert lab.commit_stage(identity=name) == ({}, True), name
+    assert lab.commit_stage(identity="q") == ({}, False)
+    assert lab.stages.identities.forgotten == (1 if restart else 2)
+
+
+def test_owners_do_not_crowd_each_other_out(lab: StageLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    few(monkeypatch, 2)
+    lab.commit_stage(identity="mine", owner="a.")
+    for name in "pqrs":
+        lab.commit_stage(identity=name, owner="b.")
+    assert lab.commit_stage(identity="mine", owner="a.") == ({}, True)
+
+
+def commit(batch: int = 0, topics: int = 0) -> Commit:
+    return Commit(batch, topics, 7, [StageRange(f"t{n}", 1, 1, 1) for n in range(topics)])
+
+
+def settled(identities: Identities, name: str, made: Commit) -> OwnedCommit:
+    prepared = identities.prepare("", name, made, lambda _: False)
+    identities.settle(prepared)
+    return prepared
+
+
+def test_answers_with_many_topics_are_forgotten_when_they_take_too_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_REMEMBERED_BYTES", 10_000)
+    identities = Identities()
+    assert settled(identities, "small", commit()).forgotten == []
+    assert settled(identities, "large", commit(topics=500)).forgotten == []
+    # It takes the place of a batch of its own, so nothing else has to go.
+    assert settled(identities, "small", commit()).forgotten == []
+    assert settled(identities, "second", commit(topics=500)).forgotten == ["large"]
+    assert identities.find("", "small", 0)[0] == commit()
+    assert identities.find("", "large", 0) == (None, None)
+
+
+def test_commits_under_way_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    few(monkeypatch, 2)
+    identities = Identities()
+    for name in "pq":
+        settled(identities, name, commit())
+    first = identities.prepare("", "r", commit(), lambda _: False)
+    second = identities.prepare("", "s", commit(), lambda _: False)
+    # The one that has to go comes back before it has gone: it needs a place again.
+    third = identities.prepare("", "p", commit(1), lambda _: False)
+    assert (first.forgotten, second.forgotten, third.forgotten) == (["p"], ["q"], [])
+    identities.withdraw(second)
+    fourth = identities.prepare("", "t", commit(), lambda _: False)
+    assert fourth.forgotten == ["q"]
+    for each in (first, third, fourth):
+        identities.settle(each)
+    # No more than could not be helped: the others were all busy.
+    assert identities.applications == 3
+    assert settled(identities, "u", commit()).forgotten == ["r", "p"]
+    assert identities.applications == 2
+
+
+def test_an_application_that_commits_is_not_forgotten_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    few(monkeypatch, 2)
+    identities = Identities()
+    for name in "pq":
+        settled(identities, name, commit())
+    assert identities.prepare("", "r", commit(), lambda name: name == "p").forgotten == ["q"]
+
+
+def test_what_is_remembered_takes_no_more_memory_than_it_is_counted_for() -> None:
+    import tracemalloc
+
+    identities = Identities()
+    tracemalloc.start()
+    try:
+        for name in range(200):
+            for batch in range(50):
+                settled(identities, f"application-{name}", commit(batch, topics=1))
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken < identities._owners[""].size
+
+
+# --- before there were owners -----------------------------------------------------------------------------
+
+
+def unowned(lab: StageLab, *commits: UnownedCommit, snapshot: bool) -> None:
+    """As an earlier edition has left them, in the snapshot or in the journal."""
+    if snapshot:
+        lab.stages.extensions[1].load(msgspec.to_builtins(list(commits)))
+        lab.checkpoint()
+    else:
+        for each in commits:
+            lab.engine.queue.note(
+                lab.engine.journal.frame(Kind.STAGE, msgspec.msgpack.encode(each), ts=lab.engine.now())
+            )
+        lab.engine.queue.sync_now()
+    lab.restart()
+
+
+def answer(*topics: str) -> Any:
+    return [StageRange(topic, 1, 2, 2) for topic in topics]
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_commits_without_an_owner_are_found_by_all_who_may_name_their_topics(
+    lab: StageLab, snapshot: bool
+) -> None:
+    unowned(lab, UnownedCommit("q", 5, 2, 99, answer("a.x", "b.x")), snapshot=snapshot)
+    for owner in ("", "a.|b.", "a.|b.|c."):
+        assert lab.commit_stage("gone", batch=5, owner=owner)[1]
+        with pytest.raises(ApiError, match="other rows"):
+            lab.commit_stage(batch=5, owner=owner)
+        with pytest.raises(ApiError, match="older"):
+            lab.commit_stage(batch=4, owner=owner)
+        assert lab.commit_stage(batch=6, owner=owner) == ({}, False)
+    # Half of its topics are not theirs, so for them it never was.
+    for owner in ("a.", "b.", "c."):
+        assert lab.commit_stage(batch=5, owner=owner) == ({}, False)
+    lab.checkpoint()
+    lab.restart()
+    assert lab.commit_stage("gone", batch=5)[1]
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_an_application_goes_on_where_it_was(lab: StageLab, snapshot: bool) -> None:
+    old = [UnownedCommit("q", batch, 2, 99, answer("a.x")) for batch in range(20, 120)]
+    unowned(lab, *old, snapshot=snapshot)
+    lab.commit_nothing(range(120, 130), owner="a.")
+    lab.restart()
+    lab.commit_nothing(range(130, 225), owner="a.")
+    assert lab.commit_stage("gone", batch=119, owner="a.") == ({"a.x": (1, 2, 2)}, True)
+    # Forgotten since; that it lies above the oldest without an owner must not make it a new one.
+    with pytest.raises(ApiError, match="older"):
+        lab.commit_stage("gone", batch=121, owner="a.")
+    with pytest.raises(ApiError, match="older"):
+        lab.commit_stage("gone", batch=3, owner="a.")

@@ -1,0 +1,58 @@
+"""Writes the golden files of commits that have an owner, which came after those of make.py.
+
+PYTHONPATH=src:. python tests/golden/make_owned_stages.py
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from topics.flow.stages.identities import Commit, Identities, OwnedCommit, StageRange
+from topics.log.seal.snapshot_state import SnapshotState, encode
+from topics.log.write.batch import batch_from_columns, encode_payload
+from topics.storage.filesystem import Filesystem
+from topics.storage.frame import Kind
+from topics.storage.journal import Journal
+from topics.storage.snapshot import SnapshotStore
+
+GOLDEN = Path(__file__).parent / "owned_stages"
+TS = 1_700_000_000_000
+COMMITS = [
+    OwnedCommit("", "stream-1", Commit(7, 2, 0xFEED, [StageRange("orders", 5, 6, 2)]), []),
+    OwnedCommit("a.|b.", "stream-1", Commit(0, 0, 0, []), ["forgotten"]),
+]
+
+
+def write_journal(fs: Filesystem, directory: str) -> None:
+    journal = Journal(fs, directory, [], 0)
+    batch = batch_from_columns([b"5", b"6"])
+    payload, flags = encode_payload(batch, batch.render(5, TS))
+    append = journal.frame(Kind.APPEND, payload, ts=TS, topic_id=1, first_seq=5, count=2, flags=flags)
+    for commit, records in zip(COMMITS, (append, []), strict=True):
+        fact = journal.frame(Kind.OWNED_STAGE, msgspec.msgpack.encode(commit), ts=TS)
+        journal.write(journal.frame_of(Kind.GROUP, [*records, *fact], ts=TS))
+    journal.close()
+
+
+def remembered() -> Identities:
+    identities = Identities()
+    for each in COMMITS:
+        identities.settle(identities.prepare(each.owner, each.id, each.commit, lambda _: False))
+    return identities
+
+
+def write_all(root: Path) -> None:
+    fs = Filesystem()
+    for name in ("journal", "snapshots"):
+        fs.make_dirs(str(root / name))
+    write_journal(fs, str(root / "journal"))
+    state = SnapshotState(1000, 500, 6, 2, TS, [], {Identities.name: remembered().dump()})
+    SnapshotStore(fs, str(root / "snapshots")).write(encode(state))
+
+
+if __name__ == "__main__":
+    shutil.rmtree(GOLDEN, ignore_errors=True)
+    write_all(GOLDEN)
