@@ -171,6 +171,32 @@ def test_committed_stages_are_remembered(kind: str, start: Start) -> None:
     assert (record["data"], record["meta"]) == (-3, {"m": 1})
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_committed_stages_are_found_by_keys_that_may_name_their_topics(kind: str, start: Start) -> None:
+    """There were no owners then; who could have made a commit finds it, and for others it never was."""
+    keys = {"all": "", "exact": "audit|new|numbers", "first": "audit|numbers", "other": "o"}
+    entries = ",".join(f"{key}:rw:{prefixes}" for key, prefixes in keys.items())
+    server = start(kind)
+    server.stop()
+    server.start(TOPICS_API_KEYS=entries)
+
+    def commit(key: str, batch: int, parts: list[str]) -> Any:
+        body = {"identity": {"id": "nightly", "batch": batch}, "parts": parts}
+        return server.request("POST", "/v0/stages/s/commit", body, {"Authorization": f"Bearer {key}"})
+
+    for key, known in (("all", (1, 2)), ("exact", (1, 2)), ("first", (1,))):
+        for batch in known:
+            answer = commit(key, batch, ["went with the commit"]).ok()
+            assert answer["deduped"]
+            assert answer["topics"]["numbers"]["first_seq"] == 40 + batch
+            commit(key, batch, []).refused(409, "stage_conflict")
+        commit(key, 0, []).refused(409, "stage_conflict")
+    assert not commit("first", 2, []).ok()["deduped"]
+    assert not commit("other", 1, []).ok()["deduped"]
+    # None of them has changed what was there.
+    assert commit("exact", 2, ["went with the commit"]).ok()["topics"]["numbers"]["first_seq"] == 42
+
+
 def test_a_cold_directory_that_is_missing_is_asked_for(tmp_path: Path) -> None:
     """Its records must not be taken for lost, which would be announced for good."""
     server = copied("stopped", tmp_path)

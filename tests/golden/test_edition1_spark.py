@@ -176,22 +176,33 @@ def test_a_stream_goes_on_behind_its_checkpoint(
     assert [json.loads(row.data) for row in found] == [order(n)["data"] for n in range(READ + 1, HEAD + 1)]
 
 
+@pytest.mark.parametrize("prefixes", [None, "orders"])
 def test_a_copy_repeats_its_last_batch_and_goes_on(
-    folder: Path, spark: SparkSession, server: ServerProcess
+    folder: Path, spark: SparkSession, server: ServerProcess, prefixes: str | None
 ) -> None:
-    """The server remembers under which id and number the batch was committed, and what was in it."""
+    """The server remembers under which id and number the batch was committed, and what was in it.
+
+    Also when the key that goes on is one with prefixes: the commit is from a time when none had an owner.
+    """
+    with_key = {} if prefixes is None else {"apiKey": "limited"}
     checkpoint = folder / "checkpoints" / "copy"
     forget_last_batch(checkpoint)
     assert server.get("/v0/topics/orders/cursors/copy")["epoch"] == 3
     before = records(server, "orders-copy")
     assert len(before) == READ
-    options = {"url": server.url, "subscribe": "orders", "consumer": "copy"}
+    if prefixes is not None:
+        server.stop()
+        server.start(TOPICS_API_KEYS=f"all,limited:rw:{prefixes}")
+    options = {"url": server.url, "subscribe": "orders", "consumer": "copy", **with_key}
     frame = spark.readStream.format("topics").options(**options).load()
     frame = frame.where("kind = 'record'").select("data", "tag", "meta")
-    writer = frame.writeStream.format("topics").options(url=server.url, topic="orders-copy")
+    writer = frame.writeStream.format("topics").options(url=server.url, topic="orders-copy", **with_key)
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     assert query.awaitTermination(120)
     assert [progress.numInputRows for progress in query.recentProgress] == [4, 3]
+    if prefixes is not None:
+        server.stop()
+        server.start(TOPICS_API_KEYS="")
     after = records(server, "orders-copy")
     assert after[:READ] == before
     assert [record["data"] for record in after[READ:]] == [order(n)["data"] for n in (11, 12, 13)]
