@@ -31,7 +31,8 @@ MUTATIONS = (
         "show-commits-without-an-owner-to-all",
         "A commit from before there were owners is told only to a key that may name all its topics.",
         "flow/stages/identities.py",
-        "            if all(may_name(written.topic) for written in commit.ranges):\n                yield commit\n",
+        "            if all(may_name(written.topic) for written in commit.ranges):\n"
+        "                yield commit\n",
         "            yield commit\n",
         ("tests/golden/test_edition1.py", "tests/flow/stages/test_identities.py"),
     ),
@@ -45,7 +46,7 @@ MUTATIONS = (
     ),
     Mutation(
         "forget-no-application",
-        "What is remembered of commits is bounded: of 10,000 ids of an owner, the one unused longest goes first.",
+        "Of commits so much is remembered and no more: the id unused longest is forgotten first.",
         "flow/stages/identities.py",
         "            if count <= MAX_APPLICATIONS and held <= MAX_REMEMBERED_BYTES:\n",
         "            if True:\n",
