@@ -12,7 +12,8 @@ import pytest
 
 from tests.support import ServerProcess
 from topics.cli.logs import HumanLines, JsonLines
-from topics.values.settings import Settings
+from topics.cli.settings import read_settings
+from topics.values.errors import ConfigError
 
 NASTY = 'a"b\n\x1b[31m\r\u2028INFO forged\x7f'
 
@@ -93,7 +94,17 @@ def test_a_level_hides_what_is_below_it(tmp_path: Path) -> None:
     [({}, "info", "human"), ({"TOPICS_LOG_LEVEL": " Debug ", "TOPICS_LOG_FORMAT": "JSON"}, "debug", "json")],
 )
 def test_settings_of_the_log(given: dict[str, str], level: str, form: str) -> None:
-    settings = Settings.from_environment(given)
+    settings = read_settings(environment=given).settings
     assert (settings.log_level, settings.log_format) == (level, form)
-    wrong = Settings.from_environment({"TOPICS_LOG_LEVEL": "loud", "TOPICS_LOG_FORMAT": "xml"})
-    assert (wrong.log_level, wrong.log_format) == ("info", "human")
+    with pytest.raises(ConfigError) as refused:
+        read_settings(environment={"TOPICS_LOG_LEVEL": "loud", "TOPICS_LOG_FORMAT": "xml"})
+    assert len(str(refused.value).splitlines()) == 2
+
+
+def test_settings_that_cannot_be_read_are_told_as_json_too(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path, TOPICS_LOG_FORMAT="json", TOPICS_PROT="1", TOPICS_MAX_TOPICS="many")
+    server.launch()
+    assert server.exit_code() == 2
+    unknown, unreadable = sorted((json.loads(line)["message"] for line in lines(tmp_path)), reverse=True)
+    assert "TOPICS_PROT" in unknown
+    assert "TOPICS_MAX_TOPICS" in unreadable

@@ -56,11 +56,12 @@ def run_bash(
 ) -> str:
     """In a shell of its own that stops at the first command that fails; nothing it started outlives it."""
     address = {"TOPICS": f"http://{server.address}"} if server else {}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
     shell = subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", code],
         cwd=folder,
         env={
-            **os.environ,
+            **inherited,
             **address,
             "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
         },

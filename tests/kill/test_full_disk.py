@@ -89,7 +89,8 @@ def numbers(server, topic):
 
 def refuses_to_start(server):
     """Or starts, where a little room is left; but never dies of it."""
-    environment = os.environ | {"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(server.directory / "data")}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
+    environment = inherited | {"TOPICS_PORT": "0", "TOPICS_DATA_DIR": str(server.directory / "data")}
     command = [sys.executable, "-m", "topics.cli.main", "serve"]
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     try:

@@ -1,4 +1,4 @@
-"""`topics serve`: the server, configured by TOPICS_* variables; a few flags mirror them."""
+"""`topics serve`: the server. `topics config` says which settings it would use."""
 
 import argparse
 import ctypes
@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from topics.cli.logs import set_up_logging
-from topics.cli.work import answering
-from topics.values import Settings
+from topics.cli.settings import add_flags, read_settings
+from topics.cli.work import MISTAKE, answering
+from topics.values import ConfigError, Settings, variable
 
 log = logging.getLogger("topics")
 
-# Options that stand for a variable of the same meaning; the flag wins.
-_MIRRORED = {"host": "TOPICS_HOST", "port": "TOPICS_PORT", "data_dir": "TOPICS_DATA_DIR"}
 _MIB = 1024 * 1024
 # Parameters of glibc's mallopt, and our values. A page of records is some 200 KiB, a bulk write a few MiB; by
 # default blocks of that size are handed back to the system when freed, and cost more in page faults than in
@@ -28,29 +27,34 @@ _LARGE_BYTES = 8 * _MIB
 
 def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser("serve", help="run the server", description=__doc__)
-    add_mirrored(parser)
+    add_flags(parser)
     parser.set_defaults(run=run)
 
 
-def add_mirrored(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--host", help="address to listen on (TOPICS_HOST)")
-    parser.add_argument("--port", help="port, 0 lets the system choose (TOPICS_PORT)")
-    parser.add_argument("--data-dir", help="where everything is kept (TOPICS_DATA_DIR)")
-
-
-def mirrored(arguments: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment with what the flags say instead."""
-    given = {variable: getattr(arguments, option) for option, variable in _MIRRORED.items()}
-    return {**environment, **{variable: value for variable, value in given.items() if value is not None}}
-
-
 def run(arguments: argparse.Namespace) -> int:
-    settings = Settings.from_environment(mirrored(arguments, os.environ))
+    try:
+        configuration = read_settings(arguments)
+    except ConfigError as mistakes:
+        return _told(mistakes)
+    settings = configuration.settings
     set_up_logging(settings)
+    for warning in configuration.warnings:
+        log.warning(warning)
     if settings.log_format == "json":
         # A log that is read as JSON says as JSON why there is no server.
         return answering(lambda: _serve(settings), log.error)
     return _serve(settings)
+
+
+def _told(mistakes: ConfigError) -> int:
+    """How the log is to look may be the only setting that can be read."""
+    form = os.environ.get(variable("log_format"), "").strip().lower()
+    if form != "json":
+        raise mistakes
+    set_up_logging(Settings(log_format=form))
+    for line in str(mistakes).splitlines():
+        log.error(line)
+    return MISTAKE
 
 
 def _serve(settings: Settings) -> int:

@@ -15,7 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from topics.cli.serve import add_mirrored, mirrored
+from topics.cli.settings import add_flags, environment_with, read_settings
+from topics.cli.work import MISTAKE
 from topics.client import Client, Refused, TopicsError
 from topics.values import UserMistake
 
@@ -132,8 +133,6 @@ POLL_S = 0.05
 # How long either may take to end by itself. Pipelines finish the batch they are at.
 PIPELINES_END_S = 60.0
 SERVER_END_S = 60.0
-# Exit code of a verb whose user made a mistake: starting it again would not help.
-MISTAKE = 2
 
 
 def add_parser(verbs: Any) -> None:
@@ -145,17 +144,19 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("--pipelines", metavar="FILE", type=Path, help="a declaration, .toml or .py")
     parser.add_argument("--master", default="local[*]", help="Spark master (local[*])")
-    add_mirrored(parser)
+    add_flags(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     has_pipelines = arguments.pipelines is not None and _declares_any(arguments.pipelines)
+    # Mistakes are told here once, and not by a child that was started for nothing.
+    port_file = read_settings(arguments).settings.port_file
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     with tempfile.TemporaryDirectory(prefix="topics-up-") as folder:
-        server = _Server(mirrored(arguments, os.environ), Path(folder), stop)
+        server = _Server(environment_with(arguments), Path(port_file or f"{folder}/port"), stop)
         children = [server.child]
         try:
             url = server.start()
@@ -188,11 +189,11 @@ def _declares_any(path: Path) -> bool:
 class _Server:
     """The server as a child, on one port for as long as we run."""
 
-    def __init__(self, environment: dict[str, str], folder: Path, stop: threading.Event) -> None:
+    def __init__(self, environment: dict[str, str], port_file: Path, stop: threading.Event) -> None:
         self._stop = stop
-        self._port_file = Path(environment.get("TOPICS_PORT_FILE") or folder / "port")
+        self._port_file = port_file
         self._port_file.unlink(missing_ok=True)
-        environment["TOPICS_PORT_FILE"] = str(self._port_file)
+        environment["TOPICS_PORT_FILE"] = str(port_file)
         self._environment = environment
         self.child = Child("server", ["serve"], environment, stop, hopeless=MISTAKE)
 

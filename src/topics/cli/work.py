@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from topics.cli.settings import read_settings
 from topics.client import Client, TopicsError
 from topics.keep.steps import Steps
 from topics.log import RecoveryFailed
@@ -18,15 +19,17 @@ from topics.values import ConfigError, Settings, UserMistake
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+# Exit code of a verb whose user made a mistake: trying again would not help.
+MISTAKE = 2
 DEFAULT_URL = "http://127.0.0.1:4000"
 
 
-def _tell(message: str) -> None:
+def tell(message: str) -> None:
     print(f"topics: {message}", file=sys.stderr)
 
 
-def answering(work: Callable[[], int], tell: Callable[[str], None] = _tell) -> int:
-    """Whatever went wrong is one line, and exit code 2."""
+def answering(work: Callable[[], int], tell: Callable[[str], None] = tell) -> int:
+    """Whatever went wrong is one line (settings: one for each that is wrong), and exit code 2."""
     try:
         return work()
     except LockHeld as error:
@@ -35,8 +38,9 @@ def answering(work: Callable[[], int], tell: Callable[[str], None] = _tell) -> i
         message = str(error)
     except KeyboardInterrupt:
         message = "interrupted"
-    tell(message)
-    return 2
+    for line in message.splitlines() or [message]:
+        tell(line)
+    return MISTAKE
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -116,5 +120,5 @@ def add_cold_dir(parser: argparse.ArgumentParser) -> None:
 
 def offline_settings(data_dir: str, cold_dir: str | None = None) -> Settings:
     """Sizes as the server has them."""
-    settings = Settings.from_environment(os.environ)
+    settings = read_settings().settings
     return replace(settings, data_dir=data_dir, cold_dir=cold_dir or settings.cold_dir)

@@ -37,14 +37,20 @@ from topics.values import Clock, Settings
 log = logging.getLogger("topics")
 
 
+def keys_of(settings: Settings) -> KeyRing:
+    """Raises for keys that cannot be read, and for an address that needs some when there are none."""
+    keyring = KeyRing.parse(settings.api_keys)
+    refuse_exposure_without_keys(settings, keyring)
+    return keyring
+
+
 class _Stopped(Exception):
     """There is no point in recovering any further."""
 
 
 class Application:
     def __init__(self, settings: Settings, fs: Filesystem | None = None, clock: Clock | None = None) -> None:
-        keyring = KeyRing.parse(settings.api_keys)
-        refuse_exposure_without_keys(settings, keyring)
+        keyring = keys_of(settings)
         self.node = node = Node(settings, fs, clock)
         self.readiness = Readiness(lambda: node.progress)
         self.service = Service(node)

@@ -31,7 +31,7 @@ class Core:
             fs.make_dirs(path)
         if settings.cold_dir:
             fs.make_dirs(settings.cold_dir)
-        unsealed = Unsealed(settings.segment_max_events, settings.segment_max_bytes)
+        unsealed = Unsealed(settings.segment_max_events, settings.seal_bytes)
         self.store = SegmentStore(fs, self.dirs.segments, settings.cold_dir, unsealed)
         self.snapshots = SnapshotStore(fs, self.dirs.snapshots)
         self.witness = Witness(fs, self.dirs.root)

@@ -1,6 +1,7 @@
 """Values and the rules they obey: nothing here touches a disk or a network.
 
-    environment -> Settings          request body -> TopicConfig          measurements -> Histogram
+    flags, environment, topics.toml -> Settings
+    request body -> TopicConfig          measurements -> Histogram
     a rule that was broken -> ApiError (rendered once, at the edge)
     the time of day -> Clock, of which tests have one that moves when told to
 
@@ -56,3 +57,4 @@ from topics.values.settings import (
     WATCH_SESSION_IDLE_MS,
     Settings,
 )
+from topics.values.settings_reader import Configuration, SettingsReader, variable

@@ -1,8 +1,12 @@
-"""Configuration read once from the environment, and the fixed limits of the API."""
+"""The settings of a server, each with its default and what it may be, and the fixed limits of the API.
+
+A setting `max_topics` is `TOPICS_MAX_TOPICS` in the environment and `max_topics` in topics.toml. This is the
+only list: `settings_reader` reads by it, and a test holds the table in docs/configuration.md against it.
+"""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
+from typing import Any
 
 MIB = 1024 * 1024
 
@@ -28,87 +32,70 @@ MIN_HEARTBEAT_MS = 1_000
 U64_MAX = 2**64 - 1
 # Seqs are u64 on the wire; 2**63 of them per topic are plenty and let every column be a signed bigint.
 MAX_SEQ = 2**63 - 1
+_LARGEST_RUN_BYTES = 1024 * MIB
 
 
 def _cpu_shards() -> int:
     return min(os.cpu_count() or 1, 8)
 
 
+def _number(default: int, least: int = 0, most: int = MAX_SEQ) -> Any:
+    return field(default=default, metadata={"least": least, "most": most})
+
+
+def _choice(*words: str) -> Any:
+    """The first one is the default."""
+    return field(default=words[0], metadata={"words": words})
+
+
 @dataclass(slots=True, kw_only=True)
 class Settings:
-    """Every TOPICS_* variable, with the default that applies when it is unset or unparsable."""
+    """What kind of value a setting takes is told by its type, and by what stands beside its default."""
 
     host: str = "127.0.0.1"
-    port: int = 4000
+    port: int = _number(4000, most=65535)
     port_file: str | None = None
-    api_keys: str = ""
+    config: str | None = None
+    # Never shown.
+    api_keys: str = field(default="", repr=False)
     allow_insecure_no_auth: bool = False
     probe_auth: bool = False
     data_dir: str = "./topics-data"
-    max_body_bytes: int = 64 * MIB
-    max_topics: int = 100_000
-    max_routers: int = 10_000
-    max_watch_sessions: int = 10_000
-    max_sse_connections: int = 10_000
-    max_sse_connections_per_key: int = 1_000
-    max_inflight_per_key: int = 1_000
-    max_total_bytes: int = 0
-    max_connections: int = 20_000
-    wal_shards: int = field(default_factory=_cpu_shards)
     cold_dir: str | None = None
-    segment_max_events: int = 10_000
-    segment_max_bytes: int = 64 * MIB
-    segment_max_age_ms: int = 3_600_000
-    hot_retain_segments: int = 4
-    hot_retain_bytes: int = 0
-    hot_bytes: int = 256 * MIB
-    seq_base: int = 1
-    test_min_heartbeat_ms: int = MIN_HEARTBEAT_MS
-    log_format: str = "human"
-    log_level: str = "info"
+    max_body_bytes: int = _number(64 * MIB, least=1)
+    max_topics: int = _number(100_000)
+    max_routers: int = _number(10_000)
+    max_watch_sessions: int = _number(10_000)
+    max_sse_connections: int = _number(10_000)
+    max_sse_connections_per_key: int = _number(1_000)
+    max_inflight_per_key: int = _number(1_000)
+    max_total_bytes: int = _number(0)
+    max_connections: int = _number(20_000)
+    seq_base: int = _number(1, least=1)
+    segment_max_events: int = _number(10_000, least=1)
+    # 0: runs are not sealed because of their size, or because of their age.
+    segment_max_bytes: int = _number(64 * MIB)
+    segment_max_age_ms: int = _number(3_600_000)
+    hot_bytes: int = _number(256 * MIB, least=1)
+    hot_retain_segments: int = _number(4)
+    hot_retain_bytes: int = _number(0)
+    wal_shards: int = field(default_factory=_cpu_shards, metadata={"least": 1, "most": MAX_SEQ})
+    log_format: str = _choice("human", "json")
+    log_level: str = _choice("info", "debug", "warning", "error")
     access_log: bool = False
-    slow_request_ms: int = 1_000
+    slow_request_ms: int = _number(1_000)
     tracing: bool = False
+    test_min_heartbeat_ms: int = _number(MIN_HEARTBEAT_MS)
 
-    @classmethod
-    def from_environment(cls, env: Mapping[str, str]) -> "Settings":
-        """Unparsable numbers fall back to their default; booleans are true only for `1` and `true`."""
-        settings = cls()
-        for known in fields(cls):
-            text = env.get("TOPICS_" + known.name.upper())
-            if text is not None:
-                setattr(settings, known.name, _parsed(known.name, text, getattr(settings, known.name)))
-        settings.test_min_heartbeat_ms = min(max(settings.test_min_heartbeat_ms, 1), MIN_HEARTBEAT_MS)
-        if settings.port > 65535:
-            settings.port = 4000
-        return settings
+    def __post_init__(self) -> None:
+        # It lowers the minimum and never raises it.
+        self.test_min_heartbeat_ms = min(max(self.test_min_heartbeat_ms, 1), MIN_HEARTBEAT_MS)
 
+    @property
+    def seal_bytes(self) -> int:
+        """From here on a run is full, whatever was asked for: places in it are numbers of 32 bits."""
+        return min(self.segment_max_bytes or _LARGEST_RUN_BYTES, _LARGEST_RUN_BYTES)
 
-_CHOICES = {
-    "log_format": ("human", "json"),
-    "log_level": ("debug", "info", "warning", "error"),
-}
-_POSITIVE = (
-    "max_body_bytes",
-    "wal_shards",
-    "segment_max_events",
-    "segment_max_bytes",
-    "segment_max_age_ms",
-    "hot_bytes",
-    "seq_base",
-)
-
-
-def _parsed(name: str, text: str, default: object) -> object:
-    """A value like the default, which is also what stands for one that cannot be read."""
-    if name in _CHOICES:
-        word = text.strip().lower()
-        return word if word in _CHOICES[name] else default
-    if isinstance(default, bool):
-        return text in ("1", "true")
-    if isinstance(default, int):
-        digits = text.strip()
-        # isdecimal() alone would accept other scripts' digits, which no operator means here.
-        number = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 20 else -1
-        return number if (name in _POSITIVE) <= number <= MAX_SEQ else default
-    return text if default is not None else text or None
+    @property
+    def seal_age_ms(self) -> int:
+        return self.segment_max_age_ms or MAX_SEQ

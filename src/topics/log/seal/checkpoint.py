@@ -93,7 +93,7 @@ class Checkpointer:
             return True  # what a reader found missing is to be known to the next recovery
         if engine.snapshots.is_short:
             return True
-        if written >= CHECKPOINT_BYTES or (written and waited_ms >= engine.settings.segment_max_age_ms):
+        if written >= CHECKPOINT_BYTES or (written and waited_ms >= engine.settings.seal_age_ms):
             return True
         return bool(self._unreferenced or engine.store.droppable() or engine.store.unsealed.has_full)
 

@@ -87,7 +87,7 @@ class Sealer:
         engine = self._engine
         unsealed = engine.store.unsealed
         keep_from = max(engine.journal.position - JOURNAL_RETAIN_BYTES, upto)
-        born_before = engine.now() - engine.settings.segment_max_age_ms
+        born_before = engine.now() - engine.settings.seal_age_ms
         self.is_behind = False
         planned_bytes = 0
         packed = SegmentPlan(0, [])
