@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from tests.flow.stages.lab import anything_goes
 from tests.support.arrow import arrow_stream
 from topics.flow.stages.parts import About, read_part, write_part
-from topics.flow.stages.spool import part_path, stage_key
+from topics.flow.stages.spool import PartMissing, part_path, stage_key
 from topics.storage.filesystem import Filesystem
 
 
@@ -55,3 +58,19 @@ def test_a_stage_that_is_dropped_while_a_part_arrives_is_gone(tmp_path: Path) ->
 
     assert write(Interrupted(drop), path, "1").count == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_part_that_cannot_be_read_is_not_taken_for_a_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repeat without its parts is answered as if it brought the same rows as before."""
+    path = part_path(str(tmp_path), stage_key("", "stage"), "0")
+    with pytest.raises(PartMissing):
+        read_part(Filesystem(), path)
+
+    def open_too_many(fs: Filesystem, path: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Filesystem, "open", open_too_many)
+    with pytest.raises(OSError, match="Too many"):
+        read_part(Filesystem(), path)

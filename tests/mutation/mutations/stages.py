@@ -60,4 +60,12 @@ MUTATIONS = (
         "        for _ in owned.forgotten:\n            space.forget(next(iter(space.applications)))\n",
         ("tests/flow/stages/test_identities.py",),
     ),
+    Mutation(
+        "take-an-unreadable-part-for-a-missing-one",
+        "A repeat with other rows is refused, also when its rows cannot be read just now.",
+        "flow/stages/spool.py",
+        "    except FileNotFoundError:\n        # Nothing else",
+        "    except OSError:\n        # Nothing else",
+        ("tests/flow/stages/test_spool.py",),
+    ),
 )

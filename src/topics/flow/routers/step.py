@@ -11,7 +11,7 @@ import numpy as np
 from topics.flow.routers.arrival import Arrival, RouteOp
 from topics.flow.routers.copies import carry, copies_of
 from topics.flow.routers.definitions import Router
-from topics.flow.routers.exactly_once import find_foreign_keys, take_live_keys
+from topics.flow.routers.exactly_once import find_foreign_keys, known_copies
 from topics.flow.routers.frames import COPIES, HOLE_IN_FRONT, HOLE_INSIDE, Piece, Share, Stamp, Step, encode
 from topics.flow.routers.source_window import SourceWindow
 from topics.log import Batch, Engine, Topic, cover, expire, extend_if_short, surviving_damage
@@ -216,9 +216,8 @@ class StepBuilder:
         surviving_damage(router.dest, lambda: find_foreign_keys(router))
         if not router.keys_seen:
             return picked, []
-        known = take_live_keys(router, self._window.last)
         seqs = self._window.rows.seqs[picked]
-        is_known = np.isin(seqs, list(known))
+        is_known = np.isin(seqs, list(known_copies(router, seqs.tolist())))
         return picked[~is_known], seqs[is_known].tolist()
 
     def _fit(self, router: Router, picked: I64, capacity: Capacity) -> _Draft:

@@ -58,7 +58,8 @@ def write_spooled(fs: Filesystem, path: str, content: memoryview) -> None:
 def read_spooled(fs: Filesystem, path: str) -> memoryview:
     try:
         file = fs.open(path)
-    except OSError:
+    except FileNotFoundError:
+        # Nothing else counts as missing: a repeat without its parts is taken at its word.
         raise PartMissing from None
     try:
         whole = memoryview(file.read(file.size(), 0))
