@@ -31,6 +31,7 @@ WEIGHTS = {
     "append ephemeral": 6,
     "delete by seq": 3,
     "delete by tag": 4,
+    "delete some": 3,
     "seal": 0.3,
     "snapshot": 0.7,
     "rotate": 0.4,
@@ -65,6 +66,7 @@ class Actors:
             **{f"append {durability}": self._appender(durability) for durability in CLASSES},
             "delete by seq": self.delete_by_seq,
             "delete by tag": self.delete_by_tag,
+            "delete some": self.delete_some,
             "seal": lambda: world.checkpoint(everything=True),
             "snapshot": world.checkpoint,
             "rotate": world.rotate,
@@ -136,6 +138,15 @@ class Actors:
         if topic is not None:
             before = None if self.rng.random() < 0.5 else topic.head - self.rng.randrange(6)
             self.world.delete(name, before=before, match=self.rng.choice(MATCHES))
+
+    def delete_some(self) -> None:
+        """Seqs by name, now and then those that carry a tag only."""
+        name = self._some_topic()
+        topic = self.world.engine.find(name)
+        if topic is not None:
+            reach = range(max(topic.floor - 2, 1), topic.assigned + 3)
+            match = self.rng.choice((None, None, *MATCHES))
+            self.world.delete(name, match=match, seqs=self.rng.choices(reach, k=self.rng.randint(1, 6)))
 
     def drop_segment(self) -> None:
         world = self.world

@@ -79,9 +79,9 @@ def _append_many(world: World) -> None:
     _go_on(world)
 
 
-def _delete(name: str, before: int | None, tag: str | None) -> Operation:
+def _delete(name: str, before: int | None, tag: str | None, seqs: list[int] | None = None) -> Operation:
     def operate(world: World) -> None:
-        world.delete(name, before=before, match=None if tag is None else ("Eq", tag))
+        world.delete(name, before=before, match=None if tag is None else ("Eq", tag), seqs=seqs)
         _go_on(world)
 
     return operate
@@ -179,6 +179,9 @@ OPERATIONS: dict[str, Operation] = {
     "delete by seq, fsync": _delete("safe-copies", 6, None),
     "delete by tag": _delete("disk", None, "x"),
     "delete by tag, fsync": _delete("safe-copies", None, "x"),
+    "delete some": _delete("disk", None, None, [2, 6, 7, 11]),
+    "delete some jobs": _delete("jobs", 12, None, [1, 6, 7, 12]),
+    "delete some of a tag, fsync": _delete("safe-copies", None, "x", [1, 2, 6, 7]),
     "seal": lambda world: world.checkpoint(everything=True),
     "snapshot": lambda world: world.checkpoint(),
     "rotate the journal": _rotate,

@@ -174,14 +174,21 @@ class World:
             event, lambda: engine.append(name, request, lambda op: self.ack(event, op, topic), self.failed)
         )
 
-    def delete(self, name: str, before: int | None = None, match: Match | None = None) -> bool:
+    def delete(
+        self,
+        name: str,
+        before: int | None = None,
+        match: Match | None = None,
+        seqs: list[int] | None = None,
+    ) -> bool:
         engine = self.engine
         topic = engine.find(name)
         if topic is None:
             return False
         known = self._seen(topic)
         bound = topic.assigned + 1 if before is None else min(before, topic.assigned + 1)
-        event = self.model.event(Removed(known, engine.now(), bound, match=match))
+        chosen = None if seqs is None else set(seqs)
+        event = self.model.event(Removed(known, engine.now(), bound, match=match, seqs=chosen))
 
         def done(deleted: int) -> None:
             # A deletion is safe in every class that keeps records.
@@ -194,7 +201,8 @@ class World:
             assert deleted == len(removed.removed), f"{name}: a delete took what it should not"
 
         return self.submit(
-            event, lambda: engine.delete_records(topic, before, tag_match(match), done, self.failed)
+            event,
+            lambda: engine.delete_records(topic, before, tag_match(match), done, self.failed, seqs=seqs),
         )
 
     # --- queues -----------------------------------------------------------------------------------------

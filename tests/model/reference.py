@@ -189,12 +189,20 @@ class ReferenceTopic:
         if any(cap and size + used > cap for cap, size, used in zip(caps, batch, held, strict=True)):
             raise Refused("topic_full")
 
-    def delete(self, before: int | None, match: tuple[str, str] | None, now: int) -> int:
+    def delete(
+        self,
+        before: int | None,
+        match: tuple[str, str] | None,
+        now: int,
+        seqs: list[int] | None = None,
+    ) -> int:
         self.expire(now)
         victims = [
             record
             for record in self.live
-            if (before is None or record.seq < before) and matches(record.draft.tag, match)
+            if (before is None or record.seq < before)
+            and (seqs is None or record.seq in seqs)
+            and matches(record.draft.tag, match)
         ]
         for record in victims:
             record.fate = DELETED

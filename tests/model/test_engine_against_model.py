@@ -56,7 +56,10 @@ configs = st.builds(
     durability=st.sampled_from(CLASSES),
     dedupe_node=st.booleans(),
 )
-steps = st.tuples(names, batches | matches | st.integers(0, 5))
+seqs = st.lists(st.integers(0, 40) | st.sampled_from([2**63, 2**64 - 1]), min_size=1, max_size=8)
+steps = st.tuples(
+    names, batches | matches | st.integers(0, 5) | st.frozensets(st.integers(0, 40), min_size=1)
+)
 
 
 class EngineAgainstModel(RuleBasedStateMachine):
@@ -100,6 +103,13 @@ class EngineAgainstModel(RuleBasedStateMachine):
         if name in self.twins.model:
             head = self.twins.model[name].head
             self.twins.delete(name, None if below_head is None else max(head - below_head, 0), match)
+
+    @rule(name=names, below_head=st.none() | st.integers(-1, 6), match=st.none() | matches, some=seqs)
+    def delete_seqs(self, name: str, below_head: int | None, match: Match | None, some: list[int]) -> None:
+        if name in self.twins.model:
+            head = self.twins.model[name].head
+            before = None if below_head is None else max(head - below_head, 0)
+            self.twins.delete(name, before, match, some)
 
     @rule(name=names, if_empty=st.sampled_from([True, True, True, False]))
     def drop(self, name: str, if_empty: bool) -> None:
@@ -198,7 +208,11 @@ class Walk:
         model = self.twins.model[name]
         by_tag = self.random.random() < 0.7
         before = None if by_tag and self.random.random() < 0.6 else model.floor + self.random.randint(0, 8)
-        self.twins.delete(name, before, self.pick(MATCHES) if by_tag else None)
+        seqs = None
+        if self.random.random() < 0.4:
+            reach = range(max(model.floor - 3, 0), model.head + 4)
+            seqs = self.random.choices(reach, k=self.random.randint(1, 6))
+        self.twins.delete(name, before, self.pick(MATCHES) if by_tag else None, seqs)
 
     def time(self, _: str) -> None:
         self.twins.move_clock(self.pick(LEAPS_MS))
@@ -211,6 +225,7 @@ class Walk:
 
     def burst(self, _: str) -> None:
         choices: list[Step] = [self.drafts(), self.drafts(), self.pick(MATCHES), self.random.randint(0, 4)]
+        choices.append(frozenset(self.random.choices(range(1, 40), k=4)))
         self.twins.burst([(self.pick(NAMES), self.pick(choices)) for _ in range(self.random.randint(2, 5))])
 
     def put(self, name: str) -> None:

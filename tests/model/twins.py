@@ -15,6 +15,7 @@ from tests.model.reference import LOST, Answer, Draft, ReferenceTopic, Refused
 from topics.log.lifecycle import put_topic
 from topics.log.read.page import Page
 from topics.log.read.render import Shape
+from topics.log.remove.deletion import Preview
 from topics.log.remove.tags import TagMatch
 from topics.log.topic import Topic
 from topics.log.write.append_request import parse_append
@@ -22,8 +23,8 @@ from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
 
 Match = tuple[str, str]
-# A write, a tag delete, or a prefix delete so many seqs above the floor.
-Step = list[Draft] | Match | int
+# A write, a tag delete, a delete of these seqs, or a prefix delete so many seqs above the floor.
+Step = list[Draft] | Match | frozenset[int] | int
 
 
 def scratch_directory() -> str | None:
@@ -73,12 +74,20 @@ class Twins:
         else:
             self.model[name].configure(config, self.now())
 
-    def delete(self, name: str, before: int | None, match: Match | None) -> None:
-        topic = self.lab.topic(name)
+    def delete(
+        self, name: str, before: int | None, match: Match | None, seqs: list[int] | None = None
+    ) -> None:
+        """First as a dry run, which must change nothing and say exactly what the delete then does."""
+        engine, topic, tag = self.lab.engine, self.lab.topic(name), tag_match(match)
+        engine.refresh(topic)
+        untouched = self._everything(name)
+        foreseen = engine.preview_delete(topic, before, tag, seqs)
+        assert self._everything(name) == untouched, "a dry run has changed something"
         deleted = self.lab.commit(
-            lambda done, fail: self.lab.engine.delete_records(topic, before, tag_match(match), done, fail)
+            lambda done, fail: engine.delete_records(topic, before, tag, done, fail, seqs=seqs)
         )
-        assert deleted == self.model[name].delete(before, match, self.now())
+        assert deleted == self.model[name].delete(before, match, self.now(), seqs)
+        assert foreseen == Preview(deleted, topic.live_count, topic.live_bytes, topic.floor)
 
     def drop(self, name: str, *, if_empty: bool) -> None:
         model = self.model.get(name)
@@ -110,6 +119,8 @@ class Twins:
                 expected[number] = model.write(step, self.now())[1]
             elif isinstance(step, tuple):
                 expected[number] = model.delete(None, step, self.now())
+            elif isinstance(step, frozenset):
+                expected[number] = model.delete(None, None, self.now(), [*step])
             else:
                 # Clamped to what had been given out when it was asked for, which is the model's head now.
                 expected[number] = model.delete(min(floors[name] + step, model.head + 1), None, self.now())
@@ -133,12 +144,18 @@ class Twins:
             engine.append(name, request, lambda op: answered(op.last_seq), failed)
         elif isinstance(step, tuple):
             engine.delete_records(topic, None, tag_match(step), answered, failed)
+        elif isinstance(step, frozenset):
+            engine.delete_records(topic, None, None, answered, failed, seqs=[*step])
         else:
             engine.delete_records(topic, floor + step, None, answered, failed)
 
     def _seen(self, name: str) -> tuple[Any, ...]:
         page, topic = self.lab.diff(name), self.lab.topic(name)
         return page.rows, page.head_seq, page.earliest_seq, topic.live_count, topic.live_bytes
+
+    def _everything(self, name: str) -> tuple[Any, ...]:
+        topic, journal = self.lab.topic(name), self.lab.engine.journal
+        return self._seen(name), account(topic), topic.last_read_ts, topic.capture(), journal.position
 
     # --- time, files, restarts --------------------------------------------------------------------------
 

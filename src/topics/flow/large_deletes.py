@@ -1,15 +1,16 @@
-"""Deletions by tag that would keep the loop busy: files are asked on a thread before the deletion is ordered.
+"""Deletions that would keep the loop busy: files are asked on a thread before the deletion is ordered.
 
 What the deletion removes is decided when it is ordered against writes, as always, and it takes effect at
-once; what was looked up ahead only makes that moment short.
+once; what was looked up ahead only makes that moment short. A dry run takes the same way, up to there.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from topics.log import Engine, TagMatch, TagSearch, Topic, answer, concerns
-from topics.values import MAX_SEQ, ApiError, topic_not_found
+from topics.log import Engine, Preview, Search, TagMatch, Topic, Wanted, answer, wanted_records
+from topics.values import ApiError, topic_not_found
 
 log = logging.getLogger("topics.deleting")
 
@@ -31,48 +32,76 @@ class Deletions:
         match: TagMatch | None,
         done: Callable[[int], None],
         fail: Callable[[ApiError], None],
+        *,
+        seqs: Sequence[int] | None = None,
     ) -> None:
-        limit = MAX_SEQ if before is None else before
-        if match is None or self._is_quick(topic, match, limit):
-            self._engine.delete_records(topic, before, match, done, fail)
+        order = partial(self._engine.delete_records, topic, before, match, done, fail, seqs=seqs)
+        self._when_looked_up(topic, wanted_records(before, match, seqs), order, fail)
+
+    def preview(
+        self,
+        topic: Topic,
+        before: int | None,
+        match: TagMatch | None,
+        done: Callable[[Preview], None],
+        fail: Callable[[ApiError], None],
+        *,
+        seqs: Sequence[int] | None = None,
+    ) -> None:
+        def look(search: Search | None = None) -> None:
+            done(self._engine.preview_delete(topic, before, match, seqs, search=search))
+
+        self._when_looked_up(topic, wanted_records(before, match, seqs), look, fail)
+
+    def _when_looked_up(
+        self, topic: Topic, wanted: Wanted, act: Callable[..., None], fail: Callable[[ApiError], None]
+    ) -> None:
+        """Call `act`, now or with a search that knows what the files hold."""
+        if self._is_quick(topic, wanted):
+            act()
             return
-        search = TagSearch(topic, match, limit)
-        task = asyncio.get_running_loop().create_task(self._delete(topic, before, search, done, fail))
+        task = asyncio.get_running_loop().create_task(self._look_up(topic, wanted, act, fail))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     @staticmethod
-    def _is_quick(topic: Topic, match: TagMatch, limit: int) -> bool:
-        if sum(concerns(run, limit) for run in topic.runs) > FEW_RUNS:
+    def _is_quick(topic: Topic, wanted: Wanted) -> bool:
+        match = wanted.match
+        if match is None and wanted.seqs is None:
+            return True
+        if len(wanted.files(topic)) > FEW_RUNS:
             return False
+        if match is None or wanted.seqs is not None:
+            return True
         if match.is_prefix and topic.tags.unsorted > 1:
             return False
         return topic.tags.count(match) < MANY_MATCHES
 
-    async def _delete(
-        self,
-        topic: Topic,
-        before: int | None,
-        search: TagSearch,
-        done: Callable[[int], None],
-        fail: Callable[[ApiError], None],
+    async def _look_up(
+        self, topic: Topic, wanted: Wanted, act: Callable[..., None], fail: Callable[[ApiError], None]
     ) -> None:
-        engine = self._engine
+        engine, match = self._engine, wanted.match
+        search = Search(topic, wanted)
         try:
             for questions in search.questions():
-                answers = await asyncio.to_thread(answer, engine.store, questions, search.match)
+                answers = await asyncio.to_thread(answer, engine.store, questions, wanted)
                 search.note(questions, answers)
-            if search.match.is_prefix:
-                for _ in topic.tags.sort_in_steps():
-                    await asyncio.sleep(0)
-            if topic.tags.count(search.match) >= MANY_MATCHES:
-                for _ in search.look_in_memory():
-                    await asyncio.sleep(0)
+            if match is not None and wanted.seqs is None:
+                await self._look_in_memory(topic, search, match)
             if engine.by_name.get(topic.name) is not topic:
                 raise topic_not_found(topic.name)
-            engine.delete_records(topic, before, search.match, done, fail, search=search)
+            act(search=search)
         except ApiError as error:
             fail(error)
         except Exception:  # the task is not awaited: the request has to hear of it here
             log.exception("a deletion failed")
             fail(ApiError("internal", "the deletion failed"))
+
+    @staticmethod
+    async def _look_in_memory(topic: Topic, search: Search, match: TagMatch) -> None:
+        if match.is_prefix:
+            for _ in topic.tags.sort_in_steps():
+                await asyncio.sleep(0)
+        if topic.tags.count(match) >= MANY_MATCHES:
+            for _ in search.look_in_memory():
+                await asyncio.sleep(0)

@@ -21,11 +21,11 @@ from topics.log.read.render import STORED, Shape
 from topics.log.read.tombstone import hole_reason
 from topics.log.recover.recovery import Recovery, RecoveryFailed
 from topics.log.recover.reload import is_loaded, load_rows
-from topics.log.remove.deletion import Selector, apply_delete
+from topics.log.remove.deletion import Preview, Selector, apply_delete, wanted_records
 from topics.log.remove.ledger import KIND_NAMES
 from topics.log.remove.removal import lose_runs, settle_floor, surviving_damage
 from topics.log.remove.retention import enforce_caps, expire
-from topics.log.remove.tag_search import TagSearch, answer, concerns
+from topics.log.remove.search import Search, Wanted, answer
 from topics.log.remove.tags import TagMatch, parse_match
 from topics.log.run import HotColumns, Run
 from topics.log.seal.checkpoint import Checkpointer

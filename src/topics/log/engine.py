@@ -21,6 +21,7 @@ from topics.values import WritesOff
 class Engine(Core):
     append = appending.append
     delete_records = deletion.delete_records
+    preview_delete = deletion.preview_delete
     submit_delete = deletion.submit_delete
     read = page.read
 

@@ -337,16 +337,18 @@ class Run:
         if self.sealed is not None:
             self.sealed.unflipped.frombytes(indexes.astype(np.uint32, copy=False).tobytes())
 
+    def live_in(self, start: int, stop: int, load: "Callable[[Run], Columns]") -> tuple[int, int]:
+        """How many of these records are live, and their size; none is in front of them."""
+        if stop == self.count or not self.live_count:
+            return self.live_count, self.live_bytes
+        if self.hot is not None and self.dead is None:
+            return stop - start, self.hot.size_between(start, stop)
+        columns = load(self)
+        return self.live_between(start, stop), int(self.live_sizes(columns, start, stop).sum())
+
     def remove_between(self, start: int, stop: int, load: "Callable[[Run], Columns]") -> tuple[int, int]:
         """The floor passes these records; returns how many of them were live, and their size."""
-        if stop == self.count or not self.live_count:
-            count, size = self.live_count, self.live_bytes
-        elif self.hot is not None and self.dead is None:
-            count, size = stop - start, self.hot.size_between(start, stop)
-        else:
-            columns = load(self)
-            count = self.live_between(start, stop)
-            size = int(self.live_sizes(columns, start, stop).sum())
+        count, size = self.live_in(start, stop, load)
         self.live_count -= count
         self.live_bytes -= size
         return count, size

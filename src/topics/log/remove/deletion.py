@@ -1,20 +1,28 @@
-"""Deletes, which clients ask for: permanent, immediate, silent, and bounded by the head at that time."""
+"""Deletes, which clients ask for: permanent, immediate, silent, and bounded by the head at that time.
 
-from collections.abc import Callable, Container
+    choose (which live records, run by run) ─▶ Delete frame ─▶ choose again, when it is committed ─▶ mark them
+
+A dry run stops behind the first step. Journalled is what was asked for, not what was found; only where seqs
+have to match a tag as well does the frame name those that do.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
 from topics.log.core import Core
 from topics.log.remove import ledger
-from topics.log.remove.removal import delete_at, delete_live, remove_front, settle_floor, surviving_damage
+from topics.log.remove.removal import delete_live, remove_front, settle_floor, surviving_damage
 from topics.log.remove.retention import expire
-from topics.log.remove.tag_search import Found, Question, TagSearch, concerns, look_up
+from topics.log.remove.search import NOTHING, Found, Question, Search, Wanted, look_up
 from topics.log.remove.tags import TagMatch
-from topics.log.run import Run
+from topics.log.run import HotColumns, Run
 from topics.log.topic import Topic
 from topics.log.write.operation import CallbackOp, Fail, Op
-from topics.storage import I64, Kind
+from topics.storage import I64, U32, Columns, Kind
+from topics.values import MAX_SEQ
 
 
 class Selector(msgspec.Struct, array_like=True, gc=False):
@@ -27,8 +35,36 @@ class Selector(msgspec.Struct, array_like=True, gc=False):
     seqs: list[int] | None = None
 
     @property
+    def limit(self) -> int:
+        return self.bound if self.before is None else min(self.before, self.bound)
+
+    @property
     def match(self) -> TagMatch | None:
         return None if self.tag is None else TagMatch(self.tag, self.is_prefix)
+
+
+@dataclass(slots=True, frozen=True)
+class Preview:
+    """What a delete would take, and how the topic would stand behind it."""
+
+    deleted: int
+    count: int
+    bytes: int
+    earliest_seq: int
+
+
+def wanted_records(before: int | None, match: TagMatch | None, seqs: Sequence[int] | None = None) -> Wanted:
+    """What a client has asked for, before the head has been looked at."""
+    limit = MAX_SEQ if before is None else before
+    return Wanted(limit, match, None if seqs is None else _ascending(seqs, limit))
+
+
+def _ascending(seqs: Iterable[int], limit: int) -> I64:
+    # An acknowledgement names a few: numpy takes longer to get ready for them than they take to sort.
+    return np.array(sorted({seq for seq in seqs if seq < limit}), np.int64)
+
+
+# --- ordering it ------------------------------------------------------------------------------------------
 
 
 def delete_records(
@@ -39,7 +75,8 @@ def delete_records(
     done: Callable[[int], None],
     fail: Fail,
     *,
-    search: TagSearch | None = None,
+    seqs: Sequence[int] | None = None,
+    search: Search | None = None,
 ) -> None:
     """Remove what exists now. The bound is the last seq given out, committed or not.
 
@@ -52,8 +89,21 @@ def delete_records(
         None if match is None else match.value,
         match is not None and match.is_prefix,
     )
+    if seqs is not None:
+        selector = Selector(selector.bound, seqs=_seqs_that_match(topic, selector.limit, match, seqs, search))
     keeps = topic.config.durability != "ephemeral"
     submit_delete(core, topic, selector, lambda op, deleted: done(deleted), fail, search=search, sync=keeps)
+
+
+def _seqs_that_match(
+    topic: Topic, limit: int, match: TagMatch | None, seqs: Sequence[int], search: Search | None
+) -> list[int]:
+    """Servers of the first edition read frames that name seqs, and would pass over a tag beside them."""
+    if match is None:
+        return sorted({seq for seq in seqs if seq < limit})
+    wanted = Wanted(limit, match, _ascending(seqs, limit))
+    chosen = surviving_damage(topic, lambda: choose(topic, wanted, search))
+    return [run.base + index for run, found in chosen for index in found.indexes.tolist()]
 
 
 def submit_delete(
@@ -63,7 +113,7 @@ def submit_delete(
     done: Callable[[Op, int], None],
     fail: Fail,
     *,
-    search: TagSearch | None = None,
+    search: Search | None = None,
     sync: bool = False,
 ) -> None:
     """`sync`: even if the topic's class does not ask for it."""
@@ -81,7 +131,7 @@ def submit_delete(
     core.queue.submit(CallbackOp(frame, topic, apply, fail, sync=sync))
 
 
-def apply_delete(topic: Topic, selector: Selector, now: int, search: TagSearch | None = None) -> int:
+def apply_delete(topic: Topic, selector: Selector, now: int, search: Search | None = None) -> int:
     def act() -> int:
         expire(topic, now)
         return _apply(topic, selector, search)
@@ -89,49 +139,127 @@ def apply_delete(topic: Topic, selector: Selector, now: int, search: TagSearch |
     return surviving_damage(topic, act)
 
 
-def _apply(topic: Topic, selector: Selector, search: TagSearch | None = None) -> int:
+def _apply(topic: Topic, selector: Selector, search: Search | None = None) -> int:
     """Delete what the selector names; returns how many records were live until now."""
-    limit = selector.bound if selector.before is None else min(selector.before, selector.bound)
-    match = selector.match
-    if selector.seqs is not None:
-        # An acknowledgement names a few: numpy takes longer to get ready for them than they take to sort.
-        deleted = _delete_seqs(topic, np.array(sorted({s for s in selector.seqs if s < limit}), np.int64))
-    elif match is not None:
-        deleted = _delete_tagged(topic, match, limit, search)
-    else:
+    limit, match = selector.limit, selector.match
+    if selector.seqs is None and match is None:
         topic.raise_delete_line(limit)
         return remove_front(topic, limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0
+    seqs = None if selector.seqs is None else _ascending(selector.seqs, limit)
+    # Chosen before anything changes: a segment found damaged on the way starts the whole deletion again.
+    chosen = choose(topic, Wanted(limit, None if seqs is not None else match, seqs), search)
+    if match is not None:
+        topic.tags.forget(match, limit)
+    deleted = 0
+    for run, found in chosen:
+        deleted += delete_live(topic, run, found.indexes, found.size)
+        if match is not None or search is not None:
+            # Its file was asked, past what is kept ready for readers.
+            topic.store.unload(run)
     if deleted:
         settle_floor(topic, topic.floor)
     return deleted
 
 
-def _delete_seqs(topic: Topic, seqs: I64, *, answered: Container[Run] = ()) -> int:
-    """Delete by seq, ascending. Nothing is done about runs in `answered`."""
-    deleted = 0
-    for run, inside in topic.by_run(seqs[np.searchsorted(seqs, topic.floor) :]):
-        if run not in answered:
-            deleted += delete_at(topic, run, inside - run.base)
-    return deleted
+# --- looking at it first ----------------------------------------------------------------------------------
 
 
-def _delete_tagged(topic: Topic, match: TagMatch, limit: int, search: TagSearch | None) -> int:
+def preview_delete(
+    core: Core,
+    topic: Topic,
+    before: int | None,
+    match: TagMatch | None,
+    seqs: Sequence[int] | None = None,
+    *,
+    search: Search | None = None,
+) -> Preview:
+    """What the delete would do if it were ordered and committed now. Like any reader it lets time have its
+    effect first; beyond that nothing changes."""
+    core.refresh(topic)
+    limit = topic.head + 1 if before is None else min(before, topic.head + 1)
+    wanted = Wanted(limit, match, None if seqs is None else _ascending(seqs, limit))
+    return surviving_damage(topic, lambda: _preview(topic, wanted, search))
+
+
+def _preview(topic: Topic, wanted: Wanted, search: Search | None) -> Preview:
+    if wanted.match is None and wanted.seqs is None:
+        count, size = _live_below(topic, wanted.limit)
+        earliest = topic.first_live(max(wanted.limit, topic.floor))
+    else:
+        chosen = choose(topic, wanted, search)
+        count = sum([len(found.indexes) for _, found in chosen])
+        size = sum([found.size for _, found in chosen])
+        earliest = _first_left(topic, {run: found.indexes for run, found in chosen})
+    return Preview(count, topic.live_count - count, topic.live_bytes - size, earliest)
+
+
+def _live_below(topic: Topic, limit: int) -> tuple[int, int]:
+    """How many live records lie below a seq, and their size."""
+    count = size = 0
+    for run, start, stop in topic.stretches(topic.floor, limit):
+        if run.live_count:
+            topic.load_marks(run)
+            in_run = run.live_in(start, stop, topic.store.columns)
+            count, size = count + in_run[0], size + in_run[1]
+    return count, size
+
+
+def _first_left(topic: Topic, going: dict[Run, I64 | U32]) -> int:
+    """The lowest live seq that does not go, or head + 1."""
+    for run, start, stop in topic.stretches(topic.floor, topic.head + 1):
+        gone = going.get(run)
+        if run.live_count > (0 if gone is None else len(gone)):
+            topic.load_marks(run)
+            marks = bytearray(run.count) if run.dead is None else bytearray(run.dead)
+            if gone is not None:
+                np.frombuffer(marks, np.uint8)[gone] = 1
+            found = marks.find(0, start, stop)
+            if found >= 0:
+                return run.base + found
+    return topic.head + 1
+
+
+# --- choosing ---------------------------------------------------------------------------------------------
+
+
+def choose(topic: Topic, wanted: Wanted, search: Search | None = None) -> list[tuple[Run, Found]]:
+    """The live records that are wanted, run by run. Changes nothing."""
     answers = {} if search is None else search.standing()
-    # Looked up before anything changes: a segment found damaged here starts the whole deletion again.
-    for run in topic.runs:
-        if run not in answers and concerns(run, limit):
-            answers[run] = _in_file(topic, run, match, limit)
+    chosen = _by_seq(topic, wanted, answers) if wanted.seqs is not None else _by_tag(topic, wanted, answers)
+    return [(run, found) for run, found in chosen if len(found.indexes)]
+
+
+def _by_seq(topic: Topic, wanted: Wanted, answers: dict[Run, Found]) -> Iterator[tuple[Run, Found]]:
+    seqs, match = wanted.seqs, wanted.match
+    assert seqs is not None
+    for run, inside in topic.by_run(seqs[np.searchsorted(seqs, topic.floor) :]):
+        found = answers.get(run)
+        if found is None:
+            # In memory a whole view would cost more than the deletion of a few.
+            columns: HotColumns | Columns = topic.store.columns(run) if run.hot is None else run.hot
+            indexes = run.unmarked(inside - run.base)
+            if match is not None:
+                indexes = _tagged(columns if isinstance(columns, Columns) else columns.view(), indexes, match)
+            found = Found(indexes, columns.size_of(indexes) if len(indexes) else 0)
+        yield run, found
+
+
+def _tagged(columns: Columns, indexes: I64, match: TagMatch) -> I64:
+    codes, tags = columns.tag_codes, columns.tags
+    if codes is None:
+        return indexes[:0]
+    return indexes[[bool(code) and match.matches(tags[code - 1]) for code in codes[indexes].tolist()]]
+
+
+def _by_tag(topic: Topic, wanted: Wanted, answers: dict[Run, Found]) -> Iterator[tuple[Run, Found]]:
+    match, limit = wanted.match, wanted.limit
+    assert match is not None
+    for run in wanted.files(topic):
+        if run not in answers:
+            question = Question.about(topic, run, limit)
+            answers[run] = look_up(topic.store.segment(question.segment), question, wanted)
     unanswered = next((run.base for run in topic.runs if run.hot is not None and run not in answers), limit)
     seqs = topic.tags.matching(match, unanswered)
-    topic.tags.forget(match, limit)
-    deleted = _delete_seqs(topic, np.sort(seqs[seqs < limit], kind="stable"), answered=answers)
-    for run, found in answers.items():
-        if delete_live(topic, run, found.indexes, found.size):
-            deleted += len(found.indexes)
-            topic.store.unload(run)
-    return deleted
-
-
-def _in_file(topic: Topic, run: Run, match: TagMatch, limit: int) -> Found:
-    question = Question.about(topic, run, limit)
-    return look_up(topic.store.segment(question.segment), question, match)
+    in_memory = Wanted(limit, None, np.sort(seqs[seqs < limit], kind="stable"))
+    yield from _by_seq(topic, in_memory, dict.fromkeys(answers, NOTHING))
+    yield from answers.items()

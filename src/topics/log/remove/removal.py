@@ -7,9 +7,9 @@ from typing import TypeVar
 import numpy as np
 
 from topics.log.remove import ledger
-from topics.log.run import HotColumns, Run
+from topics.log.run import Run
 from topics.log.topic import Topic
-from topics.storage import I64, U32, Columns, SegmentDamaged
+from topics.storage import I64, U32, SegmentDamaged
 
 T = TypeVar("T")
 
@@ -94,14 +94,6 @@ def _ts_at_floor(topic: Topic) -> int:
     if run.hot is not None:
         return run.hot.ts_at(topic.floor - run.base)
     return int(topic.store.columns(run).ts[topic.floor - run.base])
-
-
-def delete_at(topic: Topic, run: Run, indexes: I64) -> int:
-    """Delete records of one run; returns how many of them were live until now."""
-    # In memory a whole view would cost more than the deletion of a few.
-    columns: HotColumns | Columns = topic.store.columns(run) if run.hot is None else run.hot
-    fresh = run.unmarked(indexes)
-    return delete_live(topic, run, fresh, columns.size_of(fresh) if len(fresh) else 0)
 
 
 def delete_live(topic: Topic, run: Run, indexes: I64 | U32, size: int) -> int:

@@ -1,4 +1,4 @@
-"""Deletions by tag over sealed runs, with and without answers that were looked up ahead."""
+"""Deletions by tag and by seq over sealed runs, with and without answers that were looked up ahead."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from tests.log.harness import Lab
 from tests.support.damage import flip
-from topics.log.remove import tag_search
-from topics.log.remove.tag_search import TagSearch, answer
+from topics.log.remove import search as searching
+from topics.log.remove.search import Search, Wanted, answer
 from topics.log.remove.tags import TagMatch, parse_match
 from topics.values.settings import MAX_SEQ
 
@@ -25,19 +25,22 @@ def lab(make_lab: Callable[..., Lab], request: pytest.FixtureRequest) -> Lab:
     return lab
 
 
-def searched(lab: Lab, match: TagMatch, limit: int = MAX_SEQ) -> TagSearch:
-    search = TagSearch(lab.topic("t"), match, limit)
+def searched(lab: Lab, match: TagMatch, limit: int = MAX_SEQ) -> Search:
+    wanted = Wanted(limit, match)
+    search = Search(lab.topic("t"), wanted)
     for _ in search.look_in_memory():
         pass
     for questions in search.questions():
-        search.note(questions, answer(lab.engine.store, questions, match))
+        search.note(questions, answer(lab.engine.store, questions, wanted))
     return search
 
 
-def delete(lab: Lab, search: TagSearch, before: int | None = None) -> int:
+def delete(lab: Lab, search: Search, before: int | None = None) -> int:
     topic = lab.topic("t")
     deleted: int = lab.commit(
-        lambda done, fail: lab.engine.delete_records(topic, before, search.match, done, fail, search=search)
+        lambda done, fail: lab.engine.delete_records(
+            topic, before, search.wanted.match, done, fail, search=search
+        )
     )
     return deleted
 
@@ -95,7 +98,7 @@ def test_only_what_was_written_before_the_deletion_was_ordered_goes(lab: Lab) ->
     search = searched(lab, TagMatch("a", False))
     topic = lab.topic("t")
     answers: list[int] = []
-    lab.engine.delete_records(topic, None, search.match, answers.append, answers.append, search=search)  # type: ignore[arg-type]
+    lab.engine.delete_records(topic, None, search.wanted.match, answers.append, answers.append, search=search)  # type: ignore[arg-type]
     lab.write("t", {"data": "later", "tag": "a"})
     assert answers == [11]
     assert lab.seqs("t")[-1] == 23
@@ -123,11 +126,11 @@ def test_a_damaged_file_is_announced_by_the_deletion_not_by_the_survey(lab: Lab)
 
 
 def test_files_are_asked_a_few_at_a_time(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tag_search, "STEP_RUNS", 2)
-    search = TagSearch(lab.topic("t"), TagMatch("a", False), 13)
+    monkeypatch.setattr(searching, "STEP_RUNS", 2)
+    search = Search(lab.topic("t"), Wanted(13, TagMatch("a", False)))
     if lab.topic("t").runs[0].hot is not None:
         assert [len(step) for step in search.questions()] == []
-        monkeypatch.setattr(tag_search, "STEP_HOT_RUNS", 2)
+        monkeypatch.setattr(searching, "STEP_HOT_RUNS", 2)
         assert len(list(search.look_in_memory())) == 2
         return
     steps = search.questions()

@@ -1,4 +1,4 @@
-"""Which records a tag predicate matches, run by run, looked up ahead of a deletion.
+"""Which live records a deletion names, run by run, looked up ahead of it.
 
 A deletion has to know before it takes effect, and a large topic has thousands of files. So questions are put
 on the loop, answered on any thread from the files, and the answers kept in a search. When the deletion is
@@ -17,18 +17,44 @@ from topics.log.remove.tags import TagMatch
 from topics.log.run import HotColumns, Run
 from topics.log.seal.segment_store import SegmentStore
 from topics.log.topic import Topic
-from topics.storage import DEAD, U32, RunEntry, Segment, SegmentDamaged
+from topics.storage import DEAD, I64, U32, RunEntry, Segment, SegmentDamaged
 
 # Questions that are answered in one go: some milliseconds of work on a thread.
 STEP_RUNS = 32
 STEP_HOT_RUNS = 4
 _LOOKED_AT = ("tags", "tag_order", "tag_starts", "data_lens", "meta_lens")
-_NOTHING = np.empty(0, np.uint32)
+
+
+@dataclass(slots=True, frozen=True)
+class Wanted:
+    """The records that a deletion names: those for which all of this holds. One of the last two is given."""
+
+    # Seqs below this one.
+    limit: int
+    match: TagMatch | None = None
+    # Exactly these seqs, ascending, all of them below the limit.
+    seqs: I64 | None = None
+
+    def indexes_in(self, run: Run) -> I64:
+        """Of the seqs, those that the run has, as indexes."""
+        assert self.seqs is not None
+        first, stop = np.searchsorted(self.seqs, (run.base, run.base + run.count))
+        return self.seqs[first:stop] - run.base
+
+    def files(self, topic: Topic) -> list[Run]:
+        """The runs whose files have to be asked."""
+        if self.seqs is not None:
+            return [run for run, _ in topic.by_run(self.seqs) if self.is_in_file(run)]
+        return [run for run in topic.runs if self.is_in_file(run)]
+
+    def is_in_file(self, run: Run) -> bool:
+        """Of what the run holds, only its file can tell."""
+        return run.hot is None and run.live_count > 0 and run.base < self.limit
 
 
 @dataclass(slots=True, frozen=True)
 class Question:
-    """One sealed run, as it was when the question was put."""
+    """One run, as it was when the question was put."""
 
     run: Run
     # The file it lies in; 0 for one in memory, whether or not a file has it too.
@@ -66,26 +92,38 @@ class Question:
 class Found:
     """Indexes of the live records that match, ascending, and what they count for."""
 
-    indexes: U32
+    indexes: I64 | U32
     size: int
 
 
-def concerns(run: Run, limit: int) -> bool:
-    """Whether the run's file has to be asked about a deletion of what lies below `limit`."""
-    return run.hot is None and run.live_count > 0 and run.base < limit
+NOTHING = Found(np.empty(0, np.uint32), 0)
 
 
-def look_up(segment: Segment, question: Question, match: TagMatch) -> Found:
+def look_up(segment: Segment, question: Question, wanted: Wanted) -> Found:
     run = question.run
     entry = segment.entry(run.topic_id, run.base)
     try:
-        return _live_matches(segment, entry, question, match)
+        return _live_among(segment, entry, question, wanted)
     finally:
         segment.unload(entry)
 
 
-def _live_matches(segment: Segment, entry: RunEntry, question: Question, match: TagMatch) -> Found:
+def _live_among(segment: Segment, entry: RunEntry, question: Question, wanted: Wanted) -> Found:
     segment.verify(entry, _LOOKED_AT)
+    indexes = wanted.indexes_in(question.run).astype(np.uint32) if wanted.seqs is not None else None
+    if wanted.match is not None:
+        tagged = _tagged(segment, entry, wanted.match)
+        indexes = tagged if indexes is None else np.intersect1d(indexes, tagged, assume_unique=True)
+    assert indexes is not None
+    indexes = indexes[(indexes >= question.start) & (indexes < question.stop)]
+    indexes = indexes[segment.flags(entry)[indexes] != DEAD]
+    if question.unflipped:
+        indexes = np.setdiff1d(indexes, np.frombuffer(question.unflipped, np.uint32), assume_unique=True)
+    return Found(indexes, segment.size_of(entry, indexes)) if len(indexes) else NOTHING
+
+
+def _tagged(segment: Segment, entry: RunEntry, match: TagMatch) -> U32:
+    """Indexes of the records whose tag matches, ascending."""
     tags = segment.tags(entry)
     first = bisect_left(tags, match.value)
     if match.is_prefix:
@@ -93,59 +131,51 @@ def _live_matches(segment: Segment, entry: RunEntry, question: Question, match: 
         last = bisect_right(tags, match.value, key=lambda tag: tag[:length])
     else:
         last = bisect_right(tags, match.value)
-    if first >= last:
-        return Found(_NOTHING, 0)
-    indexes = np.sort(segment.tagged(entry, first + 1, last))
-    indexes = indexes[(indexes >= question.start) & (indexes < question.stop)]
-    indexes = indexes[segment.flags(entry)[indexes] != DEAD]
-    if question.unflipped:
-        indexes = np.setdiff1d(indexes, np.frombuffer(question.unflipped, np.uint32), assume_unique=True)
-    return Found(indexes, segment.size_of(entry, indexes))
+    return np.sort(segment.tagged(entry, first + 1, last)) if first < last else np.empty(0, np.uint32)
 
 
-def answer(store: SegmentStore, questions: list[Question], match: TagMatch) -> list[Found | None]:
+def answer(store: SegmentStore, questions: list[Question], wanted: Wanted) -> list[Found | None]:
     """Any thread, with handles of its own; None for a damaged file, which is not announced from here."""
     answers: list[Found | None] = []
     # One file at a time, so that a question to very many does not take all descriptors there are.
     for number, of_file in groupby(questions, key=lambda question: question.segment):
-        answers += _answer_from(store, number, [*of_file], match)
+        answers += _answer_from(store, number, [*of_file], wanted)
     return answers
 
 
 def _answer_from(
-    store: SegmentStore, number: int, questions: list[Question], match: TagMatch
+    store: SegmentStore, number: int, questions: list[Question], wanted: Wanted
 ) -> list[Found | None]:
     try:
         with store.open_for_flips(number) as segment:
-            return [_look_up_if_intact(segment, question, match) for question in questions]
+            return [_look_up_if_intact(segment, question, wanted) for question in questions]
     except SegmentDamaged:
         return [None] * len(questions)
 
 
-def _look_up_if_intact(segment: Segment, question: Question, match: TagMatch) -> Found | None:
+def _look_up_if_intact(segment: Segment, question: Question, wanted: Wanted) -> Found | None:
     try:
-        return look_up(segment, question, match)
+        return look_up(segment, question, wanted)
     except SegmentDamaged:
         return None
 
 
-class TagSearch:
+class Search:
     """Answers for one deletion that is about to be ordered."""
 
-    def __init__(self, topic: Topic, match: TagMatch, limit: int) -> None:
-        self.match = match
+    def __init__(self, topic: Topic, wanted: Wanted) -> None:
+        self.wanted = wanted
         self._topic = topic
-        self._limit = limit
         self._answers: dict[Run, tuple[Question, Found]] = {}
 
     def questions(self) -> Iterator[list[Question]]:
         """Some at a time, about the runs that are sealed now."""
-        runs = [run for run in self._topic.runs if concerns(run, self._limit)]
+        runs = self.wanted.files(self._topic)
         for at in range(0, len(runs), STEP_RUNS):
             yield [
-                Question.about(self._topic, run, self._limit)
+                Question.about(self._topic, run, self.wanted.limit)
                 for run in runs[at : at + STEP_RUNS]
-                if concerns(run, self._limit)
+                if self.wanted.is_in_file(run)
             ]
 
     def note(self, questions: list[Question], answers: list[Found | None]) -> None:
@@ -155,12 +185,14 @@ class TagSearch:
 
     def look_in_memory(self) -> Iterator[None]:
         """Do the same for runs in memory that are complete, a few at a time: worth it when many match."""
-        runs = [run for run in self._topic.runs[:-1] if run.hot is not None and run.base < self._limit]
+        match, limit = self.wanted.match, self.wanted.limit
+        assert match is not None
+        runs = [run for run in self._topic.runs[:-1] if run.hot is not None and run.base < limit]
         for at in range(0, len(runs), STEP_HOT_RUNS):
             for run in runs[at : at + STEP_HOT_RUNS]:
                 if run.hot is not None and run.hot.tag_codes is not None and run.live_count:
-                    question = Question.about(self._topic, run, self._limit)
-                    self._answers[run] = question, _look_in(run.hot, question, self.match)
+                    question = Question.about(self._topic, run, limit)
+                    self._answers[run] = question, _look_in(run.hot, question, match)
             yield
 
     def standing(self) -> dict[Run, Found]:
@@ -177,7 +209,7 @@ def _look_in(hot: HotColumns, question: Question, match: TagMatch) -> Found:
     assert columns.tag_codes is not None
     codes = [code for code, tag in enumerate(columns.tags, 1) if match.matches(tag)]
     if not codes:
-        return Found(_NOTHING, 0)
+        return NOTHING
     wanted = np.zeros(len(columns.tags) + 1, np.bool_)
     wanted[codes] = True
     chosen = wanted[columns.tag_codes]
