@@ -33,6 +33,7 @@ def test_the_answer(new_topic: NewTopic) -> None:
         "head_seq": 3,
         "count": 1,
         "bytes": 5,
+        "dry_run": False,
     }
     again = topic.delete(before_seq=3)
     assert (again["deleted"], again["count"], again["bytes"]) == (0, 1, 5)

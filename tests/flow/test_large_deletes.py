@@ -12,6 +12,7 @@ import pytest
 from tests.log.harness import Lab
 from topics.flow import large_deletes as deleting
 from topics.flow.large_deletes import Deletions
+from topics.log import DeleteOutcome
 from topics.log.lifecycle import drop_topic
 from topics.log.remove.tags import parse_match
 from topics.log.write.commit_loop import CommitLoop
@@ -55,6 +56,25 @@ def test_readers_see_all_of_it_or_nothing(tmp_path: Path) -> None:
         assert counts == {40, 30}
         assert await deleted(deletions, lab, "k*", 9) == 6
         assert lab.topic("t").live_count == 24
+
+    driven(lab, scenario)
+
+
+def test_what_a_dry_run_finds_in_many_files_is_what_goes(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    named = [*range(1, 41, 4), 2, 77]
+
+    async def scenario(deletions: Deletions) -> None:
+        topic = lab.topic("t")
+        for match in (parse_match("k0"), None):
+            foreseen, done = asyncio.Future[DeleteOutcome](), asyncio.Future[int]()
+            deletions.preview(topic, 30, match, foreseen.set_result, foreseen.set_exception, seqs=named)
+            assert not foreseen.done(), "files are asked on a thread"
+            outcome = await foreseen
+            deletions.delete(topic, 30, match, done.set_result, done.set_exception, seqs=named)
+            assert await done == outcome.deleted
+            assert outcome == DeleteOutcome(outcome.deleted, topic.live_count, topic.live_bytes, topic.floor)
+        assert lab.seqs("t") == [seq for seq in range(1, 41) if seq not in named or seq >= 30]
 
     driven(lab, scenario)
 

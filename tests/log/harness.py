@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -150,11 +150,17 @@ class Lab:
         for number in range(count):
             self.write(name, {"data": number, **fields})
 
-    def delete(self, name: str, before: int | None = None, match: object = None) -> int:
+    def delete(
+        self,
+        name: str,
+        before: int | None = None,
+        match: object = None,
+        seqs: Sequence[int] | None = None,
+    ) -> int:
         parsed: TagMatch | None = None if match is None else parse_match(match)
         topic = self.topic(name)
         deleted: int = self.commit(
-            lambda done, fail: self.engine.delete_records(topic, before, parsed, done, fail)
+            lambda done, fail: self.engine.delete_records(topic, before, parsed, done, fail, seqs=seqs)
         )
         return deleted
 

@@ -15,7 +15,7 @@ from tests.model.reference import LOST, Answer, Draft, ReferenceTopic, Refused
 from topics.log.lifecycle import put_topic
 from topics.log.read.page import Page
 from topics.log.read.render import Shape
-from topics.log.remove.deletion import Preview
+from topics.log.remove.deletion import DeleteOutcome
 from topics.log.remove.tags import TagMatch
 from topics.log.topic import Topic
 from topics.log.write.append_request import parse_append
@@ -87,7 +87,7 @@ class Twins:
             lambda done, fail: engine.delete_records(topic, before, tag, done, fail, seqs=seqs)
         )
         assert deleted == self.model[name].delete(before, match, self.now(), seqs)
-        assert foreseen == Preview(deleted, topic.live_count, topic.live_bytes, topic.floor)
+        assert foreseen == DeleteOutcome(deleted, topic.live_count, topic.live_bytes, topic.floor)
 
     def drop(self, name: str, *, if_empty: bool) -> None:
         model = self.model.get(name)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from topics.log import Engine, Preview, Search, TagMatch, Topic, Wanted, answer, wanted_records
+from topics.log import DeleteOutcome, Engine, Search, TagMatch, Topic, Wanted, answer, wanted_records
 from topics.values import ApiError, topic_not_found
 
 log = logging.getLogger("topics.deleting")
@@ -43,7 +43,7 @@ class Deletions:
         topic: Topic,
         before: int | None,
         match: TagMatch | None,
-        done: Callable[[Preview], None],
+        done: Callable[[DeleteOutcome], None],
         fail: Callable[[ApiError], None],
         *,
         seqs: Sequence[int] | None = None,

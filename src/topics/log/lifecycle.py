@@ -25,27 +25,45 @@ class CreatePayload(msgspec.Struct, array_like=True, gc=False):
     reserved: int
 
 
-def put_topic(core: Core, name: str, config: TopicConfig, done: Callable[[bool], None], fail: Fail) -> None:
-    """Create or replace; `done` is told whether it was created."""
+def put_topic(
+    core: Core,
+    name: str,
+    config: TopicConfig,
+    done: Callable[[bool], None],
+    fail: Fail,
+    *,
+    only_new: bool = False,
+    last_check: Callable[[], None] = lambda: None,
+    evicted: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Create or replace; `done` is told whether it was created.
+
+    `only_new`: a topic that is there stays as it is. `last_check` may refuse when all else is in order.
+    `evicted` is told, before `done`, how many records the caps of the config have taken.
+    """
     require_topic_name(name)
     check_config(config, name)
     topic = core.by_name.get(name)
     if topic is None:
+        last_check()
         create_topic(core, name, config, lambda: done(True), fail)
         return
+    if only_new:
+        raise ApiError("topic_exists", f'there is a topic named "{name}" already', {"topic": name})
     if topic.config.type != config.type:
         raise ApiError(
             "topic_exists_incompatible",
             f'topic "{name}" is a {topic.config.type} and cannot become a {config.type}',
             {"topic": name, "existing_type": topic.config.type, "requested_type": config.type},
         )
+    last_check()
     core.refresh(topic)
     now = core.now()
     frame = core.journal.frame(Kind.CONFIG, msgspec.msgpack.encode(config), topic_id=topic.id, ts=now)
     target, lines = topic, (topic.cap_hi, topic.ttl_hi)
 
     def apply(op: Op) -> None:
-        apply_config(target, config, now)
+        evicted(apply_config(target, config, now))
         core.note_moved_lines(target, *lines)
         done(False)
         target.wake()
@@ -53,12 +71,15 @@ def put_topic(core: Core, name: str, config: TopicConfig, done: Callable[[bool],
     core.queue.submit(CallbackOp(frame, topic, apply, fail, sync=True))
 
 
-def apply_config(topic: Topic, config: TopicConfig, now: int) -> None:
+def apply_config(topic: Topic, config: TopicConfig, now: int) -> int:
+    """Returns how many records its caps have taken."""
     # What the old TTL has taken stays gone, whether or not a reader came in time to see it go.
     expire(topic, now)
     topic.set_config(config)
     expire(topic, now)
+    count = topic.live_count
     enforce_caps(topic)
+    return count - topic.live_count
 
 
 def create_topic(core: Core, name: str, config: TopicConfig, done: Callable[[], None], fail: Fail) -> Topic:
@@ -131,12 +152,7 @@ def drop_topic(core: Core, name: str, if_empty: bool, done: Callable[[bool], Non
         return
     target = topic
     core.refresh(target)
-    if if_empty and target.live_count + target.pending_count:
-        raise ApiError(
-            "topic_not_empty",
-            f'topic "{name}" still holds records',
-            {"topic": name, "count": target.live_count + target.pending_count},
-        )
+    refuse_unless_empty(target, if_empty)
     core.queue.require_room(1)
     frame = core.journal.frame(Kind.DROP, b"", topic_id=target.id, ts=core.now())
     # The name is free at once, so that a write behind this one starts a new instance.
@@ -152,6 +168,13 @@ def drop_topic(core: Core, name: str, if_empty: bool, done: Callable[[bool], Non
         fail(error)
 
     core.queue.submit(CallbackOp(frame, target, apply, undo, sync=True))
+
+
+def refuse_unless_empty(topic: Topic, if_empty: bool) -> None:
+    count = topic.live_count + topic.pending_count
+    if if_empty and count:
+        detail = {"topic": topic.name, "count": count}
+        raise ApiError("topic_not_empty", f'topic "{topic.name}" still holds records', detail)
 
 
 def _hide(core: Core, topic: Topic) -> None:

@@ -20,6 +20,7 @@ from topics.values.config import (
     effective_priority,
     parse_config,
 )
+from topics.values.config_warnings import config_warnings, eviction_warning
 from topics.values.errors import (
     STATUS_BY_CODE,
     ApiError,
@@ -46,6 +47,7 @@ from topics.values.settings import (
     MAX_META_BYTES,
     MAX_META_KEYS,
     MAX_NODE_BYTES,
+    MAX_NODES,
     MAX_READ_BYTES,
     MAX_RECORD_BYTES,
     MAX_SEQ,

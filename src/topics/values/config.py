@@ -79,7 +79,7 @@ def _resolve(body: ConfigBody) -> TopicConfig:
     if priority is not None:
         priority = min(max(priority, -PRIORITY_LIMIT), PRIORITY_LIMIT)
     if body.dead_letter is not None and not is_topic_name(body.dead_letter):
-        raise invalid("dead_letter must be a valid topic name")
+        raise invalid("dead_letter must be a valid topic name", {"dead_letter": body.dead_letter})
     durability: Durability = body.durability or ("fsync" if body.durable else "disk")
     low, high = LEASE_MS_RANGE
     resolved = {
@@ -95,7 +95,7 @@ def _resolve(body: ConfigBody) -> TopicConfig:
 def check_config(config: TopicConfig, topic: str) -> TopicConfig:
     """The one rule that needs the topic's own name."""
     if config.is_queue and config.dead_letter == topic:
-        raise invalid("dead_letter must name another topic than the queue itself")
+        raise invalid("dead_letter must name another topic than the queue itself", {"dead_letter": topic})
     return config
 
 

@@ -21,6 +21,8 @@ STATUS_BY_CODE: dict[str, int] = {
     "topic_not_empty": 409,
     "not_a_queue": 409,
     "stage_conflict": 409,
+    "topic_exists": 412,
+    "router_exists": 412,
     "payload_too_large": 413,
     "unsupported_media_type": 415,
     "topic_full": 422,

@@ -22,7 +22,10 @@ MAX_BATCH_RECORDS = 10_000
 MAX_BULK_RECORDS = 100_000
 MAX_RECORD_BYTES = MIB
 MAX_IDEMPOTENCY_KEY_BYTES = 256
+# Seqs in one request: to acknowledge, to give back, to extend, to delete.
 MAX_CLAIM = 1000
+# Nodes whose records a reader may leave out.
+MAX_NODES = 1000
 MAX_WATCH_TOPICS = 256
 WATCH_SESSION_IDLE_MS = 300_000
 DEFAULT_READ_BYTES = MIB

@@ -137,9 +137,12 @@ def _visit_topics(visit: Visit) -> None:
     visit("POST", "/v0/topics/other", {"records": [{"data": 1}]}, wanted=201)
     page = visit("POST", "/v0/topics/log/diff", {"include_tags": True})
     assert page["tombstone"]
+    visit("PUT", "/v0/topics/warned", {"lease_ms": 5000}, wanted=201)
+    visit("POST", "/v0/topics/log/delete", {"match": "t", "dry_run": True})
     visit("POST", "/v0/topics/log/delete", {"match": "t"})
     visit("GET", "/v0/topics/log")
     assert visit("GET", "/v0/topics?page_size=1")["next_cursor"]
+    visit("DELETE", "/v0/topics/other?dry_run=true")
     visit("DELETE", "/v0/topics/other")
 
 

@@ -71,7 +71,10 @@ LIMITS: dict[str, dict[str, Json]] = {
         "max_batch_bytes": {"minimum": 0, "description": f"At most {MAX_READ_BYTES}; 0 means the default."},
         "epoch": U64,
     },
-    "DeleteBody": {"before_seq": U64},
+    "DeleteBody": {
+        "before_seq": U64,
+        "seqs": {"minItems": 1, "maxItems": MAX_CLAIM, "items": {"type": "integer", **U64}},
+    },
     "ClaimBody": {
         "node": NODE,
         "max": {"minimum": 0, "description": f"At most {MAX_CLAIM}; 0 means 1."},

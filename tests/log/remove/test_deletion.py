@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from tests.log.harness import Lab, gap
+from tests.log.harness import Lab, gap, three_segments
+from tests.support.damage import flip
+from topics.log.remove.deletion import DeleteOutcome, Selector
 from topics.log.remove.tags import parse_match
+from topics.log.write.append_request import parse_append
+from topics.storage import Kind
 from topics.values.errors import ApiError
 
 
@@ -111,3 +116,71 @@ def test_a_match_reads_tags_in_byte_order(lab: Lab) -> None:
     lab.checkpoint(everything=True)
     for tag in tags:
         assert lab.delete("t", match=tag + "*") == 1
+
+
+# --- by seqs ------------------------------------------------------------------------------------------------
+
+
+def test_seqs_that_no_record_has_are_passed_over(lab: Lab) -> None:
+    lab.write_each("t", 5)
+    lab.delete("t", before=2)
+    assert lab.delete("t", seqs=[0, 1, 3, 6, 2**64 - 1]) == 1
+    assert lab.seqs("t") == [2, 4, 5]
+    lab.write_each("t", 1)
+    lab.restart()
+    assert lab.seqs("t") == [2, 4, 5, 6], "6 came behind the delete that named it"
+
+
+def test_a_frame_names_the_seqs_that_carry_the_tag_and_no_tag(lab: Lab) -> None:
+    """A server of the first edition would delete all that it names."""
+    for tag in ("go", "keep", "go", None):
+        lab.write("t", {"data": 0, "tag": tag})
+    assert lab.delete("t", before=4, match="g*", seqs=[1, 2, 3, 4]) == 2
+    payloads = [
+        frame.path.read_bytes()[frame.payload_at : frame.end]
+        for frame in lab.frames()
+        if frame.kind == Kind.DELETE
+    ]
+    assert msgspec.msgpack.decode(payloads[-1], type=Selector) == Selector(5, seqs=[1, 3])
+    lab.restart()
+    assert lab.seqs("t") == [2, 4]
+
+
+def test_records_on_their_way_to_the_disk_are_named_too(lab: Lab) -> None:
+    lab.put("t", durability="fsync")
+    topic, answers = lab.topic("t"), list[object]()
+    request = parse_append(b'{"records":[{"data":1,"tag":"x"},{"data":2,"tag":"y"}]}')
+    lab.engine.append("t", request, answers.append, answers.append)
+    match = parse_match("x")
+    assert lab.engine.preview_delete(topic, None, match, [1, 2]).deleted == 0, "no reader sees them yet"
+    lab.engine.delete_records(topic, None, match, answers.append, answers.append, seqs=[1, 2])  # type: ignore[arg-type]
+    lab.engine.queue.sync_now()
+    assert answers[1:] == [1]
+    assert lab.seqs("t") == [2]
+
+
+# --- looked at first ----------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_reports_a_damaged_file_as_readers_do(lab: Lab) -> None:
+    three_segments(lab)
+    lab.restart()  # after which only the files have it
+    first = lab.segment_files()[0]
+    flip(first, first.stat().st_size - 20)  # inside the trailer
+    lab.engine.store.close()
+    topic = lab.topic("t")
+    outcome = lab.engine.preview_delete(topic, None, None, [2, 5])
+    assert outcome == DeleteOutcome(1, 9, outcome.bytes, 6)
+    assert lab.gaps("t") == [(1, 4, "cap")]
+    assert lab.delete("t", seqs=[2, 5]) == 1
+
+
+def test_a_dry_run_counts_what_age_has_left(lab: Lab) -> None:
+    lab.put("t", ttl_ms=100)
+    lab.write_each("t", 3)
+    lab.clock.advance(60)
+    lab.write_each("t", 3)
+    lab.clock.advance(60)
+    outcome = lab.engine.preview_delete(lab.topic("t"), 6, None)
+    assert (outcome.deleted, outcome.count, outcome.earliest_seq) == (2, 1, 6)
+    assert lab.delete("t", before=6) == 2

@@ -9,6 +9,7 @@ import pytest
 from tests.log.harness import Lab
 from tests.support.damage import flip
 from topics.log.remove import search as searching
+from topics.log.remove.deletion import wanted_records
 from topics.log.remove.search import Search, Wanted, answer
 from topics.log.remove.tags import TagMatch, parse_match
 from topics.values.settings import MAX_SEQ
@@ -26,12 +27,15 @@ def lab(make_lab: Callable[..., Lab], request: pytest.FixtureRequest) -> Lab:
 
 
 def searched(lab: Lab, match: TagMatch, limit: int = MAX_SEQ) -> Search:
-    wanted = Wanted(limit, match)
-    search = Search(lab.topic("t"), wanted)
+    search = Search(lab.topic("t"), Wanted(limit, match))
     for _ in search.look_in_memory():
         pass
+    return asked(lab, search)
+
+
+def asked(lab: Lab, search: Search) -> Search:
     for questions in search.questions():
-        search.note(questions, answer(lab.engine.store, questions, wanted))
+        search.note(questions, answer(lab.engine.store, questions, search.wanted))
     return search
 
 
@@ -137,3 +141,50 @@ def test_files_are_asked_a_few_at_a_time(lab: Lab, monkeypatch: pytest.MonkeyPat
     assert len(next(steps)) == 2
     lab.delete("t", before=9)
     assert [[question.run.base for question in step] for step in steps] == [[9]]
+
+
+@pytest.mark.parametrize("predicate", [None, "a", "a*", "c"])
+@pytest.mark.parametrize("before", [None, 15])
+@pytest.mark.parametrize("ahead", [True, False])
+def test_seqs_are_found_however_they_are_looked_up(
+    lab: Lab, predicate: str | None, before: int | None, ahead: bool
+) -> None:
+    named = [1, 2, 3, 4, 7, 12, 14, 17, 21, 22, 23, 400]
+    match = None if predicate is None else parse_match(predicate)
+    lab.delete("t", seqs=[3, 13])
+    tags = [*("a", "b", "a", "ab") * 5, "a", "b"]
+    gone = [
+        seq
+        for seq in named
+        if seq <= 22
+        and seq != 3
+        and (before is None or seq < before)
+        and (match is None or match.matches(tags[seq - 1]))
+    ]
+    topic, search = lab.topic("t"), None
+    if ahead:
+        search = asked(lab, Search(topic, wanted_records(before, match, named)))
+    outcome = lab.engine.preview_delete(topic, before, match, named, search=search)
+    deleted = lab.commit(
+        lambda done, fail: lab.engine.delete_records(
+            topic, before, match, done, fail, seqs=named, search=search
+        )
+    )
+    assert deleted == outcome.deleted == len(gone)
+    assert (outcome.count, outcome.bytes, outcome.earliest_seq) == (
+        topic.live_count,
+        topic.live_bytes,
+        topic.floor,
+    )
+    left = lab.state("t")
+    assert left["seqs"] == [seq for seq in range(1, 23) if seq not in (3, 13, *gone)]
+    for _ in range(3):
+        lab.checkpoint()
+        lab.restart()
+        assert lab.state("t") == left
+
+
+def test_only_files_that_have_one_of_the_seqs_are_asked(lab: Lab) -> None:
+    if lab.topic("t").runs[0].hot is None:
+        search = Search(lab.topic("t"), wanted_records(None, None, [2, 3, 18]))
+        assert [[question.run.base for question in step] for step in search.questions()] == [[1, 17]]

@@ -49,8 +49,13 @@ class Routers:
         fail: Fail,
         *,
         create_dest: bool = True,
+        only_new: bool = False,
+        last_check: Callable[[], None] = lambda: None,
     ) -> None:
-        """Create or change; `done` is told whether it was created. Raises before anything changed."""
+        """Create or change; `done` is told whether it was created. Raises before anything changed.
+
+        `only_new`: a router that is there stays as it is. `last_check` may refuse when all else is in order.
+        """
         require_router_name(name)
         check_ends(source_name, dest_name)
         engine, table = self._engine, self.table
@@ -58,6 +63,8 @@ class Routers:
         if dest is None and not create_dest:
             raise topic_not_found(dest_name)
         existing = self._staying(name)
+        if only_new and existing is not None:
+            raise ApiError("router_exists", f'there is a router named "{name}" already', {"router": name})
         table.refuse_second_source(name, source, dest)
         if existing is not None:
             table.refuse_new_ends(existing, source, dest)
@@ -67,6 +74,7 @@ class Routers:
                 raise limit_reached("max_routers", limit)
         if not options.allow_cycle:
             table.refuse_cycle(name, source, dest)
+        last_check()
         if existing is not None:
             self._change(existing, options, done, fail)
         else:

@@ -4,7 +4,17 @@ from typing import TypeVar
 
 import msgspec
 
-from topics.values import LEASE_MS_RANGE, MAX_NODE_BYTES, U64_MAX, invalid, require_utf8
+from topics.http.wire.exchange import Exchange
+from topics.values import (
+    LEASE_MS_RANGE,
+    MAX_CLAIM,
+    MAX_NODE_BYTES,
+    MAX_NODES,
+    U64_MAX,
+    ApiError,
+    invalid,
+    require_utf8,
+)
 
 Body = TypeVar("Body")
 
@@ -18,6 +28,11 @@ def decode(decoder: msgspec.json.Decoder[Body], body: bytes) -> Body:
         raise invalid(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise invalid(f"body is not valid JSON: {error}") from None
+
+
+def wants_only_new(exchange: Exchange) -> bool:
+    """What is to be put must not be there yet."""
+    return exchange.headers.get(b"if-none-match", b"").strip() == b"*"
 
 
 def unsigned(value: int, name: str) -> int:
@@ -54,4 +69,17 @@ def node_set(node: str | list[str] | None) -> frozenset[str] | None:
     """The nodes whose records are wanted; None for all."""
     if node is None:
         return None
-    return frozenset((node,)) if isinstance(node, str) else frozenset(node)
+    if isinstance(node, str):
+        return frozenset((node,))
+    if len(node) > MAX_NODES:
+        raise invalid(f"node names at most {MAX_NODES} nodes", {"max": MAX_NODES, "nodes": len(node)})
+    return frozenset(node)
+
+
+def check_seqs(seqs: list[int], code: str = "invalid_request") -> None:
+    """`code`: what too many of them are called."""
+    if len(seqs) > MAX_CLAIM:
+        detail = {"max": MAX_CLAIM, "seqs": len(seqs)}
+        raise ApiError(code, f"at most {MAX_CLAIM} seqs fit in one request", detail)
+    if seqs and not 0 <= min(seqs) <= max(seqs) <= U64_MAX:
+        raise invalid("seqs must be unsigned 64-bit integers")

@@ -9,12 +9,12 @@ from topics.flow.queues.claims import Claim
 from topics.flow.queues.queue import JobQueue
 from topics.flow.queues.registry import Queues
 from topics.http.door.keys import READ, WRITE
-from topics.http.routes.fields import check_node, clamped, decode, lease_length
+from topics.http.routes.fields import check_node, check_seqs, clamped, decode, lease_length
 from topics.http.routes.service import Service, answer, elapsed_ms
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
 from topics.log import Op
-from topics.values import MAX_CLAIM, U64_MAX, ApiError, invalid
+from topics.values import MAX_CLAIM, invalid
 
 MAX_DELAY_MS = 86_400_000
 _TOKEN = re.compile(r"lease_[0-9a-fA-F]+\Z")
@@ -137,10 +137,7 @@ def check_held(body: HeldBody) -> list[tuple[int, int | None]]:
     """The seqs, each with the lease it must be under, if the caller said which."""
     check_node(body.node)
     seqs, tokens = body.seqs, body.lease_ids
-    if len(seqs) > MAX_CLAIM:
-        raise ApiError("batch_too_large", f"at most {MAX_CLAIM} seqs fit in one request")
-    if seqs and not 0 <= min(seqs) <= max(seqs) <= U64_MAX:
-        raise invalid("seqs must be unsigned 64-bit integers")
+    check_seqs(seqs, "batch_too_large")
     if not tokens:
         return [(seq, None) for seq in seqs]
     if len(tokens) != len(seqs):

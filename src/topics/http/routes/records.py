@@ -8,11 +8,11 @@ from msgspec import UNSET, UnsetType
 
 from topics.flow.large_deletes import Deletions
 from topics.http.door.keys import DELETE, READ
-from topics.http.routes.fields import clamped, decode, node_set, unsigned, unsigned_or_none
+from topics.http.routes.fields import check_seqs, clamped, decode, node_set, unsigned, unsigned_or_none
 from topics.http.routes.service import Service, answer, elapsed_ms
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log import STORED, Page, Shape, Topic, parse_match
+from topics.log import STORED, DeleteOutcome, Page, Shape, Topic, parse_match
 from topics.values import (
     DEFAULT_LIMIT,
     DEFAULT_READ_BYTES,
@@ -38,6 +38,8 @@ class DiffBody(msgspec.Struct, gc=False):
 class DeleteBody(msgspec.Struct, gc=False):
     before_seq: int | None = None
     match: str | list[object] | None = None
+    seqs: list[int] | UnsetType = UNSET
+    dry_run: bool = False
 
 
 _diff = msgspec.json.Decoder(DiffBody)
@@ -80,25 +82,37 @@ class RecordRoutes:
 
     def delete(self, exchange: Exchange) -> None:
         body = decode(_delete, exchange.body)
-        if body.before_seq is None and body.match is None:
-            raise invalid("before_seq or match is required")
+        seqs = None if body.seqs is UNSET else body.seqs
+        if body.before_seq is None and body.match is None and seqs is None:
+            raise invalid("before_seq, match or seqs is required")
         before = unsigned_or_none(body.before_seq, "before_seq")
         match = None if body.match is None else parse_match(body.match)
+        if seqs is not None:
+            check_seqs(seqs)
+            if not seqs:
+                raise invalid("seqs must name at least one seq")
         topic = self._service.topic(exchange)
         self._service.pull(topic)
 
-        def done(deleted: int) -> None:
+        def tell(outcome: DeleteOutcome) -> None:
             result = {
                 "topic": topic.name,
-                "deleted": deleted,
-                "earliest_seq": topic.floor,
+                "deleted": outcome.deleted,
+                "earliest_seq": outcome.earliest_seq,
                 "head_seq": topic.head,
-                "count": topic.live_count,
-                "bytes": topic.live_bytes,
+                "count": outcome.count,
+                "bytes": outcome.bytes,
+                "dry_run": body.dry_run,
             }
             answer(exchange, result)
 
-        self._deletions.delete(topic, before, match, done, exchange.fail)
+        def done(deleted: int) -> None:
+            tell(DeleteOutcome(deleted, topic.live_count, topic.live_bytes, topic.floor))
+
+        if body.dry_run:
+            self._deletions.preview(topic, before, match, tell, exchange.fail, seqs=seqs)
+        else:
+            self._deletions.delete(topic, before, match, done, exchange.fail, seqs=seqs)
 
 
 class Read:

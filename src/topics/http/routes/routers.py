@@ -7,7 +7,7 @@ import msgspec
 from topics.flow.routers.definitions import Router, RouterOptions, check_ends
 from topics.flow.routers.registry import Routers
 from topics.http.door.keys import ADMIN, DELETE, READ, ApiKey
-from topics.http.routes.fields import decode
+from topics.http.routes.fields import decode, wants_only_new
 from topics.http.routes.paging import page, start_of_page
 from topics.http.routes.service import answer, check_name
 from topics.http.wire.exchange import Exchange
@@ -76,6 +76,7 @@ class RouterRoutes:
                 done,
                 exchange.fail,
                 create_dest=body.create_dest,
+                only_new=wants_only_new(exchange),
             )
         except ApiError as error:
             _leave_out_foreign_names(exchange.key, error)

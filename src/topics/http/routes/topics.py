@@ -3,12 +3,21 @@
 from typing import Any
 
 from topics.http.door.keys import ADMIN, DELETE, READ
+from topics.http.routes.fields import wants_only_new
 from topics.http.routes.paging import page, start_of_page
 from topics.http.routes.service import Service, answer, check_dead_letter
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log import Topic, drop_topic, put_topic
-from topics.values import DEFAULT_CONFIG, config_to_json, effective_priority, parse_config
+from topics.log import Topic, drop_topic, put_topic, refuse_unless_empty
+from topics.values import (
+    DEFAULT_CONFIG,
+    config_to_json,
+    config_warnings,
+    effective_priority,
+    eviction_warning,
+    invalid,
+    parse_config,
+)
 
 
 class TopicRoutes:
@@ -30,8 +39,16 @@ class TopicRoutes:
         check_dead_letter(exchange.key, config)
         name = exchange.name
 
+        warnings = config_warnings(config)
+
+        def evicted(count: int) -> None:
+            if count:
+                warnings.append(eviction_warning(config, count))
+
         def done(created: bool) -> None:
-            body = {"topic": name, "created": created, "config": config_to_json(config)}
+            body: dict[str, Any] = {"topic": name, "created": created, "config": config_to_json(config)}
+            if warnings:
+                body["warnings"] = warnings
             answer(exchange, body, 201 if created else 200)
 
         def applied(created: bool) -> None:
@@ -45,7 +62,8 @@ class TopicRoutes:
         if existing is not None and existing.config.is_queue:
             # Which leases outlived a restart is decided by the config they were given under.
             existing.extension.refresh()
-        put_topic(self._engine, name, config, applied, exchange.fail)
+        only_new = wants_only_new(exchange)
+        put_topic(self._engine, name, config, applied, exchange.fail, only_new=only_new, evicted=evicted)
 
     def show(self, exchange: Exchange) -> None:
         topic = self._service.current_topic(exchange)
@@ -87,7 +105,10 @@ class TopicRoutes:
         answer(exchange, page(exchange, "topics", topics, entry))
 
     def drop(self, exchange: Exchange) -> None:
-        name = exchange.name
+        name, if_empty = exchange.name, exchange.query_flag("if_empty", False)
+        if _is_dry_run(exchange):
+            self._preview_drop(exchange, if_empty)
+            return
         removed = self._service.node.routers.touching(name)
         topic = self._engine.find(name)
         if topic is not None:
@@ -97,7 +118,33 @@ class TopicRoutes:
             body = {"topic": name, "deleted": deleted, "routers_removed": removed if deleted else []}
             answer(exchange, body)
 
-        drop_topic(self._engine, name, exchange.query_flag("if_empty", False), done, exchange.fail)
+        drop_topic(self._engine, name, if_empty, done, exchange.fail)
+
+    def _preview_drop(self, exchange: Exchange, if_empty: bool) -> None:
+        """What would go. Nothing does, and the topic does not count as read."""
+        topic = self._engine.find(exchange.name)
+        if topic is not None:
+            self._service.doors.bring_up_to_date(topic)
+            refuse_unless_empty(topic, if_empty)
+        body = {
+            "topic": exchange.name,
+            "deleted": False,
+            "routers_removed": self._service.node.routers.touching(exchange.name),
+            "count": 0 if topic is None else topic.live_count,
+            "bytes": 0 if topic is None else topic.live_bytes,
+            "dry_run": True,
+        }
+        answer(exchange, body)
+
+
+def _is_dry_run(exchange: Exchange) -> bool:
+    """Not one of the flags that fall back to their default: this one would take a topic with it."""
+    if exchange.query("dry_run") is None:
+        return False
+    dry_run = exchange.query_flag("dry_run", None)
+    if dry_run is None:
+        raise invalid("dry_run must be true or false")
+    return dry_run
 
 
 def _entry(topic: Topic, now: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ the answer. Without one, a request gets an id only when there is something to te
 
 import re
 import secrets
+from typing import overload
 from urllib.parse import parse_qsl
 
 from topics.http.door.keys import ApiKey
@@ -87,7 +88,13 @@ class Request:
             self._query = dict(reversed(pairs))
         return self._query.get(name)
 
-    def query_flag(self, name: str, default: bool) -> bool:
+    @overload
+    def query_flag(self, name: str, default: bool) -> bool: ...
+
+    @overload
+    def query_flag(self, name: str, default: None) -> bool | None: ...
+
+    def query_flag(self, name: str, default: bool | None) -> bool | None:
         value = self.query(name)
         if value in _TRUE:
             return True

@@ -44,8 +44,8 @@ class Selector(msgspec.Struct, array_like=True, gc=False):
 
 
 @dataclass(slots=True, frozen=True)
-class Preview:
-    """What a delete would take, and how the topic would stand behind it."""
+class DeleteOutcome:
+    """What a delete takes or would take, and how the topic stands behind it."""
 
     deleted: int
     count: int
@@ -172,7 +172,7 @@ def preview_delete(
     seqs: Sequence[int] | None = None,
     *,
     search: Search | None = None,
-) -> Preview:
+) -> DeleteOutcome:
     """What the delete would do if it were ordered and committed now. Like any reader it lets time have its
     effect first; beyond that nothing changes."""
     core.refresh(topic)
@@ -181,7 +181,7 @@ def preview_delete(
     return surviving_damage(topic, lambda: _preview(topic, wanted, search))
 
 
-def _preview(topic: Topic, wanted: Wanted, search: Search | None) -> Preview:
+def _preview(topic: Topic, wanted: Wanted, search: Search | None) -> DeleteOutcome:
     if wanted.match is None and wanted.seqs is None:
         count, size = _live_below(topic, wanted.limit)
         earliest = topic.first_live(max(wanted.limit, topic.floor))
@@ -190,7 +190,7 @@ def _preview(topic: Topic, wanted: Wanted, search: Search | None) -> Preview:
         count = sum([len(found.indexes) for _, found in chosen])
         size = sum([found.size for _, found in chosen])
         earliest = _first_left(topic, {run: found.indexes for run, found in chosen})
-    return Preview(count, topic.live_count - count, topic.live_bytes - size, earliest)
+    return DeleteOutcome(count, topic.live_count - count, topic.live_bytes - size, earliest)
 
 
 def _live_below(topic: Topic, limit: int) -> tuple[int, int]:
