@@ -233,7 +233,8 @@ def checked_page(page: Any, from_seq: int) -> Any:
 
 
 def _check_tombstone(gap: Any, page: Any, from_seq: int) -> None:
-    assert set(gap) == TOMBSTONE_KEYS
+    assert set(gap) - {"previous_epoch"} == TOMBSTONE_KEYS
+    assert gap["reason"] == "recreated" or "previous_epoch" not in gap
     assert gap["earliest_seq"] == page["earliest_seq"]
     assert gap["head_seq"] == page["head_seq"]
     assert gap["missed_estimate"] == max(gap["gap_to"] - gap["gap_from"] + 1, 0)

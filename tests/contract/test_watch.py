@@ -52,9 +52,9 @@ def test_a_session_shows_where_each_topic_stands(server: Server, new_topic: NewT
     assert body["stream_url"] == f"/v0/watch/{body['wid']}"
     assert body["session_ttl_ms"] == 300_000
     assert body["topics"] == {
-        plain.name: {"from_seq": 1, "head_seq": 3, "earliest_seq": 1},
-        capped.name: {"from_seq": 0, "head_seq": 5, "earliest_seq": 4},
-        tailed.name: {"from_seq": 4, "head_seq": 4, "earliest_seq": 1},
+        plain.name: {"from_seq": 1, "head_seq": 3, "earliest_seq": 1, "epoch": plain.state()["epoch"]},
+        capped.name: {"from_seq": 0, "head_seq": 5, "earliest_seq": 4, "epoch": capped.state()["epoch"]},
+        tailed.name: {"from_seq": 4, "head_seq": 4, "earliest_seq": 1, "epoch": tailed.state()["epoch"]},
     }
     assert session(server, topics)["wid"] != body["wid"]
 

@@ -176,13 +176,14 @@ def test_a_subscription_is_confirmed_before_it_speaks(
         from_seq=1,
         topics={tailed.name: {"tail": True}, third.name: {}},
     )
+    epochs = {each.name: each.state()["epoch"] for each in (topic, tailed, third)}
     assert client.next("subscribed") == {
         "op": "subscribed",
         "request_id": "s",
         "topics": {
-            topic.name: {"from_seq": 1, "head_seq": 4, "earliest_seq": 1},
-            tailed.name: {"from_seq": 4, "head_seq": 4, "earliest_seq": 1},
-            third.name: {"from_seq": 0, "head_seq": 4, "earliest_seq": 3},
+            topic.name: {"from_seq": 1, "head_seq": 4, "earliest_seq": 1, "epoch": epochs[topic.name]},
+            tailed.name: {"from_seq": 4, "head_seq": 4, "earliest_seq": 1, "epoch": epochs[tailed.name]},
+            third.name: {"from_seq": 0, "head_seq": 4, "earliest_seq": 3, "epoch": epochs[third.name]},
         },
     }
     found: dict[str, list[Any]] = {}
@@ -197,6 +198,7 @@ def test_a_subscription_is_confirmed_before_it_speaks(
         "to_seq": 4,
         "head_seq": 4,
         "records": topic.diff(1)["records"],
+        "epoch": epochs[topic.name],
     }
     assert level == {"op": "caught_up", "topic": topic.name, "head_seq": 4}
     assert [message["op"] for message in found[tailed.name]] == ["caught_up"]

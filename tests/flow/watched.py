@@ -48,7 +48,8 @@ def _gist(kind: str, body: dict[str, Any]) -> Any:
         assert set(body) == {"topic", "records", "from_seq", "to_seq", "head_seq"}
         return [record["$seq"] for record in body["records"]]
     if kind == "tombstone":
-        assert set(body) == {"topic", "reason", "gap_from", "gap_to", "earliest_seq", "head_seq"}
+        named = {"previous_epoch"} if body["reason"] == "recreated" else set()
+        assert set(body) == {"topic", "reason", "gap_from", "gap_to", "earliest_seq", "head_seq"} | named
         return body["gap_from"], body["gap_to"], body["reason"]
     assert set(body) == {"topic", "head_seq"} | ({"reason"} if kind == "topic-deleted" else set())
     return body["head_seq"]

@@ -28,6 +28,7 @@ from topics.flow.stages.open_stages import IDLE_MS
 from topics.flow.stages.spool import SUFFIX, stage_key
 from topics.keep import backup_directory as backups
 from topics.keep.restore import STAGING
+from topics.log.lives import Lives, LivesState
 from topics.log.remove import ledger
 from topics.log.seal.sealer import SHARED_RUNS
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState
@@ -169,8 +170,10 @@ def test_arrays_of_routers_queues_cursors_and_stages() -> None:
 def test_the_map_of_a_snapshot() -> None:
     described = {row[0].strip("`") for row in tables("Snapshot")[0]}
     # What came later has examples of its own.
-    assert described == flow_state().extensions.keys() | {Identities.name}
-    assert described == {Cursors.name, Queues.name, UnownedIdentities.name, Identities.name, "routers"}
+    later = {Identities.name, Lives.name}
+    assert described == flow_state().extensions.keys() | later
+    assert described == {Cursors.name, Queues.name, UnownedIdentities.name, "routers"} | later
+    assert ", ".join(f"`{name}`" for name in LivesState.__struct_fields__) in section("Snapshot")
     text = section("Snapshot")
     assert ", ".join(f"{kind} {name}" for kind, name in enumerate(ledger.KIND_NAMES)) in text
     assert f"the last {REMEMBERED_BATCHES} batches" in text

@@ -115,7 +115,9 @@ def test_a_clean_stop_seals_only_what_would_take_long_to_replay(
 def test_extensions_stand_in_the_order_in_which_snapshots_name_them(tmp_path: Path) -> None:
     lab = NodeLab(tmp_path)
     assert [extension.name for extension in lab.engine.extensions] == [
+        "lives",
         "cursors",
+        "identities",
         "stages",
         "queues",
         "routers",

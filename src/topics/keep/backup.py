@@ -17,6 +17,7 @@ from topics.keep.directory import directories_of, require_all_segments, snapshot
 from topics.keep.steps import Steps
 from topics.log import SnapshotState, decode
 from topics.storage import (
+    CREATIONS,
     FILE_HEADER_BYTES,
     Damage,
     Directories,
@@ -94,7 +95,7 @@ def _describe(fs: UntouchedDisk, dirs: Directories) -> Source:
 
 def _follow(frame: Frame, topics: set[int]) -> None:
     """Which topics there are after this frame."""
-    if frame.kind == Kind.CREATE:
+    if frame.kind in CREATIONS:
         topics.add(frame.topic_id)
     elif frame.kind == Kind.DROP:
         topics.discard(frame.topic_id)

@@ -12,6 +12,7 @@ import msgspec
 
 from topics.log.clock_mark import ClockMark
 from topics.log.extension import Extension
+from topics.log.lives import Lives
 from topics.log.remove.retention import expire
 from topics.log.seal.segment_store import SegmentStore
 from topics.log.seal.unsealed import Unsealed
@@ -44,7 +45,8 @@ class Core:
         self.sorted_names: list[str] = []
         self.next_topic_id = 1
         self.next_segment = 1
-        self.extensions: list[Extension] = []
+        self.lives = Lives(self)
+        self.extensions: list[Extension] = [self.lives]
         # Topics that are fed by reference: a small frame may give out many of their seqs.
         self.derived: set[int] = set()
         # Topics written since the current journal file began; their heads close it.

@@ -20,7 +20,7 @@ class Extension:
     sees_appends = False
 
     def dump(self) -> Any:
-        """State for the snapshot, as plain MessagePack values."""
+        """State for the snapshot, as plain MessagePack values; None where there is nothing to keep."""
         raise NotImplementedError
 
     def load(self, state: Any) -> None:

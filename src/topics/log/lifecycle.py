@@ -86,12 +86,14 @@ def create_topic(core: Core, name: str, config: TopicConfig, done: Callable[[], 
     """The name is taken at once; the topic is shown when its creation is on disk."""
     # Asked first: a refusal must not leave the name taken.
     require_room(core, 1)
-    topic = _new_topic(core, core.next_topic_id, name, config, core.settings.seq_base)
+    first_life = core.lives.is_first(name)
+    topic = _new_topic(core, core.next_topic_id, name, config, core.settings.seq_base, first_life=first_life)
     core.next_topic_id += 1
     topic.reserve(topic.seq_base - 1 + FIRST_STEP)
     core.witness.reserved(topic.reserved)
     payload = CreatePayload(name, config, topic.seq_base, topic.reserved)
-    frame = core.journal.frame(Kind.CREATE, msgspec.msgpack.encode(payload), topic_id=topic.id, ts=core.now())
+    kind = Kind.CREATE if first_life else Kind.CREATE_AGAIN
+    frame = core.journal.frame(kind, msgspec.msgpack.encode(payload), topic_id=topic.id, ts=core.now())
 
     def apply(op: Op) -> None:
         _show(core, topic)
@@ -115,7 +117,9 @@ def require_room(core: Core, topics: int) -> None:
     core.queue.require_room(topics)
 
 
-def _new_topic(core: Core, topic_id: int, name: str, config: TopicConfig, seq_base: int) -> Topic:
+def _new_topic(
+    core: Core, topic_id: int, name: str, config: TopicConfig, seq_base: int, *, first_life: bool
+) -> Topic:
     topic = Topic(
         topic_id,
         seq_base,
@@ -125,6 +129,7 @@ def _new_topic(core: Core, topic_id: int, name: str, config: TopicConfig, seq_ba
         store=core.store,
         totals=core.totals,
         clock_mark=core.clock_mark,
+        first_life=first_life,
     )
     core.by_name[name] = topic
     core.by_id[topic_id] = topic
@@ -139,8 +144,10 @@ def _show(core: Core, topic: Topic) -> None:
             extension.topic_shown(topic)
 
 
-def add_recovered(core: Core, topic_id: int, name: str, config: TopicConfig, seq_base: int) -> Topic:
-    topic = _new_topic(core, topic_id, name, config, seq_base)
+def add_recovered(
+    core: Core, topic_id: int, name: str, config: TopicConfig, seq_base: int, *, first_life: bool = True
+) -> Topic:
+    topic = _new_topic(core, topic_id, name, config, seq_base, first_life=first_life)
     _show(core, topic)
     return topic
 
@@ -157,6 +164,7 @@ def drop_topic(core: Core, name: str, if_empty: bool, done: Callable[[bool], Non
     frame = core.journal.frame(Kind.DROP, b"", topic_id=target.id, ts=core.now())
     # The name is free at once, so that a write behind this one starts a new instance.
     _hide(core, target)
+    core.lives.remember(name)
 
     def apply(op: Op) -> None:
         apply_drop(core, target)

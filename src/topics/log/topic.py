@@ -50,6 +50,8 @@ class Topic(Watermarks):
     last_read_ts: int | None = None
     committed: bool = False
     dropped: bool = False
+    # No topic of this name came before it, as far as is remembered.
+    first_life: bool = True
     # Ephemeral records lie beside kept ones: caps then count what replay will not find.
     mixed: bool = False
     # State of what is layered on a topic (queues keep their leases here).
@@ -66,6 +68,10 @@ class Topic(Watermarks):
     def show(self) -> None:
         """Its creation is on disk: it may be found."""
         self.committed = True
+
+    def begin_later_life(self) -> None:
+        """There was a topic of this name before, or may have been."""
+        self.first_life = False
 
     def set_config(self, config: TopicConfig) -> None:
         self.config = config

@@ -10,7 +10,7 @@ All disk access goes through `filesystem.Filesystem`, so that a test can put a s
 File names are numbers; a topic's name never becomes a path. What other rooms need, they import from here.
 """
 
-from topics.storage.columns import I64, U8, U32, Columns, Records, join_records, total_at
+from topics.storage.columns import I64, U8, U32, U64, Columns, Records, join_records, total_at
 from topics.storage.directories import Directories, settle_cold_dir, sweep_segments
 from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
 from topics.storage.filesystem import (
@@ -23,7 +23,7 @@ from topics.storage.filesystem import (
     unfinished_files,
     write_file_atomically,
 )
-from topics.storage.frame import HEADER_BYTES, Frame, Kind
+from topics.storage.frame import CREATIONS, HEADER_BYTES, Frame, Kind
 from topics.storage.journal import ROTATE_BYTES, Journal, PendingWrite, SyncTicket, decode_file_header
 from topics.storage.journal_reader import PROOF, PROOF_MAGIC, PROOF_VERSION, QUARANTINE, Damage, JournalReader
 from topics.storage.rows import DATA_KEY, END, HEAD, META_KEY, PLAIN, TAG, around_data

@@ -17,6 +17,7 @@ from topics.storage.rows import END, META_KEY, around_data
 U8: TypeAlias = NDArray[np.uint8]
 U32: TypeAlias = NDArray[np.uint32]
 I64: TypeAlias = NDArray[np.int64]
+U64: TypeAlias = NDArray[np.uint64]
 
 
 @dataclass(slots=True)

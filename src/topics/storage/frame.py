@@ -44,7 +44,12 @@ class Kind(IntEnum):
     DEAD_LETTER = 17
     LINES = 18  # loss lines that moved without a frame from which replay could tell
     GROUP = 19  # whole frames, one behind the other, that count together or not at all
+    CREATE_AGAIN = 22  # as CREATE, under a name that an earlier topic had
     OWNED_STAGE = 23
+
+
+# A topic is there from now on.
+CREATIONS = (Kind.CREATE, Kind.CREATE_AGAIN)
 
 
 class _Fields(msgspec.Struct, frozen=True, gc=False):

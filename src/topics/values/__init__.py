@@ -55,6 +55,7 @@ from topics.values.settings import (
     MAX_WAIT_MS,
     MAX_WATCH_TOPICS,
     MIB,
+    NO_LIFE,
     U64_MAX,
     WATCH_SESSION_IDLE_MS,
     Settings,

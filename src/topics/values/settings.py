@@ -33,6 +33,8 @@ MAX_READ_BYTES = 8 * MIB
 MAX_HOPS = 8
 MIN_HEARTBEAT_MS = 1_000
 U64_MAX = 2**64 - 1
+# The epoch of a position that belongs to no life of a topic that anybody could name; no topic has it.
+NO_LIFE = U64_MAX
 # Seqs are u64 on the wire; 2**63 of them per topic are plenty and let every column be a signed bigint.
 MAX_SEQ = 2**63 - 1
 _LARGEST_RUN_BYTES = 1024 * MIB

@@ -89,7 +89,7 @@ LIMITS: dict[str, dict[str, Json]] = {
         "max_batch_bytes": {"minimum": 0},
         "heartbeat_ms": {"minimum": 0, "description": "Limited to {} to {}.".format(*HEARTBEAT_MS_RANGE)},
     },
-    "Start": {"from_seq": U64},
+    "Start": {"from_seq": U64, "epoch": U64},
     "ScanBody": {
         **dict.fromkeys(("from_seq", "to_seq", "since_ts", "until_ts", "max_records", "epoch"), U64),
         "columns": {"minItems": 1},

@@ -11,7 +11,7 @@ import pytest
 
 from tests.http.streaming import EventReader, RunningApp
 from tests.support import eventually
-from topics.flow.watch.sessions import encode_cursors
+from topics.flow.watch.places import encode_id
 from topics.http.wire import fed_connection as outlet
 from topics.values.clock import ManualClock
 
@@ -49,8 +49,8 @@ def test_a_session_is_described(app: RunningApp) -> None:
     assert body["stream_url"] == f"/v0/watch/{body['wid']}"
     assert body["session_ttl_ms"] == 300000
     assert body["topics"] == {
-        "lantern": {"from_seq": 2, "head_seq": 2, "earliest_seq": 1},
-        "tides": {"from_seq": 1, "head_seq": 3, "earliest_seq": 2},
+        "lantern": {"from_seq": 2, "head_seq": 2, "earliest_seq": 1, "epoch": 2},
+        "tides": {"from_seq": 1, "head_seq": 3, "earliest_seq": 2, "epoch": 1},
     }
     assert body["performance"]["server_total_ms"] >= 0
 
@@ -119,7 +119,7 @@ def test_the_wire_format_to_the_byte(app: RunningApp) -> None:
     assert reader.wire.read_chunk().startswith(b"retry: 2000\n\n")
     text = reader.wire.read_chunk().decode()
     ts = json.loads(text.split("\n")[2].removeprefix("data: "))["records"][0]["$ts"]
-    cursor = encode_cursors({"lantern": 1}).decode()
+    cursor = encode_id({"lantern": 1}, {}).decode()
     assert (
         text
         == (
@@ -248,7 +248,7 @@ def test_the_session_remembers_and_the_client_may_rewind(app: RunningApp) -> Non
     frames = second.until("caught-up") + second.until("caught-up")
     assert [frame.seqs for frame in frames if frame.event == "record"] == [[6]]
     second.close()
-    behind = encode_cursors({"a": 3, "b": 99, "stranger": 1}).decode()
+    behind = encode_id({"a": 3, "b": 99, "stranger": 1}, {}).decode()
     third = app.events(wid, **{"Last-Event-ID": behind})
     frames = third.until("caught-up") + third.until("caught-up")
     assert [frame.seqs for frame in frames if frame.event == "record"] == [[4, 5, 6]]

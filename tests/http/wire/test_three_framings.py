@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.http.streaming import EventReader, RunningApp
 from tests.support import eventually
-from topics.flow.watch.sessions import encode_cursors
 from topics.values.clock import ManualClock
 
 WRITES = st.lists(
@@ -56,21 +55,44 @@ _names = count(1)
 
 def gap_of(told: Any) -> tuple[Any, ...]:
     keys = ("reason", "gap_from", "gap_to", "earliest_seq", "head_seq")
-    return ("gap", *(told[key] for key in keys))
+    return ("gap", *(told[key] for key in keys), told.get("previous_epoch"))
 
 
 def batch_of(told: Any) -> tuple[Any, ...]:
     return ("records", told["from_seq"], told["to_seq"], told["head_seq"], told["records"])
 
 
+class Known(NamedTuple):
+    """An id that a stream has given out, and what it means."""
+
+    id: str
+    seq: int
+    epoch: int
+    is_first: bool
+
+
 class Diff:
     """Follows `next_from_seq`; with `knows_epoch`, it says which instance its cursor is for."""
 
-    def __init__(self, story: Story, seq: int, *, knows_epoch: bool) -> None:
+    def __init__(self, story: Story, seq: int, *, knows_epoch: bool, **epoch: int) -> None:
         self._story = story
         self.seq = seq
-        self._epoch: dict[str, int] = {}
+        self._epoch = epoch
         self._knows_epoch = knows_epoch
+        # It comes from another life and cannot say which: a stream with an id of a first life.
+        self._is_nameless = False
+
+    def rewind(self, known: Known) -> None:
+        """What an event id does: in the same life to the lower seq, from another one to the start."""
+        mine, present = self._epoch["epoch"], self._story.epoch
+        if known.epoch == mine:
+            self.seq = min(self.seq, known.seq)
+            return
+        # The id of a first life does not say which that was; but the session has been somewhere, too.
+        named = [mine] if known.is_first else [known.epoch, mine]
+        former = [epoch for epoch in named if epoch != present]
+        self._is_nameless = not former
+        self.seq, self._epoch = 0, {"epoch": former[0] if former else known.epoch}
 
     def read(self) -> list[Any]:
         """Everything up to the head; the cursor after it is the last element."""
@@ -81,6 +103,9 @@ class Diff:
                 self._epoch = {"epoch": answer["epoch"]}
             start, gap = self.seq, answer["tombstone"]
             if gap is not None:
+                if self._is_nameless:
+                    del gap["previous_epoch"]
+                    self._is_nameless = False
                 told.append(gap_of(gap))
                 start = gap["gap_to"]
             self.seq = answer["next_from_seq"]
@@ -100,11 +125,12 @@ class Story:
         self.options = {key: value for key, value in options.items() if value is not None}
         self.configure(config)
         self.head = 0
+        self.epoch = self.first_epoch = self.diff()["epoch"]
         self.plain, self.careful = Diff(self, 0, knows_epoch=False), Diff(self, 0, knows_epoch=True)
         self.wid = app.watch(self.name, **self.options)["wid"]
         self.socket = app.socket()
         self.stream: EventReader | None = None
-        self.cursors: list[int] = []
+        self.known: list[Known] = []
         self.come_back(None)
 
     def diff(self, **fields: Any) -> Any:
@@ -136,6 +162,7 @@ class Story:
         self.leave()
         assert self.app.call("DELETE", f"/v0/topics/{self.name}").status == 200
         self.configure({})
+        self.epoch = self.diff()["epoch"]
         self.write(rows)
 
     # --- the readers ------------------------------------------------------------------------------------
@@ -150,16 +177,16 @@ class Story:
         """With nothing in hand, or with one of the ids seen so far: the last one, or an older one."""
         self.leave()
         headers = {}
-        if known is not None and self.cursors:
-            cursor = self.cursors[int((len(self.cursors) - 1) * known)]
-            headers["Last-Event-ID"] = encode_cursors({self.name: cursor}).decode()
-            self.careful.seq = min(self.careful.seq, cursor)
+        if known is not None and self.known:
+            one = self.known[int((len(self.known) - 1) * known)]
+            headers["Last-Event-ID"] = one.id
+            self.careful.rewind(one)
         self.stream = self.app.events(self.wid, **headers)
         self.subscribe(self.plain.seq)
         self.compare(is_first=True)
 
-    def subscribe(self, seq: int) -> None:
-        answer = self.socket.ask(op="subscribe", topic=self.name, from_seq=seq, **self.options)
+    def subscribe(self, seq: int, **epoch: int) -> None:
+        answer = self.socket.ask(op="subscribe", topic=self.name, from_seq=seq, **epoch, **self.options)
         assert answer["op"] == "subscribed", answer
 
     def compare(self, *, is_first: bool) -> None:
@@ -180,35 +207,40 @@ class Story:
 
     def from_stream(self, stream: EventReader) -> list[Any]:
         told: list[Any] = []
+        is_first = self.epoch == self.first_epoch
+        later = {} if is_first else {"~": {self.name: self.epoch}}
         for frame in stream.until("caught-up"):
-            self.cursors.append(frame.cursors[self.name])
+            self.known.append(Known(str(frame.id), frame.cursors[self.name], self.epoch, is_first))
             if frame.event == "tombstone":
                 told.append(gap_of(frame.data))
-                assert frame.cursors == {self.name: frame.data["gap_to"]}
+                assert frame.cursors == {self.name: frame.data["gap_to"], **later}
             elif frame.event == "record":
                 told.append(batch_of(frame.data))
-                assert frame.cursors == {self.name: frame.data["to_seq"]}
+                assert frame.cursors == {self.name: frame.data["to_seq"], **later}
             else:
                 assert frame.data == {"topic": self.name, "head_seq": self.head}
-                assert frame.cursors == {self.name: self.head}
+                assert frame.cursors == {self.name: self.head, **later}
         return told
 
     def from_socket(self) -> list[Any]:
         told: list[Any] = []
         while (message := self.socket.read())["op"] != "caught_up":
             told.append((gap_of if message["op"] == "tombstone" else batch_of)(message))
+            assert message.get("epoch") == (self.epoch if message["op"] == "record" else None)
         assert message["head_seq"] == self.head
         return told
 
     def compare_from(self, seq: int) -> None:
         """Three readers who have just arrived with the same cursor."""
         self.leave()
-        expected = Diff(self, seq, knows_epoch=False).read()
-        self.subscribe(seq)
-        assert self.from_socket() == expected
-        self.socket.ask(op="unsubscribe", topic=self.name)
-        stream = self.app.stream({self.name: {"from_seq": seq}}, **self.options)
-        assert self.from_stream(stream) == renamed(expected, True)
+        for epoch in ({}, {"epoch": self.first_epoch}):
+            expected = Diff(self, seq, knows_epoch=bool(epoch), **epoch).read()
+            self.subscribe(seq, **epoch)
+            assert self.from_socket() == expected
+            self.socket.ask(op="unsubscribe", topic=self.name)
+            stream = self.app.stream({self.name: {"from_seq": seq, **epoch}}, **self.options)
+            assert self.from_stream(stream) == renamed(expected, True)
+            stream.close()
 
 
 def renamed(expected: list[Any], is_first: bool) -> list[Any]:

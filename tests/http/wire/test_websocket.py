@@ -97,10 +97,10 @@ def test_subscribe_then_records_then_level(app: RunningApp, ws: SocketClient) ->
     assert ws.read() == {
         "op": "subscribed",
         "request_id": {"any": ["json"]},
-        "topics": {"t": {"from_seq": 1, "head_seq": 2, "earliest_seq": 1}},
+        "topics": {"t": {"from_seq": 1, "head_seq": 2, "earliest_seq": 1, "epoch": 1}},
     }
     record = ws.next("record")
-    assert set(record) == {"op", "topic", "records", "from_seq", "to_seq", "head_seq"}
+    assert set(record) == {"op", "topic", "records", "from_seq", "to_seq", "head_seq", "epoch"}
     assert (record["topic"], record["from_seq"], record["to_seq"], record["head_seq"]) == ("t", 1, 2, 2)
     assert [(r["$seq"], r["data"]) for r in record["records"]] == [(2, 2)]
     assert ws.read() == {"op": "caught_up", "topic": "t", "head_seq": 2}

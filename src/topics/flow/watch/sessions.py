@@ -4,23 +4,21 @@ They live in memory only. A session without a stream is forgotten once it has be
 noticed on the way to other sessions, so no timer is needed.
 """
 
-import base64
-import binascii
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
+from topics.flow.watch.places import Places
 from topics.flow.watch.subscription import WatchOptions
-from topics.values import U64_MAX, WATCH_SESSION_IDLE_MS, limit_reached
+from topics.values import WATCH_SESSION_IDLE_MS, limit_reached
 
 _WID_BYTES = 16
-_cursors = msgspec.json.Decoder(dict[str, int])
 
 
 class Known(msgspec.Struct, gc=False):
-    """The instance of a topic that a cursor belongs to, and the last head seen in it."""
+    """The newest life of a topic that a stream has seen, and the last head in it."""
 
     epoch: int
     head: int
@@ -34,19 +32,18 @@ class Session:
     options: WatchOptions
     heartbeat_ms: int
     # Where the next stream starts. The stream opened last moves these as it goes.
-    cursors: dict[str, int]
+    places: Places
     known: dict[str, Known]
     idle_since: int = 0
     streams: int = 0
 
-    def start(self, last_event_id: bytes | None) -> dict[str, int]:
-        """The cursors of a new stream: the stored ones, or lower where the client knows it got less."""
-        cursors = dict(self.cursors)
-        for name, seq in (decode_cursors(last_event_id or b"") or {}).items():
-            if seq < cursors.get(name, 0):
-                cursors[name] = seq
-        self.cursors = cursors
-        return cursors
+    def start(self, last_event_id: bytes | None, present: Callable[[str], int | None]) -> Places:
+        """Where a new stream begins: as stored, or lower where the client knows it got less.
+
+        `present` knows the epoch of the topic that has a name now.
+        """
+        self.places = self.places.rewound(last_event_id or b"", present)
+        return self.places
 
     def note(self, name: str, epoch: int, head: int) -> None:
         """What a stream learned about a topic. Instances only get newer; streams may end in any order."""
@@ -73,13 +70,13 @@ class WatchSessions:
         owner: object,
         options: WatchOptions,
         heartbeat_ms: int,
-        cursors: dict[str, int],
+        places: Places,
         known: dict[str, Known],
     ) -> Session:
         if self._maximum and len(self) >= self._maximum:
             raise limit_reached("max_watch_sessions", self._maximum)
         wid = "wid_" + secrets.token_urlsafe(_WID_BYTES)
-        session = Session(wid, owner, options, heartbeat_ms, cursors, known)
+        session = Session(wid, owner, options, heartbeat_ms, places, known)
         self._by_wid[wid] = session
         self._rest(session)
         return session
@@ -108,20 +105,3 @@ class WatchSessions:
             if session.idle_since >= oldest_allowed:
                 return
             del self._idle[session.wid], self._by_wid[session.wid]
-
-
-def encode_cursors(cursors: dict[str, int]) -> bytes:
-    """The position in every topic of a session as one opaque word."""
-    return base64.urlsafe_b64encode(msgspec.json.encode(cursors)).rstrip(b"=")
-
-
-def decode_cursors(text: bytes) -> dict[str, int] | None:
-    """None for anything that `encode_cursors` could not have made."""
-    text = text.strip().rstrip(b"=")
-    try:
-        cursors = _cursors.decode(base64.b64decode(text + b"=" * (-len(text) % 4), b"-_", validate=True))
-    except (binascii.Error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    if any(not 0 <= seq <= U64_MAX for seq in cursors.values()):
-        return None
-    return cursors

@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+from msgspec import UNSET
 
 from topics.log import STORED, Engine, Page, Shape, Topic
 
@@ -54,6 +55,7 @@ class Delivery:
     _: KW_ONLY
     level: bool
     more: bool
+    first_life: bool = True
     # How many records it holds, and the reason of the loss it tells of.
     count: int = 0
     gap: str | None = None
@@ -137,6 +139,7 @@ def next_delivery(engine: Engine, topic: Topic, subscription: Subscription, upto
         topic.id,
         level=page.caught_up,
         more=page.next_from_seq < end,
+        first_life=topic.first_life,
         count=page.count,
         gap=None if gap is None else gap.reason,
     )
@@ -161,6 +164,8 @@ def _gap_event(topic: Topic, page: Page, is_first: bool) -> Event:
         gap.earliest_seq,
         gap.head_seq,
     )
+    if gap.previous_epoch is not UNSET:
+        body += b',"previous_epoch":%d' % gap.previous_epoch
     return Event(TOMBSTONE, gap.gap_to, body)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.subscription import Subscription
@@ -40,6 +40,7 @@ class _Subscribe(Wanted, kw_only=True, gc=False):
     topic: str | None = None
     from_seq: int = 0
     tail: bool = False
+    epoch: int | UnsetType = UNSET
     topics: dict[str, Start] | None = None
     lenient: bool = False
 
@@ -138,13 +139,13 @@ class SocketRoutes:
         command = decode(_subscribe, message)
         starts = dict(command.topics or {})
         if command.topic is not None:
-            starts[command.topic] = Start(command.from_seq, command.tail)
+            starts[command.topic] = Start(command.from_seq, command.tail, command.epoch)
         options = command.options(MAX_LIMIT)
         openings = open_topics(self._service, socket.key, starts, lenient=command.lenient)
         described = {name: opening.describe() for name, opening in openings.items()}
         socket.send(b'{"op":"subscribed","request_id":%b,"topics":%b}' % (request_id, _encode(described)))
         for name, opening in openings.items():
-            socket.subscribe(Subscription(socket, name, options, seq=opening.seq, epoch=opening.topic.id))
+            socket.subscribe(Subscription(socket, name, options, seq=opening.seq, epoch=opening.epoch))
 
     def _on_unsubscribe(self, socket: Socket, message: bytes, request_id: bytes) -> None:
         command = decode(_unsubscribe, message)

@@ -1,13 +1,14 @@
 """Subscribing to topics, in the same words for watch sessions and over a WebSocket: to what, from where."""
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from topics.flow.watch.subscription import WatchOptions
 from topics.http.door.keys import ApiKey
 from topics.http.routes.fields import clamped, node_set, unsigned
 from topics.http.routes.service import Service, check_name
 from topics.log import Shape, Topic
-from topics.values import DEFAULT_READ_BYTES, MAX_LIMIT, MAX_READ_BYTES, MAX_WATCH_TOPICS, invalid
+from topics.values import DEFAULT_READ_BYTES, MAX_LIMIT, MAX_READ_BYTES, MAX_WATCH_TOPICS, NO_LIFE, invalid
 
 
 class Start(msgspec.Struct, gc=False):
@@ -15,6 +16,7 @@ class Start(msgspec.Struct, gc=False):
 
     from_seq: int = 0
     tail: bool = False
+    epoch: int | UnsetType = UNSET
 
 
 class Wanted(msgspec.Struct, kw_only=True, gc=False):
@@ -42,9 +44,17 @@ class Opening(msgspec.Struct, gc=False):
 
     topic: Topic
     seq: int
+    # The life in which that means something, as far as the reader has said; otherwise the present one.
+    epoch: int
 
     def describe(self) -> dict[str, int]:
-        return {"from_seq": self.seq, "head_seq": self.topic.head, "earliest_seq": self.topic.floor}
+        topic = self.topic
+        return {
+            "from_seq": self.seq,
+            "head_seq": topic.head,
+            "earliest_seq": topic.floor,
+            "epoch": topic.id,
+        }
 
 
 def open_topics(
@@ -55,14 +65,24 @@ def open_topics(
         raise invalid(f"topics must name 1 to {MAX_WATCH_TOPICS} topics")
     for name, start in starts.items():
         unsigned(start.from_seq, f"topics.{name}.from_seq")
+        if start.epoch is not UNSET:
+            unsigned(start.epoch, f"topics.{name}.epoch")
     check_names(key, starts)
     openings: dict[str, Opening] = {}
     for name, start in starts.items():
         if lenient and service.engine.find(name) is None:
             continue
-        topic = service.doors.read(name)
-        openings[name] = Opening(topic, topic.head if start.tail else start.from_seq)
+        openings[name] = _opening(service.doors.read(name), start)
     return openings
+
+
+def _opening(topic: Topic, start: Start) -> Opening:
+    if start.tail:
+        return Opening(topic, topic.head, topic.id)
+    if start.epoch is not UNSET:
+        return Opening(topic, start.from_seq, start.epoch)
+    # Above the head it is no position in this life, and will not be one when more was written.
+    return Opening(topic, start.from_seq, topic.id if start.from_seq <= topic.head else NO_LIFE)
 
 
 def check_names(key: ApiKey | None, names: dict[str, Start] | list[str]) -> None:

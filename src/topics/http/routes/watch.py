@@ -7,14 +7,15 @@ from typing import Literal
 import msgspec
 
 from topics.flow.watch.fanout import Fanout
-from topics.flow.watch.sessions import Known, Session, WatchSessions, encode_cursors
+from topics.flow.watch.places import Places
+from topics.flow.watch.sessions import Known, Session, WatchSessions
 from topics.flow.watch.subscription import Delivery, Subscription
 from topics.http.door.keys import READ
 from topics.http.door.required_headers import require_event_stream_accepted, unauthorized
 from topics.http.door.stream_slots import StreamSlots
 from topics.http.routes.fields import clamped, decode
 from topics.http.routes.service import Service, answer
-from topics.http.routes.subscriptions import Start, Wanted, open_topics
+from topics.http.routes.subscriptions import Opening, Start, Wanted, open_topics
 from topics.http.wire import event_stream as sse
 from topics.http.wire.channel import Stream
 from topics.http.wire.exchange import Exchange
@@ -78,7 +79,7 @@ class WatchRoutes:
             exchange.key,
             options,
             heartbeat_ms,
-            {name: opening.seq for name, opening in openings.items()},
+            _places(openings),
             {name: Known(opening.topic.id, opening.topic.head) for name, opening in openings.items()},
         )
         result = {
@@ -101,10 +102,24 @@ class WatchRoutes:
         stream = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
         WatchStream(self, session, stream, exchange.headers.get(b"last-event-id"), give_back).start()
 
+    def epoch_of(self, name: str) -> int | None:
+        """Of the topic that has this name now."""
+        topic = self._service.engine.find(name)
+        return None if topic is None else topic.id
+
     def end_streams(self) -> None:
         """The server stops."""
         for stream in tuple(self.streams):
             stream.end(sse.shutdown_frame())
+
+
+def _places(openings: dict[str, Opening]) -> Places:
+    places = Places()
+    for name, opening in openings.items():
+        topic = opening.topic
+        first_life = topic.first_life and opening.epoch == topic.id
+        places.put(name, opening.seq, opening.epoch, first_life=first_life)
+    return places
 
 
 class WatchStream(FedWatcher):
@@ -112,9 +127,9 @@ class WatchStream(FedWatcher):
 
     __slots__ = (
         "_beat",
-        "_cursors",
         "_give_back",
         "_loop",
+        "_places",
         "_routes",
         "_session",
         "_subscriptions",
@@ -137,17 +152,17 @@ class WatchStream(FedWatcher):
         self._session = session
         self._give_back = give_back
         self._loop = asyncio.get_running_loop()
-        self._cursors = session.start(last_event_id)
+        self._places = session.start(last_event_id, routes.epoch_of)
         self._subscriptions = {
             name: Subscription(
                 self,
                 name,
                 session.options,
                 seq=seq,
-                epoch=session.known[name].epoch,
+                epoch=self._places.epochs[name],
                 head=session.known[name].head,
             )
-            for name, seq in self._cursors.items()
+            for name, seq in self._places.seqs.items()
         }
         self.heartbeat_s = session.heartbeat_ms / 1000
         self.last_sent = self._loop.time()
@@ -168,8 +183,11 @@ class WatchStream(FedWatcher):
         self._held.on_close(self.on_closed)
 
     def deliver(self, subscription: Subscription, delivery: Delivery) -> None:
-        cursors, name = self._cursors, subscription.name
-        if len(cursors) > 1:
+        places, name = self._places, subscription.name
+        seqs = places.seqs
+        if delivery.epoch != subscription.epoch:
+            places.enter(name, delivery.epoch, first_life=delivery.first_life)
+        if len(seqs) > 1:
             data = b"".join(
                 [self._frame(name, event.kind, event.seq, event.body) for event in delivery.events]
             )
@@ -181,14 +199,14 @@ class WatchStream(FedWatcher):
                 [self._frame(name, event.kind, event.seq, event.body) for event in delivery.events]
             )
             delivery.shared["sse"] = data
-        cursors[name] = delivery.seq
+        seqs[name] = delivery.seq
         if data:
             self.last_sent = self._loop.time()
             self.write(data)
 
     def _frame(self, name: str, kind: str, seq: int, body: bytes) -> bytes:
-        self._cursors[name] = seq
-        return sse.frame(kind, b"{%b}" % body, encode_cursors(self._cursors))
+        self._places.seqs[name] = seq
+        return sse.frame(kind, b"{%b}" % body, self._places.event_id())
 
     def ended(self, subscription: Subscription) -> None:
         """For good, on this stream: another topic of that name is for the next one."""

@@ -15,7 +15,7 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
 from wsproto.frame_protocol import CloseReason
 
 from topics.flow.watch.fanout import Fanout
-from topics.flow.watch.subscription import Delivery, Subscription
+from topics.flow.watch.subscription import RECORD, Delivery, Event, Subscription
 from topics.http.door.keys import ApiKey
 from topics.http.wire.channel import Upgraded
 from topics.http.wire.exchange import Exchange
@@ -62,6 +62,13 @@ def text_frame(payload: bytes) -> bytes:
     if size < 1 << 16:
         return b"\x81\x7e%b%b" % (size.to_bytes(2, "big"), payload)
     return b"\x81\x7f%b%b" % (size.to_bytes(8, "big"), payload)
+
+
+def _message(event: Event, epoch: int) -> bytes:
+    """Records come with the epoch of their topic: an event stream has that in its ids."""
+    if event.kind == RECORD:
+        return b'{"op":"record",%b,"epoch":%d}' % (event.body, epoch)
+    return b'{"op":"%b",%b}' % (event.kind.replace("-", "_").encode(), event.body)
 
 
 class Conversation(Protocol):
@@ -145,10 +152,7 @@ class Socket(FedWatcher):
     def deliver(self, subscription: Subscription, delivery: Delivery) -> None:
         data = delivery.shared.get("ws")
         if data is None:
-            messages = [
-                b'{"op":"%b",%b}' % (event.kind.replace("-", "_").encode(), event.body)
-                for event in delivery.events
-            ]
+            messages = [_message(event, delivery.epoch) for event in delivery.events]
             data = delivery.shared["ws"] = b"".join(map(text_frame, messages))
         if data:
             self.write(data)

@@ -5,10 +5,12 @@ hole inside the log is announced when the cursor reaches it. What was deleted is
 """
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from topics.log.remove import ledger
 from topics.log.topic import Topic
 from topics.log.watermarks import Hole
+from topics.values import NO_LIFE
 
 
 class Tombstone(msgspec.Struct, gc=False):
@@ -18,6 +20,8 @@ class Tombstone(msgspec.Struct, gc=False):
     missed_estimate: int
     earliest_seq: int
     head_seq: int
+    # Of `recreated` only, and only for a reader that named one: the epoch that its cursor belongs to.
+    previous_epoch: int | UnsetType = UNSET
 
     def within(self, stop: int) -> "Tombstone":
         """The part of the gap up to `stop`: scans of neighbouring ranges add up to the whole."""
@@ -45,11 +49,19 @@ def _start_position(topic: Topic, from_seq: int, epoch: int | None) -> tuple[int
     """Where the walk starts, and the announcement owed to this cursor before it."""
     head, floor = topic.head, topic.floor
     if from_seq > head or (epoch is not None and epoch != topic.id):
-        return floor - 1, _tombstone(topic.seq_base, floor - 1, "recreated", floor, head)
+        return floor - 1, _recreated(topic, epoch)
     # Below the first seq there was never anything to lose.
     if max(from_seq + 1, topic.seq_base) < topic.loss_line:
         return floor - 1, _tombstone(from_seq + 1, floor - 1, _gap_reason(topic, from_seq + 1), floor, head)
     return from_seq, None
+
+
+def _recreated(topic: Topic, epoch: int | None) -> Tombstone:
+    """The range is what this life has lost so far. Mostly that is nothing: it then ends before it begins."""
+    found = _tombstone(topic.seq_base, topic.floor - 1, "recreated", topic.floor, topic.head)
+    if epoch is not None and epoch != NO_LIFE:
+        found.previous_epoch = epoch
+    return found
 
 
 def _gap_reason(topic: Topic, gap_from: int) -> str:

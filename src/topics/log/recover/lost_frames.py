@@ -7,7 +7,7 @@ from topics.log.lifecycle import add_recovered
 from topics.log.remove import ledger
 from topics.log.topic import Topic
 from topics.log.watermarks import LARGEST_STEP
-from topics.storage import HEADER_BYTES, Damage, Kind, around_data
+from topics.storage import CREATIONS, HEADER_BYTES, Damage, Kind, around_data
 from topics.values import DEFAULT_CONFIG, MAX_BULK_RECORDS, MAX_SEQ
 
 log = logging.getLogger("topics.recovery")
@@ -55,7 +55,7 @@ class LostFrames:
             if header.kind == Kind.GROUP and header.topic_id in engine.by_id:
                 # A reservation made with it lies in what cannot be read, and reaches no further than this.
                 engine.by_id[header.topic_id].reserve(min(header.last_seq + LARGEST_STEP, MAX_SEQ))
-        elif header.kind == Kind.CREATE and header.topic_id not in engine.by_id:
+        elif header.kind in CREATIONS and header.topic_id not in engine.by_id:
             # At once: copies are not appended, so no frame of theirs would bring it back.
             self.keep_nameless(header.topic_id)
             self._config_uncertain.add(header.topic_id)

@@ -24,7 +24,7 @@ log = logging.getLogger("topics.recovery")
 REPORTS = 500
 _EMPTY = SnapshotState(0, 0, 1, 1, 0, [], {})
 # Frames of the log itself; the others belong to extensions.
-_OWN_KINDS = frozenset((*range(Kind.CREATE, Kind.HEADS + 1), Kind.LINES))
+_OWN_KINDS = frozenset((*range(Kind.CREATE, Kind.HEADS + 1), Kind.LINES, Kind.CREATE_AGAIN))
 
 
 class RecoveryFailed(Exception):

@@ -14,7 +14,7 @@ from topics.log.remove.deletion import Selector, apply_delete
 from topics.log.remove.retention import enforce_caps, expire, keep_lines
 from topics.log.topic import Topic
 from topics.log.write.batch import decode_payload
-from topics.storage import Frame, Kind
+from topics.storage import CREATIONS, Frame, Kind
 from topics.values import TopicConfig
 
 _create = msgspec.msgpack.Decoder(CreatePayload)
@@ -43,13 +43,8 @@ class Replay:
         kind = frame.kind
         # Of every frame, not only of creations: one that is damaged must not free its number, the epoch.
         engine.next_topic_id = max(engine.next_topic_id, frame.topic_id + 1)
-        if kind == Kind.CREATE:
-            payload = _create.decode(frame.payload)
-            if payload.name in engine.by_name:
-                # The frame that dropped the instance before this one is damaged.
-                apply_drop(engine, engine.by_name[payload.name])
-            topic = add_recovered(engine, frame.topic_id, payload.name, payload.config, payload.seq_base)
-            topic.reserve(payload.reserved)
+        if kind in CREATIONS:
+            self._create(frame)
         elif kind == Kind.HEADS:
             for topic_id, head in _heads.decode(frame.payload):
                 self._lost_frames.prove_head(topic_id, head)
@@ -81,6 +76,21 @@ class Replay:
         topic.publish(batch.count, batch.size, times[-1][1], times[0][1])
         engine.touched.add(topic)
         return True
+
+    def _create(self, frame: Frame) -> None:
+        engine, payload = self._engine, _create.decode(frame.payload)
+        if payload.name in engine.by_name:
+            # The frame that dropped the instance before this one is damaged.
+            apply_drop(engine, engine.by_name[payload.name])
+        topic = add_recovered(
+            engine,
+            frame.topic_id,
+            payload.name,
+            payload.config,
+            payload.seq_base,
+            first_life=frame.kind == Kind.CREATE,
+        )
+        topic.reserve(payload.reserved)
 
     def _nameless(self, frame: Frame) -> Topic | None:
         """The topic of a frame whose creation cannot be found."""

@@ -12,14 +12,16 @@ from flags that never run ahead of its state, and repeats every eviction exactly
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
 from topics.log.engine import Engine
+from topics.log.extension import Extension
 from topics.log.run import Run
 from topics.log.seal.sealer import Sealer
 from topics.log.seal.snapshot_state import SnapshotState, encode, encode_snapshot
@@ -41,6 +43,12 @@ class _Flip:
 
 def _segment_of(flip: _Flip) -> int:
     return flip.segment
+
+
+def _dumped(extensions: Iterable[Extension]) -> dict[str, Any]:
+    """By name, without those that have nothing to keep."""
+    states = ((extension.name, extension.dump()) for extension in extensions)
+    return {name: state for name, state in states if state is not None}
 
 
 class Predecessor:
@@ -140,7 +148,7 @@ class Checkpointer:
             engine.next_segment,
             now,
             [],
-            {extension.name: extension.dump() for extension in engine.extensions},
+            _dumped(engine.extensions),
         )
         return encode_snapshot(state, list(self._states.values())), replay_from
 

@@ -1,0 +1,136 @@
+"""Lives of topics: which of them have a name that an earlier topic had.
+
+    drop ─▶ the name is remembered ─▶ a topic made under it is in a later life ─▶ streams say so in their ids
+
+A name is remembered by a digest of eight bytes. Where two names share one, a topic counts as later that is
+not: its readers get a longer id, and nothing else changes.
+"""
+
+from array import array
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from xxhash import xxh3_64_intdigest
+
+from topics.log.extension import Extension
+from topics.log.topic import Topic
+from topics.storage import U64
+
+if TYPE_CHECKING:
+    from topics.log.core import Core
+
+# Digests that are kept: 8 MB, in memory and in every snapshot. Beyond that every new topic counts as later.
+MAX_NAMES = 1_000_000
+# So many wait beside the others before they are put in order, which takes as long as copying all of them.
+_RECENT = 4096
+
+
+class LivesState(msgspec.Struct, array_like=True, gc=False):
+    """As in snapshots: ids of topics in a later life, and digests in ascending order, both as packed u64."""
+
+    later: bytes
+    names: bytes
+    all_later: bool
+
+
+_state = msgspec.msgpack.Decoder(LivesState)
+
+
+def _digest(name: str) -> int:
+    return xxh3_64_intdigest(name.encode())
+
+
+class FormerNames:
+    """Digests of the names that topics had which are gone; the memory of each takes eight bytes."""
+
+    def __init__(self) -> None:
+        self._sorted: U64 = np.empty(0, np.uint64)
+        self._recent: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._sorted) + len(self._recent)
+
+    def __contains__(self, name: str) -> bool:
+        return self._has(_digest(name))
+
+    def _has(self, digest: int) -> bool:
+        if digest in self._recent:
+            return True
+        at = int(np.searchsorted(self._sorted, np.uint64(digest)))
+        return at < len(self._sorted) and int(self._sorted[at]) == digest
+
+    def add(self, name: str) -> None:
+        digest = _digest(name)
+        if not self._has(digest):
+            self._recent.add(digest)
+            if len(self._recent) >= _RECENT:
+                self._put_in_order()
+
+    def _put_in_order(self) -> None:
+        recent = np.array(sorted(self._recent), np.uint64)
+        self._sorted = np.insert(self._sorted, np.searchsorted(self._sorted, recent), recent)
+        self._recent.clear()
+
+    def dump(self) -> bytes:
+        self._put_in_order()
+        return self._sorted.tobytes()
+
+    def load(self, packed: bytes) -> None:
+        self._sorted = np.frombuffer(packed, np.uint64)
+
+
+class Lives(Extension):
+    """What the log remembers of names whose topics are gone."""
+
+    name = "lives"
+    kinds: tuple[int, ...] = ()
+
+    def __init__(self, core: "Core") -> None:
+        self._core = core
+        self._names = FormerNames()
+        self._later: set[int] = set()
+        # There were more names than are remembered, or some that cannot be known: a log that was restored may
+        # have gone on elsewhere, with topics that it does not have here.
+        self.all_later = False
+
+    def is_first(self, name: str) -> bool:
+        """Whether a topic made now would be the first of that name, as far as is remembered."""
+        return not self.all_later and name not in self._names
+
+    def remember(self, name: str) -> None:
+        if len(self._names) < MAX_NAMES:
+            self._names.add(name)
+        elif name not in self._names:
+            self.all_later = True
+
+    def begin_anew(self) -> None:
+        """All topics have new epochs, and which names there were besides cannot be known."""
+        self.all_later = True
+        for topic in self._core.by_id.values():
+            topic.begin_later_life()
+        self._later = set(self._core.by_id)
+
+    # --- as an extension of the log ---------------------------------------------------------------------
+
+    def topic_shown(self, topic: Topic) -> None:
+        if not topic.first_life:
+            self._later.add(topic.id)
+
+    def topic_dropped(self, topic: Topic) -> None:
+        self._later.discard(topic.id)
+        self.remember(topic.name)
+
+    def dump(self) -> Any:
+        """Nothing where no topic was ever dropped: older servers can then still read the snapshot."""
+        if not (self._later or self._names or self.all_later):
+            return None
+        return LivesState(array("Q", sorted(self._later)).tobytes(), self._names.dump(), self.all_later)
+
+    def load(self, state: Any) -> None:
+        known = _state.decode(msgspec.msgpack.encode(state))
+        self._later = set(array("Q", known.later))
+        self._names.load(known.names)
+        self.all_later = known.all_later
+        for topic_id in self._later:
+            self._core.by_id[topic_id].begin_later_life()

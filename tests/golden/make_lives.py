@@ -1,0 +1,42 @@
+"""Writes the golden files of topics in a later life, which came after those of make.py.
+
+PYTHONPATH=src:. python tests/golden/make_lives.py
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from topics.log.lifecycle import CreatePayload
+from topics.log.lives import Lives, LivesState
+from topics.log.seal.snapshot_state import SnapshotState, encode
+from topics.storage.filesystem import Filesystem
+from topics.storage.frame import Kind
+from topics.storage.journal import Journal
+from topics.storage.snapshot import SnapshotStore
+from topics.values.config import TopicConfig
+
+GOLDEN = Path(__file__).parent / "lives"
+TS = 1_700_000_000_000
+AGAIN = CreatePayload("orders", TopicConfig(cap_records=1000, durability="fsync"), 1, 256)
+# A topic in a later life, the digest of "orders", and that not all new topics are taken for later ones.
+LIVES = LivesState((5).to_bytes(8, "little"), (0xA88CCDC9FA4974FB).to_bytes(8, "little"), False)
+
+
+def write_all(root: Path) -> None:
+    fs = Filesystem()
+    for name in ("journal", "snapshots"):
+        fs.make_dirs(str(root / name))
+    journal = Journal(fs, str(root / "journal"), [], 0)
+    journal.write(journal.frame(Kind.CREATE_AGAIN, msgspec.msgpack.encode(AGAIN), topic_id=5, ts=TS))
+    journal.close()
+    state = SnapshotState(1000, 500, 6, 2, TS, [], {Lives.name: LIVES})
+    SnapshotStore(fs, str(root / "snapshots")).write(encode(state))
+
+
+if __name__ == "__main__":
+    shutil.rmtree(GOLDEN, ignore_errors=True)
+    write_all(GOLDEN)

@@ -1,0 +1,148 @@
+"""Which topics are in a later life: remembered over drops, restarts and damage, within a bound."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.log.harness import Lab
+from topics.log import lives as module
+from topics.log.lifecycle import create_topic, drop_topic
+from topics.log.lives import FormerNames
+from topics.storage import Kind
+from topics.values.config import DEFAULT_CONFIG
+
+
+def later(lab: Lab) -> list[str]:
+    return [name for name in lab.engine.names_after("", "") if not lab.topic(name).first_life]
+
+
+def again(lab: Lab, *names: str) -> None:
+    for name in names:
+        lab.put(name)
+        lab.drop(name)
+        lab.put(name)
+
+
+def test_a_name_that_was_dropped_makes_a_later_topic(lab: Lab) -> None:
+    lab.put("new")
+    again(lab, "old")
+    assert later(lab) == ["old"]
+    # A config is no new life.
+    lab.put("new", cap_records=3)
+    assert later(lab) == ["old"]
+
+
+@pytest.mark.parametrize("checkpoints", [0, 1, 2])
+@pytest.mark.parametrize("clean", [True, False])
+def test_restarts(lab: Lab, checkpoints: int, clean: bool) -> None:
+    lab.put("first")
+    again(lab, "before")
+    lab.put("gone-before")
+    lab.drop("gone-before")
+    for _ in range(checkpoints):
+        lab.checkpoint()
+    again(lab, "after")
+    lab.put("gone")
+    lab.drop("gone")
+    for _ in range(2):
+        lab.restart(clean=clean)
+        assert later(lab) == ["after", "before"]
+    for name in ("gone", "gone-before", "never"):
+        lab.put(name)
+    assert later(lab) == ["after", "before", "gone", "gone-before"]
+
+
+def test_a_name_is_free_while_its_drop_is_on_the_way(lab: Lab) -> None:
+    """And whoever takes it then comes later all the same."""
+    lab.put("t")
+    outcome: list[Any] = []
+    drop_topic(lab.engine, "t", False, outcome.append, outcome.append)
+    topic = create_topic(lab.engine, "t", DEFAULT_CONFIG, lambda: outcome.append("made"), outcome.append)
+    assert not topic.first_life
+    lab.engine.queue.sync_now()
+    assert outcome == [True, "made"]
+    lab.restart()
+    assert later(lab) == ["t"]
+
+
+def test_what_an_older_server_wrote_counts_as_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It did not tell creations apart. Names that it dropped are known as far as its journal is left."""
+    monkeypatch.setattr(module.Lives, "is_first", lambda self, name: True)
+    lab = Lab(tmp_path)
+    again(lab, "t")
+    lab.put("gone")
+    lab.drop("gone")
+    monkeypatch.undo()
+    lab.restart()
+    assert later(lab) == []
+    lab.put("gone")
+    assert later(lab) == ["gone"]
+
+
+def test_nothing_is_written_where_nothing_was_dropped(lab: Lab) -> None:
+    """A server of before goes on with such a directory; with any other it refuses to start."""
+    lab.put("t")
+    assert lab.engine.lives.dump() is None
+    lab.drop("t")
+    assert lab.engine.lives.dump() is not None
+
+
+def test_a_creation_that_cannot_be_read(lab: Lab) -> None:
+    """Its records are kept, under another name."""
+    again(lab, "t")
+    topic_id = lab.topic("t").id
+    lab.write("t", 1, 2)
+    (frame,) = [frame for frame in lab.frames() if frame.kind == Kind.CREATE_AGAIN]
+    lab.kill()
+    data = bytearray(frame.path.read_bytes())
+    data[frame.payload_at] ^= 0xFF
+    frame.path.write_bytes(data)
+    lab.open()
+    assert lab.seqs(f"recovered-{topic_id}") == [1, 2]
+    assert lab.engine.find("t") is None
+    lab.put("t")
+    assert later(lab) == ["t"]
+
+
+def test_beyond_the_bound_every_new_topic_counts_as_later(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_NAMES", 3)
+    for name in "abc":
+        lab.put(name)
+        lab.drop(name)
+    lab.put("first")
+    assert later(lab) == []
+    # One that is known needs no room.
+    again(lab, "a")
+    assert later(lab) == ["a"]
+    lab.put("d")
+    assert later(lab) == ["a"]
+    lab.drop("d")
+    lab.put("e")
+    assert later(lab) == ["a", "e"]
+    lab.restart()
+    lab.checkpoint()
+    lab.restart()
+    lab.put("f")
+    assert later(lab) == ["a", "e", "f"]
+
+
+def test_names_are_kept_in_eight_bytes_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_RECENT", 7)
+    chance = random.Random(3)
+    names, known = FormerNames(), set()
+    for _ in range(500):
+        name = f"topic-{chance.randrange(300)}"
+        assert (name in names) is (name in known)
+        names.add(name)
+        known.add(name)
+        assert len(names) == len(known)
+        if chance.random() < 0.05:
+            packed = names.dump()
+            assert len(packed) == 8 * len(known)
+            names = FormerNames()
+            names.load(packed)
+    assert all(name in names for name in known)

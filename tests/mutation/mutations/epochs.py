@@ -1,0 +1,60 @@
+"""What is promised to readers that come with a position of another life of a topic."""
+
+from __future__ import annotations
+
+from tests.mutation.runner import Mutation
+
+_CONTRACT = "tests/contract/test_epochs.py"
+_PLACES = "tests/flow/watch/test_places.py"
+_LIVES = "tests/log/test_lives.py"
+
+MUTATIONS = (
+    Mutation(
+        "compare-cursors-of-two-lives",
+        "An id from another life of a topic is not compared with where the stream is: it starts over.",
+        "flow/watch/places.py",
+        "            if epoch == known or (epoch is None and name not in self.later):\n",
+        "            if True:\n",
+        (_PLACES, f"{_CONTRACT}::test_an_id_of_a_former_life_rewinds_to_the_start_of_this_one"),
+    ),
+    Mutation(
+        "take-an-epoch-for-decoration",
+        "A watch with the epoch of another life is told `recreated`, and gets this one from its beginning.",
+        "http/routes/subscriptions.py",
+        "        return Opening(topic, start.from_seq, start.epoch)\n",
+        "        return Opening(topic, start.from_seq, topic.id)\n",
+        (f"{_CONTRACT}::test_a_session_shows_epochs_and_takes_them",),
+    ),
+    Mutation(
+        "wait-until-a-wrong-position-looks-right",
+        "A position above the head stays one of another life, also when more is written before it is read.",
+        "http/routes/subscriptions.py",
+        "topic.id if start.from_seq <= topic.head else NO_LIFE",
+        "topic.id",
+        (f"{_CONTRACT}::test_a_position_above_the_head_does_not_become_right_by_waiting",),
+    ),
+    Mutation(
+        "forget-which-names-there-were",
+        "Which topics came after another one of their name is known after every restart.",
+        "log/lives.py",
+        "        self._names.load(known.names)\n",
+        "",
+        (f"{_LIVES}::test_restarts",),
+    ),
+    Mutation(
+        "let-a-name-be-new-while-its-drop-is-on-the-way",
+        "A topic made while the one before it is still being dropped comes later than that one.",
+        "log/lifecycle.py",
+        "    core.lives.remember(name)\n",
+        "",
+        (f"{_LIVES}::test_a_name_is_free_while_its_drop_is_on_the_way",),
+    ),
+    Mutation(
+        "forget-names-in-silence",
+        "Beyond the names of dropped topics that are remembered, every new topic counts as a later one.",
+        "log/lives.py",
+        "            self.all_later = True\n\n    def begin_anew",
+        "            pass\n\n    def begin_anew",
+        (f"{_LIVES}::test_beyond_the_bound_every_new_topic_counts_as_later",),
+    ),
+)
