@@ -6,8 +6,14 @@ The watchdogs are wide. What is shown is that the work follows the bytes: before
 from __future__ import annotations
 
 import json
+import threading
+import time
+from pathlib import Path
 
 from tests.contract.conftest import Boot
+from tests.contract.server import Server
+from tests.support import arrow_bombs
+from tests.support.arrow import arrow_stream
 
 
 def test_a_body_full_of_a_routers_keys(boot: Boot) -> None:
@@ -26,3 +32,78 @@ def test_a_body_full_of_a_routers_keys(boot: Boot) -> None:
     assert server.send("GET", "/v0/routers/r").ok()["forwarded_total"] == 1
     page = server.send("POST", f"{dest.path}/diff", {"from_seq": 16}).ok()
     assert [record["data"] for record in page["records"]] == ["copied all the same"]
+
+
+class Pulse:
+    """Asks for the server's health all the time; the longest wait shows how long it was held."""
+
+    def __init__(self, server: Server) -> None:
+        self.longest_s = 0.0
+        self._client = server.client()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._beat)
+
+    def _beat(self) -> None:
+        while not self._end.is_set():
+            started = time.monotonic()
+            assert self._client.send("GET", "/v0/health").status == 200
+            self.longest_s = max(self.longest_s, time.monotonic() - started)
+
+    def __enter__(self) -> Pulse:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+        self._client.close()
+
+
+def peak_memory(server: Server) -> int:
+    status = Path(f"/proc/{server.pid}/status").read_text()
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+
+
+ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
+BOMBS = {
+    "compressed": lambda: arrow_bombs.repeated(32, 64),
+    "lying": lambda: arrow_bombs.lying(2_000_000_000),
+    "dictionary": lambda: arrow_bombs.dictionary(1_000_000, 2000),
+    "views": lambda: arrow_bombs.views(1_000_000, 2000),
+}
+
+
+def test_arrow_bodies_that_unfold_to_gigabytes(boot: Boot) -> None:
+    """61 kB that unfold to 2 GB had taken these 2 GB, and held the loop for 5 s."""
+    server = boot()
+    server.topic("t")
+    # Whatever comes with the first Arrow request is there.
+    rows = arrow_stream({"data": ["1"]})
+    server.send("POST", "/v0/topics/t/append", rows, **ARROW).ok()
+    server.send("PUT", "/v0/stages/s/parts/0?topic=t", rows, **ARROW).ok()
+    before = peak_memory(server)
+    with Pulse(server) as pulse:
+        for name, made in BOMBS.items():
+            body = made()
+            assert len(body) < 1_100_000
+            for method, path in (("POST", "/v0/topics/t/append"), ("PUT", "/v0/stages/s/parts/1")):
+                answer = server.send(method, path, body, **ARROW)
+                assert (answer.status, name) == (413, name)
+                answer.refused(413, "payload_too_large")
+    assert peak_memory(server) - before < 64 * 1024 * 1024
+    assert pulse.longest_s < 3
+    # What fits is taken, however small it was packed.
+    answer = server.send("POST", "/v0/topics/t/append", arrow_bombs.repeated(8, 2), **ARROW).ok()
+    assert answer["count"] == 32
+
+
+def test_the_ceiling_is_that_of_bodies(boot: Boot) -> None:
+    server = boot(TOPICS_MAX_BODY_BYTES="100000")
+    server.topic("t")
+    for values, fits in ((90, True), (110, False)):
+        body = arrow_bombs.dictionary(1000, values)
+        assert len(body) < 10_000
+        answer = server.send("POST", "/v0/topics/t/append", body, **ARROW)
+        assert answer.status == (200 if fits else 413)
+        answer = server.send("PUT", "/v0/stages/s/parts/0", body, **ARROW)
+        assert answer.status == (200 if fits else 413)

@@ -19,4 +19,28 @@ MUTATIONS = (
         "    if False:\n        useful = {seq: useful[seq]",
         ("tests/flow/routers/test_exactly_once.py",),
     ),
+    Mutation(
+        "unpack-before-counting",
+        "An Arrow body that unfolds to more than a body may have is refused before anything is unpacked.",
+        "log/write/arrow_messages.py",
+        "            if size > max_bytes:\n                raise unfolds_to_too_much(max_bytes)\n",
+        "",
+        ("tests/log/write/test_arrow_messages.py", "tests/contract/test_heavy_requests.py"),
+    ),
+    Mutation(
+        "believe-any-length",
+        "A compressed buffer takes no more memory than was counted for it, whatever it says.",
+        "log/write/arrow_messages.py",
+        "np.where(told == -1, packed - _PREFIX_BYTES, told)",
+        "packed - _PREFIX_BYTES",
+        ("tests/log/write/test_arrow_messages.py",),
+    ),
+    Mutation(
+        "count-a-shared-text-once",
+        "A text that many rows refer to counts for each of them, before any of them gets its own.",
+        "log/write/arrow_batch.py",
+        "                size += sum(_referred_to(batch, name) for name in _TEXTS)\n",
+        "",
+        ("tests/log/write/test_arrow_messages.py", "tests/contract/test_heavy_requests.py"),
+    ),
 )

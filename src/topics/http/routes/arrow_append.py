@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from topics.log.write.arrow_batch import ColumnBatch
 
 
+# Decoding more than this would hold up all other requests, so it is left to a thread.
+INLINE_BYTES = 64 * 1024
+
+
 class BulkAppendRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -140,16 +144,13 @@ def require_arrow(exchange: Exchange) -> None:
 async def checked_batches(exchange: Exchange, max_bytes: int) -> "list[ColumnBatch]":
     """Every batch of the body, all of them checked before the first one is written."""
     await load("topics.log.write.arrow_batch")
-    from topics.log.write.arrow_batch import check_batch, read_stream
+    from topics.log.write.arrow_batch import check_stream
+    from topics.log.write.arrow_messages import unfolded_size
 
-    batches = []
-    for index, batch in enumerate(read_stream(exchange.body, max_bytes)):
-        try:
-            batches.append(check_batch(batch))
-        except ApiError as error:
-            raise ApiError(error.code, f"record batch {index}: {error.message}") from None
-        await asyncio.sleep(0)
-    return batches
+    body = exchange.body
+    if len(body) <= INLINE_BYTES and unfolded_size(body, max_bytes) <= INLINE_BYTES:
+        return check_stream(body, max_bytes)
+    return await asyncio.to_thread(check_stream, body, max_bytes)
 
 
 def create_flag(exchange: Exchange) -> bool | None:

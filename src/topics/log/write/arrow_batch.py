@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from msgspec import Raw
 
 from topics.log.write.append_request import MANY_KEYS_BYTES, check_meta_keys
+from topics.log.write.arrow_messages import unfolded_size, unfolds_to_too_much
 from topics.log.write.batch import Batch
 from topics.storage import rows as row_text
 from topics.values import (
@@ -29,9 +30,13 @@ from topics.values import (
     invalid,
 )
 
+# The columns that are read; any other is passed over.
+_TEXTS = ("topic", "node", "tag", "data", "meta")
 _SPACE = " \n\t\r"
-# Cells are checked this many at a time: the joined text then stays in the processor's cache.
+# Cells are checked this many at a time, or so many bytes: the joined text then stays in the processor's
+# cache, and other threads get their turn in between.
 _CHECK_CELLS = 4096
+_CHECK_BYTES = 1024 * 1024
 _elements = msgspec.json.Decoder(list[Raw])
 # Objects, arrays and strings need nothing between them to be told apart.
 _one_by_one = msgspec.json.Decoder(Raw).decode_lines
@@ -107,19 +112,55 @@ class ColumnBatch(Batch):
 
 
 def read_stream(body: bytes, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The record batches of an Arrow stream, each safe to work with; raises for bytes that are not one."""
-    size = 0
+    """The record batches of an Arrow stream, each safe to work with; raises for bytes that are not one.
+
+    Buffers may be compressed and values may be referred to many times; the ceiling holds for what all of that
+    unfolds to, and is known to hold before anything unfolds.
+    """
+    size = unfolded_size(body, max_bytes)
     try:
         with pa.ipc.open_stream(body) as reader:
             for batch in reader:
-                size += batch.nbytes
-                if size > max_bytes:
-                    # Buffers may be compressed, and the ceiling holds for what they unfold to.
-                    raise ApiError("payload_too_large", f"the decoded body exceeds {max_bytes} bytes")
                 batch.validate(full=True)
+                size += sum(_referred_to(batch, name) for name in _TEXTS)
+                if size > max_bytes:
+                    raise unfolds_to_too_much(max_bytes)
                 yield batch
     except _UNREADABLE as error:
         raise invalid(f"body is not a valid Arrow stream: {error}") from None
+
+
+def _referred_to(batch: pa.RecordBatch, name: str) -> int:
+    """What a column grows by when every row gets a text of its own."""
+    places = batch.schema.get_all_field_indices(name)
+    if len(places) != 1:
+        return 0  # not there, or refused later on
+    column = batch.column(places[0])
+    if pa.types.is_dictionary(column.type) and _is_text(column.type.value_type):
+        lengths = _text_lengths(column.dictionary)
+        return int(lengths[column.indices.drop_null().to_numpy()].sum(dtype=np.int64))
+    if _is_view(column.type):
+        return max(int(_text_lengths(column).sum(dtype=np.int64)) - int(column.nbytes), 0)
+    return 0
+
+
+def _text_lengths(texts: pa.Array) -> np.ndarray:
+    if not _is_view(texts.type):
+        return np.asarray(pc.binary_length(texts).fill_null(0))
+    # A view is 16 bytes, of which the first four are the length; what stands there for a null means nothing.
+    lengths = np.frombuffer(texts.buffers()[1], np.int32)[::4][texts.offset : texts.offset + len(texts)]
+    return np.where(texts.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
+
+
+def check_stream(body: bytes, max_bytes: int) -> list[ColumnBatch]:
+    """All batches of a stream, or the first reason why one of them cannot be written."""
+    batches = []
+    for index, batch in enumerate(read_stream(body, max_bytes)):
+        try:
+            batches.append(check_batch(batch))
+        except ApiError as error:
+            raise ApiError(error.code, f"record batch {index}: {error.message}") from None
+    return batches
 
 
 def check_batch(batch: pa.RecordBatch) -> ColumnBatch:
@@ -161,7 +202,7 @@ def text_column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     if len(places) > 1:
         raise invalid(f"there are {len(places)} columns named {name}")
     column = batch.column(places[0])
-    if pa.types.is_dictionary(column.type):
+    if pa.types.is_dictionary(column.type) and _is_text(column.type.value_type):
         column = column.dictionary_decode()
     if column.null_count == len(column) and len(column):
         return None
@@ -182,21 +223,33 @@ def _is_text(kind: pa.DataType) -> bool:
         or types.is_large_string(kind)
         or types.is_binary(kind)
         or types.is_large_binary(kind)
-        or types.is_string_view(kind)
-        or types.is_binary_view(kind)
+        or _is_view(kind)
     )
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
 
 
 def compact(cells: pa.Array, what: str) -> pa.Array:
     """The same JSON values without insignificant white space; raises for a cell that is not one value."""
     pieces = []
-    for start in range(0, len(cells), _CHECK_CELLS):
-        piece = cells.slice(start, _CHECK_CELLS)
+    for start, piece in _pieces(cells):
         compacted = _compacted(piece)
         if compacted is None:
             raise _not_json(piece, start, what)
         pieces.append(compacted)
     return cells if len(cells) == 0 else pieces[0] if len(pieces) == 1 else _concatenated(cells, pieces)
+
+
+def _pieces(cells: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+    offsets = _offsets(cells)
+    start = 0
+    while start < len(cells):
+        full = int(np.searchsorted(offsets, offsets[start] + _CHECK_BYTES))
+        end = min(max(full, start + 1), start + _CHECK_CELLS, len(cells))
+        yield start, cells.slice(start, end - start)
+        start = end
 
 
 def _compacted(cells: pa.Array) -> pa.Array | None:
@@ -305,4 +358,4 @@ def _names(column: pa.Array) -> list[str | None]:
     """One Python string per distinct name, however many rows have it."""
     encoded = column.dictionary_encode()
     names = [*encoded.dictionary.to_pylist(), None]
-    return [names[code] for code in encoded.indices.fill_null(-1).to_pylist()]
+    return [names[code] for code in encoded.indices.fill_null(-1).to_numpy().tolist()]
