@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support import ServerProcess
-from topics.cli.logs import HumanLines, JsonLines
+from tests.support import ServerProcess, eventually
+from topics.cli.logs import HumanLines, JsonLines, LogFile
 from topics.cli.settings import read_settings
 from topics.values.errors import ConfigError
 
@@ -108,3 +109,69 @@ def test_settings_that_cannot_be_read_are_told_as_json_too(tmp_path: Path) -> No
     unknown, unreadable = sorted((json.loads(line)["message"] for line in lines(tmp_path)), reverse=True)
     assert "TOPICS_PROT" in unknown
     assert "TOPICS_MAX_TOPICS" in unreadable
+
+
+def hang_up(server: ServerProcess, log: Path, times: int) -> None:
+    server.signal(signal.SIGHUP)
+    eventually(lambda: log.exists() and log.read_text().count("read again") == times, 20)
+
+
+def test_a_file_that_was_moved_away_is_opened_again(tmp_path: Path) -> None:
+    log, moved = tmp_path / "log", tmp_path / "log.1"
+    server = ServerProcess(tmp_path, TOPICS_LOG_FILE=str(log), TOPICS_ACCESS_LOG="1").start()
+    try:
+        log.rename(moved)
+        server.put("/v0/topics/before", {})
+        hang_up(server, log, 1)
+        server.put("/v0/topics/after", {})
+        assert "name=before" in moved.read_text()
+        assert "name=after" not in moved.read_text()
+        assert "name=after" in log.read_text()
+        # Without a move it goes on where it was.
+        hang_up(server, log, 2)
+        assert "name=after" in log.read_text()
+    finally:
+        server.stop()
+    assert lines(tmp_path) == []
+
+
+def test_a_file_that_cannot_be_opened_again_is_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    log = folder / "log"
+    server = ServerProcess(tmp_path, TOPICS_LOG_FILE=str(log)).start()
+    try:
+        folder.rename(tmp_path / "away")
+        moved = tmp_path / "away" / "log"
+        hang_up(server, moved, 1)
+        assert f"TOPICS_LOG_FILE: cannot write {log}" in moved.read_text()
+    finally:
+        server.stop()
+
+
+def test_a_file_that_cannot_be_opened_stops_the_start(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path, TOPICS_LOG_FILE=str(tmp_path))
+    server.launch()
+    assert server.exit_code() == 2
+    (line,) = lines(tmp_path)
+    assert line.startswith("topics: TOPICS_LOG_FILE: cannot write")
+
+
+def test_a_refused_start_is_told_where_it_was_started_and_in_the_file(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path, TOPICS_LOG_FILE=str(tmp_path / "log"), TOPICS_HOST="0.0.0.0")
+    server.launch()
+    assert server.exit_code() == 2
+    (line,) = lines(tmp_path)
+    assert line.startswith("topics: refusing to listen on 0.0.0.0")
+    assert "refusing to listen on 0.0.0.0" in (tmp_path / "log").read_text()
+
+
+def test_lines_that_find_no_room_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    handler = LogFile("/dev/full")
+    for _ in range(3):
+        handler.handle(record("lost"))
+    assert capsys.readouterr().err == "topics: the log cannot be written: No space left on device\n"
+    handler.reopen()
+    handler.handle(record("lost"))
+    assert capsys.readouterr().err.count("\n") == 1
+    handler.close()

@@ -133,3 +133,26 @@ def test_mistakes_are_seen_before_anything_starts(tmp_path: Path) -> None:
     assert "this is not TOML" in refused("up", "--pipelines", tmp_path / "bad.toml")
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     assert "this is not text" in refused("up", "--pipelines", tmp_path / "binary.toml")
+
+
+def test_a_setting_that_cannot_be_read_is_told_before_anything_starts() -> None:
+    assert "TOPICS_PORT" in refused("up", "--port", "42o0")
+    assert "did you mean TOPICS_PORT?" in refused("up", TOPICS_PRT="1")
+
+
+def test_the_file_of_settings_counts_for_the_server(up: Up) -> None:
+    (up.directory / "topics.toml").write_text("seq_base = 9\n")
+    up.arguments = ("--config", str(up.directory / "topics.toml"))
+    up.launch()
+    up.wait_until_ready()
+    assert up.post("/v0/topics/t", {"records": [{"data": 1}]})["first_seq"] == 9
+    assert up.end(signal.SIGTERM) == 0
+
+
+def test_a_hangup_is_passed_on_to_the_server(up: Up) -> None:
+    up.launch()
+    up.wait_until_ready()
+    up.signal(signal.SIGHUP)
+    up.wait_for(lambda: "settings were read again" in up.log())
+    assert up.get("/v0/ready")["status"]
+    assert up.end(signal.SIGTERM) == 0

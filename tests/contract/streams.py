@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.contract.server import Server
+from tests.contract.server import Client, Server
 from tests.http.streaming import EventReader, Frame, SocketClient
 from tests.support import Answer
 
@@ -13,7 +13,7 @@ class Streams:
     """Opens streams on any server and remembers to close them."""
 
     def __init__(self) -> None:
-        self._open: list[EventReader | SocketClient] = []
+        self._open: list[EventReader | SocketClient | Client] = []
 
     def get(self, server: Server, path: str, **headers: str) -> EventReader:
         """The answer to a GET of an event stream, whether it was opened or refused."""
@@ -38,6 +38,10 @@ class Streams:
         client = SocketClient(server.host_and_port, headers)
         self._open.append(client)
         return client
+
+    def close_with(self, client: Client) -> None:
+        """A connection that is to end with them."""
+        self._open.append(client)
 
     def close(self) -> None:
         for stream in self._open:

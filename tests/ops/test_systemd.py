@@ -30,6 +30,8 @@ def test_the_unit_fits_the_server(unit: Unit) -> None:
     assert unit["ExecStart"].endswith("/topics serve")
     assert int(unit["TimeoutStopSec"].removesuffix("s")) > DRAIN_S
     assert unit["TimeoutStartSec"] == "infinity"
+    # What is in files is read again, and nothing is dropped.
+    assert unit["ExecReload"] == "/bin/kill -HUP $MAINPID"
     # The server's exit code for a mistake in its settings.
     assert unit["RestartPreventExitStatus"] == "2"
     assert f"TOPICS_DATA_DIR=/var/lib/{unit['StateDirectory']}" in unit.settings["Environment"]

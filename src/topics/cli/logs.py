@@ -1,4 +1,4 @@
-"""The log on standard error: for people, or one JSON object a line.
+"""The log, on standard error or in a file: for people, or one JSON object a line.
 
 A line never spans two, whatever a client sent, and what a request says about itself stands in fields.
 """
@@ -7,23 +7,80 @@ import logging
 import re
 import sys
 from datetime import UTC, datetime
+from io import FileIO
 from typing import Any
 
 import msgspec
 
-from topics.values import Settings
+from topics.values import ConfigError, Settings
+
+log = logging.getLogger("topics")
 
 # What could end a line, hide it, or colour the terminal on which it is read.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _PLAIN = re.compile(r"[\w.:/+=@-]+", re.ASCII)
 
 
-def set_up_logging(settings: Settings) -> None:
-    handler = logging.StreamHandler(sys.stderr)
+def set_up_logging(settings: Settings) -> "LogFile | None":
+    """Returns the file, if that is where the log goes."""
+    file = None if settings.log_file is None else LogFile(settings.log_file)
+    handler = file or logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if settings.log_format == "json" else HumanLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
+    return file
+
+
+class LogFile(logging.Handler):
+    """A file that may be moved away while it is written to: opened again, lines go into a new one."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+        self._file = self._open()
+        # It is told once that lines are lost, not for each.
+        self._is_losing = False
+
+    def _open(self) -> FileIO:
+        try:
+            # Without a buffer: lines that the disk has no room for must not pile up in memory.
+            return open(self._path, "ab", buffering=0)
+        except OSError as error:
+            raise ConfigError(f"TOPICS_LOG_FILE: cannot write {self._path}: {error.strerror}") from None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._file.write(f"{self.format(record)}\n".encode("utf-8", "backslashreplace"))
+        except Exception:
+            self.handleError(record)
+
+    def reopen(self) -> None:
+        try:
+            fresh = self._open()
+        except ConfigError as error:
+            log.error("%s; the log goes on where it was", error)
+            return
+        self.acquire()
+        try:
+            before, self._file = self._file, fresh
+        finally:
+            self.release()
+        self._is_losing = False
+        before.close()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """A full disk, above all. The server goes on."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._is_losing:
+            self._is_losing = True
+            print(f"topics: the log cannot be written: {error.strerror}", file=sys.stderr)
 
 
 class HumanLines(logging.Formatter):

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 import topics
-from topics.cli import backup, check, compact, config, cursors, pipeline, restore, serve, up
+from topics.cli import backup, check, compact, config, cursors, key, pipeline, restore, serve, up
 from topics.cli.work import answering
 
 
@@ -15,7 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"topics {topics.__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb in (serve, up, config, pipeline, cursors, backup, restore, check, compact):
+    for verb in (serve, up, config, key, pipeline, cursors, backup, restore, check, compact):
         verb.add_parser(verbs)
     chosen = parser.parse_args(arguments)
     return answering(lambda: chosen.run(chosen))

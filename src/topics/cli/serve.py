@@ -4,14 +4,15 @@ import argparse
 import ctypes
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Mapping
 from typing import Any
 
-from topics.cli.logs import set_up_logging
+from topics.cli.logs import LogFile, set_up_logging
 from topics.cli.settings import add_flags, read_settings
-from topics.cli.work import MISTAKE, answering
+from topics.cli.work import MISTAKE, Terminal, answering, tell
 from topics.values import ConfigError, Settings, variable
 
 log = logging.getLogger("topics")
@@ -37,13 +38,15 @@ def run(arguments: argparse.Namespace) -> int:
     except ConfigError as mistakes:
         return _told(mistakes)
     settings = configuration.settings
-    set_up_logging(settings)
+    file = set_up_logging(settings)
     for warning in configuration.warnings:
         log.warning(warning)
-    if settings.log_format == "json":
-        # A log that is read as JSON says as JSON why there is no server.
-        return answering(lambda: _serve(settings), log.error)
-    return _serve(settings)
+    # Nothing is to be read again yet, and it must not end us.
+    terminal = Terminal(closing_ends=signal.signal(signal.SIGHUP, signal.SIG_IGN) is not signal.SIG_IGN)
+    if file is not None or settings.log_format == "json":
+        # A log says in its own form why there is no server.
+        return answering(lambda: _serve(settings, terminal, file), log.error if file is None else _told_twice)
+    return _serve(settings, terminal, file)
 
 
 def _told(mistakes: ConfigError) -> int:
@@ -57,7 +60,13 @@ def _told(mistakes: ConfigError) -> int:
     return MISTAKE
 
 
-def _serve(settings: Settings) -> int:
+def _told_twice(line: str) -> None:
+    """The person who has started it does not look into the log first."""
+    log.error(line)
+    tell(line)
+
+
+def _serve(settings: Settings, terminal: Terminal, log_file: LogFile | None) -> int:
     import uvloop
 
     from topics.http.app import Application
@@ -68,6 +77,9 @@ def _serve(settings: Settings) -> int:
         notifier = Notifier(os.environ)
         app.on_ready.append(notifier.ready)
         app.server.on_shutdown.insert(0, notifier.stopping)
+        app.server.on_hangup = lambda: app.server.request_stop() if terminal.is_gone() else app.reload()
+        if log_file is not None:
+            app.on_reload.append(log_file.reopen)
         await app.run()
 
     keep_freed_memory()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from topics.cli.settings import add_flags, environment_with, read_settings
-from topics.cli.work import MISTAKE
+from topics.cli.work import MISTAKE, Terminal
 from topics.client import Client, Refused, TopicsError
 from topics.values import UserMistake
 
@@ -55,6 +55,13 @@ class Child:
 
     def start(self) -> None:
         self._thread.start()
+
+    def hang_up(self) -> None:
+        """It reads its files again."""
+        process = self._process
+        if process is not None:
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGHUP)
 
     def end(self, patience_s: float) -> int:
         """Ask, wait, insist. Returns the exit code it ended with by itself, or 0."""
@@ -155,9 +162,11 @@ def run(arguments: argparse.Namespace) -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
+    terminal = Terminal(closing_ends=signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN)
     with tempfile.TemporaryDirectory(prefix="topics-up-") as folder:
         server = _Server(environment_with(arguments), Path(port_file or f"{folder}/port"), stop)
         children = [server.child]
+        signal.signal(signal.SIGHUP, lambda *_: stop.set() if terminal.is_gone() else server.child.hang_up())
         try:
             url = server.start()
             if url is not None and has_pipelines:

@@ -51,6 +51,27 @@ def show(result: dict[str, Any], text: str, *, as_json: bool) -> None:
     print(json.dumps(result) if as_json else text)
 
 
+class Terminal:
+    """The terminal that a command was started from, if there was one.
+
+    The signal that says "read your files again" comes as well when it is closed, and means the end then.
+    """
+
+    def __init__(self, *, closing_ends: bool = True) -> None:
+        """`closing_ends`: False for a command that was started to outlive its terminal, as by nohup."""
+        self._was_there = closing_ends and self._is_there()
+
+    def is_gone(self) -> bool:
+        return self._was_there and not self._is_there()
+
+    def _is_there(self) -> bool:
+        try:
+            os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+        except OSError:
+            return False
+        return True
+
+
 def client_for(url: str | None) -> Client:
     """The key comes from the environment: what is typed on a command line, every user of the machine sees."""
     try:

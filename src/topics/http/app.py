@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Callable
 
-from topics.http.door.keys import KeyRing
+from topics.http.door.keys import KeyRing, is_revoked, read_keys
 from topics.http.door.listen_address import refuse_exposure_without_keys
 from topics.http.door.readiness import Readiness
 from topics.http.door.stream_slots import StreamSlots
@@ -21,7 +21,7 @@ from topics.http.routes.records import RecordRoutes
 from topics.http.routes.routers import RouterRoutes
 from topics.http.routes.scan import ScanRoutes
 from topics.http.routes.segments import SegmentRoutes
-from topics.http.routes.service import Service
+from topics.http.routes.service import Parked, Service
 from topics.http.routes.socket import SocketRoutes
 from topics.http.routes.stages import StageRoutes
 from topics.http.routes.topics import TopicRoutes
@@ -32,14 +32,14 @@ from topics.http.tracing import start_tracing
 from topics.http.wire.routing import Route
 from topics.node.node import Node
 from topics.storage import Filesystem
-from topics.values import Clock, Settings
+from topics.values import Clock, ConfigError, Settings
 
 log = logging.getLogger("topics")
 
 
 def keys_of(settings: Settings) -> KeyRing:
     """Raises for keys that cannot be read, and for an address that needs some when there are none."""
-    keyring = KeyRing.parse(settings.api_keys)
+    keyring = KeyRing.of(settings)
     refuse_exposure_without_keys(settings, keyring)
     return keyring
 
@@ -50,7 +50,7 @@ class _Stopped(Exception):
 
 class Application:
     def __init__(self, settings: Settings, fs: Filesystem | None = None, clock: Clock | None = None) -> None:
-        keyring = keys_of(settings)
+        self._keyring = keys_of(settings)
         self.node = node = Node(settings, fs, clock)
         self.readiness = Readiness(lambda: node.progress)
         self.service = Service(node)
@@ -60,16 +60,19 @@ class Application:
         self.work = WorkRoutes(self.service, node.queues, self.stream_slots)
         self._tracing = start_tracing(os.environ) if settings.tracing else None
         routes = self._routes() if self._tracing is None else self._tracing.instrument(self._routes())
-        self.server = Server(settings, keyring, routes, self.readiness)
+        self.server = Server(settings, self._keyring, routes, self.readiness)
         if self._tracing is not None:
             self.server.request_log.trace(self._tracing)
             node.span = self._tracing.span
         self.metrics.server = self.server
+        self.server.on_hangup = self.reload
         self.server.on_shutdown += [self.watches.end_streams, self.sockets.end_sockets]
         self.server.on_shutdown.append(self._end_waiting)
         self.server.on_stopped += [node.close, self._stop_tracing]
         # Told when data requests are answered.
         self.on_ready: list[Callable[[], None]] = []
+        # Told when whatever lies in files is to be read again: the log's file, certificates.
+        self.on_reload: list[Callable[[], None]] = []
 
     def _routes(self) -> list[Route]:
         node, service = self.node, self.service
@@ -132,6 +135,25 @@ class Application:
         self.node.run()
         self.readiness.admit()
 
+    def reload(self) -> None:
+        """Read again what an operator may have changed. What cannot be read stays as it was."""
+        for reload in self.on_reload:
+            reload()
+        try:
+            keys = read_keys(self.node.settings)
+        except ConfigError as error:
+            log.error("%s; the keys stay as they were", error)
+            return
+        gone = self._keyring.replace(keys)
+        self.server.context.known_requests.forget()
+        if gone:
+            self.watches.end_revoked()
+            self.sockets.end_revoked()
+            self.work.end_revoked()
+            self._release(lambda parked: is_revoked(parked.key))
+        names = ", ".join(sorted(key.name for key in gone)) or "none"
+        log.info("settings were read again: %d keys are known, gone: %s", len(self._keyring.keys), names)
+
     def _go_on(self, _: float = 1.0) -> None:
         """Called by the recovery too, on its thread."""
         if self.readiness.draining:
@@ -140,8 +162,12 @@ class Application:
 
     def _end_waiting(self) -> None:
         self.work.end_streams()
+        self._release(lambda _: True)
+
+    def _release(self, is_over: Callable[[Parked], bool]) -> None:
         for parked in tuple(self.service.parked):
-            parked.release()
+            if is_over(parked):
+                parked.release()
 
     async def _stop_tracing(self) -> None:
         if self._tracing is not None:

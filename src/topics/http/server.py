@@ -57,6 +57,7 @@ class Server:
         self._listeners: list[asyncio.AbstractServer] = []
         self._timeouts: Timeouts | None = None
         self._stopping = asyncio.Event()
+        self.on_hangup: Callable[[], None] = _ignore
         self.on_shutdown: list[Callback] = []
         self.on_stopped: list[Callback] = []
         self.addresses: list[tuple[str, int]] = []
@@ -99,13 +100,14 @@ class Server:
 
     async def serve_until_signal(self) -> None:
         loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, lambda: self.on_hangup())
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.request_stop)
         try:
             await self._stopping.wait()
         finally:
             await self.stop()
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
 
     def request_stop(self) -> None:
@@ -207,6 +209,10 @@ def write_port_file(path: str, address: tuple[str, int]) -> None:
             raise
     except OSError as error:
         raise ConfigError(f"cannot write the port file {path}: {error.strerror}") from None
+
+
+def _ignore() -> None:
+    return None
 
 
 async def _call_all(callbacks: list[Callback]) -> None:

@@ -33,6 +33,14 @@ from topics.values.errors import (
     topic_not_found,
 )
 from topics.values.histogram import LATENCY_BOUNDS_S, Histogram
+from topics.values.key_entries import (
+    KEY_NAME,
+    OF_KEY_NAMES,
+    SCOPES_BY_WORD,
+    KeyEntry,
+    parse_key_file,
+    parse_keys,
+)
 from topics.values.names import is_topic_name, require_router_name, require_topic_name, require_utf8
 from topics.values.nearest import nearest
 from topics.values.settings import (

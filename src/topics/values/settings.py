@@ -63,6 +63,7 @@ class Settings:
     config: str | None = None
     # Never shown.
     api_keys: str = field(default="", repr=False)
+    api_keys_file: str | None = None
     allow_insecure_no_auth: bool = False
     probe_auth: bool = False
     data_dir: str = "./topics-data"
@@ -87,6 +88,7 @@ class Settings:
     wal_shards: int = field(default_factory=_cpu_shards, metadata={"least": 1, "most": MAX_SEQ})
     log_format: str = _choice("human", "json")
     log_level: str = _choice("info", "debug", "warning", "error")
+    log_file: str | None = None
     access_log: bool = False
     slow_request_ms: int = _number(1_000)
     tracing: bool = False

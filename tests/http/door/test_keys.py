@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.http.door.keys import ADMIN, ALL, DELETE, READ, WRITE, KeyRing
+from topics.http.door.keys import ADMIN, ALL, DELETE, READ, WRITE, KeyRing, read_keys
 from topics.values.errors import ConfigError
+from topics.values.settings import Settings
 
 
 @pytest.mark.parametrize("text", ["", "   ", ",", " , ,"])
@@ -69,9 +70,50 @@ def test_the_last_of_two_equal_secrets_counts():
     assert ring.by_header(b"Bearer same") is ring.keys[1]
 
 
-def test_a_key_shows_only_its_place():
+def test_a_key_shows_only_its_name():
     (key,) = KeyRing.parse("hidden").keys
-    assert repr(key) == "<ApiKey 1>"
+    assert repr(key) == f"<ApiKey {sha256(b'hidden').hexdigest()[:8]}>"
+
+
+def keys_in(tmp_path, text):
+    (tmp_path / "keys").write_text(text)
+    return read_keys(Settings(api_keys_file=str(tmp_path / "keys")))
+
+
+def test_a_file_turns_authentication_on_even_when_it_is_empty(tmp_path):
+    (tmp_path / "keys").write_text("# none yet\n")
+    ring = KeyRing.of(Settings(api_keys_file=str(tmp_path / "keys")))
+    assert (ring.enabled, ring.keys) == (True, [])
+    both = KeyRing.of(Settings(api_keys="a", api_keys_file=str(tmp_path / "keys")))
+    assert both.by_secret(b"a") is not None
+    assert not KeyRing.of(Settings()).enabled
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(ConfigError, match="TOPICS_API_KEYS_FILE: cannot read"):
+            read_keys(Settings(api_keys_file=str(path)))
+
+
+def test_replacing_keys_leaves_those_alone_that_stay(tmp_path):
+    ring = KeyRing(keys_in(tmp_path, "a=one\nb=two:read\nc=three::x.\n"))
+    one, two, three = ring.keys
+    assert ring.by_header(b"Bearer two") is two
+    gone = ring.replace(keys_in(tmp_path, "new=four\nA=one\nb=two:write\nc=three::x.\nc=three::x.\n"))
+    assert gone == {two}
+    assert (two.revoked, one.revoked, three.revoked) == (True, False, False)
+    assert ring.by_secret(b"one") is one
+    assert one.name == "A"
+    assert ring.by_secret(b"three") is three
+    # The same secret with other rights is another key.
+    changed = ring.by_header(b"Bearer two")
+    assert changed is not two
+    assert changed.scopes == WRITE
+    four = ring.by_secret(b"four")
+    assert four.name == "new"
+    assert ring.replace([]) == {one, three, changed, four}
+    assert ring.enabled
+    assert ring.by_header(b"Bearer one") is None
 
 
 @given(st.text())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutation.runner import Mutation
 
 _SETTINGS = "tests/contract/test_settings.py"
+_KEYS = "tests/contract/test_key_file.py"
 
 MUTATIONS = (
     Mutation(
@@ -30,5 +31,37 @@ MUTATIONS = (
         "        if name not in self._origins:\n",
         "        if True:\n",
         (f"{_SETTINGS}::test_flags_environment_file",),
+    ),
+    Mutation(
+        "an-empty-file-asks-for-no-key",
+        "With a file of keys, keys are asked for even if there is none in it.",
+        "http/door/keys.py",
+        "enabled=bool(keys) or settings.api_keys_file is not None",
+        "enabled=bool(keys)",
+        (f"{_KEYS}::test_an_empty_file_lets_nobody_in",),
+    ),
+    Mutation(
+        "remember-requests-of-old-keys",
+        "A key that was removed opens nothing any more, on connections that are open, too.",
+        "http/app.py",
+        "        self.server.context.known_requests.forget()\n",
+        "",
+        (f"{_KEYS}::test_sighup_reads_the_keys_again",),
+    ),
+    Mutation(
+        "leave-the-streams-of-a-removed-key",
+        "Streams and sockets of a removed key end.",
+        "http/door/keys.py",
+        "        for key in before.values():\n            key.revoke()\n",
+        "",
+        (f"{_KEYS}::test_streams_of_a_removed_key_end_and_those_of_others_go_on",),
+    ),
+    Mutation(
+        "end-all-streams-on-a-reload",
+        "SIGHUP leaves alone whatever belongs to keys that stay.",
+        "http/door/keys.py",
+        "            same = before.pop(key.rights, key)\n",
+        "            same = key\n",
+        (f"{_KEYS}::test_streams_of_a_removed_key_end_and_those_of_others_go_on",),
     ),
 )

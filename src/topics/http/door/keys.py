@@ -2,8 +2,9 @@
 
 import hmac
 from hashlib import sha256
+from pathlib import Path
 
-from topics.values import ConfigError
+from topics.values import ConfigError, KeyEntry, Settings, parse_key_file, parse_keys
 
 READ = 1
 WRITE = 2
@@ -11,38 +12,34 @@ DELETE = 4
 ADMIN = 8
 ALL = READ | WRITE | DELETE | ADMIN
 
-_SCOPES = {
-    "read": READ,
-    "r": READ,
-    "write": WRITE,
-    "w": WRITE,
-    "delete": DELETE,
-    "del": DELETE,
-    "d": DELETE,
-    "admin": ADMIN,
-    "a": ADMIN,
-    "rw": READ | WRITE,
-}
+_BITS = {"read": READ, "write": WRITE, "delete": DELETE, "admin": ADMIN}
 # Every way of writing a valid header takes a place; this only has to hold the usual ones.
 _REMEMBERED_HEADERS = 1024
 
 
 class ApiKey:
-    """One configured key. `id` is its place in the configuration: stable, and safe to log."""
+    """One configured key. `name` is for logs: the one it was given, or the beginning of its digest."""
 
-    __slots__ = ("_prefixes", "digest", "id", "inflight", "scopes")
+    __slots__ = ("_prefixes", "digest", "inflight", "name", "revoked", "scopes")
 
-    def __init__(self, key_id: int, digest: bytes, scopes: int = ALL, prefixes: tuple[str, ...] = ()) -> None:
-        self.id = key_id
-        self.digest = digest
-        self.scopes = scopes
-        self._prefixes = prefixes
+    def __init__(self, entry: KeyEntry) -> None:
+        self.digest = entry.digest
+        self.scopes = sum(_BITS[scope] for scope in entry.scopes)
+        self._prefixes = entry.prefixes
+        self.name = entry.name
         # Ordinary requests of this key that are not answered yet.
         self.inflight = 0
+        # It was taken out while the server runs: what it had begun ends.
+        self.revoked = False
 
     @property
     def prefixes(self) -> tuple[str, ...]:
         return self._prefixes
+
+    @property
+    def rights(self) -> tuple[bytes, int, tuple[str, ...]]:
+        """What makes it another key when it changes."""
+        return self.digest, self.scopes, self._prefixes
 
     def can(self, scopes: int) -> bool:
         return self.scopes & scopes == scopes
@@ -50,24 +47,51 @@ class ApiKey:
     def allows(self, name: str) -> bool:
         return not self._prefixes or name.startswith(self._prefixes)
 
+    def rename(self, name: str) -> None:
+        self.name = name
+
+    def revoke(self) -> None:
+        self.revoked = True
+
     def __repr__(self) -> str:
-        return f"<ApiKey {self.id}>"
+        return f"<ApiKey {self.name}>"
 
 
 class KeyRing:
-    """All keys. Empty means that authentication is off."""
+    """All keys. Without any, and without a file that could hold some, authentication is off."""
 
-    def __init__(self, keys: list[ApiKey]) -> None:
+    def __init__(self, keys: list[ApiKey], *, enabled: bool | None = None) -> None:
         self.keys = keys
-        self.enabled = bool(keys)
+        self.enabled = bool(keys) if enabled is None else enabled
         # Keyed by the digest of the whole header: a lookup tells an attacker nothing about a secret.
         self._by_header: dict[bytes, ApiKey] = {}
 
     @classmethod
+    def of(cls, settings: Settings) -> "KeyRing":
+        keys = read_keys(settings)
+        return cls(keys, enabled=bool(keys) or settings.api_keys_file is not None)
+
+    @classmethod
     def parse(cls, text: str) -> "KeyRing":
-        """Entries `secret[:scopes[:prefixes]]`, joined with commas. Errors never show a secret."""
-        entries = [entry.strip() for entry in text.split(",")]
-        return cls([_parse_entry(i, entry) for i, entry in enumerate(filter(None, entries), start=1)])
+        """Entries `secret[:scopes[:prefixes]]`, joined with commas."""
+        return cls([ApiKey(entry) for entry in parse_keys(text)])
+
+    def replace(self, keys: list[ApiKey]) -> set[ApiKey]:
+        """From now on these are the keys. Returns those that are keys no longer.
+
+        One whose rights are as before stays the same object: what it has open goes on.
+        """
+        before = {key.rights: key for key in self.keys}
+        self.keys = []
+        # Of two equal secrets the last one counts.
+        for key in {key.digest: key for key in keys}.values():
+            same = before.pop(key.rights, key)
+            same.rename(key.name)
+            self.keys.append(same)
+        self._by_header.clear()
+        for key in before.values():
+            key.revoke()
+        return set(before.values())
 
     def by_secret(self, secret: bytes) -> ApiKey | None:
         digest = sha256(secret).digest()
@@ -94,28 +118,19 @@ class KeyRing:
         return key
 
 
-def _parse_entry(position: int, entry: str) -> ApiKey:
-    secret, _, rest = entry.partition(":")
-    scopes, _, prefixes = rest.partition(":")
-    if not secret:
-        raise ConfigError(f"TOPICS_API_KEYS: entry {position} has an empty secret")
-    names = tuple(prefix for prefix in prefixes.split("|") if prefix)
-    digest = sha256(secret.encode("utf-8", "surrogateescape")).digest()
-    return ApiKey(position, digest, _parse_scopes(position, scopes), names)
+def is_revoked(key: object) -> bool:
+    """For what remembers whose it is; without keys, it is of none."""
+    return isinstance(key, ApiKey) and key.revoked
 
 
-def _parse_scopes(position: int, text: str) -> int:
-    if not text:
-        return ALL
-    scopes = 0
-    for word in text.split("+"):
-        token = word.strip().lower()
-        if not token:
-            continue
-        if token not in _SCOPES:
-            # Not quoted: with a `:` inside a secret, this "scope" would be a part of it.
-            raise ConfigError(f"TOPICS_API_KEYS: entry {position} has an unknown scope")
-        scopes |= _SCOPES[token]
-    if not scopes:
-        raise ConfigError(f"TOPICS_API_KEYS: entry {position} has a scopes field without any scope")
-    return scopes
+def read_keys(settings: Settings) -> list[ApiKey]:
+    """Raises ConfigError; errors never show a secret."""
+    entries = parse_keys(settings.api_keys)
+    path = settings.api_keys_file
+    if path is not None:
+        try:
+            text = Path(path).read_bytes().decode("utf-8-sig", "surrogateescape")
+        except OSError as error:
+            raise ConfigError(f"TOPICS_API_KEYS_FILE: cannot read {path}: {error.strerror}") from None
+        entries += parse_key_file(text)
+    return [ApiKey(entry) for entry in entries]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from topics.http.door.keys import ApiKey
+from topics.http.door.required_headers import unauthorized
 from topics.values import Settings, limit_reached
 
 
@@ -13,28 +14,30 @@ class StreamSlots:
         self._most = settings.max_sse_connections
         self._most_per_key = settings.max_sse_connections_per_key
         self.open = 0
-        self._open_by_key: dict[int, int] = {}
+        self._open_by_key: dict[ApiKey, int] = {}
 
     def take(self, key: ApiKey | None) -> Callable[[], None]:
         """A place for one connection; the returned function gives it back, however often it is called."""
+        if key is not None and key.revoked:
+            raise unauthorized()  # while the request was on its way
         if self._most and self.open >= self._most:
             raise limit_reached("max_sse_connections", self._most)
         if key is not None and self._most_per_key and self.open_of(key) >= self._most_per_key:
             raise limit_reached("max_sse_connections_per_key", self._most_per_key)
         self.open += 1
         if key is not None:
-            self._open_by_key[key.id] = self.open_of(key) + 1
+            self._open_by_key[key] = self.open_of(key) + 1
         return _Place(self, key).give_back
 
     def open_of(self, key: ApiKey) -> int:
-        return self._open_by_key.get(key.id, 0)
+        return self._open_by_key.get(key, 0)
 
     def release(self, key: ApiKey | None) -> None:
         self.open -= 1
         if key is not None:
-            left = self._open_by_key.pop(key.id) - 1
+            left = self._open_by_key.pop(key) - 1
             if left:
-                self._open_by_key[key.id] = left
+                self._open_by_key[key] = left
 
 
 class _Place:

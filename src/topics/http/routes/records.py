@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from topics.flow.large_deletes import Deletions
-from topics.http.door.keys import DELETE, READ
+from topics.http.door.keys import DELETE, READ, ApiKey
 from topics.http.routes.fields import check_seqs, clamped, decode, node_set, unsigned, unsigned_or_none
 from topics.http.routes.service import Service, answer, elapsed_ms
 from topics.http.wire.exchange import Exchange
@@ -177,6 +177,10 @@ class ParkedRead:
         self._read = read
         self._page = page
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def key(self) -> ApiKey | None:
+        return self._exchange.key
 
     def park(self) -> None:
         # Same turn of the loop as the read it guards: no append can fall in between.

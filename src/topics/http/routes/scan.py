@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from topics.http.door.keys import READ
+from topics.http.door.keys import READ, is_revoked
 from topics.http.late_imports import load
 from topics.http.routes.fields import decode, node_set, unsigned, unsigned_or_none
 from topics.http.routes.service import Service
@@ -124,6 +124,9 @@ async def _send(exchange: Exchange, scan: "Scan", stream: "ArrowStream", body: b
     out = exchange.open_stream(ARROW)
     try:
         while not out.closed:
+            if is_revoked(exchange.key):
+                out.abort()
+                return
             out.write(body)
             await out.drain()
             if scan.finished:

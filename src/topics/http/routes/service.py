@@ -14,6 +14,9 @@ from topics.values import ApiError, TopicConfig
 
 
 class Parked(Protocol):
+    @property
+    def key(self) -> ApiKey | None: ...
+
     def release(self) -> None: ...
 
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
+from wsproto.frame_protocol import CloseReason
 
 from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.subscription import Subscription
-from topics.http.door.keys import ADMIN, READ, WRITE
+from topics.http.door.keys import ADMIN, READ, WRITE, is_revoked
 from topics.http.door.stream_slots import StreamSlots
 from topics.http.routes.fields import decode
 from topics.http.routes.service import Service
@@ -21,6 +22,7 @@ from topics.http.routes.socket_publishing import (
     refusal,
 )
 from topics.http.routes.subscriptions import Start, Wanted, check_names, open_topics
+from topics.http.wire.event_stream import REVOKED
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
 from topics.http.wire.websocket import Socket, accept_token, upgraded
@@ -107,6 +109,14 @@ class SocketRoutes:
         """The server stops."""
         for socket in tuple(self.sockets):
             socket.say_goodbye(error_message(_NULL, "server_shutting_down", "the server is shutting down"))
+
+    def end_revoked(self) -> None:
+        """Keys were removed."""
+        for socket in tuple(self.sockets):
+            if is_revoked(socket.key):
+                socket.say_goodbye(
+                    error_message(_NULL, "unauthorized", REVOKED), CloseReason.POLICY_VIOLATION
+                )
 
     # Messages
 

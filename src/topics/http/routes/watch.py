@@ -10,7 +10,7 @@ from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.places import Places
 from topics.flow.watch.sessions import Known, Session, WatchSessions
 from topics.flow.watch.subscription import Delivery, Subscription
-from topics.http.door.keys import READ
+from topics.http.door.keys import READ, is_revoked
 from topics.http.door.required_headers import require_event_stream_accepted, unauthorized
 from topics.http.door.stream_slots import StreamSlots
 from topics.http.routes.fields import clamped, decode
@@ -94,7 +94,9 @@ class WatchRoutes:
         session = self.sessions.find(exchange.name)
         # Knowing the id is not enough: the key that made the session has to be shown.
         if session is not None and exchange.key is not session.owner:
-            raise unauthorized()
+            if exchange.key is None or not is_revoked(session.owner):
+                raise unauthorized()
+            session = None  # it ended with its key, even if the same secret has come back
         require_event_stream_accepted(exchange)
         if session is None:
             raise ApiError("not_found", "no such watch session")
@@ -111,6 +113,12 @@ class WatchRoutes:
         """The server stops."""
         for stream in tuple(self.streams):
             stream.end(sse.shutdown_frame())
+
+    def end_revoked(self) -> None:
+        """Keys were removed."""
+        for stream in tuple(self.streams):
+            if is_revoked(stream.owner):
+                stream.end(sse.revoked_frame())
 
 
 def _places(openings: dict[str, Opening]) -> Places:
@@ -167,6 +175,10 @@ class WatchStream(FedWatcher):
         self.heartbeat_s = session.heartbeat_ms / 1000
         self.last_sent = self._loop.time()
         self._beat = routes.heartbeats.add(self)
+
+    @property
+    def owner(self) -> object:
+        return self._session.owner
 
     @property
     def subscriptions(self) -> Collection[Subscription]:

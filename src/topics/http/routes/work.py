@@ -7,7 +7,7 @@ from topics.flow.queues.claims import Claim
 from topics.flow.queues.leases import Holder
 from topics.flow.queues.queue import JobQueue
 from topics.flow.queues.registry import Queues
-from topics.http.door.keys import READ, WRITE
+from topics.http.door.keys import READ, WRITE, ApiKey, is_revoked
 from topics.http.door.stream_slots import StreamSlots
 from topics.http.routes.fields import check_node, lease_length
 from topics.http.routes.service import Service
@@ -61,7 +61,7 @@ class WorkRoutes:
             desk = self.desks[queue] = Desk(self._service, queue)
         held = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
         lease_ms = None if lease_ms is None else lease_length(lease_ms)
-        stream = WorkStream(desk, held, self.patience_s, node, most, lease_ms)
+        stream = WorkStream(desk, held, self.patience_s, node, most, lease_ms, exchange.key)
         stream.write(sse.RETRY)
         beat = self.heartbeats.add(stream)
         desk.add(stream)
@@ -80,6 +80,12 @@ class WorkRoutes:
         """The server stops."""
         for desk in tuple(self.desks.values()):
             desk.end_streams(sse.shutdown_frame())
+
+    def end_revoked(self) -> None:
+        """Keys were removed."""
+        for stream in [stream for desk in self.desks.values() for stream in desk.streams]:
+            if is_revoked(stream.key):
+                stream.end(sse.revoked_frame())
 
 
 def _number(text: str | None) -> int | None:
@@ -151,15 +157,23 @@ class Desk:
 class WorkStream(FedConnection):
     """One worker's connection: at most `most` leases at a time, all of which end with it."""
 
-    __slots__ = ("_claim", "_desk", "_holder", "_lease_ms", "_loop", "_most", "_node", "last_sent")
+    __slots__ = ("_claim", "_desk", "_holder", "_lease_ms", "_loop", "_most", "_node", "key", "last_sent")
 
     _held: Stream
     heartbeat_s = HEARTBEAT_S
 
     def __init__(
-        self, desk: Desk, held: Stream, patience_s: float, node: str, most: int, lease_ms: int | None
+        self,
+        desk: Desk,
+        held: Stream,
+        patience_s: float,
+        node: str,
+        most: int,
+        lease_ms: int | None,
+        key: ApiKey | None = None,
     ) -> None:
         super().__init__(held, patience_s)
+        self.key = key
         self._desk = desk
         self._node = node
         self._most = most

@@ -15,6 +15,7 @@ RETRY = b"retry: 2000\n\n"
 HEARTBEAT = b": hb\n\n"
 # What is advised to a client that was cut off because it did not read.
 RETRY_AFTER_MS = 2_000
+REVOKED = "the key of this stream was removed"
 
 
 def frame(event: str, data: bytes, event_id: bytes) -> bytes:
@@ -29,6 +30,11 @@ def error_frame(**fields: Any) -> bytes:
 
 def shutdown_frame() -> bytes:
     return error_frame(code="server_shutting_down", message="the server is shutting down")
+
+
+def revoked_frame() -> bytes:
+    """The last words to a client whose key is none any more."""
+    return error_frame(code=401, error="unauthorized", message=REVOKED)
 
 
 def slow_frame(topics: list[str]) -> bytes:

@@ -44,6 +44,10 @@ class KnownRequests:
         self._heads: dict[bytes, KnownRequest] = {}
         self.get = self._heads.get
 
+    def forget(self) -> None:
+        """What keys may do has changed."""
+        self._heads.clear()
+
     def remember(self, request: Request, data: bytes) -> None:
         """`data` is exactly this request; not all kinds are worth it, or may be taken without parsing."""
         headers, route = request.headers, request.route

@@ -164,12 +164,12 @@ class Socket(FedWatcher):
         if self._protocol.state is ConnectionState.OPEN:
             self.write(text_frame(message))
 
-    def say_goodbye(self, message: bytes) -> None:
+    def say_goodbye(self, message: bytes, reason: CloseReason = CloseReason.GOING_AWAY) -> None:
         """Our side ends it; the client gets a moment to agree, so that it can read everything first."""
         if self._protocol.state is not ConnectionState.OPEN:
             return
         self.release()
-        farewell = self._protocol.send(CloseConnection(code=CloseReason.GOING_AWAY))
+        farewell = self._protocol.send(CloseConnection(code=reason))
         self._held.write(text_frame(message) + farewell)
         self._closer = asyncio.get_running_loop().call_later(CLOSE_S, self.hang_up)
 
