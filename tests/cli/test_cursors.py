@@ -25,6 +25,20 @@ def test_lag_of_consumers(server: ServerProcess) -> None:
     assert one["head_seq"] == 5
 
 
+def test_what_is_left_of_a_topic(server: ServerProcess) -> None:
+    """Its consumers have not read everything: nobody can say what that is."""
+    url = server.url
+    server.put("/v0/topics/leaving", {})
+    server.put("/v0/topics/leaving/cursors/billing", {"seq": 0})
+    assert topics("cursors", "leaving", "--wait", "0", TOPICS_URL=url).code == 0
+    server.request("DELETE", "/v0/topics/leaving").ok()
+    shown = topics("cursors", "leaving", TOPICS_URL=url)
+    assert shown.code == 0
+    assert shown.output.splitlines()[0] == "leaving is gone"
+    assert "billing  at 0  lag unknown  moved 20" in shown.output
+    assert topics("cursors", "leaving", "--wait", "0", TOPICS_URL=url).code == 1
+
+
 def test_waiting_until_nothing_waits(server: ServerProcess) -> None:
     url = server.url
     late = topics("cursors", "awaited", "billing", "--wait", "0.3", TOPICS_URL=url)

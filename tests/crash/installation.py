@@ -39,7 +39,12 @@ class Installation:
         self.queues = Queues(engine, lambda bits: (1 << bits - 1) + (restarts << 32))
         self.routers = Routers(engine)
         self.router_journal = RouterRecovery(engine, self.routers)
-        for extension in (self.cursors, *self.stages.extensions, self.queues, self.router_journal):
+        for extension in (
+            *self.cursors.extensions,
+            *self.stages.extensions,
+            self.queues,
+            self.router_journal,
+        ):
             engine.register(extension)
         self.checkpointer: Checkpointer = Recovery(engine).run()
         self.router_journal.start()

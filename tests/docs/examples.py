@@ -21,6 +21,7 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$(?:\n\n^```(json|text)\n(.*?)^```$)?"
 # What no two runs have in common. Such a value is compared by its type.
 _VARYING = (
     "$ts",
+    "age_ms",
     "deadline",
     "epoch",
     "expires_ms",

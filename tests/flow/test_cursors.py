@@ -1,8 +1,9 @@
-"""Named cursors survive restarts, go with their topic, and never hold anything back."""
+"""Named cursors survive restarts, outlive their topic, and never hold anything back."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,8 @@ class CursorLab(Lab):
 
     def layer(self) -> None:
         self.cursors = Cursors(self.engine)
-        self.engine.register(self.cursors)
+        for extension in self.cursors.extensions:
+            self.engine.register(extension)
 
     def set(self, consumer: str, seq: int, epoch: int | None = None, name: str = "a") -> tuple[Cursor, bool]:
         topic = self.topic(name)
@@ -30,13 +32,11 @@ class CursorLab(Lab):
         return found
 
     def unset(self, consumer: str, name: str = "a") -> bool:
-        deleted: bool = self.commit(
-            lambda done, fail: self.cursors.drop(self.topic(name), consumer, done, fail)
-        )
+        deleted: bool = self.commit(lambda done, fail: self.cursors.drop(name, consumer, done, fail))
         return deleted
 
     def seqs_of(self, name: str = "a") -> dict[str, int]:
-        return {cursor.consumer: cursor.seq for cursor in self.cursors.all(self.topic(name))}
+        return {cursor.consumer: cursor.seq for cursor in self.cursors.of(name)}
 
 
 @pytest.fixture
@@ -89,13 +89,28 @@ def test_cursors_survive_a_restart(lab: CursorLab, checkpoints: int, clean: bool
     assert lab.seqs_of() == {"c": 4, "d": 5}
 
 
-def test_cursors_go_with_their_topic(lab: CursorLab) -> None:
+@pytest.mark.parametrize("checkpoints", [0, 1, 2])
+@pytest.mark.parametrize("clean", [False, True])
+def test_cursors_outlive_their_topic(lab: CursorLab, checkpoints: int, clean: bool) -> None:
+    """And still say for which life they were set."""
+    epoch = lab.topic("a").id
     lab.set("c", 4)
+    lab.set("gone", 4)
     lab.drop("a")
-    lab.write("a", 1)
-    assert lab.seqs_of() == {}
-    lab.restart()
-    assert lab.seqs_of() == {}
+    assert lab.unset("gone")
+    for _ in range(checkpoints):
+        lab.checkpoint()
+    for _ in range(2):
+        assert lab.seqs_of() == {"c": 4}
+        lab.restart(clean=clean)
+    lab.write_each("a", 6)
+    for _ in range(2):
+        (cursor,) = lab.cursors.of("a")
+        assert (cursor.seq, cursor.epoch) == (4, epoch)
+        assert lab.cursors.lag(lab.topic("a"), cursor) == 6
+        lab.restart(clean=clean)
+    assert not lab.set("c", 1)[1]
+    assert lab.cursors.of("a")[0].epoch == lab.topic("a").id
 
 
 def test_a_cursor_on_its_way_when_the_topic_goes_leaves_nothing_behind(lab: CursorLab) -> None:
@@ -103,7 +118,7 @@ def test_a_cursor_on_its_way_when_the_topic_goes_leaves_nothing_behind(lab: Curs
     drop_topic(lab.engine, "a", False, lambda deleted: None, lambda error: None)
     lab.cursors.put(topic, "c", 1, None, lambda cursor, created: None, lambda error: None)
     lab.engine.queue.sync_now()
-    assert lab.cursors.dump() == {}
+    assert lab.cursors.dump() is None
 
 
 def test_a_cursor_holds_nothing_back(lab: CursorLab) -> None:
@@ -129,3 +144,140 @@ def test_their_number_is_limited_but_moving_one_is_not(
     with pytest.raises(ApiError) as refusal:
         lab.set("e", 1)
     assert refusal.value.detail == {"limit": "max_cursors", "max": 2}
+
+
+# Unused ones
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+def test_a_cursor_goes_when_it_was_not_used_for_thirty_days(lab: CursorLab) -> None:
+    lab.set("idle", 1)
+    lab.set("looked-at", 1)
+    lab.set("moved", 1)
+    lab.clock.advance(20 * DAY_MS)
+    assert lab.cursors.use("a", "looked-at") is not None
+    lab.set("moved", 2)
+    lab.clock.advance(10 * DAY_MS)
+    assert lab.seqs_of() == {"idle": 1, "looked-at": 1, "moved": 2}
+    lab.clock.advance(1)
+    # Whoever lists them does not use them.
+    assert lab.seqs_of() == {"looked-at": 1, "moved": 2}
+    assert lab.cursors.find("a", "idle") is None
+    assert lab.cursors.use("a", "idle") is None
+    assert not lab.unset("idle")
+    lab.checkpoint()
+    assert lab.cursors._by_topic["a"].keys() == {"looked-at", "moved"}
+    lab.restart()
+    assert lab.seqs_of() == {"looked-at": 1, "moved": 2}
+    lab.clock.advance(20 * DAY_MS)
+    assert lab.seqs_of() == {}
+    assert lab.set("idle", 7)[1], "one that is forgotten is new when it comes again"
+    assert lab.seqs_of() == {"idle": 7}
+
+
+def test_forgotten_ones_make_room(lab: CursorLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cursors_module, "MAX_CURSORS", 2)
+    lab.set("c", 1)
+    lab.set("d", 1)
+    lab.clock.advance(31 * DAY_MS)
+    lab.set("e", 1)
+    lab.set("f", 1)
+    assert lab.seqs_of() == {"e": 1, "f": 1}
+
+
+def test_what_an_older_server_kept_counts_as_used_now(tmp_path: Path) -> None:
+    """It never noted a use, and never let one go."""
+
+    class OlderCursors(Cursors):
+        name = "cursors"
+
+        @property
+        def extensions(self) -> Any:
+            return (self,)
+
+        def dump(self) -> Any:
+            ids = {topic.name: topic.id for topic in self._engine.by_id.values()}
+            return {ids[name]: self.of(name) for name in self._by_topic if name in ids}
+
+    class OlderLab(CursorLab):
+        def layer(self) -> None:
+            self.cursors = OlderCursors(self.engine)
+            self.engine.register(self.cursors)
+
+    older = OlderLab(tmp_path)
+    older.write_each("a", 10)
+    older.set("in-snapshot", 4)
+    older.checkpoint()
+    older.set("in-journal", 5)
+    older.kill()
+    lab = CursorLab(tmp_path, older.clock)
+    lab.clock.advance(100 * DAY_MS)
+    assert lab.seqs_of() == {"in-snapshot": 4, "in-journal": 5}
+    lab.checkpoint()
+    lab.restart()
+    lab.clock.advance(30 * DAY_MS)
+    assert lab.seqs_of() == {"in-snapshot": 4, "in-journal": 5}
+    lab.clock.advance(1)
+    assert lab.seqs_of() == {}
+
+
+# Of topics that are gone
+
+
+def test_those_left_behind_are_bounded(lab: CursorLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cursors_module, "MAX_LEFT_BEHIND", 4)
+    for name in ("b", "c", "d"):
+        lab.write(name, 1)
+        for consumer in ("x", "y"):
+            lab.set(consumer, 1, name=name)
+    lab.set("stays", 1)
+
+    def left() -> list[str]:
+        return [name for name in ("b", "c", "d") if lab.cursors.of(name)]
+
+    lab.drop("c")
+    lab.drop("b")
+    assert left() == ["b", "c", "d"]
+    lab.drop("d")
+    assert left() == ["b", "d"], "the one that was gone for longest"
+    lab.checkpoint()
+    lab.restart()
+    assert left() == ["b", "d"]
+    # Back again, it does not count any more; one that is removed does not either.
+    lab.write("b", 1)
+    lab.unset("x", name="d")
+    lab.write("e", 1)
+    for consumer in ("x", "y", "z"):
+        lab.set(consumer, 1, name="e")
+    lab.drop("e")
+    assert left() == ["b", "d"]
+    lab.drop("b")
+    assert left() == ["b"]
+    assert lab.seqs_of("e") == {}, "both that went before it had to go"
+    assert lab.seqs_of() == {"stays": 1}
+
+
+def test_all_of_them_in_the_order_of_their_names(lab: CursorLab) -> None:
+    for name in ("b", "a.1", "a.2"):
+        lab.write(name, 1)
+    for name, consumer in (("b", "x"), ("a", "y"), ("a", "x"), ("a.2", "x"), ("a.1", "z")):
+        lab.set(consumer, 1, name=name)
+    lab.drop("a.1")
+
+    def listed(topic: str = "", consumer: str = "", **more: str) -> list[tuple[str, str]]:
+        return [(name, one.consumer) for name, one in lab.cursors.after(topic, consumer, **more)]
+
+    everything = [("a", "x"), ("a", "y"), ("a.1", "z"), ("a.2", "x"), ("b", "x")]
+    assert listed() == everything
+    for index, place in enumerate(everything):
+        assert listed(*place) == everything[index + 1 :]
+    assert listed(prefix="a.") == [("a.1", "z"), ("a.2", "x")]
+    assert listed("a.1", "z", prefix="a.") == [("a.2", "x")]
+    assert listed("a", "x", prefix="a.") == [("a.1", "z"), ("a.2", "x")]
+    assert listed("b", "x", prefix="a.") == []
+    assert listed(only="x") == [("a", "x"), ("a.2", "x"), ("b", "x")]
+    assert listed("a", "x", only="x") == [("a.2", "x"), ("b", "x")]
+    lab.unset("x", name="b")
+    lab.unset("z", name="a.1")
+    assert listed() == [("a", "x"), ("a", "y"), ("a.2", "x")]

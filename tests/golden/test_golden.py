@@ -182,7 +182,7 @@ def test_snapshot(golden: Path) -> None:
     assert saved.keys() == expected.keys()
     assert routers.state_from_plain(saved["routers"]) == expected["routers"]
     assert saved["queues"] == [[5, 2, [list(job) for job in JOBS]]]
-    assert cursors._state.decode(pack(saved["cursors"])) == expected["cursors"]
+    assert cursors._former_state.decode(pack(saved["cursors"])) == expected["cursors"]
     assert identities._unowned_state.decode(pack(saved["stages"])) == expected["stages"]
 
 

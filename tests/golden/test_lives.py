@@ -1,11 +1,12 @@
-"""Topics in a later life are read as they were written, and written as they were."""
+"""Topics in a later life, and cursors without a topic: read as once written, and written as they were."""
 
 import shutil
 from pathlib import Path
 
 import msgspec
 
-from tests.golden.make_lives import AGAIN, GOLDEN, LIVES, TS, write_all
+from tests.golden.make_lives import AGAIN, CURSORS, GOLDEN, LIVES, REMOVED, TS, write_all
+from topics.flow import cursors
 from topics.log.lifecycle import CreatePayload
 from topics.log.lives import FormerNames, LivesState
 from topics.log.seal.snapshot_state import decode
@@ -18,13 +19,17 @@ from topics.storage.snapshot import SnapshotStore
 def test_frames_and_snapshot_are_read(tmp_path: Path) -> None:
     golden = shutil.copytree(GOLDEN, tmp_path / "golden")
     reader = JournalReader(Filesystem(), str(golden / "journal"), start=0, proven=0)
-    (again,) = [item for item in reader.frames() if isinstance(item, Frame)]
+    again, removed = [item for item in reader.frames() if isinstance(item, Frame)]
     assert (again.kind, again.topic_id, again.ts) == (Kind.CREATE_AGAIN, 5, TS)
     assert msgspec.msgpack.decode(again.payload, type=CreatePayload) == AGAIN
     (body,) = SnapshotStore(Filesystem(), str(golden / "snapshots")).newest_first()
     state = decode(body)
     assert state is not None
     assert msgspec.convert(state.extensions["lives"], LivesState) == LIVES
+    assert cursors._state.decode(msgspec.msgpack.encode(state.extensions["named_cursors"])) == CURSORS
+    assert (removed.kind, removed.topic_id) == (Kind.CURSOR, 0)
+    moved = cursors._moved.decode(removed.payload)
+    assert (moved.consumer, moved.cursor, moved.topic) == REMOVED
 
 
 def test_names_are_known_by_the_same_digests_for_ever() -> None:

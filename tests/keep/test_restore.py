@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.keep.backups import TAGGED, backup, content, fill, lab_in, restore
 from tests.log.harness import T0
 from tests.node.lab import NodeLab
 from tests.support.damage import flip
+from topics.keep import restore as restore_module
 from topics.log.recover.recovery import RecoveryFailed
 from topics.storage.filesystem import Filesystem
 
@@ -44,6 +46,34 @@ def test_restored_topics_are_another_instance(tmp_path: Path) -> None:
     assert max(topic.id for topic in third.engine.by_id.values()) < 1 << 53
 
 
+def test_no_topic_of_a_restored_directory_is_in_its_first_life(tmp_path: Path) -> None:
+    """Not even one that is new: the old server may have made one of that name after the backup."""
+    lab = lab_in(tmp_path)
+    fill(lab)
+    assert lab.topic("t").first_life
+    lab.stop()
+    backup(tmp_path)
+    restored = restore(tmp_path, "again")
+    for _ in range(2):
+        assert not restored.topic("t").first_life
+        restored.write("u", 1)
+        assert not restored.topic("u").first_life
+        restored.drop("u")
+        restored.restart()
+
+
+def test_two_restores_at_once_have_different_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within one second, and from the same backup: a reader of the first is told by the second."""
+    lab = lab_in(tmp_path)
+    fill(lab)
+    lab.stop()
+    backup(tmp_path)
+    clock = iter((2e9, 2e9 + 0.01))
+    monkeypatch.setattr(restore_module, "time", SimpleNamespace(time=lambda: next(clock)))
+    first, second = restore(tmp_path, "first"), restore(tmp_path, "second")
+    assert first.topic("t").id < second.topic("t").id
+
+
 def test_the_same_history_keeps_its_epochs(tmp_path: Path) -> None:
     lab = lab_in(tmp_path)
     fill(lab)
@@ -51,6 +81,7 @@ def test_the_same_history_keeps_its_epochs(tmp_path: Path) -> None:
     backup(tmp_path)
     restored = restore(tmp_path, "again", "--same-history")
     assert restored.topic("t").id == lab.topic("t").id
+    assert restored.topic("t").first_life
     assert restored.diff("t", 5, epoch=lab.topic("t").id).tombstone is None
 
 

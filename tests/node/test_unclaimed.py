@@ -33,7 +33,7 @@ def lab(tmp_path: Path) -> NodeLab:
 
 
 def cursors(lab: NodeLab) -> dict[str, int]:
-    return {cursor.consumer: cursor.seq for cursor in lab.node.cursors.all(lab.topic("t"))}
+    return {cursor.consumer: cursor.seq for cursor in lab.node.cursors.of("t")}
 
 
 def use_without_extensions(directory: Path) -> None:
@@ -47,7 +47,7 @@ def use_without_extensions(directory: Path) -> None:
 def test_an_engine_without_cursors_does_not_erase_them(lab: NodeLab, tmp_path: Path) -> None:
     lab.checkpoint()
     lab.stop()
-    with pytest.raises(RecoveryFailed, match='"cursors"'):
+    with pytest.raises(RecoveryFailed, match='"named_cursors"'):
         use_without_extensions(tmp_path)
     lab.open()
     assert cursors(lab) == {"spark": 2}

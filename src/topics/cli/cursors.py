@@ -60,15 +60,17 @@ def _look(client: Client, topic: str, consumers: list[str], *, waiting: bool) ->
 def _behind(state: dict[str, Any], consumers: list[str]) -> bool:
     """A consumer has not read everything, or has not been seen at all."""
     found = state["cursors"]
-    return len(found) < max(len(set(consumers)), 1) or any(one["lag"] for one in found)
+    return len(found) < max(len(set(consumers)), 1) or any(one["lag"] != 0 for one in found)
 
 
 def _table(state: dict[str, Any]) -> str:
-    lines = [f"{state['topic']} is at seq {state['head_seq']:,}"]
+    head = state["head_seq"]
+    lines = [f"{state['topic']} is gone" if head is None else f"{state['topic']} is at seq {head:,}"]
     if not state["cursors"]:
         lines.append("no consumer has published a cursor")
     width = max((len(one["consumer"]) for one in state["cursors"]), default=0)
     for one in state["cursors"]:
         moved = datetime.fromtimestamp(one["updated_ts"] / 1000, UTC).isoformat(timespec="seconds")
-        lines.append(f"{one['consumer']:{width}}  at {one['seq']:,}  lag {one['lag']:,}  moved {moved}")
+        lag = "unknown" if one["lag"] is None else f"{one['lag']:,}"
+        lines.append(f"{one['consumer']:{width}}  at {one['seq']:,}  lag {lag}  moved {moved}")
     return "\n".join(lines)

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from topics.flow.cursors import Cursors
 from topics.flow.routers.registry import Routers
 from topics.log import Checkpointer, Engine, SnapshotState, decode
 from topics.storage import Directories, Filesystem, SnapshotStore
@@ -19,7 +18,6 @@ class OpenedNode(Protocol):
 
     engine: Engine
     routers: Routers
-    cursors: Cursors
     checkpointer: Checkpointer
 
     def recover(self, note: Callable[[float], None] = ..., /) -> None: ...

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from topics.flow.cursors import Cursors
 from topics.flow.routers.registry import Routers
 from topics.keep.backup_directory import MANIFEST, BackupDamaged, BackupStore, Manifest
 from topics.keep.directory import OpenNode, snapshot_states
@@ -94,7 +93,7 @@ def _beginning(engine: Engine, topic: Topic, run: Run, count: int) -> Run:
     return short
 
 
-def begin_new_epochs(engine: Engine, routers: Routers, cursors: Cursors, offset: int) -> None:
+def begin_new_epochs(engine: Engine, routers: Routers, offset: int) -> None:
     """Give every topic another id, in memory and in its segments. Not safe in a crash, nor meant to be.
 
     Named cursors stay, and still say for which epoch they were set.
@@ -109,14 +108,15 @@ def begin_new_epochs(engine: Engine, routers: Routers, cursors: Cursors, offset:
         topic.renumber(topic.id + offset)
     engine.by_id = {topic.id: topic for topic in engine.by_id.values()}
     engine.next_topic_id += offset
-    cursors.renumber(offset)
+    engine.lives.begin_anew()
     # Steps in the journal refer to the old ids, and the journal ends here.
     routers.referred = {}
 
 
 STAGING = ".restoring"
 # Topics of a server have consecutive ids, from 1 on. A restore begins far above, so much for each second
-# since 1970, lest its ids be those of topics that the old server, or an earlier restore, has made meanwhile.
+# since 1970, lest its ids be those of topics that the old server, or an earlier restore, has made meanwhile;
+# fractions of a second count, because two restores may follow each other at once.
 IDS_PER_SECOND = 1 << 20
 
 
@@ -299,7 +299,7 @@ class Restore:
         for name, head in heads.items():
             truncate(engine, node.routers, _topic(engine, name, head), head)
         if not wanted.same_history:
-            begin_new_epochs(engine, node.routers, node.cursors, _id_offset(engine))
+            begin_new_epochs(engine, node.routers, _id_offset(engine))
         # Two, so that nothing refers to the copied journal any more.
         node.checkpointer.run_now(everything=True)
         node.checkpointer.run_now(everything=True)
@@ -336,5 +336,5 @@ def _topic(engine: Engine, name: str, head: int) -> Topic:
 
 
 def _id_offset(engine: Engine) -> int:
-    first = max(int(time.time()) * IDS_PER_SECOND, engine.next_topic_id)
+    first = max(int(time.time() * IDS_PER_SECOND), engine.next_topic_id)
     return first - min(engine.by_id, default=1) + 1

@@ -73,7 +73,7 @@ class Node:
         self.stages = Stages(engine, self.doors)
         self.queues = Queues(engine)
         routing = RouterRecovery(engine, self.routers)
-        for extension in (self.cursors, *self.stages.extensions, self.queues, routing):
+        for extension in (*self.cursors.extensions, *self.stages.extensions, self.queues, routing):
             engine.register(extension)
         self.fanout = Fanout(engine, self.routers.pull, self.governor, self.pacer.protect)
         # Surrounds recovery and checkpoints, for those who want to see them in a trace.

@@ -26,7 +26,8 @@ def test_consumers_that_are_behind(app: RunningApp) -> None:
     assert found['topics_consumer_lag{topic="a",consumer="far"}'] == 8
     assert (found["topics_consumers"], found["topics_consumer_lag_max"]) == (2, 8)
     send(app, "DELETE", "/v0/topics/a")
-    assert scrape(app)["topics_consumers"] == 0
+    found = scrape(app)
+    assert (found["topics_consumers"], found["topics_consumers_without_topic"]) == (0, 2)
 
 
 def test_only_the_furthest_are_named(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,6 +180,14 @@ def _visit_bulk(visit: Visit) -> None:
     visit("GET", "/v0/topics/bulk/cursors/c")
     visit("GET", "/v0/topics/bulk/cursors")
     visit("DELETE", "/v0/topics/bulk/cursors/c")
+    visit("PUT", "/v0/topics/bulk/cursors/d", {"seq": 2}, wanted=201)
+    visit("PUT", "/v0/topics/gone", {}, wanted=201)
+    for consumer in ("c", "d"):
+        visit("PUT", f"/v0/topics/gone/cursors/{consumer}", {"seq": 0}, wanted=201)
+    visit("DELETE", "/v0/topics/gone")
+    assert visit("GET", "/v0/topics/gone/cursors/c")["lag"] is None
+    assert visit("GET", "/v0/topics/gone/cursors")["head_seq"] is None
+    assert "next_cursor" in visit("GET", "/v0/cursors?page_size=2")
     visit("PUT", "/v0/stages/s/parts/0?topic=bulk", arrow=rows)
     visit("POST", "/v0/stages/s/commit", {"identity": {"id": "i", "batch": 1}, "parts": [0]})
     visit("DELETE", "/v0/stages/s")

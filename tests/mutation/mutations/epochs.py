@@ -7,6 +7,8 @@ from tests.mutation.runner import Mutation
 _CONTRACT = "tests/contract/test_epochs.py"
 _PLACES = "tests/flow/watch/test_places.py"
 _LIVES = "tests/log/test_lives.py"
+_CURSORS = "tests/flow/test_cursors.py"
+_RESTORE = "tests/keep/test_restore.py"
 
 MUTATIONS = (
     Mutation(
@@ -56,5 +58,49 @@ MUTATIONS = (
         "            self.all_later = True\n\n    def begin_anew",
         "            pass\n\n    def begin_anew",
         (f"{_LIVES}::test_beyond_the_bound_every_new_topic_counts_as_later",),
+    ),
+    Mutation(
+        "let-cursors-go-with-their-topic",
+        "A named cursor outlives its topic, and still names the life for which it was set.",
+        "flow/cursors.py",
+        "            self._by_topic[topic.name] = self._by_topic.pop(topic.name)\n"
+        "            self._topic_gone(topic.name)\n",
+        "            del self._by_topic[topic.name]\n            self._sorted_topics.remove(topic.name)\n",
+        (f"{_CURSORS}::test_cursors_outlive_their_topic",),
+    ),
+    Mutation(
+        "keep-unused-cursors-for-ever",
+        "A named cursor that was not used for 30 days is forgotten.",
+        "flow/cursors.py",
+        "        return self.used_ts > 0 and now - self.used_ts > UNUSED_MS\n",
+        "        return False\n",
+        (f"{_CURSORS}::test_a_cursor_goes_when_it_was_not_used_for_thirty_days",),
+    ),
+    Mutation(
+        "forget-cursors-of-an-older-server-at-once",
+        "Named cursors that an older server left are there, however long ago they were set.",
+        "flow/cursors.py",
+        "            self._apply(name, moved, frame.ts if self._uses_are_known else 0)\n",
+        "            self._apply(name, moved, frame.ts)\n",
+        (f"{_CURSORS}::test_what_an_older_server_kept_counts_as_used_now",),
+    ),
+    Mutation(
+        "take-a-restored-log-for-the-one-it-was",
+        "After a restore no id from before is taken for one of now, not even of a topic made since.",
+        "keep/restore.py",
+        "    engine.lives.begin_anew()\n",
+        "",
+        (
+            f"{_RESTORE}::test_no_topic_of_a_restored_directory_is_in_its_first_life",
+            "tests/contract/test_watcher_across_a_restore.py",
+        ),
+    ),
+    Mutation(
+        "restore-twice-into-one-life",
+        "Every restore gives its topics epochs that no other has, also in the same second.",
+        "keep/restore.py",
+        "int(time.time() * IDS_PER_SECOND)",
+        "int(time.time()) * IDS_PER_SECOND",
+        (f"{_RESTORE}::test_two_restores_at_once_have_different_epochs",),
     ),
 )

@@ -127,6 +127,8 @@ def _router_families(node: Node, scrape: Scrape) -> Iterator[Family]:
 def _consumer_families(node: Node, scrape: Scrape) -> Iterator[Family]:
     cursors = list(node.cursors.everywhere()) if node.engine.recovered else []
     yield gauge("topics_consumers", "Named cursors.", len(cursors))
+    text = "Named cursors whose topic is gone."
+    yield gauge("topics_consumers_without_topic", text, node.cursors.left_behind)
     lags = [Cursors.lag(topic, cursor) for topic, cursor in cursors]
     yield gauge("topics_consumer_lag_max", "Records the furthest cursor is behind.", max(lags, default=0))
     named = (
