@@ -33,7 +33,8 @@ class SimulatedDisk(Filesystem):
         self.restarts = 0
         self._boot = 1
         self._is_dead = False
-        self._locks: set[str] = set()
+        self._locks: dict[int, str] = {}
+        self._last_lock = 0
         self._pages: list[Page] = []
 
     # --- the machine ------------------------------------------------------------------------------------
@@ -270,10 +271,28 @@ class SimulatedDisk(Filesystem):
         return b"boot-%d" % self._boot
 
     def lock(self, path: str) -> int:
-        if path in self._locks:
+        parent, name = os.path.split(path)
+        if path not in self.directories and name not in self._directory(parent).names:
+            self.create(path)
+        if path in self._locks.values():
             raise LockHeld(f"another process holds {path}")
-        self._locks.add(path)
-        return len(self._locks)
+        self._last_lock += 1
+        self._locks[self._last_lock] = path
+        return self._last_lock
+
+    def lock_dir(self, path: str) -> int:
+        self._directory(path)
+        return self.lock(path)
 
     def unlock(self, fd: int) -> None:
-        self._locks.clear()
+        del self._locks[fd]
+
+    def is_at(self, fd: int, path: str) -> bool:
+        return self._locks[fd] == path and self.exists(path)
+
+    def is_same(self, path: str, other: str) -> bool:
+        return path == other and path in self.directories
+
+    def new_identity(self) -> str:
+        """Another one after every restart, and the same in every run of a test."""
+        return f"{self.restarts + 1:032x}"

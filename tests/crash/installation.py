@@ -13,9 +13,12 @@ from topics.flow.routers.recovery import RouterRecovery
 from topics.flow.routers.registry import Routers
 from topics.flow.stages.stages import Stages
 from topics.flow.upkeep import Tiers
+from topics.keep.directory import sealed_runs
 from topics.log.engine import Engine
 from topics.log.recover.recovery import Recovery
 from topics.log.seal.checkpoint import Checkpointer
+from topics.storage.directories import Directories
+from topics.storage.home import Home
 from topics.values.clock import ManualClock
 from topics.values.settings import Settings
 
@@ -33,7 +36,10 @@ class Installation:
 
     def __init__(self, disk: SimulatedDisk, clock: ManualClock, **settings: Any) -> None:
         restarts = disk.restarts
-        self.engine = engine = Engine(Settings(**(SETTINGS | settings)), disk, clock)
+        wanted = Settings(**(SETTINGS | settings))
+        dirs = Directories(wanted.data_dir, wanted.cold_dir)
+        self.home = Home(disk, dirs, lambda: sealed_runs(disk, dirs))
+        self.engine = engine = Engine(wanted, disk, clock)
         self.cursors, self.stages = Cursors(engine), Stages(engine, open_doors(engine))
         # The same ids in every run of a test, and others after every restart.
         self.queues = Queues(engine, lambda bits: (1 << bits - 1) + (restarts << 32))

@@ -59,10 +59,23 @@ def test_a_rotten_segment_costs_its_records_and_no_more(operation: str) -> None:
     rng = random.Random(operation)
     for _ in range(2):
         world = at_rest(operation, rng)
-        path = rng.choice([*files(world, "segments"), *files(world, "cold")])
-        world.disk.rot(path, rng)
+        paths = [*files(world, "segments"), *files(world, "cold")]
+        world.disk.rot(rng.choice([path for path in paths if path.endswith(".segment")]), rng)
         world.open()
         judge_damaged(world, Found(world), may_bring_back=False)
+
+
+@pytest.mark.parametrize("name", ["/data/.topics.identity", "/cold/.topics.owner"])
+def test_a_rotten_identity_costs_nothing(name: str) -> None:
+    """The data directory and the cold one know of each other, whichever of them forgets."""
+    rng = random.Random(name)
+    for _ in range(8):
+        world = at_rest("seal", rng)
+        identity = world.here.home.identity
+        world.disk.rot(name, rng)
+        world.open()
+        assert world.here.home.identity == identity
+        judge(world, Found(world), None)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

@@ -254,6 +254,6 @@ class World:
     def move_cold(self) -> int:
         due = finished(self.here.tiers.due())
         for number in due:
-            self.here.tiers.copy(number)
+            assert self.here.tiers.copy(number)
             self.here.tiers.switch(number)
         return len(due)

@@ -9,6 +9,11 @@ from tests.flow.sealed import readable
 from tests.log.harness import Lab
 from topics.flow.pins import Pins
 from topics.flow.upkeep import Tiers
+from topics.storage.cold_files import Owner, write_owner
+from topics.storage.fileheader import mark_of
+from topics.storage.filesystem import Filesystem
+from topics.storage.identity import Identity
+from topics.storage.segment import file_name
 
 
 def test_pinned_files_are_not_moved_to_the_second_tier(tmp_path: Path) -> None:
@@ -26,3 +31,26 @@ def test_pinned_files_are_not_moved_to_the_second_tier(tmp_path: Path) -> None:
     assert readable(lab, view, 1) == lab.seqs("a")
     pins.release(lab.topic("a"), view.id)
     assert asyncio.run(tiers.due()) == moving
+
+
+def test_a_segment_whose_name_is_taken_stays(tmp_path: Path) -> None:
+    """What has the name there is not ours."""
+    cold, identity = tmp_path / "cold", Identity("ab" * 16)
+    cold.mkdir()
+    write_owner(Filesystem(), str(cold), Owner(identity.identity, str(tmp_path / "hot")))
+    lab = Lab(tmp_path / "hot", cold_dir=str(cold), hot_retain_segments=0)
+    lab.write_each("a", 8)
+    lab.checkpoint(everything=True)
+    tiers = Tiers(lab.engine)
+    first, second = asyncio.run(tiers.due())
+    (cold / file_name(first)).write_bytes(b"of another")
+    assert not tiers.copy(first)
+    assert asyncio.run(tiers.due()) == [second]
+    assert tiers.copy(second)
+    tiers.switch(second)
+    assert mark_of((cold / file_name(second)).read_bytes()) == identity.mark
+    assert (cold / file_name(first)).read_bytes() == b"of another"
+    assert lab.seqs("a") == list(range(1, 9))
+    lab.restart()
+    assert lab.seqs("a") == list(range(1, 9))
+    assert (cold / file_name(first)).read_bytes() == b"of another"

@@ -115,7 +115,7 @@ def test_file_headers(name: str) -> None:
     assert header == {
         "magic": magic,
         "version": version,
-        "zero": 0,
+        "mark": 0,
         "value": value,
         "checksum": checksum(data[:24], *covered),
     }

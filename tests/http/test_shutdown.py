@@ -129,7 +129,7 @@ def test_progress_is_shown_while_recovering_and_a_stop_does_not_wait_for_the_end
     assert not thread.is_alive()
     wire.close()
     assert app.node.state is State.OPENED
-    app.node.unlock()
+    app.node.home.release()
 
 
 def _until_asked(app: Application):

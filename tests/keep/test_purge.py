@@ -22,7 +22,9 @@ from topics.keep.purge_segments import FilePlan, SegmentPurge
 from topics.log.read.render import Shape
 from topics.log.write.append_request import parse_append
 from topics.log.write.commit_loop import CommitLoop
-from topics.storage.filesystem import File
+from topics.storage.cold_files import Owner, write_owner
+from topics.storage.filesystem import File, Filesystem
+from topics.storage.segment import file_name
 
 SECRET, TAG, NODE = "a-secret-payload", "tag-of-somebody", "node-of-somebody"
 TAGGED = Shape(tags=True)
@@ -198,6 +200,29 @@ def test_the_second_tier(tmp_path: Path) -> None:
     assert len(lab.engine.store.cold) == len(cold)
     lab.restart()
     assert content(lab) == before
+
+
+def test_what_is_not_ours_in_the_second_tier(tmp_path: Path) -> None:
+    """It stays, and a file that is written anew goes where its name is free."""
+    cold = tmp_path / "cold"
+    cold.mkdir()
+    write_owner(Filesystem(), str(cold), Owner("ab" * 16, str(tmp_path / "data")))
+    lab = Lab(tmp_path / "data", cold_dir=str(cold), hot_retain_segments=1)
+    mixed(lab, "t", 16)
+    lab.checkpoint(everything=True)
+    purge(lab)
+    lab.delete("t", match=TAG)
+    before, moved = content(lab), set(lab.engine.store.cold)
+    others = [cold / file_name(lab.engine.next_segment), cold / file_name(999), cold / "notes.tmp"]
+    for path in others:
+        path.write_bytes(b"of another")
+    purge(lab)
+    assert found(tmp_path, SECRET, TAG) == []
+    assert [path.read_bytes() for path in others] == [b"of another"] * 3
+    assert len(lab.engine.store.cold) == len(moved) - 1
+    lab.restart()
+    assert content(lab) == before
+    assert [path.read_bytes() for path in others] == [b"of another"] * 3
 
 
 def test_tears_that_were_put_aside(tmp_path: Path) -> None:

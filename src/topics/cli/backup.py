@@ -14,7 +14,7 @@ from topics.cli.work import add_json, add_where, amount, client_for, counted, of
 from topics.client import Client, TopicsError
 from topics.keep.backup import Backup, Source, stopped_server
 from topics.keep.backup_directory import BackupDamaged, BackupStore, Manifest
-from topics.storage import Filesystem
+from topics.storage import Filesystem, Identity
 from topics.values import UserMistake, moment
 
 FOUND = 1
@@ -58,6 +58,7 @@ def _backup(store: BackupStore, arguments: argparse.Namespace) -> int:
         "bytes": manifest.size,
         "copied_bytes": backup.copied_bytes,
         "damaged": backup.damaged,
+        **_origin(store.identity(manifest)),
     }
     text = (
         f"backup {manifest.name}: {counted(manifest.topics, 'topic')}, {amount(manifest.size)}, "
@@ -93,10 +94,18 @@ def running_server(client: Client) -> Iterator[Source]:
                 {entry["number"]: entry["path"] for entry in hold["segments"]},
                 [(piece["path"], piece["base"]) for piece in hold["journal"]],
                 keep,
+                _identity(hold),
             )
         finally:
             with suppress(TopicsError):
                 client.release_hold(hold["hold"])
+
+
+def _identity(hold: dict[str, Any]) -> Identity | None:
+    """A server of the first edition has none."""
+    if "identity" not in hold:
+        return None
+    return Identity(hold["identity"], hold["restored_from"] or "")
 
 
 def _require_visible(hold: dict[str, Any]) -> None:
@@ -116,7 +125,7 @@ def _list(store: BackupStore, *, as_json: bool) -> int:
         except BackupDamaged as error:
             listed.append({"name": name, "complete": False, "error": str(error)})
         else:
-            listed.append({"name": name, "complete": manifest is not None} | _described(manifest))
+            listed.append({"name": name, "complete": manifest is not None} | _described(store, manifest))
     show({"backups": listed}, "\n".join(map(_line, listed)), as_json=as_json)
     return 0
 
@@ -128,14 +137,23 @@ def _line(one: dict[str, Any]) -> str:
         return f"{one['name']}  incomplete: it was interrupted, and --prune removes it"
     begin = moment(one["from_ms"]) if one["from_ms"] else "the beginning"
     contents = f"{counted(one['topics'], 'topic')}  {amount(one['bytes'])}"
-    return f"{one['name']}  {contents}  {begin} to {moment(one['to_ms'])}"
+    origin = f"  restored from {one['restored_from']}" if one["restored_from"] else ""
+    return f"{one['name']}  {contents}  {begin} to {moment(one['to_ms'])}{origin}"
 
 
-def _described(manifest: Manifest | None) -> dict[str, Any]:
+def _described(store: BackupStore, manifest: Manifest | None) -> dict[str, Any]:
     if manifest is None:
         return {}
     names = ("created_ms", "from_ms", "to_ms", "position", "topics", "data_dir")
-    return {**{name: getattr(manifest, name) for name in names}, "bytes": manifest.size}
+    described = {name: getattr(manifest, name) for name in names}
+    return {**described, "bytes": manifest.size, **_origin(store.identity(manifest))}
+
+
+def _origin(identity: Identity | None) -> dict[str, str | None]:
+    """Which log it is a backup of, and which one that was restored from."""
+    if identity is None:
+        return {"identity": None, "restored_from": None}
+    return {"identity": identity.identity, "restored_from": identity.restored_from or None}
 
 
 def _verify(store: BackupStore, *, as_json: bool) -> int:

@@ -9,7 +9,7 @@ import os
 from datetime import datetime
 from typing import Any
 
-from topics.cli.work import add_json, counted, offline_settings, progress, show
+from topics.cli.work import add_cold_dir, add_json, counted, offline_settings, progress, show
 from topics.keep.backup_directory import Manifest
 from topics.keep.restore import Restore, Restored, Wanted, chosen, located
 from topics.node.node import Node
@@ -33,6 +33,7 @@ def add_parser(verbs: Any) -> None:
         action="store_true",
         help="keep the epochs: nothing was written to the server after this backup",
     )
+    add_cold_dir(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -47,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserMistake("--same-history is for a whole backup: with --at or --seq, history ends earlier")
     store, name = located(arguments.source, arguments.backup)
     manifest, is_exact = chosen(store, name, wanted.at_ms)
-    settings = offline_settings(arguments.data_dir)
+    settings = offline_settings(arguments.data_dir, arguments.cold_dir)
     with progress(as_json=arguments.json) as steps:
         restored = Restore(store, manifest, settings, Node, steps).run(wanted, is_exact=is_exact)
     _report(arguments, manifest, restored)
@@ -87,6 +88,8 @@ def _report(arguments: argparse.Namespace, manifest: Manifest, restored: Restore
         "topics": restored.topics,
         "records": restored.records,
         "new_epochs": restored.new_epochs,
+        "identity": restored.identity.identity,
+        "restored_from": restored.identity.restored_from or None,
     }
     text = (
         f"restored {counted(restored.topics, 'topic')} with {counted(restored.records, 'record')} "

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 from topics.log import Checkpointer, CommitLoop, Engine, SegmentPlan
-from topics.storage import read_file, write_file_atomically
+from topics.storage import read_file
 from topics.storage.segment import file_name
 
 STEP_TOPICS = 4096
@@ -37,14 +37,21 @@ class Tiers:
                 kept += 1
                 recent = kept <= settings.hot_retain_segments or kept_bytes <= settings.hot_retain_bytes
                 (keep if recent else candidates).add(run.sealed.segment)
-        return [n for n in sorted(candidates - keep - store.cold) if not store.is_pinned(n)]
+        assert store.cold_files is not None
+        movable = candidates - keep - store.cold - store.cold_files.refused
+        return [n for n in sorted(movable) if not store.is_pinned(n)]
 
-    def copy(self, number: int) -> None:
-        """Any thread: sealed files change only by delete flags, and those are flipped by the same upkeep."""
+    def copy(self, number: int) -> bool:
+        """Any thread: sealed files change only by delete flags, and those are flipped by the same upkeep.
+
+        False where the file has to stay: something else has its name there.
+        """
         store = self._engine.store
-        assert store.cold_dir is not None
-        content = read_file(store.fs, store.path(number))
-        write_file_atomically(store.fs, store.cold_dir, file_name(number), [content])
+        assert store.cold_files is not None
+        copied = store.cold_files.put(number, read_file(store.fs, store.path(number)))
+        if not copied:
+            log.warning("segment %d stays where it is: see %s", number, store.cold_files.path(number))
+        return copied
 
     def switch(self, number: int) -> None:
         """On the loop: readers find the copy from now on."""
@@ -172,8 +179,8 @@ class Upkeep:
         if gone:
             await asyncio.to_thread(checkpointer.remove, gone)
         for number in await self._tiers.due():
-            await asyncio.to_thread(self._tiers.copy, number)
-            self._tiers.switch(number)
+            if await asyncio.to_thread(self._tiers.copy, number):
+                self._tiers.switch(number)
 
     async def _settle(self, upto: int) -> None:
         """Let runs from below `upto` come to rest: one with records on their way to disk is not sealed."""

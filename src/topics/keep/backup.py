@@ -22,6 +22,8 @@ from topics.storage import (
     Damage,
     Directories,
     Frame,
+    Hold,
+    Identity,
     JournalReader,
     Kind,
     Segment,
@@ -29,6 +31,7 @@ from topics.storage import (
     UntouchedDisk,
     Witness,
     read_file,
+    read_identity,
     snapshot,
 )
 from topics.values import Settings, UserMistake
@@ -46,6 +49,8 @@ class Source:
     journal: list[tuple[str, int]]
     # To be called now and then, so that the files stay.
     keep: Callable[[], None]
+    # None for a directory in which no server of this edition has run yet.
+    identity: Identity | None = None
 
     def states(self) -> list[SnapshotState]:
         """What its snapshots say, the older one first."""
@@ -58,12 +63,12 @@ class Source:
 def stopped_server(settings: Settings) -> Iterator[Source]:
     """A directory without a server: it is locked meanwhile, and nothing in it changes."""
     fs, dirs = UntouchedDisk(), directories_of(settings)
-    lock = fs.lock(dirs.lock)
+    hold = Hold(fs, dirs.root)
     try:
         require_all_segments(fs, dirs)
         yield _describe(fs, dirs)
     finally:
-        fs.unlock(lock)
+        hold.release()
 
 
 def _describe(fs: UntouchedDisk, dirs: Directories) -> Source:
@@ -90,6 +95,7 @@ def _describe(fs: UntouchedDisk, dirs: Directories) -> Source:
         {number: paths[number] for number in sorted(used) if number},
         [(dirs.journal_path(file.base), file.base) for file in reader.files() if file.end > start],
         lambda: None,
+        read_identity(fs, dirs.root),
     )
 
 
@@ -123,6 +129,8 @@ class Backup:
         files = [*self._copy_snapshots(), *self._copy_journal()]
         segments, flags = self._copy_segments(known)
         files.append(store.add_flags(self._name, flags))
+        if source.identity is not None:
+            files.append(store.add_identity(self._name, source.identity))
         states = source.states()
         manifest = Manifest(
             FORMAT,

@@ -3,6 +3,7 @@
     segments/<number>-<digest>.segment   sealed records, with every delete flag cleared
     <name>/manifest.json                 written last: a backup without it was never finished
     <name>/snapshots/ journal/ flags     what the server would start from, and the flags as they were
+    <name>/identity                      of which log this is a backup
 
 A segment only ever changes in its flags. Those are kept with each backup, so that the file itself is copied
 once however many backups refer to it. Its digest is that of its footer, which has the checksums of all else.
@@ -23,9 +24,11 @@ from topics.storage import (
     TEMPORARY,
     File,
     Filesystem,
+    Identity,
     LockHeld,
     Segment,
     SegmentDamaged,
+    identity,
     read_file,
     write_file_atomically,
 )
@@ -35,6 +38,7 @@ from topics.values import UserMistake
 FORMAT = 1
 MANIFEST = "manifest.json"
 FLAGS = "flags"
+IDENTITY = "identity"
 SEGMENTS = "segments"
 LOCK = ".backups.lock"
 CHUNK_BYTES = 1024 * 1024
@@ -175,6 +179,12 @@ class BackupStore:
     def flags(self, manifest: Manifest) -> dict[int, list[RunFlags]]:
         return _flags.decode(read_file(self.fs, os.path.join(self.directory, manifest.name, FLAGS)))
 
+    def identity(self, manifest: Manifest) -> Identity | None:
+        """Of the log it was taken of; None in a backup of the first edition."""
+        if IDENTITY not in {file.name for file in manifest.files}:
+            return None
+        return identity.decode(read_file(self.fs, os.path.join(self.directory, manifest.name, IDENTITY)))
+
     def verify_all(self, steps: Steps) -> list[str]:
         """What is wrong with any of the backups, each thing once."""
         findings: list[str] = []
@@ -265,9 +275,14 @@ class BackupStore:
         return Copied(name, size, f"{hasher.intdigest():016x}")
 
     def add_flags(self, name: str, flags: dict[int, list[RunFlags]]) -> Copied:
-        content = msgspec.msgpack.encode(flags)
-        write_file_atomically(self.fs, os.path.join(self.directory, name), FLAGS, [content])
-        return Copied(FLAGS, len(content), f"{checksum(content):016x}")
+        return self._add_small(name, FLAGS, msgspec.msgpack.encode(flags))
+
+    def add_identity(self, name: str, of: Identity) -> Copied:
+        return self._add_small(name, IDENTITY, identity.encode(of))
+
+    def _add_small(self, name: str, file: str, content: bytes) -> Copied:
+        write_file_atomically(self.fs, os.path.join(self.directory, name), file, [content])
+        return Copied(file, len(content), f"{checksum(content):016x}")
 
     def finish(self, manifest: Manifest) -> None:
         """The backup counts from here on."""

@@ -19,7 +19,7 @@ from topics.keep.check_journal import NOTE, PROBLEM, Finding
 from topics.keep.directory import OpenNode, directories_of
 from topics.keep.steps import Steps
 from topics.log import KIND_NAMES, Engine, RecoveryFailed, Topic, missing_ranges, surviving_damage
-from topics.storage import NO_LOCK, Directories, UntouchedDisk, read_file
+from topics.storage import NO_LOCK, Directories, Hold, UntouchedDisk, read_file
 from topics.storage.snapshot import file_name
 from topics.values import NS_PER_MS, ConfigError, ManualClock, Settings, SystemClock
 
@@ -35,7 +35,7 @@ class Checked:
 def check(settings: Settings, open_node: OpenNode, steps: Steps) -> Checked:
     """No server may run on the directory meanwhile."""
     disk, dirs = UntouchedDisk(), directories_of(settings)
-    lock = disk.lock(dirs.lock)
+    holds = [Hold(disk, path) for path in (dirs.root, dirs.cold) if path is not None]
     try:
         steps.begin("reading", _size(dirs))
         files = DirectoryCheck(disk, dirs, steps.advance)
@@ -45,7 +45,8 @@ def check(settings: Settings, open_node: OpenNode, steps: Steps) -> Checked:
         findings += opening.findings(sorted(files.states))
         return Checked(opening.topics, opening.records, len(files.paths), findings)
     finally:
-        disk.unlock(lock)
+        for hold in holds:
+            hold.release()
 
 
 def _size(dirs: Directories) -> int:
@@ -63,6 +64,9 @@ class _LockedDisk(UntouchedDisk):
         return [name for name in super().list(path) if name != self._hidden]
 
     def lock(self, path: str) -> int:
+        return NO_LOCK
+
+    def lock_dir(self, path: str) -> int:
         return NO_LOCK
 
 

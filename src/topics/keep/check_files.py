@@ -12,6 +12,8 @@ from topics.log import KIND_NAMES, RunState, SnapshotState, TopicState, decode
 from topics.storage import (
     DEAD,
     LIVE,
+    LOCK,
+    OWNER,
     PROOF,
     QUARANTINE,
     SUFFIX,
@@ -186,13 +188,13 @@ class DirectoryCheck:
             path = os.path.join(self._dirs.root, name)
             if path not in self._dirs.entries:
                 yield self._note(path, "is nothing of ours")
-        known = {
+        known: dict[str, tuple[str, ...]] = {
             self._dirs.snapshots: (snapshot.SUFFIX,),
             self._dirs.segments: (SUFFIX,),
             self._dirs.journal: (journal.SUFFIX,),
         }
         if self._dirs.cold is not None:
-            known[self._dirs.cold] = (SUFFIX,)
+            known[self._dirs.cold] = (SUFFIX, OWNER, LOCK)
         for directory, suffixes in known.items():
             for name in self._fs.list(directory):
                 path = os.path.join(directory, name)

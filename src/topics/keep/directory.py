@@ -9,8 +9,16 @@ from typing import Protocol, TypeAlias
 
 from topics.flow.routers.registry import Routers
 from topics.log import Checkpointer, Engine, SnapshotState, decode
-from topics.storage import Directories, Filesystem, SnapshotStore
-from topics.values import Clock, Settings, UserMistake
+from topics.storage import (
+    Directories,
+    Filesystem,
+    ForeignDirectory,
+    SealedRun,
+    SnapshotStore,
+    UntouchedDisk,
+    choose_cold_dir,
+)
+from topics.values import Clock, ConfigError, Settings, UserMistake
 
 
 class OpenedNode(Protocol):
@@ -29,12 +37,19 @@ OpenNode: TypeAlias = Callable[[Settings, Filesystem | None, Clock | None], Open
 
 
 def directories_of(settings: Settings) -> Directories:
-    """Raises where there is no data directory."""
+    """Raises where there is no data directory, or where the cold one is another log's."""
     dirs = Directories(settings.data_dir, settings.cold_dir)
     if not os.path.isdir(dirs.root):
         raise UserMistake(f"there is no directory {dirs.root}")
     if not os.path.isdir(dirs.journal):
         raise UserMistake(f"{dirs.root} is not a data directory: it has no journal")
+    disk = UntouchedDisk()
+    try:
+        choose_cold_dir(disk, dirs, lambda: sealed_runs(disk, dirs))
+    except ForeignDirectory:
+        raise
+    except ConfigError:
+        pass  # what a server cannot start with can still be looked at
     return dirs
 
 
@@ -49,6 +64,18 @@ def require_all_segments(fs: Filesystem, dirs: Directories) -> None:
                         f"segment {run.segment} of topic {topic.name} is missing; if there is a "
                         "cold directory, name it with --cold-dir, otherwise see what topics check says"
                     )
+
+
+def sealed_runs(fs: Filesystem, dirs: Directories) -> dict[int, set[SealedRun]]:
+    """The runs that snapshots say are sealed, by the number of their segment."""
+    found: dict[int, set[SealedRun]] = {}
+    for state in snapshot_states(fs, dirs).values():
+        for topic in state.topics:
+            for run in topic.runs:
+                if run.segment:
+                    key = (topic.id, run.base, run.count, run.first_ts, run.last_ts)
+                    found.setdefault(run.segment, set()).add(key)
+    return found
 
 
 def snapshot_states(fs: Filesystem, dirs: Directories) -> dict[int, SnapshotState]:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.log import Engine, Run, Topic, lose_runs
+from topics.log import Engine, Run, Topic, entry_of, lose_runs
 from topics.storage import (
     DEAD,
     PLAIN,
@@ -140,6 +140,8 @@ class FilePlan:
     held: list[_Held]
     # Without a number the file is already as it should be.
     new_number: int = 0
+    # Whether the new one lies in the cold directory.
+    is_cold: bool = False
     damaged: list[_Held] = field(default_factory=list)
     written: list[_Held] = field(default_factory=list)
     records: int = 0
@@ -211,7 +213,8 @@ class SegmentPurge:
             file.damaged = file.held
             return
         with segment:
-            writer = SegmentWriter(number)
+            directory, mark = self._place(file.number, number)
+            writer = SegmentWriter(number, mark)
             for held in file.held:
                 try:
                     file.records += _copy(segment, held, writer)
@@ -223,9 +226,16 @@ class SegmentPurge:
             file.old_bytes = segment.size
         if writer.entries:
             file.new_number, file.new_bytes = number, writer.size
-            directory = os.path.dirname(store.path(file.number))
+            file.is_cold = directory == store.cold_dir
             writer.write(store.fs, directory, number)
             store.fs.sync_dir(directory)
+
+    def _place(self, old: int, number: int) -> tuple[str, int]:
+        """Where the new file goes, and its mark: beside the old one, if there is room for its name."""
+        store = self._engine.store
+        if store.cold_files is None or old not in store.cold or not store.cold_files.has_room_for(number):
+            return store.hot_dir, 0
+        return store.cold_files.directory, store.cold_files.mark
 
     # --- on the loop again ------------------------------------------------------------------------------
 
@@ -234,7 +244,7 @@ class SegmentPurge:
         store = self._engine.store
         if file.written:
             store.note_file(file.new_number)
-            if file.number in store.cold:
+            if file.is_cold:
                 store.cold.add(file.new_number)
         for held in file.written:
             run = held.run
@@ -269,8 +279,8 @@ class SegmentPurge:
             for name in names:
                 fs.remove(os.path.join(directory, name))
         sweep_segments(fs, store.hot_dir, lambda number: number in store.users and number not in store.cold)
-        if store.cold_dir is not None:
-            sweep_segments(fs, store.cold_dir, lambda number: number in store.cold)
+        if store.cold_files is not None:
+            store.cold_files.sweep(lambda number: number in store.cold)
         for changed in (quarantine, dirs.journal, dirs.snapshots, store.hot_dir, store.cold_dir):
             if changed is not None and fs.exists(changed):
                 fs.sync_dir(changed)
@@ -284,7 +294,7 @@ def _is_clean(segment: Segment, held: _Held) -> bool:
     if not held.run.dead_count and not held.unflipped and held.floor <= held.run.base:
         return True
     try:
-        entry = segment.entry(held.run.topic_id, held.run.base)
+        entry = entry_of(segment, held.run)
         segment.verify(entry)
         return is_blank(segment.columns(entry), _gone(segment, entry, held))
     except SegmentDamaged:
@@ -293,7 +303,7 @@ def _is_clean(segment: Segment, held: _Held) -> bool:
 
 def _copy(segment: Segment, held: _Held, writer: SegmentWriter) -> int:
     """Returns how many records are blanks now that were not before."""
-    entry = segment.entry(held.run.topic_id, held.run.base)
+    entry = entry_of(segment, held.run)
     segment.verify(entry)
     columns = segment.columns(entry)
     gone = _gone(segment, entry, held)

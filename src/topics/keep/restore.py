@@ -6,7 +6,8 @@ backup ─▶ DATA_DIR/.restoring ─▶ recovery as after a crash ─▶ cut, n
 import os
 import shutil
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,14 +25,19 @@ from topics.storage import (
     Damage,
     Directories,
     Filesystem,
+    ForeignDirectory,
+    Identity,
     JournalReader,
     Kind,
+    LockHeld,
     Segment,
     SegmentDamaged,
+    choose_cold_dir,
     fileheader,
     renumber,
     segment,
     write_file_atomically,
+    write_identity,
 )
 from topics.values import Settings, UserMistake, moment
 
@@ -134,6 +140,8 @@ class Restored:
     records: int
     is_exact: bool
     new_epochs: bool
+    # Which log this is from now on, and which one it comes from.
+    identity: Identity
 
 
 def located(source: str, name: str | None) -> tuple[BackupStore, str | None]:
@@ -203,17 +211,40 @@ class Restore:
 
     def run(self, wanted: Wanted, *, is_exact: bool) -> Restored:
         self._require_empty()
+        self._require_own_cold_dir()
         self._verify()
-        try:
-            self._copy()
-            if is_exact and wanted.at_ms is not None:
-                self._cut(wanted.at_ms)
-            restored = self._rebuild(wanted, is_exact=is_exact)
-        except BaseException:
-            shutil.rmtree(self._staging, ignore_errors=True)
-            raise
-        self._publish()
+        with self._alone():
+            self._require_empty()
+            try:
+                self._copy()
+                if is_exact and wanted.at_ms is not None:
+                    self._cut(wanted.at_ms)
+                restored = self._rebuild(wanted, is_exact=is_exact)
+            except BaseException:
+                shutil.rmtree(self._staging, ignore_errors=True)
+                raise
+            self._publish()
         return restored
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Neither a server nor another restore uses the directory meanwhile."""
+        self._fs.make_dirs(self._data_dir)
+        try:
+            lock = self._fs.lock_dir(self._data_dir)
+        except LockHeld:
+            raise UserMistake(f"{self._data_dir} is in use by another process") from None
+        try:
+            yield
+        finally:
+            self._fs.unlock(lock)
+
+    def _require_own_cold_dir(self) -> None:
+        """The one of the log that was backed up stays with that log: it may still run."""
+        try:
+            choose_cold_dir(self._fs, Directories(self._data_dir, self._settings.cold_dir), dict)
+        except ForeignDirectory as error:
+            raise UserMistake(f"{error}; name it with --cold-dir") from None
 
     def _require_empty(self) -> None:
         if os.path.exists(self._data_dir):
@@ -250,6 +281,9 @@ class Restore:
         # Whatever does not verify below this position was damaged before, and is no torn tail.
         proof = fileheader.encode(PROOF_MAGIC, PROOF_VERSION, manifest.position)
         write_file_atomically(self._fs, self._dirs.journal, PROOF, [proof])
+        origin = store.identity(manifest)
+        new = Identity(self._fs.new_identity(), "" if origin is None else origin.identity)
+        self._identity = write_identity(self._fs, self._staging, new)
 
     def _copy_file(self, source: str, target: str) -> None:
         shutil.copyfile(source, target)
@@ -308,7 +342,7 @@ class Restore:
         records = sum(topic.live_count for topic in engine.by_id.values())
         node.leave(clean=True)
         as_of = self._manifest.to_ms if wanted.at_ms is None else wanted.at_ms
-        return Restored(as_of, len(engine.by_id), records, is_exact, not wanted.same_history)
+        return Restored(as_of, len(engine.by_id), records, is_exact, not wanted.same_history, self._identity)
 
     def _publish(self) -> None:
         """Journal first, snapshots last: in between, a server refuses to start instead of starting empty."""
@@ -317,6 +351,7 @@ class Restore:
             (staged.journal, final.journal),
             (staged.segments, final.segments),
             (staged.witness, final.witness),
+            (staged.identity, final.identity),
             (staged.snapshots, final.snapshots),
         ):
             self._fs.rename(source, target)

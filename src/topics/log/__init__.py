@@ -30,6 +30,7 @@ from topics.log.remove.tags import TagMatch, parse_match
 from topics.log.run import HotColumns, Run
 from topics.log.seal.checkpoint import Checkpointer
 from topics.log.seal.sealer import SegmentPlan
+from topics.log.seal.segment_store import entry_of
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState, decode
 from topics.log.topic import Topic
 from topics.log.write.append import AppendOp, admit_total

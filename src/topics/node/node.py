@@ -22,9 +22,10 @@ from topics.flow.stages.stages import Stages
 from topics.flow.upkeep import Span, Upkeep
 from topics.flow.watch.fanout import Fanout
 from topics.keep.backup_holds import BackupHolds
+from topics.keep.directory import sealed_runs
 from topics.keep.purge import Purges
 from topics.log import MAX_WAITING_OPS, Checkpointer, CommitLoop, Engine, Recovery
-from topics.storage import Directories, Filesystem, settle_cold_dir
+from topics.storage import Directories, Filesystem, Home
 from topics.values import MAX_SEQ, Clock, Settings, SystemClock
 
 log = logging.getLogger("topics")
@@ -54,15 +55,14 @@ class Node:
     holds: BackupHolds
 
     def __init__(self, settings: Settings, fs: Filesystem | None = None, clock: Clock | None = None) -> None:
-        self._fs = fs or Filesystem()
-        self._fs.make_dirs(settings.data_dir)
+        fs = fs or Filesystem()
         dirs = Directories(settings.data_dir, settings.cold_dir)
-        self._lock = self._fs.lock(dirs.lock)
+        self.home = Home(fs, dirs, lambda: sealed_runs(fs, dirs))
         try:
-            self.settings = _with_cold_dir(self._fs, dirs, settings)
-            self.engine = engine = Engine(self.settings, self._fs, clock or SystemClock())
+            self.settings = _with_cold_dir(self.home.cold_dir, settings)
+            self.engine = engine = Engine(self.settings, fs, clock or SystemClock())
         except BaseException:
-            self._fs.unlock(self._lock)
+            self.home.release()
             raise
         self.governor = Governor(lambda: engine.queue_depth / MAX_WAITING_OPS)
         self.pacer = Pacer(self.governor, open_group=lambda: engine.open_group)
@@ -140,16 +140,12 @@ class Node:
     def leave(self, *, clean: bool) -> None:
         """Close the files as they are, and let others use the directory."""
         self.engine.close(clean=clean)
-        self.unlock()
+        self.home.release()
         self.state = State.CLOSED
 
-    def unlock(self) -> None:
-        self._fs.unlock(self._lock)
 
-
-def _with_cold_dir(fs: Filesystem, dirs: Directories, settings: Settings) -> Settings:
+def _with_cold_dir(cold_dir: str | None, settings: Settings) -> Settings:
     """Without a second tier nothing is moved there any more; what had been moved is still read."""
-    cold_dir = settle_cold_dir(fs, dirs)
     if cold_dir is None or settings.cold_dir is not None:
         return settings
     log.warning("TOPICS_COLD_DIR is not set; old segments are still read from %s", cold_dir)

@@ -10,8 +10,10 @@ All disk access goes through `filesystem.Filesystem`, so that a test can put a s
 File names are numbers; a topic's name never becomes a path. What other rooms need, they import from here.
 """
 
+from topics.storage.cold_choice import ForeignDirectory, SealedRun, SealedRuns, choose_cold_dir
+from topics.storage.cold_files import OWNER, ColdFiles
 from topics.storage.columns import I64, U8, U32, U64, Columns, Records, join_records, total_at
-from topics.storage.directories import Directories, settle_cold_dir, sweep_segments
+from topics.storage.directories import Directories, sweep_segments
 from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
 from topics.storage.filesystem import (
     TEMPORARY,
@@ -24,6 +26,9 @@ from topics.storage.filesystem import (
     write_file_atomically,
 )
 from topics.storage.frame import CREATIONS, HEADER_BYTES, Frame, Kind
+from topics.storage.hold import LOCK, Hold
+from topics.storage.home import Home
+from topics.storage.identity import Identity, read_identity, write_identity
 from topics.storage.journal import ROTATE_BYTES, Journal, PendingWrite, SyncTicket, decode_file_header
 from topics.storage.journal_reader import PROOF, PROOF_MAGIC, PROOF_VERSION, QUARANTINE, Damage, JournalReader
 from topics.storage.rows import DATA_KEY, END, HEAD, META_KEY, PLAIN, TAG, around_data

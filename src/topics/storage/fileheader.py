@@ -1,9 +1,9 @@
 """The 32 bytes that every journal, segment and snapshot begins with.
 
-    magic 8 | version u32 | 0 u32 | value u64 | checksum u64
+    magic 8 | version u32 | mark u32 | value u64 | checksum u64
 
-What `value` means is up to the format. The checksum covers the 24 bytes before it, then whatever else the
-format puts under it.
+What `value` means is up to the format; `mark` is 0, except in segments that lie in a cold directory. The
+checksum covers the 24 bytes before it, then whatever else the format puts under it.
 """
 
 import struct
@@ -29,8 +29,8 @@ class ForeignFile(Exception):
     """The file is intact, but not what we may read here: to treat it as damaged would destroy it."""
 
 
-def encode(magic: bytes, version: int, value: int, *covered: Buffer) -> bytes:
-    fixed = _FIXED.pack(magic, version, 0, value)
+def encode(magic: bytes, version: int, value: int, *covered: Buffer, mark: int = 0) -> bytes:
+    fixed = _FIXED.pack(magic, version, mark, value)
     return fixed + _DIGEST.pack(checksum(fixed, *covered))
 
 
@@ -48,3 +48,8 @@ def decode(data: Buffer, magic: bytes, version: int, *covered: Buffer) -> int | 
             f"a {magic.decode()} file has version {found_version}; this release reads version {version}"
         )
     return int(value)
+
+
+def mark_of(header: Buffer) -> int:
+    """The mark in a header that is known to be intact."""
+    return int(_FIXED.unpack_from(header, 0)[2])

@@ -4,6 +4,7 @@ Everything above talks to `Filesystem` and `File`; a simulated disk implements t
 """
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -19,6 +20,8 @@ IOV_MAX = 1024
 # before it lets another thread have the processor, and a reader's slowest answers show it.
 PIECE_BYTES = 128 * 1024
 BLINK_S = 1e-6
+# What a file system says to a lock that it does not have.
+_NO_SUCH_LOCKS = {errno.EBADF, errno.EINVAL, errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS}
 # What a file is called until it is complete; leftovers of a crash are overwritten or swept by name.
 TEMPORARY = ".tmp"
 
@@ -201,19 +204,56 @@ class Filesystem:
 
     def lock(self, path: str) -> int:
         """An advisory lock that vanishes with the process; returns the descriptor that holds it."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return locked(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), path)
+
+    def lock_dir(self, path: str) -> int:
+        """The same on a directory itself, for which no file is needed.
+
+        A few file systems have no such locks. The descriptor is of use all the same: see `is_at`.
+        """
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(fd)
-            raise LockHeld(f"another process holds {path}") from error
-        except OSError:
-            os.close(fd)
-            raise
-        return fd
+            return locked(os.open(path, flags), path)
+        except OSError as error:
+            if error.errno not in _NO_SUCH_LOCKS:
+                raise
+        return os.open(path, flags)
 
     def unlock(self, fd: int) -> None:
         os.close(fd)
+
+    def is_at(self, fd: int, path: str) -> bool:
+        """Whether the path still leads to what the descriptor holds."""
+        try:
+            there = os.stat(path)
+        except OSError as error:
+            # Any other error says that looking failed, not that something else is there.
+            return error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+        return os.path.samestat(there, os.fstat(fd))
+
+    def is_same(self, path: str, other: str) -> bool:
+        """Whether two paths lead to one directory; False as well where there is none."""
+        try:
+            return os.path.samefile(path, other)
+        except OSError:
+            return False
+
+    def new_identity(self) -> str:
+        """Like no other: 32 hexadecimal digits."""
+        return os.urandom(16).hex()
+
+
+def locked(fd: int, path: str) -> int:
+    """The descriptor with an exclusive lock on it; closed where that cannot be had."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(fd)
+        raise LockHeld(f"another process holds {path}") from error
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def replace_file(fs: Filesystem, path: str, parts: Sequence[Buffer]) -> None:

@@ -1,6 +1,6 @@
 """Sealed segments: runs of records that will never grow again.
 
-    header   magic 8 | version u32 | 0 u32 | number u64 | checksum u64
+    header   magic 8 | version u32 | mark of the owner u32 | number u64 | checksum u64
     columns  of each run, every one aligned to 8 bytes
     footer   MessagePack list of runs: topic, first seq, count, ts range, where each column lies, checksums
     trailer  footer offset u64 | footer length u64 | footer checksum u64 | magic 8
@@ -82,8 +82,8 @@ def file_name(number: int) -> str:
 class SegmentWriter:
     """Collects runs and writes them as one file. Safe to use on a thread: it only sees frozen runs."""
 
-    def __init__(self, number: int) -> None:
-        self._parts: list[Buffer] = [fileheader.encode(MAGIC, VERSION, number)]
+    def __init__(self, number: int, mark: int = 0) -> None:
+        self._parts: list[Buffer] = [fileheader.encode(MAGIC, VERSION, number, mark=mark)]
         self._size = FILE_HEADER_BYTES
         self.entries: list[RunEntry] = []
 

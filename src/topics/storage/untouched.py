@@ -3,11 +3,10 @@
 With it, recovery can be run on a directory exactly as a server would run it, and nothing in there changes.
 """
 
-import fcntl
 import os
 from collections.abc import Sequence
 
-from topics.storage.filesystem import Buffer, File, Filesystem, LockHeld, SharedPage
+from topics.storage.filesystem import Buffer, File, Filesystem, SharedPage, locked
 
 NO_LOCK = -1
 
@@ -71,14 +70,14 @@ class UntouchedDisk(Filesystem):
         """The real lock, if there is a file for it: without one, no server has ever run here."""
         if not os.path.exists(path):
             return NO_LOCK
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(fd)
-            raise LockHeld(f"another process holds {path}") from error
-        return fd
+        return locked(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+
+    def lock_dir(self, path: str) -> int:
+        return super().lock_dir(path) if os.path.isdir(path) else NO_LOCK
 
     def unlock(self, fd: int) -> None:
         if fd != NO_LOCK:
             os.close(fd)
+
+    def is_at(self, fd: int, path: str) -> bool:
+        return fd == NO_LOCK or super().is_at(fd, path)

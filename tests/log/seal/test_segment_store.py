@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from tests.log.harness import Lab
+from tests.log.harness import T0, Lab
 from topics.log.seal import segment_store
 from topics.storage.filesystem import File
+from topics.values.clock import ManualClock
 from topics.values.errors import ApiError
 
 RUNS = 8
@@ -71,6 +74,21 @@ def test_a_file_that_cannot_be_opened_just_now_is_not_lost(sealed: Lab, code: in
         sealed.seqs("t")
     assert sealed.topic("t").totals.damage == 0
     assert sealed.seqs("t") == list(range(1, 4 * RUNS + 1))
+
+
+def test_a_file_of_another_log_is_not_read_as_ours(sealed: Lab, tmp_path: Path) -> None:
+    """Two logs in one cold directory wrote over each other: number, topic and first seq are the same."""
+    other = Lab(tmp_path / "other", ManualClock(T0 + 5000))
+    other.write("t", *({"data": "not ours", "tag": f"k{n}"} for n in range(4)))
+    other.checkpoint(everything=True)
+    sealed.kill()
+    shutil.copy(other.segment_files()[0], sealed.segment_files()[0])
+    other.kill()
+    sealed.open()
+    assert sealed.gaps("t") == [(1, 4, "cap")]
+    assert sealed.seqs("t") == list(range(5, 4 * RUNS + 1))
+    # Nor is anything in it found by its tag.
+    assert sealed.delete("t", match="k1") == RUNS - 1
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])

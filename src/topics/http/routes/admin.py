@@ -54,10 +54,13 @@ class AdminRoutes:
 
     async def hold(self, exchange: Exchange) -> None:
         hold = await self._node.holds.take()
+        identity = self._node.home.identity
         body = {
             **_lease(hold),
             "now": hold.now_ms,
             "data_dir": hold.data_dir,
+            "identity": identity.identity,
+            "restored_from": identity.restored_from or None,
             "topics": hold.topics,
             "position": hold.position,
             "snapshots": [{"number": number, "path": path} for number, path in hold.snapshots.items()],

@@ -17,7 +17,7 @@ from topics.log.recover.replay import Replay
 from topics.log.recover.small_frames import JoinedFrames, join_small
 from topics.log.seal.checkpoint import Checkpointer, Predecessor
 from topics.log.seal.snapshot_state import SnapshotState, decode
-from topics.storage import Damage, Frame, Journal, JournalReader, Kind, sweep_segments
+from topics.storage import Damage, Frame, Journal, JournalReader, Kind
 
 log = logging.getLogger("topics.recovery")
 # How often progress is told, at most, while the journal is read.
@@ -122,12 +122,7 @@ class Recovery:
         Older ones to which the snapshot does not refer may still be needed by the one before it. They are
         left to the next checkpoints, like every file whose last record has gone.
         """
-        engine, next_segment = self._engine, self._snapshot.next_segment
-        for directory in filter(None, (engine.dirs.segments, engine.settings.cold_dir)):
-            for number in sweep_segments(engine.fs, directory, lambda number: number < next_segment):
-                engine.store.note_file(number)
-        # Numbers that are given out again, to files in the first tier.
-        engine.store.cold = {number for number in engine.store.cold if number < next_segment}
+        self._engine.store.remove_orphans(self._snapshot.next_segment)
 
     # --- journal ----------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from topics.log.remove.tags import TagMatch
 from topics.log.run import HotColumns, Run
-from topics.log.seal.segment_store import SegmentStore
+from topics.log.seal.segment_store import SegmentStore, entry_of
 from topics.log.topic import Topic
 from topics.storage import DEAD, I64, U32, RunEntry, Segment, SegmentDamaged
 
@@ -101,7 +101,7 @@ NOTHING = Found(np.empty(0, np.uint32), 0)
 
 def look_up(segment: Segment, question: Question, wanted: Wanted) -> Found:
     run = question.run
-    entry = segment.entry(run.topic_id, run.base)
+    entry = entry_of(segment, run)
     try:
         return _live_among(segment, entry, question, wanted)
     finally:

@@ -24,6 +24,7 @@ from topics.log.engine import Engine
 from topics.log.extension import Extension
 from topics.log.run import Run
 from topics.log.seal.sealer import Sealer
+from topics.log.seal.segment_store import entry_of
 from topics.log.seal.snapshot_state import SnapshotState, encode, encode_snapshot
 from topics.storage import Segment, SegmentDamaged
 
@@ -173,7 +174,7 @@ class Checkpointer:
         if sealed is None or sealed.segment != flip.segment:
             return  # dropped or moved meanwhile
         indexes = np.frombuffer(sealed.unflipped[: flip.count].tobytes(), np.uint32)
-        segment.flip(segment.entry(flip.run.topic_id, flip.run.base), indexes)
+        segment.flip(entry_of(segment, flip.run), indexes)
         flip.is_done = True
 
     def release(self, replay_from: int) -> list[str]:
@@ -209,7 +210,7 @@ class Checkpointer:
 
     def remove(self, paths: list[str]) -> None:
         for path in paths:
-            self._engine.fs.remove(path)
+            self._engine.store.remove(path)
 
     def run_now(self, *, everything: bool = False) -> None:
         """The whole checkpoint in the caller's thread (in-process use, tests, shutdown)."""

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 
 from topics.log.run import Run
 from topics.log.seal.unsealed import Unsealed
-from topics.storage import Columns, Filesystem, RunEntry, Segment, SegmentDamaged, numbered_files
+from topics.storage import (
+    ColdFiles,
+    Columns,
+    Filesystem,
+    RunEntry,
+    Segment,
+    SegmentDamaged,
+    numbered_files,
+    sweep_segments,
+)
 from topics.storage.segment import file_name
 
 # Open descriptors are bounded, whatever the number of topics.
@@ -90,11 +99,20 @@ class ReadCache:
         self.bytes = 0
 
 
+def entry_of(segment: Segment, run: Run) -> RunEntry:
+    """What the file says about a run; another log's file may have one of the same topic and seq."""
+    entry = segment.entry(run.topic_id, run.base)
+    if (entry.count, entry.first_ts, entry.last_ts) != (run.count, run.first_ts, run.last_ts):
+        raise SegmentDamaged(f"{segment.path}: the run at {run.base} is another one")
+    return entry
+
+
 class SegmentStore:
     def __init__(self, fs: Filesystem, hot_dir: str, cold_dir: str | None, unsealed: Unsealed) -> None:
         self.fs = fs
         self.hot_dir = hot_dir
         self.cold_dir = cold_dir
+        self.cold_files = None if cold_dir is None else ColdFiles(fs, cold_dir)
         self._open: OrderedDict[int, Segment] = OrderedDict()
         self._most_open = MAX_OPEN_SEGMENTS
         self._views = ReadCache()
@@ -117,9 +135,25 @@ class SegmentStore:
 
     def find_cold(self) -> None:
         """Which segments have been moved to the second tier; a copy still in the first one wins."""
-        if self.cold_dir is not None:
-            hot, cold = (numbered_files(self.fs, path, file_name) for path in (self.hot_dir, self.cold_dir))
-            self.cold.update(set(cold).difference(hot))
+        if self.cold_files is not None:
+            self.cold.update(self.cold_files.numbers().difference(self._hot_numbers()))
+
+    def _hot_numbers(self) -> list[int]:
+        return numbered_files(self.fs, self.hot_dir, file_name)
+
+    def remove_orphans(self, next_segment: int) -> None:
+        """Before the journal is read: files with numbers that are given out only from now on."""
+
+        def is_wanted(number: int) -> bool:
+            return number < next_segment
+
+        rest = sweep_segments(self.fs, self.hot_dir, is_wanted)
+        if self.cold_files is not None:
+            self.cold_files.known = frozenset(number for number, runs in self.users.items() if runs)
+            rest += self.cold_files.sweep(is_wanted)
+        for number in rest:
+            self.note_file(number)
+        self.cold = set(filter(is_wanted, self.cold))
 
     def path(self, number: int) -> str:
         directory = self.hot_dir
@@ -186,7 +220,7 @@ class SegmentStore:
         if run.sealed.segment in self.cold:
             self.cold_reads += 1
         segment = self.segment(run.sealed.segment)
-        entry = segment.entry(run.topic_id, run.base)
+        entry = entry_of(segment, run)
         segment.verify(entry)
         columns = segment.columns(entry)
         if not run.load_marks(segment.flags(entry)):
@@ -250,13 +284,20 @@ class SegmentStore:
             segment.close()
 
     def forget(self, number: int) -> str:
-        """Returns the path of its file, which is the caller's to remove."""
+        """Returns the path of its file, which is the caller's to `remove`."""
         path = self.path(number)
         self.close_file(number)
         self.users.pop(number, None)
         self._unused.discard(number)
         self.cold.discard(number)
         return path
+
+    def remove(self, path: str) -> None:
+        """Any thread: remove a file, unless it lies in the cold directory and is not ours."""
+        if self.cold_files is not None and os.path.dirname(path) == self.cold_dir:
+            self.cold_files.remove(int(os.path.basename(path).partition(".")[0]))
+        else:
+            self.fs.remove(path)
 
     def close(self) -> None:
         for segment in self._open.values():

@@ -1,0 +1,50 @@
+"""A directory that one process has to itself.
+
+There are two locks. The one on the directory itself cannot be walked around: it is held as long as the
+directory exists, under any name. The one on the file `.topics.lock` is for servers of the first edition,
+which know no other, and for file systems that keep locks of directories to one machine.
+"""
+
+import os
+
+from topics.storage.filesystem import Filesystem, LockHeld
+
+LOCK = ".topics.lock"
+
+
+class Hold:
+    def __init__(self, fs: Filesystem, directory: str) -> None:
+        """Raises `LockHeld` where another process has it."""
+        self._fs = fs
+        self.directory = directory
+        self._path = os.path.join(directory, LOCK)
+        self._inode = fs.lock_dir(directory)
+        try:
+            self._file = fs.lock(self._path)
+        except BaseException:
+            fs.unlock(self._inode)
+            raise
+
+    def is_in_place(self) -> bool:
+        """Whether the path still leads to the directory that is held, and to no other process's."""
+        if not self._fs.is_at(self._inode, self.directory):
+            return False
+        if not self._fs.is_at(self._file, self._path):
+            return self._lock_again()
+        return True
+
+    def _lock_again(self) -> bool:
+        """The file was removed. Another process has locked a new one, or this one does."""
+        try:
+            locked = self._fs.lock(self._path)
+        except LockHeld:
+            return False
+        except OSError:
+            return True  # the directory is locked still; what is wrong with it shows elsewhere
+        self._fs.unlock(self._file)
+        self._file = locked
+        return True
+
+    def release(self) -> None:
+        self._fs.unlock(self._file)
+        self._fs.unlock(self._inode)

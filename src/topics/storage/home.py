@@ -1,0 +1,105 @@
+"""The directories of one log, taken by one process: locked, and marked as this log's.
+
+    choose the cold directory (refusals end here, and nothing was touched)
+      ─▶ lock both ─▶ choose again, now that nothing moves ─▶ identity ─▶ owner of the cold directory ─▶ note
+
+A crash in between leaves a state from which the next start comes to the same.
+"""
+
+import errno
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from topics.storage.cold_choice import ColdChoice, ForeignDirectory, SealedRuns, choose_cold_dir, read_note
+from topics.storage.cold_files import Owner, read_owner, write_owner
+from topics.storage.directories import Directories
+from topics.storage.filesystem import Filesystem, LockHeld, write_file_atomically
+from topics.storage.hold import Hold
+from topics.storage.identity import Identity, read_identity, write_identity
+
+log = logging.getLogger("topics")
+
+
+class Home:
+    def __init__(self, fs: Filesystem, dirs: Directories, sealed: SealedRuns) -> None:
+        """Raises `LockHeld` where another process has the directory, `ConfigError` where it cannot be."""
+        self._fs = fs
+        self._dirs = dirs
+        choose_cold_dir(fs, dirs, sealed)
+        fs.make_dirs(dirs.root)
+        self._data = Hold(fs, dirs.root)
+        self._cold: Hold | None = None
+        try:
+            choice = choose_cold_dir(fs, dirs, sealed)
+            if choice.path is not None:
+                self._cold = self._hold_cold(choice.path)
+                choice = choose_cold_dir(fs, dirs, sealed)
+            self.cold_dir = choice.path
+            self.identity = choice.identity or Identity(fs.new_identity())
+            with _room_or_not():
+                self._settle(choice)
+        except BaseException:
+            self.release()
+            raise
+
+    def _hold_cold(self, path: str) -> Hold:
+        self._fs.make_dirs(path)
+        try:
+            return Hold(self._fs, path)
+        except LockHeld:
+            raise ForeignDirectory(f"the cold directory {path} is in use by another process") from None
+
+    def _settle(self, choice: ColdChoice) -> None:
+        """The identity comes first: a cold directory must not belong to a log that does not know it."""
+        fs, dirs = self._fs, self._dirs
+        if read_identity(fs, dirs.root) != self.identity:
+            write_identity(fs, dirs.root, self.identity)
+        else:
+            # The process that wrote it may have been killed before its name was safe.
+            fs.sync_dir(dirs.root)
+        root = os.path.realpath(dirs.root)
+        if choice.path is not None:
+            owner = Owner(self.identity.identity, root, choice.strangers)
+            if read_owner(fs, choice.path) != owner:
+                write_owner(fs, choice.path, owner)
+            else:
+                fs.sync_dir(choice.path)
+        self._settle_note(root)
+
+    def _settle_note(self, root: str) -> None:
+        fs, dirs = self._fs, self._dirs
+        noted_root, noted = read_note(fs, dirs.cold_note)
+        if dirs.cold is not None:
+            cold = os.path.realpath(dirs.cold)
+            if (noted_root, noted) != (root, cold):
+                note = os.fsencode(f"{root}\n{cold}\n")
+                write_file_atomically(fs, dirs.root, os.path.basename(dirs.cold_note), [note])
+        elif noted is not None and self.cold_dir is None:
+            # Nothing of ours is there any more: what others put there later is none of our business.
+            fs.remove(dirs.cold_note)
+
+    def is_in_place(self) -> bool:
+        """Whether the data directory is still the one that was taken."""
+        return self._data.is_in_place()
+
+    def has_cold_dir(self) -> bool:
+        """Whether the cold directory is still the one that was taken; it may be on a disk of its own."""
+        return self._cold is not None and self._cold.is_in_place()
+
+    def release(self) -> None:
+        self._data.release()
+        if self._cold is not None:
+            self._cold.release()
+
+
+@contextmanager
+def _room_or_not() -> Iterator[None]:
+    """A full disk must not keep a server from reading. The locks are held; the rest is made up for later."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        log.warning("no room to note whose directory this is: %s", error)

@@ -1,0 +1,226 @@
+"""A log's directories are held by one process at a time, and it notices when they are taken away."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.storage.cold_tier import Tiers
+from tests.storage.support import FS
+from topics.storage.cold_choice import ForeignDirectory
+from topics.storage.cold_files import OWNER
+from topics.storage.directories import Directories
+from topics.storage.filesystem import File, Filesystem, LockHeld
+from topics.storage.hold import LOCK, Hold
+from topics.storage.home import Home
+from topics.storage.identity import IDENTITY, decode, read_identity, with_checksum
+
+# The lock
+
+
+def test_a_lock_that_cannot_be_walked_around(tmp_path: Path) -> None:
+    held = Hold(FS, str(tmp_path))
+    assert (tmp_path / LOCK).exists()
+    with pytest.raises(LockHeld):
+        Hold(FS, str(tmp_path))
+    (tmp_path / LOCK).unlink()
+    with pytest.raises(LockHeld):
+        Hold(FS, str(tmp_path))
+    moved = tmp_path.rename(tmp_path.with_name("moved"))
+    with pytest.raises(LockHeld):
+        Hold(FS, str(moved))
+    moved.rename(tmp_path)
+    held.release()
+    Hold(FS, str(tmp_path)).release()
+
+
+def test_a_server_of_the_first_edition_counts(tmp_path: Path) -> None:
+    """It holds the file, and knows nothing of the directory."""
+    other = FS.lock(str(tmp_path / LOCK))
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(LockHeld):
+        Hold(FS, str(tmp_path))
+    assert len(os.listdir("/proc/self/fd")) == before
+    FS.unlock(other)
+    Hold(FS, str(tmp_path)).release()
+
+
+def test_a_lock_file_that_was_removed_is_put_back(tmp_path: Path) -> None:
+    held = Hold(FS, str(tmp_path))
+    assert held.is_in_place()
+    (tmp_path / LOCK).unlink()
+    assert held.is_in_place()
+    with pytest.raises(LockHeld):
+        FS.lock(str(tmp_path / LOCK))
+    # A process that was faster, on a machine where directories have no locks.
+    (tmp_path / LOCK).unlink()
+    faster = FS.lock(str(tmp_path / LOCK))
+    assert not held.is_in_place()
+    FS.unlock(faster)
+    held.release()
+
+
+def test_a_lock_file_that_cannot_be_put_back(tmp_path: Path) -> None:
+    class Full(Filesystem):
+        def lock(self, path: str) -> int:
+            if Path(path).exists():
+                return super().lock(path)
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / LOCK).touch()
+    held = Hold(Full(), str(tmp_path))
+    (tmp_path / LOCK).unlink()
+    assert held.is_in_place()
+    held.release()
+
+
+def test_a_disk_without_locks_of_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock file is all there is then."""
+    import fcntl
+
+    real = fcntl.flock
+
+    def refuse(fd: int, how: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        real(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    held = Hold(FS, str(tmp_path))
+    with pytest.raises(LockHeld):
+        Hold(FS, str(tmp_path))
+    assert held.is_in_place()
+    held.release()
+
+
+# The directories
+
+
+def test_a_directory_that_was_replaced(tmp_path: Path) -> None:
+    tiers = Tiers(tmp_path)
+    home = tiers.open(tiers.cold)
+    assert home.is_in_place()
+    assert home.has_cold_dir()
+    away = tiers.data.rename(tmp_path / "away")
+    assert not home.is_in_place()
+    shutil.copytree(away, tiers.data)
+    assert not home.is_in_place()
+    assert home.has_cold_dir()
+    shutil.rmtree(tiers.cold)
+    assert not home.has_cold_dir()
+    home.release()
+
+
+def test_a_look_that_fails_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = Tiers(tmp_path).open(None)
+
+    def fail(path: str) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", fail)
+        assert home.is_in_place()
+    home.release()
+
+
+def test_two_logs_that_come_for_the_same_empty_directory(tmp_path: Path) -> None:
+    """The second one finds it locked before it finds whose it is."""
+
+    class Slow(Filesystem):
+        def make_dirs(self, path: str) -> None:
+            super().make_dirs(path)
+            if path == str(first.cold):
+                homes.append(first.open(first.cold))
+
+    first, second = Tiers(tmp_path, "first"), Tiers(tmp_path, "second")
+    homes: list[Home] = []
+    dirs = Directories(str(second.data), str(second.cold))
+    with pytest.raises(
+        ForeignDirectory, match=f"the cold directory {first.cold} is in use by another process"
+    ):
+        Home(Slow(), dirs, dict)
+    for home in homes:
+        home.release()
+    assert first.use(first.cold) == str(first.cold)
+    assert second.use(None) is None
+
+
+def test_nothing_is_held_after_a_refusal(tmp_path: Path) -> None:
+    tiers, another = Tiers(tmp_path), Tiers(tmp_path, "another")
+    tiers.use(tiers.cold)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(ForeignDirectory):
+        another.open(another.cold)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_refused_start_makes_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "cold").mkdir()
+    (tmp_path / "cold" / "photo.jpg").touch()
+    dirs = Directories(str(tmp_path / "data"), str(tmp_path / "cold"))
+    with pytest.raises(ForeignDirectory):
+        Home(FS, dirs, dict)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["cold", "photo.jpg"]
+
+
+# The identity
+
+
+def test_it_is_made_once(tmp_path: Path) -> None:
+    tiers, another = Tiers(tmp_path), Tiers(tmp_path, "another")
+    first = tiers.open(None)
+    first.release()
+    again = tiers.open(tiers.cold)
+    again.release()
+    assert first.identity == again.identity == read_identity(FS, str(tiers.data))
+    other = another.open(None)
+    other.release()
+    assert other.identity != first.identity
+
+
+def test_what_is_no_identity() -> None:
+    for content in (b"", b"{", b"[]", b'{"identity":"abc"}', b'{"identity":"' + b"g" * 32 + b'"}', b"\xff"):
+        assert decode(content) is None
+        assert decode(with_checksum(content)) is None
+    later = with_checksum(b'{"identity":"' + b"0f" * 16 + b'","later":1}')
+    assert decode(later) is not None
+    assert decode(later.replace(b"0f", b"1f", 1)) is None
+
+
+@pytest.mark.parametrize("full", [IDENTITY, OWNER, ".topics.cold"])
+def test_a_full_disk_stops_no_start(tmp_path: Path, full: str) -> None:
+    """It is made up for later; until then, the locks are held."""
+
+    class Full(Filesystem):
+        def create(self, path: str) -> File:
+            if Path(path).name == full + ".tmp":
+                raise OSError(errno.ENOSPC, "No space left on device", path)
+            return super().create(path)
+
+    tiers = Tiers(tmp_path)
+    dirs = Directories(str(tiers.data), str(tiers.cold))
+    home = Home(Full(), dirs, dict)
+    assert home.cold_dir == str(tiers.cold)
+    with pytest.raises(LockHeld):
+        Hold(FS, str(tiers.cold))
+    # No directory belongs to a log that would not know itself again.
+    assert not (tiers.cold / OWNER).exists() or (tiers.data / IDENTITY).exists()
+    home.release()
+    assert tiers.use(tiers.cold) == str(tiers.cold)
+    assert (tiers.cold / OWNER).exists()
+    assert (tiers.data / IDENTITY).exists()
+
+
+def test_any_other_failure_does(tmp_path: Path) -> None:
+    class Broken(Filesystem):
+        def create(self, path: str) -> File:
+            raise OSError(errno.EIO, "Input/output error", path)
+
+    tiers = Tiers(tmp_path)
+    with pytest.raises(OSError, match="Input/output error"):
+        Home(Broken(), Directories(str(tiers.data), None), dict)
+    assert tiers.use(None) is None
