@@ -122,7 +122,7 @@ MUTATIONS = (
         "drop-a-flag-flip",
         "A deleted record does not come back, whatever is read to start from.",
         "log/seal/checkpoint.py",
-        "        segment.flip(segment.entry(flip.run.topic_id, flip.run.base), indexes)\n",
+        "        segment.flip(entry_of(segment, flip.run), indexes)\n",
         "        segment.entry(flip.run.topic_id, flip.run.base)\n",
         (
             "tests/log/seal/test_checkpoint.py",
