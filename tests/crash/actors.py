@@ -9,8 +9,10 @@ from typing import Any
 
 from tests.crash.effects import Match
 from tests.crash.forwarding import pull, route
+from tests.crash.lives import REBORN, remove_cursor, set_cursor
 from tests.crash.staging import Staging
 from tests.crash.verify import check_running
+from tests.crash.watchers import Watcher
 from tests.crash.world import World
 
 CLASSES = ("fsync", "disk", "memory", "ephemeral")
@@ -42,6 +44,9 @@ WEIGHTS = {
     "ack": 4,
     "stage commit": 0.3,
     "configure": 0.5,
+    "rebirth": 0.7,
+    "watch": 2,
+    "cursor": 2,
     "read": 12,
 }
 
@@ -58,6 +63,7 @@ class Actors:
         # What the last commit of each owner brought.
         self._staged: dict[str, dict[str, list[Any]]] = {}
         self._held: dict[str, list[int]] = {"jobs": [], "safe-jobs": []}
+        self.watchers = [Watcher(name) for name in "abc"]
         self._furnish()
         self.logs = [*CLASSES, "capped", "aging", "safe-capped", "small"]
         self.copies = ["copies", "safe-copies", "chosen", "farther"]
@@ -77,6 +83,9 @@ class Actors:
             "ack": self.ack,
             "stage commit": self.stage,
             "configure": self.configure,
+            "rebirth": self.rebirth,
+            "watch": self.watch,
+            "cursor": self.move_cursor,
             "read": self.read,
         }
 
@@ -91,6 +100,7 @@ class Actors:
         for name, durability in (("copies", "disk"), ("safe-copies", "fsync"), ("chosen", "memory")):
             world.put(name, durability=durability)
         world.put("farther")
+        world.put(REBORN)
         world.put("jobs", type="queue", leases_durable=rng.random() < 0.5, lease_ms=1000)
         world.put("safe-jobs", type="queue", durability="fsync", leases_durable=rng.random() < 0.5)
         world.commit()
@@ -209,6 +219,35 @@ class Actors:
             world.put("capped", cap_records=rng.choice([3, 9, 30, 0]))
         else:
             world.put("aging", ttl_ms=rng.choice([0, 300, 500, 2000]))
+
+    def rebirth(self) -> None:
+        """One instance behind the other, sometimes while the first is still on its way out."""
+        world, rng = self.world, self.rng
+        world.drop(REBORN)
+        if rng.random() < 0.5:
+            world.commit()
+        if rng.random() < 0.8:
+            world.put(REBORN, durability=rng.choice(CLASSES), cap_records=rng.choice((0, 0, 4)))
+        world.commit()
+        world.append(REBORN, self._drafts())
+
+    def watch(self) -> None:
+        """Some watchers have not been there for several lives."""
+        self.world.commit()
+        if self.rng.random() < 0.5:
+            self.world.append(REBORN, self._drafts())
+            self.world.commit()
+        self.rng.choice(self.watchers).look(self.world)
+
+    def move_cursor(self) -> None:
+        """Of a topic that comes and goes, or of one that stays; sometimes of a life that is long over."""
+        world, rng = self.world, self.rng
+        name, consumer = rng.choice((REBORN, REBORN, "disk", "fsync")), rng.choice("abc")
+        topic = world.engine.find(name)
+        if topic is None or rng.random() < 0.3:
+            remove_cursor(world, name, consumer)
+        else:
+            set_cursor(world, name, consumer, rng.randrange(topic.head + 1), rng.choice((topic.id, 1)))
 
     def read(self) -> None:
         """Whatever is still on its way to the disk is not seen."""

@@ -39,6 +39,7 @@ class TopicModel:
     id: int
     name: str
     config: TopicConfig
+    first_life: bool = True
     head: int = 0
     live: dict[int, Record] = field(default_factory=dict)
     live_bytes: int = 0

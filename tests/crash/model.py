@@ -16,6 +16,8 @@ from topics.log.topic import Topic
 
 Rows = dict[int, bytes]
 Gaps = list[tuple[int, int]]
+# By topic and consumer: seq and epoch.
+NamedCursors = dict[tuple[str, str], tuple[int, int]]
 # Events that are certain are forgotten when so many have gathered.
 KEPT_EVENTS = 64
 
@@ -63,6 +65,9 @@ class Model:
     routers: dict[str, RouterModel] = field(default_factory=dict)
     # What was committed through stages, by owner, id and batch: how many records each topic got.
     commits: dict[tuple[str, str, int], dict[str, int]] = field(default_factory=dict)
+    cursors: NamedCursors = field(default_factory=dict)
+    # Names that a topic had which was dropped.
+    gone_names: set[str] = field(default_factory=set)
     events: list[Event] = field(default_factory=list)
     next_index: int = 0
 

@@ -6,8 +6,10 @@ import random
 from collections.abc import Callable
 
 from tests.crash.forwarding import pull, route
+from tests.crash.lives import REBORN, remove_cursor, set_cursor
 from tests.crash.staging import Staging
 from tests.crash.verify import check_running
+from tests.crash.watchers import Watcher
 from tests.crash.world import World
 
 CLASSES = ("fsync", "disk", "memory", "ephemeral")
@@ -161,6 +163,28 @@ def _configure(world: World) -> None:
     world.commit()
 
 
+def _rebirth(world: World) -> None:
+    """A topic, another one of its name, and a cursor that has seen both and then none."""
+    watcher = Watcher("w")
+    world.put(REBORN)
+    world.commit()
+    for _ in range(2):
+        world.append(REBORN, [world.draft(), world.draft()])
+        world.commit()
+        watcher.look(world)
+        set_cursor(world, REBORN, "w", 2, world.topic(REBORN).id)
+        world.commit()
+        world.drop(REBORN)
+        world.put(REBORN, durability="fsync")
+        _go_on(world)
+    watcher.look(world)
+    world.checkpoint()
+    world.drop(REBORN)
+    world.commit()
+    remove_cursor(world, REBORN, "w")
+    _go_on(world)
+
+
 def _age(world: World) -> None:
     world.clock.advance(400)
     world.append("aging", [world.draft()])
@@ -192,5 +216,6 @@ OPERATIONS: dict[str, Operation] = {
     "claim and acknowledge": _work,
     "stage and commit": _stage,
     "configure, create and drop": _configure,
+    "drop and make again": _rebirth,
     "age": _age,
 }

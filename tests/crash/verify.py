@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.crash.effects import TopicModel
 from tests.crash.installation import Installation
+from tests.crash.lives import check_lives, named_cursors
 from tests.crash.model import Gaps, Rows, covers, lost_records, observe
 from tests.crash.world import World
 from topics.flow.stages import identities
@@ -56,6 +57,8 @@ def judge(world: World, found: Found, synced: int | None) -> None:
         _adopt(known, found.topics[known.id])
     _check_routers(world)
     _check_queues(world)
+    check_lives(world)
+    world.dropped = set(model.gone_names)
     model.events.clear()
 
 
@@ -75,6 +78,9 @@ def _difference(world: World, found: Found) -> str | None:
         expected = {r.seq: r.row for r in known.unexpired(now) if not r.is_volatile}
         if found.rows[known.id] != expected:
             return f"{known.name}: {_unlike(found.rows[known.id], expected)}"
+    cursors = named_cursors(world)
+    if cursors != world.model.cursors:
+        return f"cursors {cursors} instead of {world.model.cursors}"
     routers = {router.name: router.cursor for router in world.here.routers.table.by_id.values()}
     wanted = {router.name: router.cursor for router in world.model.routers.values()}
     if routers != wanted:

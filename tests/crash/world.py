@@ -30,6 +30,8 @@ class World:
         self.clock = ManualClock()
         self.model = Model()
         self.settings = settings
+        # Names whose topic somebody asked to drop: the next one under that name comes later.
+        self.dropped: set[str] = set()
         # Seqs that the last restart took because their class promises nothing, by topic.
         self.volatile: dict[int, list[int]] = {}
         self._ticket: SyncTicket | None = None
@@ -117,13 +119,16 @@ class World:
         elif known is not None:
             return
         else:
-            made = TopicModel(engine.next_topic_id, name, wanted)
+            made = TopicModel(engine.next_topic_id, name, wanted, first_life=name not in self.dropped)
             event = model.event(
                 Did(lambda: model.topics.__setitem__(made.id, made), lambda: model.topics.pop(made.id))
             )
         self.submit(
             event, lambda: put_topic(engine, name, wanted, lambda _: self.ack_synced(event), self.failed)
         )
+
+    def ack_unsynced(self, event: Event) -> None:
+        self.model.ack(event, is_safe=False, position=self.engine.journal.position)
 
     def ack_synced(self, event: Event) -> None:
         self.model.ack(event, is_safe=True, position=self.engine.journal.position)
@@ -133,15 +138,18 @@ class World:
         if topic is None:
             return
         known = model.topics[topic.id]
-        routers = dict(model.routers)
+        routers, gone_names = dict(model.routers), set(model.gone_names)
+        self.dropped.add(name)
 
         def forget() -> None:
+            model.gone_names.add(name)
             model.topics.pop(known.id)
             model.routers = {n: r for n, r in model.routers.items() if known not in (r.source, r.dest)}
 
         def bring_back() -> None:
             model.topics[known.id] = known
             model.routers = dict(routers)
+            model.gone_names = set(gone_names)
 
         event = model.event(Did(forget, bring_back))
         self.submit(

@@ -60,13 +60,13 @@ class Record:
 
 @dataclass
 class Answer:
-    """One read. `tombstone` is (gap_from, gap_to, reason, missed_estimate, earliest_seq, head_seq)."""
+    """`tombstone`: gap_from, gap_to, reason, missed_estimate, earliest_seq, head_seq, previous_epoch."""
 
     records: list[dict[str, Any]]
     next_from_seq: int
     head_seq: int
     earliest_seq: int
-    tombstone: tuple[int, int, str, int, int, int] | None
+    tombstone: tuple[int, int, str, int, int, int, int | None] | None
     caught_up: bool
     lag: int
 
@@ -94,6 +94,7 @@ def matches(tag: str | None, match: tuple[str, str] | None) -> bool:
 class ReferenceTopic:
     config: TopicConfig
     epoch: int
+    first_life: bool = True
     records: list[Record] = field(default_factory=list)
     cap_hi: int = 0
     ttl_hi: int = 0
@@ -252,10 +253,16 @@ class ReferenceTopic:
             position,
             self.head,
             self.floor,
-            None if gap is None else (*gap, max(gap[1] - gap[0] + 1, 0), self.floor, self.head),
+            None if gap is None else self._tombstone(*gap, epoch),
             position == self.head,
             self.head - position,
         )
+
+    def _tombstone(
+        self, first: int, last: int, reason: str, epoch: int | None
+    ) -> tuple[int, int, str, int, int, int, int | None]:
+        width = max(last - first + 1, 0)
+        return first, last, reason, width, self.floor, self.head, epoch if reason == "recreated" else None
 
     def _start(self, from_seq: int, epoch: int | None) -> tuple[int, tuple[int, int, str] | None]:
         before_floor = self.floor - 1

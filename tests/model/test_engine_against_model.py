@@ -145,6 +145,11 @@ class EngineAgainstModel(RuleBasedStateMachine):
             start = max(self.twins.model[name].head - back, 0)
             self.twins.compare_walk(name, start, limit, max_bytes, **options)
 
+    @rule(name=names, limit=st.sampled_from(LIMITS))
+    def come_back(self, name: str, limit: int) -> None:
+        if name in self.twins.model:
+            self.twins.come_back(name, limit)
+
     @rule(name=names, from_seq=st.integers(0, 10), off=st.integers(-1, 1))
     def read_with_epoch(self, name: str, from_seq: int, off: int) -> None:
         if name in self.twins.model:
@@ -198,6 +203,8 @@ class Walk:
         self.twins.compare_states()
         for name in self.twins.model:
             self.read(name)
+            if self.random.random() < 0.3:
+                self.twins.come_back(name, self.pick(LIMITS))
 
     def write(self, name: str) -> None:
         self.twins.write(name, self.drafts())

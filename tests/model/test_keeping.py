@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -14,7 +14,9 @@ from tests.flow.routers.lab import RouterLab
 from tests.keep.test_purge import found, purge
 from tests.log.harness import Lab
 from tests.node.lab import NodeLab
+from topics.flow.watch.places import Places
 from topics.log.read.render import Shape
+from topics.log.topic import Topic
 from topics.storage.filesystem import Filesystem
 from topics.values.errors import ApiError
 
@@ -30,6 +32,8 @@ class Life:
         self.directory = directory
         self.lab = RouterLab(directory / "data", segment_max_events=self.random.choice([3, 7, 50]))
         self.written = 0
+        # Readers that come by now and then: the life and the place of each in every topic, and the id it has.
+        self.readers: list[dict[str, Known]] = [{}, {}]
 
     def step(self) -> None:
         actions = {
@@ -41,6 +45,7 @@ class Life:
             self.drop: 1,
             self.route: 1,
             self.forward: 2,
+            self.read: 4,
         }
         self.random.choices(list(actions), list(actions.values()))[0]()
 
@@ -98,8 +103,41 @@ class Life:
 
     # --- looking ----------------------------------------------------------------------------------------
 
+    def read(self) -> None:
+        name = self.existing()
+        if name is not None:
+            reader = self.random.choice(self.readers)
+            come_back(self.lab, name, reader.get(name))
+            topic = self.lab.topic(name)
+            here = at_the_end(topic)
+            reader[name] = Known(topic.head, topic.id, here.event_id())
+
     def marks(self) -> set[str]:
         return {f"<{number}>" for number in range(1, self.written + 1)}
+
+
+class Known(NamedTuple):
+    seq: int
+    epoch: int
+    id: bytes
+
+
+def at_the_end(topic: Topic) -> Places:
+    places = Places()
+    places.put(topic.name, topic.head, topic.id, first_life=topic.first_life)
+    return places
+
+
+def come_back(lab: Lab, name: str, known: Known | None) -> None:
+    """By its number or by its id: a reader from another life is told, and no other."""
+    topic = lab.topic(name)
+    if known is None:
+        return
+    place = at_the_end(topic).rewound(known.id, lambda _: topic.id)
+    for seq, epoch in ((known.seq, known.epoch), (place.seqs[name], place.epochs[name])):
+        gap = lab.diff(name, seq, epoch=epoch).tombstone
+        is_told = gap is not None and gap.reason == "recreated"
+        assert is_told is (known.epoch != topic.id), f"{name}: at {known} in {topic.id}"
 
 
 def content(lab: Lab, *, with_epoch: bool = True) -> dict[str, Any]:
@@ -174,6 +212,10 @@ def _check_backup(life: Life) -> None:
     assert restored.code == 0, restored.errors
     again = NodeLab(target)
     assert content(again, with_epoch=False) == before
+    for reader in life.readers:
+        for name in reader.keys() & before.keys():
+            assert again.topic(name).id > reader[name].epoch
+            come_back(again, name, reader[name])
     again.stop()
     checked = topics("check", target, "--json")
     assert checked.json["clean"], checked.output

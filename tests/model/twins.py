@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from tests.log.harness import Lab, account, records
 from tests.model.reference import LOST, Answer, Draft, ReferenceTopic, Refused
@@ -36,6 +37,9 @@ class Twins:
     def __init__(self, directory: str, *, run_events: int, hot_bytes: int) -> None:
         self.lab = Lab(directory, segment_max_events=run_events, hot_bytes=hot_bytes)
         self.model: dict[str, ReferenceTopic] = {}
+        self._dropped: set[str] = set()
+        # Where a reader is that comes by now and then, in each topic: seq and epoch.
+        self._places: dict[str, tuple[int, int]] = {}
         self._time_shown = self.lab.engine.now()
 
     def now(self) -> int:
@@ -49,7 +53,7 @@ class Twins:
         model = self.model.get(name)
         created = model is None
         if model is None:
-            model = self.model[name] = ReferenceTopic(TopicConfig(), self.lab.engine.next_topic_id)
+            model = self._new(name, TopicConfig(), self.lab.engine.next_topic_id)
         expected: Any
         try:
             first, last = model.write(drafts, self.now())
@@ -70,7 +74,7 @@ class Twins:
         created = self.lab.commit(lambda done, fail: put_topic(self.lab.engine, name, config, done, fail))
         assert created is (name not in self.model)
         if created:
-            self.model[name] = ReferenceTopic(config, self.lab.topic(name).id)
+            self._new(name, config, self.lab.topic(name).id)
         else:
             self.model[name].configure(config, self.now())
 
@@ -98,7 +102,14 @@ class Twins:
                 self.lab.drop(name, if_empty=True)
             return
         assert self.lab.drop(name, if_empty=if_empty) is (model is not None)
+        if model is not None:
+            self._dropped.add(name)
         self.model.pop(name, None)
+
+    def _new(self, name: str, config: TopicConfig, epoch: int) -> ReferenceTopic:
+        """Later than another one of that name, if there was one."""
+        made = self.model[name] = ReferenceTopic(config, epoch, name not in self._dropped)
+        return made
 
     def burst(self, steps: list[tuple[str, Step]]) -> None:
         """Several operations wait for the disk together: nothing of them is seen before it answers."""
@@ -210,13 +221,21 @@ class Twins:
         while not (page := self.compare_read(name, from_seq, limit, max_bytes, **options)).caught_up:
             from_seq = page.next_from_seq
 
+    def come_back(self, name: str, limit: int) -> None:
+        """A reader goes on where it was, though that may have been in another life of the topic."""
+        model = self.model[name]
+        seq, epoch = self._places.get(name, (0, model.epoch))
+        page = self.compare_read(name, seq, limit, epoch=epoch)
+        assert epoch == model.epoch or page.tombstone is not None
+        self._places[name] = (page.next_from_seq, model.epoch)
+
     def compare_states(self) -> None:
         assert list(self.lab.engine.names_after("", "")) == sorted(self.model)
         for name, model in self.model.items():
             topic = self.lab.topic(name)
             self.lab.engine.refresh(topic)
             model.expire(self.now())
-            assert topic.id == model.epoch
+            assert (topic.id, topic.first_life) == (model.epoch, model.first_life)
             assert topic.config == model.config
             assert (topic.head, topic.floor, topic.loss_line) == (model.head, model.floor, model.loss_line)
             assert (topic.live_count, topic.live_bytes) == (model.count, model.bytes)
@@ -277,7 +296,15 @@ def assert_same(page: Page, expected: Answer) -> None:
     assert expected.tombstone == (
         None
         if gap is None
-        else (gap.gap_from, gap.gap_to, gap.reason, gap.missed_estimate, gap.earliest_seq, gap.head_seq)
+        else (
+            gap.gap_from,
+            gap.gap_to,
+            gap.reason,
+            gap.missed_estimate,
+            gap.earliest_seq,
+            gap.head_seq,
+            None if gap.previous_epoch is UNSET else gap.previous_epoch,
+        )
     )
 
 

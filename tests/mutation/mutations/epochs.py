@@ -9,6 +9,7 @@ _PLACES = "tests/flow/watch/test_places.py"
 _LIVES = "tests/log/test_lives.py"
 _CURSORS = "tests/flow/test_cursors.py"
 _RESTORE = "tests/keep/test_restore.py"
+_SWEEP = "tests/crash/test_sweep.py::test_a_crash_behind_every_change[drop and make again]"
 
 MUTATIONS = (
     Mutation(
@@ -44,6 +45,14 @@ MUTATIONS = (
         (f"{_LIVES}::test_restarts",),
     ),
     Mutation(
+        "take-every-creation-for-a-first-one",
+        "A watcher that comes back after a crash with an id of another life is told so.",
+        "log/recover/replay.py",
+        "            first_life=frame.kind == Kind.CREATE,\n",
+        "            first_life=True,\n",
+        (_SWEEP,),
+    ),
+    Mutation(
         "let-a-name-be-new-while-its-drop-is-on-the-way",
         "A topic made while the one before it is still being dropped comes later than that one.",
         "log/lifecycle.py",
@@ -66,7 +75,15 @@ MUTATIONS = (
         "            self._by_topic[topic.name] = self._by_topic.pop(topic.name)\n"
         "            self._topic_gone(topic.name)\n",
         "            del self._by_topic[topic.name]\n            self._sorted_topics.remove(topic.name)\n",
-        (f"{_CURSORS}::test_cursors_outlive_their_topic",),
+        (f"{_CURSORS}::test_cursors_outlive_their_topic", _SWEEP),
+    ),
+    Mutation(
+        "remove-cursors-of-gone-topics-in-memory-only",
+        "A cursor that was removed while its topic was gone stays removed after a crash.",
+        "flow/cursors.py",
+        "        name = moved.topic if topic is None else topic.name\n",
+        "        name = None if topic is None else topic.name\n",
+        (_SWEEP,),
     ),
     Mutation(
         "keep-unused-cursors-for-ever",
