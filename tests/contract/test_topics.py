@@ -383,8 +383,7 @@ def test_a_page_may_end_where_the_list_ends(server: Server, listed: list[str]) -
 
 def test_page_size_is_clamped_and_forgiving(server: Server, listed: list[str]) -> None:
     assert len(pages(server, "prefix=list:&page_size=0")[0]) == 1
-    assert len(pages(server, "prefix=list:&page_size=-3")[0]) == 1
-    for word in ("", "abc", "1.5", "1_0", "%2010", "%D9%A3", "5000", "9" * 23, "9" * 5000):
+    for word in ("", "abc", "-3", "1.5", "1_0", "%2010", "%D9%A3", "5000", "9" * 23, "9" * 5000):
         assert pages(server, f"prefix=list:&page_size={word}") == [listed]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from topics.log import watermarks as module
 from topics.log.remove import ledger
 from topics.log.watermarks import FIRST_STEP, LARGEST_STEP, Watermarks
 
@@ -116,3 +117,35 @@ def test_a_rewind_forgets_everything_above(marks: Watermarks) -> None:
     assert (marks.floor, marks.cap_hi, marks.delete_below) == (7, 2, 7)
     assert [(hole.first, hole.last) for hole in marks.holes] == [(4, 6)]
     assert list(marks.ledger.ranges()) == [(1, 6, ledger.DELETED)]
+
+
+def test_holes_in_front_of_everything_become_one_when_there_are_too_many(
+    marks: Watermarks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert module.MAX_HOLES == 100_000
+    monkeypatch.setattr(module, "MAX_HOLES", 5)
+    for first in range(2, 22, 2):
+        marks.note_hole(first, first, ledger.TRIM, interior=False)
+        assert len(marks.holes) <= 5
+    assert [(hole.first, hole.last) for hole in marks.holes] == [
+        (2, 12),
+        (14, 14),
+        (16, 16),
+        (18, 18),
+        (20, 20),
+    ]
+    # One inside lies between records that can be read: it stays.
+    for first in range(22, 32, 2):
+        marks.note_hole(first, first, ledger.LOST, interior=True)
+    assert [hole.first for hole in marks.holes if hole.interior] == [22, 24, 26, 28, 30]
+    assert [(hole.first, hole.last) for hole in marks.holes if not hole.interior] == [(2, 20)]
+
+
+def test_only_holes_inside_and_above_are_found(marks: Watermarks) -> None:
+    for first in range(2, 2000, 2):
+        marks.note_hole(first, first, ledger.LOST, interior=True)
+    marks.raise_line(ledger.CAP, 1001)
+    found = marks.hole_after(0)
+    assert found is not None
+    assert (found.first, marks.lost_hi) == (1002, 1000)
+    assert marks.hole_after(1998) is None

@@ -75,8 +75,18 @@ class Client:
         return self._ask("DELETE", _path("topics", topic, "segments", snapshot))
 
     def ledger(self, topic: str) -> Json:
-        """Which seqs are missing, and why."""
-        return self._ask("GET", _path("topics", topic, "ledger"))
+        """Which seqs are missing, and why: all ranges, of one life of the topic."""
+        path = _path("topics", topic, "ledger") + "?page_size=1000"
+        whole = page = self._ask("GET", path)
+        while "next_cursor" in page:
+            page = self._ask("GET", path + "&" + urlencode({"cursor": page["next_cursor"]}))
+            if page["epoch"] != whole["epoch"]:
+                # It was replaced by another one of the same name; what was read was about the former.
+                whole = page = self._ask("GET", path)
+            else:
+                whole["ranges"] += page["ranges"]
+        whole.pop("next_cursor", None)
+        return whole
 
     # --- cursors ----------------------------------------------------------------------------------------
 

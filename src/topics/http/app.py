@@ -15,6 +15,7 @@ from topics.http.routes.appends import AppendRoutes
 from topics.http.routes.arrow_append import BulkAppendRoutes
 from topics.http.routes.cursors import CursorRoutes
 from topics.http.routes.info import InfoRoutes
+from topics.http.routes.ledger import LedgerRoutes
 from topics.http.routes.probes import Probes
 from topics.http.routes.queues import QueueRoutes
 from topics.http.routes.records import RecordRoutes
@@ -97,6 +98,7 @@ class Application:
             *ScanRoutes(service).routes(),
             *BulkAppendRoutes(service).routes(),
             *SegmentRoutes(service, node.pins).routes(),
+            *LedgerRoutes(service).routes(),
             *CursorRoutes(service, node.cursors).routes(),
             *StageRoutes(service, node.stages).routes(),
             *AdminRoutes(node).routes(),

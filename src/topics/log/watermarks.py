@@ -5,7 +5,9 @@ Two heads: `assigned` is the last seq given out, `head` the last one committed a
 Holes are seqs that were promised and are gone, at the front of the log or inside it.
 """
 
+from bisect import bisect_right, insort
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from topics.log.remove import ledger
 from topics.log.remove.ledger import Ledger
@@ -13,6 +15,8 @@ from topics.log.remove.ledger import Ledger
 # How many seqs are reserved at first, and at most in one step. Steps double with use.
 FIRST_STEP = 256
 LARGEST_STEP = 1 << 20
+# Beyond so many, those in front of everything that can be read are told as one.
+MAX_HOLES = 100_000
 
 
 @dataclass(slots=True)
@@ -120,10 +124,13 @@ class Watermarks:
 
     def _absorb_holes(self, passed: int) -> None:
         """A cap or TTL loss that passed a hole makes it part of the front gap."""
-        for hole in self.holes:
-            if hole.interior and hole.last <= passed:
-                hole.interior = False
-                self.raise_line(hole.kind, hole.last)
+        at = bisect_right(self.holes, passed, key=lambda hole: hole.last)
+        # From above: those below one that is part of the front gap are in front of everything already.
+        while at and self.holes[at - 1].interior:
+            at -= 1
+            hole = self.holes[at]
+            hole.interior = False
+            self.raise_line(hole.kind, hole.last)
 
     def lines_noted(self) -> None:
         """The journal has the lines as they are."""
@@ -150,15 +157,16 @@ class Watermarks:
             if alike and top.last + 1 == first:
                 top.last = last
                 return
-        self.holes.append(Hole(first, last, kind, interior, hops))
-        self.holes.sort(key=lambda hole: hole.first)
+        insort(self.holes, Hole(first, last, kind, interior, hops), key=lambda hole: hole.first)
+        if len(self.holes) > MAX_HOLES and not self.holes[1].interior:
+            # Both are in front of all that can be read, and so is what lies between.
+            lowest, second = self.holes[:2]
+            self.holes[:2] = [replace(second, first=lowest.first, kind=max(lowest.kind, second.kind))]
 
     def hole_after(self, seq: int) -> Hole | None:
         """The first interior hole that reaches above `seq`."""
-        for hole in self.holes:
-            if hole.interior and hole.last > seq:
-                return hole
-        return None
+        start = bisect_right(self.holes, seq, key=lambda hole: hole.last)
+        return next((hole for hole in islice(self.holes, start, None) if hole.interior), None)
 
     # --- for restoring ----------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from tests.http.openapi.described import JSON, Described
 from topics.http.routes import socket
 from topics.http.routes.paging import DEFAULT_PAGE, MAX_PAGE
 from topics.http.routes.watch import HEARTBEAT_MS_RANGE
+from topics.log import MAX_BUCKETS
 from topics.log.write.batch import AppendBody, Line
 from topics.values.config import CLAIM_JITTER_MS_MAX, LEASE_MS_RANGE, PRIORITY_LIMIT, ConfigBody, TopicConfig
 from topics.values.settings import (
@@ -106,6 +107,7 @@ PARAMETER_LIMITS: dict[str, Json] = {
     "max": {"minimum": 0, "default": 1, "maximum": MAX_CLAIM},
     "lease_ms": {"minimum": 0, "maximum": LEASE_MS_RANGE[1]},
     "for": {"enum": ["writes"]},
+    "buckets": {"minimum": 1, "maximum": MAX_BUCKETS},
 }
 LIMITING = {f"{most}{what}" for most in ("min", "max") for what in ("imum", "Length", "Items", "Properties")}
 # What a description may say of a field beyond what its type says.

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
+
+from topics.log.remove import ledger as module
 from topics.log.remove.ledger import CAP, DELETED, TTL, Ledger
 
 
@@ -21,3 +26,27 @@ def test_what_is_dumped_can_be_loaded() -> None:
     assert list(other.ranges()) == [(1, 3, CAP), (4, 9, TTL)]
     other.add(10, 11, TTL)
     assert list(other.ranges())[-1] == (4, 11, TTL)
+
+
+def test_the_oldest_ranges_are_told_with_less_detail_when_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert module.MAX_RANGES == 1 << 20
+    monkeypatch.setattr(module, "MAX_RANGES", 8)
+    ledger, truth = Ledger(), {}
+    rng = random.Random(5)
+    first, kind = 1, CAP
+    for _ in range(500):
+        last = first + rng.randrange(3)
+        kind = rng.choice([other for other in (DELETED, CAP, TTL) if other != kind])
+        truth |= dict.fromkeys(range(first, last + 1), kind)
+        ledger.add(first, last, kind)
+        first = last + 1
+        ranges = list(ledger.ranges())
+        assert len(ranges) <= 8
+        # Every seq is still told of, in order, and none that was lost is called deleted.
+        assert [seq for begin, end, _ in ranges for seq in range(begin, end + 1)] == list(truth)
+        assert all(why or not truth[seq] for begin, end, why in ranges for seq in range(begin, end + 1))
+        # The newest are as they were.
+        for begin, end, why in ranges[-4:]:
+            assert {truth[seq] for seq in range(begin, end + 1)} == {why}

@@ -11,7 +11,7 @@ from topics.http.wire.exchange import Exchange
 from topics.values import invalid
 
 DEFAULT_PAGE, MAX_PAGE = 100, 1000
-_NUMBER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"\+?[0-9]+")
 
 
 class Named(Protocol):
@@ -26,10 +26,10 @@ def page(
     exchange: Exchange, title: str, items: Iterator[Item], entry: Callable[[Item], dict[str, Any]]
 ) -> dict[str, Any]:
     """The next items, as many as were asked for. Only those are looked at any closer than by their name."""
-    shown = list(islice(items, _size(exchange)))
+    shown = list(islice(items, page_size(exchange)))
     body: dict[str, Any] = {title: [entry(item) for item in shown]}
     if next(items, None) is not None:
-        body["next_cursor"] = _cursor(shown[-1].name)
+        body["next_cursor"] = cursor_after(shown[-1].name)
     return body
 
 
@@ -48,11 +48,11 @@ def start_of_page(exchange: Exchange) -> str:
     return name
 
 
-def _cursor(name: str) -> str:
+def cursor_after(name: str) -> str:
     return base64.urlsafe_b64encode(b"after:" + name.encode()).decode().rstrip("=")
 
 
-def _size(exchange: Exchange) -> int:
+def page_size(exchange: Exchange) -> int:
     text = exchange.query("page_size") or ""
     # int() alone would take underscores, spaces and other scripts' digits for numbers too.
     if not _NUMBER.fullmatch(text):

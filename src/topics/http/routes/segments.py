@@ -1,4 +1,4 @@
-"""For readers that do their own reading: which files hold what, and why the rest is missing."""
+"""For readers that do their own reading: which files hold what."""
 
 import os
 from typing import Any
@@ -8,8 +8,6 @@ from topics.http.door.keys import READ
 from topics.http.routes.service import Service, answer
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
-from topics.log import missing_ranges, surviving_damage
-from topics.log.remove import ledger
 from topics.values import ApiError
 
 
@@ -27,7 +25,6 @@ class SegmentRoutes:
             Route("GET", every, self.take, scopes=READ, all_names=True),
             Route("POST", one + "/renew", self.renew, scopes=READ, all_names=True),
             Route("DELETE", one, self.release, scopes=READ, all_names=True),
-            Route("GET", "/v0/topics/:topic/ledger", self.ledger, scopes=READ),
         ]
 
     def take(self, exchange: Exchange) -> None:
@@ -59,20 +56,6 @@ class SegmentRoutes:
     def release(self, exchange: Exchange) -> None:
         released = self._pins.release(self._service.topic(exchange), exchange.params[0])
         answer(exchange, {"snapshot": exchange.params[0], "released": released})
-
-    def ledger(self, exchange: Exchange) -> None:
-        topic = self._service.current_topic(exchange)
-        ranges = surviving_damage(topic, lambda: missing_ranges(topic))
-        body = {
-            "topic": topic.name,
-            "epoch": topic.id,
-            "head_seq": topic.head,
-            "earliest_seq": topic.floor,
-            "ranges": [
-                {"from": first, "to": last, "kind": ledger.KIND_NAMES[kind]} for first, last, kind in ranges
-            ],
-        }
-        answer(exchange, body)
 
 
 def _lease(view: SealedView) -> dict[str, Any]:

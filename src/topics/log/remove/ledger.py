@@ -1,6 +1,8 @@
 """Why each seq below the floor is gone. Watermarks cannot tell deleted from lost; an audit must.
 
 Ranges are merged as they are added, in three flat columns, so a topic that only ever evicts keeps one range.
+A client that deletes every other record makes them as many as there are records. Beyond a bound the oldest
+are told with less detail: two neighbours become one, as lost as the worse of them.
 """
 
 from array import array
@@ -8,6 +10,8 @@ from collections.abc import Iterator
 
 DELETED, CAP, TTL, TRIM, LOST = range(5)
 KIND_NAMES = ("deleted", "cap", "ttl", "trim", "lost")
+# 17 bytes each.
+MAX_RANGES = 1 << 20
 
 
 class Ledger:
@@ -28,6 +32,14 @@ class Ledger:
         self.firsts.append(first)
         self.lasts.append(last)
         self.kinds.append(kind)
+        if len(self.kinds) > MAX_RANGES:
+            self._coarsen(MAX_RANGES // 2)
+
+    def _coarsen(self, count: int) -> None:
+        """Make half as many of so many ranges at the beginning, and no deletion of what was lost."""
+        firsts, lasts = self.firsts[:count:2], self.lasts[1:count:2]
+        kinds = bytes(map(max, self.kinds[:count:2], self.kinds[1:count:2]))
+        self.firsts[:count], self.lasts[:count], self.kinds[:count] = firsts, lasts, kinds
 
     def ranges(self) -> Iterator[tuple[int, int, int]]:
         return zip(self.firsts, self.lasts, self.kinds, strict=True)

@@ -1,0 +1,76 @@
+"""Why seqs are missing: the ranges, a page at a time, or a picture of the whole topic."""
+
+import asyncio
+from typing import Any
+
+from topics.http.door.keys import READ
+from topics.http.routes.paging import cursor_after, page_size, start_of_page
+from topics.http.routes.service import Service, answer
+from topics.http.wire.exchange import Exchange
+from topics.http.wire.routing import Route
+from topics.log import KIND_NAMES, MAX_BUCKETS, Steps, Topic, bucket_steps, exact, range_steps
+from topics.values import MAX_SEQ, invalid
+
+
+class LedgerRoutes:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def routes(self) -> list[Route]:
+        return [Route("GET", "/v0/topics/:topic/ledger", self.show, scopes=READ)]
+
+    async def show(self, exchange: Exchange) -> None:
+        buckets = exchange.query("buckets")
+        count = None if buckets is None else _count(buckets)
+        after = _after(start_of_page(exchange))
+        topic = self._service.current_topic(exchange)
+        if count is None:
+            told = await _ranges(topic, max(after, topic.seq_base - 1), page_size(exchange))
+        else:
+            told = await _buckets(topic, count)
+        about = {
+            "topic": topic.name,
+            "epoch": topic.id,
+            "head_seq": topic.head,
+            "earliest_seq": topic.floor,
+        }
+        answer(exchange, about | told)
+
+
+async def _ranges(topic: Topic, after: int, size: int) -> dict[str, Any]:
+    ranges = await _in_turns(exact(topic, lambda: range_steps(topic, after, size + 1)))
+    shown = [{"from": first, "to": last, "kind": KIND_NAMES[kind]} for first, last, kind in ranges[:size]]
+    more = {"next_cursor": cursor_after(str(ranges[size - 1][1]))} if len(ranges) > size else {}
+    return {"ranges": shown, **more}
+
+
+async def _buckets(topic: Topic, count: int) -> dict[str, Any]:
+    found = await _in_turns(exact(topic, lambda: bucket_steps(topic, count)))
+    return {
+        "buckets": [
+            {"from": b.first, "to": b.last, "live": b.live, **dict(zip(KIND_NAMES, b.missing, strict=True))}
+            for b in found
+        ]
+    }
+
+
+async def _in_turns(steps: Steps[Any]) -> Any:
+    """Between two steps, others have their turn."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+        await asyncio.sleep(0)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_BUCKETS):
+        raise invalid(f"buckets must be a number from 1 to {MAX_BUCKETS}")
+    return int(text)
+
+
+def _after(name: str) -> int:
+    if name and not (name.isascii() and name.isdigit() and int(name[:20]) <= MAX_SEQ):
+        raise invalid("cursor is not one this server gave out")
+    return int(name or 0)

@@ -1,0 +1,85 @@
+"""A topic from its first seq to its head in a few stretches: what of each is live, and why the rest is not.
+
+What it costs follows the number of ranges, not of records: a run that lies within one stretch is counted by
+what is known of it, and only where a stretch ends inside a run are its marks looked at.
+"""
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+
+import numpy as np
+
+from topics.log.read.audit import Range, Steps, cut_out, deleted_in, hole_ranges
+from topics.log.remove import ledger
+from topics.log.topic import Topic
+from topics.storage import I64
+
+MAX_BUCKETS = 2000
+
+
+@dataclass(slots=True)
+class Bucket:
+    first: int
+    last: int
+    # By kind, as in the ledger.
+    missing: list[int]
+
+    @property
+    def live(self) -> int:
+        return self.last - self.first + 1 - sum(self.missing)
+
+
+def bucket_steps(topic: Topic, count: int) -> Steps[list[Bucket]]:
+    """So many stretches of about the same length, or one for each seq if there are fewer."""
+    base, head = topic.seq_base, topic.head
+    total = head - base + 1
+    count = min(count, total)
+    if count <= 0:
+        return []
+    # One more than there are buckets: where each begins, and the last one ends.
+    bounds = [base + total * number // count for number in range(count + 1)]
+    holes = hole_ranges(topic)
+    missing = np.zeros((len(ledger.KIND_NAMES), count), np.int64)
+    parts = [_ledger_ranges(topic)]
+    for run in topic.runs:
+        first, last = max(run.base, topic.floor), min(run.last, head)
+        if last < first:
+            continue
+        number = bisect_right(bounds, first) - 1
+        is_whole = first == run.base and last == run.last
+        if is_whole and last < bounds[number + 1] and not _meets(holes, first, last):
+            missing[ledger.DELETED][number] += run.dead_count if run.live_count else run.count
+            continue
+        firsts, lasts = deleted_in(topic, run, first)
+        parts.append((firsts, lasts, np.full(len(firsts), ledger.DELETED)))
+        yield
+    firsts, lasts, kinds = (np.concatenate(column) for column in zip(*parts, strict=True))
+    edges = np.array(bounds)
+    ranges = cut_out((firsts, lasts, kinds), holes)
+    for kind in range(len(ledger.KIND_NAMES)):
+        chosen = ranges[2] == kind
+        missing[kind] += np.diff(_covered(ranges[0][chosen], ranges[1][chosen], edges))
+    return [
+        Bucket(bounds[number], bounds[number + 1] - 1, missing[:, number].tolist()) for number in range(count)
+    ]
+
+
+def _ledger_ranges(topic: Topic) -> tuple[I64, I64, I64]:
+    account = topic.ledger
+    # Copies: as long as its memory is lent out, an array cannot grow.
+    return np.array(account.firsts), np.array(account.lasts), np.array(account.kinds, np.int64)
+
+
+def _meets(holes: list[Range], first: int, last: int) -> bool:
+    at = bisect_left(holes, first, key=lambda hole: hole[1])
+    return at < len(holes) and holes[at][0] <= last
+
+
+def _covered(firsts: I64, lasts: I64, edges: I64) -> I64:
+    """How many seqs in front of each edge lie in one of the ranges, which are in order and do not overlap."""
+    if not len(firsts):
+        return np.zeros(len(edges), np.int64)
+    sums = np.concatenate(([0], np.cumsum(lasts - firsts + 1)))
+    begun = np.searchsorted(firsts, edges)
+    beyond = np.where(begun > 0, lasts[np.maximum(begun, 1) - 1] - edges + 1, 0)
+    return sums[begun] - np.maximum(beyond, 0)

@@ -1,0 +1,97 @@
+"""The ledger: why seqs are missing, in pages and in buckets."""
+
+from __future__ import annotations
+
+import contextlib
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.contract.conftest import NewTopic
+from tests.contract.server import TopicHandle
+from topics.client import Client as TopicsClient
+
+KINDS = ("deleted", "cap", "ttl", "trim", "lost")
+
+
+def ledger(topic: TopicHandle, query: str = "") -> Any:
+    return topic.server.send("GET", f"{topic.path}/ledger{query}").ok()
+
+
+def holey(topic: TopicHandle, count: int) -> None:
+    """Every other record is deleted."""
+    topic.records(*({"data": n, "tag": "x" if n % 2 else "y"} for n in range(count)))
+    topic.server.send("POST", f"{topic.path}/delete", {"match": "y"}).ok()
+
+
+def test_ranges_come_in_pages(new_topic: NewTopic) -> None:
+    topic = new_topic()
+    holey(topic, 2500)
+    first = ledger(topic)
+    assert len(first["ranges"]) == 100
+    assert first["ranges"][0] == {"from": 1, "to": 1, "kind": "deleted"}
+    assert (first["epoch"], first["head_seq"], first["earliest_seq"]) == (first["epoch"], 2500, 2)
+    for size, expected in (("7", 7), ("0", 1), ("5000", 1000), ("x", 100), ("-3", 100)):
+        assert len(ledger(topic, f"?page_size={size}")["ranges"]) == expected
+    found, query = [], "?page_size=999"
+    while True:
+        page = ledger(topic, query)
+        found += [(one["from"], one["to"], one["kind"]) for one in page["ranges"]]
+        if "next_cursor" not in page:
+            break
+        query = f"?page_size=999&cursor={page['next_cursor']}"
+    assert found == [(seq, seq, "deleted") for seq in range(1, 2500, 2)]
+    with contextlib.closing(TopicsClient(topic.server.url)) as client:
+        whole = client.ledger(topic.name)
+    assert [(one["from"], one["to"], one["kind"]) for one in whole["ranges"]] == found
+    assert "next_cursor" not in whole
+    assert ledger(topic, "?cursor=")["ranges"] == first["ranges"]
+    for wrong in ("nonsense", "!!!!", "YWZ0ZXI6eA", "YWZ0ZXI6"):
+        topic.server.send("GET", f"{topic.path}/ledger?cursor={wrong}").refused(400, "invalid_request")
+
+
+def test_a_topic_that_lost_nothing_has_an_empty_page(new_topic: NewTopic) -> None:
+    topic = new_topic()
+    topic.write(1, 2, 3)
+    page = ledger(topic)
+    assert page["ranges"] == []
+    assert "next_cursor" not in page
+    topic.server.send("GET", "/v0/topics/absent/ledger").refused(404, "topic_not_found")
+
+
+def test_buckets_cover_everything_from_the_first_seq_to_the_head(new_topic: NewTopic) -> None:
+    topic = new_topic(cap_records=600)
+    holey(topic, 1000)
+    topic.write(*range(400))
+    for count in (1, 3, 7, 50, 2000):
+        found = ledger(topic, f"?buckets={count}")
+        assert "ranges" not in found
+        buckets = found["buckets"]
+        assert len(buckets) == min(count, 1400)
+        assert (buckets[0]["from"], buckets[-1]["to"]) == (1, 1400)
+        for left, right in pairwise(buckets):
+            assert left["to"] + 1 == right["from"]
+        for bucket in buckets:
+            assert bucket.keys() == {"from", "to", "live", *KINDS}
+            told = bucket["live"] + sum(bucket[kind] for kind in KINDS)
+            assert told == bucket["to"] - bucket["from"] + 1
+        state = topic.state()
+        assert sum(bucket["live"] for bucket in buckets) == state["count"] == 600
+        assert sum(bucket["deleted"] for bucket in buckets) == 300
+        assert sum(bucket["cap"] for bucket in buckets) == 500
+    # One a seq when there are fewer seqs than were asked for.
+    small = new_topic(cap_records=2)
+    small.write(1, 2, 3)
+    assert ledger(small, "?buckets=2000")["buckets"] == [
+        {"from": 1, "to": 1, "live": 0, "deleted": 0, "cap": 1, "ttl": 0, "trim": 0, "lost": 0},
+        {"from": 2, "to": 2, "live": 1, "deleted": 0, "cap": 0, "ttl": 0, "trim": 0, "lost": 0},
+        {"from": 3, "to": 3, "live": 1, "deleted": 0, "cap": 0, "ttl": 0, "trim": 0, "lost": 0},
+    ]
+    assert ledger(new_topic(), "?buckets=10")["buckets"] == []
+
+
+@pytest.mark.parametrize("wrong", ["0", "2001", "-1", "x", "1.5", "", "9" * 30])
+def test_buckets_out_of_range_are_refused(new_topic: NewTopic, wrong: str) -> None:
+    topic = new_topic()
+    topic.server.send("GET", f"{topic.path}/ledger?buckets={wrong}").refused(400, "invalid_request")
