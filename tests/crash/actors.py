@@ -48,6 +48,8 @@ WEIGHTS = {
     "watch": 2,
     "cursor": 2,
     "read": 12,
+    "fill disk": 0.4,
+    "free disk": 1,
 }
 
 
@@ -87,6 +89,8 @@ class Actors:
             "watch": self.watch,
             "cursor": self.move_cursor,
             "read": self.read,
+            "fill disk": world.fill,
+            "free disk": world.make_room,
         }
 
     def _furnish(self) -> None:
@@ -275,6 +279,8 @@ class Actors:
         if rng.random() < 0.05:
             world.clock.advance(rng.choice(LEAPS_MS))
         luck = rng.random()
+        if rng.random() < 0.2:
+            world.look_for_room()
         if luck < 0.75:
             world.commit()
         elif luck < 0.9:

@@ -14,11 +14,15 @@ import random
 from tests.crash.faults import FaultPlan
 from tests.crash.handles import SimulatedFile, SimulatedPage
 from tests.crash.medium import Directory, Entry, Node, Page
-from topics.storage.filesystem import File, Filesystem, LockHeld, SharedPage
+from topics.storage.filesystem import File, Filesystem, LockHeld, Room, SharedPage
 
 
 class Crash(BaseException):
     """The machine stops here. Not an `Exception`: nobody is meant to handle it."""
+
+
+# Of a disk whose room does not matter.
+SIZE = 1 << 40
 
 
 class SimulatedDisk(Filesystem):
@@ -28,6 +32,8 @@ class SimulatedDisk(Filesystem):
         self.mutations = 0
         # Paths that were written to, renamed to or created; whoever wants to know clears it first.
         self.written: set[str] = set()
+        # How much it holds, if that is little.
+        self.capacity: int | None = None
         # Stop behind this many mutations.
         self.crash_at = 0
         self.restarts = 0
@@ -116,6 +122,7 @@ class SimulatedDisk(Filesystem):
         """The same disk once more, to be treated differently. Nothing may be open on it."""
         copy = SimulatedDisk()
         copy._boot, copy.restarts = self._boot, self.restarts
+        copy.capacity = self.capacity
         nodes: dict[int, Node | Page] = {}
 
         def cloned(node: Node | Page) -> Node | Page:
@@ -140,6 +147,18 @@ class SimulatedDisk(Filesystem):
             for path, directory in sorted(self.directories.items())
             for name, node in sorted(directory.names.items())
         }
+
+    # --- room -------------------------------------------------------------------------------------------
+
+    def used_bytes(self) -> int:
+        return sum(node.size for node in self._nodes() if isinstance(node, Node))
+
+    def free_bytes(self) -> int:
+        return SIZE if self.capacity is None else max(self.capacity - self.used_bytes(), 0)
+
+    def fill(self, leaving: int = 0) -> None:
+        """Other programs have written all but so much."""
+        self.capacity = self.used_bytes() + leaving
 
     # --- faults -----------------------------------------------------------------------------------------
 
@@ -264,8 +283,9 @@ class SimulatedDisk(Filesystem):
         self._pages.append(page)
         return SimulatedPage(self, page, path)
 
-    def room(self, path: str) -> tuple[int, int]:
-        return 1 << 40, 1 << 41
+    def room(self, path: str) -> Room:
+        free = self.free_bytes()
+        return Room(free, free, SIZE if self.capacity is None else self.capacity)
 
     def boot_id(self) -> bytes:
         return b"boot-%d" % self._boot

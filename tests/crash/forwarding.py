@@ -26,7 +26,7 @@ def route(world: World, name: str, source: str, dest: str, match: Match | None =
     world.submit(
         event,
         lambda: world.here.routers.put(
-            name, source, dest, options, lambda *_: world.ack_synced(event), world.failed
+            name, source, dest, options, lambda *_: world.ack_synced(event), world.failing(event)
         ),
     )
 
@@ -39,12 +39,19 @@ def pull(world: World, name: str) -> None:
     world.finish_sync()
     world.queue.flush()
     routers = [r for r in world.model.routers.values() if r.dest.id == topic.id]
+    actuals = world.here.routers.table.into(topic)
+    before = actuals[0].cursor if actuals else 0
     event = _forwarding(world, topic, routers[0]) if routers else None
     world.here.routers.pull(topic)
     if event is not None and world.queue.failure is None:
+        actual = world.here.routers.table.into(topic)[0]
+        if world.queue.refusal is not None and actual.cursor == before:
+            # There was no room for it: it is made later, and not half-made now.
+            assert actual.sent == before
+            world.model.refuse(event)
+            return
         world.ack(event, None, topic)
-        cursor = world.here.routers.table.into(topic)[0].cursor
-        assert cursor == routers[0].cursor, "forwarding stopped half-way"
+        assert actual.cursor == routers[0].cursor, "forwarding stopped half-way"
 
 
 def _forwarding(world: World, dest: Topic, router: RouterModel) -> Event | None:

@@ -36,10 +36,29 @@ class SimulatedFile(File):
                 disk.mutated()
                 raise OSError(errno.ENOSPC, "No space left on device", self.path)
             went_to = disk.misdirection(self._node, self.path, len(data))
+        fitting = self._fitting(position, len(data))
+        if fitting < len(data):
+            if fitting:
+                self._node.change(position, data[:fitting])
+                disk.mutated()
+            raise OSError(errno.ENOSPC, "No space left on device", self.path)
         self._node.change(position, data, went_to)
         disk.written.add(self.path)
         disk.mutated()
         return len(data)
+
+    def _fitting(self, position: int, size: int) -> int:
+        """How much of a write the disk has room for."""
+        if self._disk.capacity is None:
+            return size
+        return min(size, max(self._node.size - position, 0) + self._disk.free_bytes())
+
+    def allocate(self, size: int) -> None:
+        start = self._node.size
+        fitting = self._fitting(start, size - start)
+        self.truncate(start + fitting)
+        if fitting < size - start:
+            raise OSError(errno.ENOSPC, "No space left on device", self.path)
 
     def read(self, size: int, position: int) -> bytes:
         self._disk.reads(self.path)

@@ -28,6 +28,8 @@ SETTINGS: dict[str, Any] = {
     "segment_max_events": 6,
     "hot_bytes": 1,
     "hot_retain_segments": 1,
+    # A few removals' worth.
+    "disk_reserve_bytes": 64 * 1024,
 }
 
 
@@ -52,7 +54,10 @@ class Installation:
             self.router_journal,
         ):
             engine.register(extension)
+        engine.reserve.let_start()
         self.checkpointer: Checkpointer = Recovery(engine).run()
+        if engine.queue.failure is None and engine.settings.disk_reserve_bytes is not None:
+            engine.reserve.make(engine.settings.disk_reserve_bytes)
         self.router_journal.start()
         self.tiers = Tiers(engine)
 

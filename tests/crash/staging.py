@@ -14,7 +14,7 @@ from tests.crash.effects import Added, Did, Effect
 from tests.crash.world import World
 from tests.support.arrow import arrow_stream
 from topics.flow.stages.stages import CommitRequest
-from topics.values.errors import ApiError
+from topics.values.errors import ApiError, OutcomeUnknown
 
 # An owner, an id and the number of a batch.
 Identity = tuple[str, str, int]
@@ -80,7 +80,12 @@ class Staging:
         owner, name, batch = identity
         # One stage for all of them: what keeps its owners apart is the server's business.
         stage, part = "stage", "only"
-        await stages.put_part(owner, stage, part, _arrow(rows), None, lambda _: None)
+        try:
+            await stages.put_part(owner, stage, part, _arrow(rows), None, lambda _: None)
+        except (ApiError, OSError):
+            if world.queue.refusal is None and world.disk.capacity is None:
+                raise
+            return None
         event = None
         if identity not in world.model.commits:
             event = world.model.event(*self._effects(world, identity, rows))
@@ -90,7 +95,7 @@ class Staging:
         except (ApiError, OSError) as error:
             if event is None and isinstance(error, ApiError) and error.code == "stage_conflict":
                 return False
-            if event is not None and world.queue.failure is None:
+            if event is not None and not isinstance(error, OutcomeUnknown):
                 world.model.refuse(event)
             return None
         if event is not None:

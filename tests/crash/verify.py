@@ -168,7 +168,7 @@ def check_running(world: World, name: str, from_seq: int = 0) -> None:
         return
     known = world.model.topics[topic.id]
     rows, gaps = observe(world.engine, topic, from_seq)
-    if world.queue.failure is not None:
+    if not world.keeps_time:
         # The disk has refused what keeps the time, perhaps just now: what age took may come back.
         live = {record.seq: record.row for record in known.unexpired(world.engine.now())}
         assert rows.items() <= live.items(), f"{name}: {_unlike(rows, live)}"

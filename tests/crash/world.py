@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tests.crash.disk import SimulatedDisk
@@ -17,10 +18,11 @@ from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.topic import Topic
 from topics.log.write.append_request import parse_append
 from topics.log.write.operation import Op
+from topics.storage.filesystem import is_full
 from topics.storage.journal import SyncTicket
 from topics.values.clock import ManualClock
 from topics.values.config import TopicConfig
-from topics.values.errors import ApiError
+from topics.values.errors import ApiError, OutcomeUnknown, WritesOff
 
 
 class World:
@@ -56,9 +58,15 @@ class World:
         # What age takes is gone once the engine says so: a crash may come before. And when the disk takes
         # no more writes, nothing keeps the time.
         self.engine.refresh(topic)
-        if self.queue.failure is None:
+        if self.keeps_time:
             known.expire(self.engine.now())
         return known
+
+    @property
+    def keeps_time(self) -> bool:
+        """The disk knows how late it has become: what age has taken stays gone."""
+        mark = self.engine.clock_mark
+        return self.queue.failure is None and mark._asked_ms <= mark.reached_ms
 
     # --- committing -------------------------------------------------------------------------------------
 
@@ -98,7 +106,16 @@ class World:
         self.model.ack(event, is_safe=is_safe, position=self.engine.journal.position)
 
     def failed(self, _: ApiError) -> None:
-        """Nobody was promised anything; what became of it shows after the restart."""
+        """Of something that changes no topic."""
+
+    def failing(self, event: Event) -> Callable[[ApiError], None]:
+        """What is refused is not there, now or after a restart; unless nobody could tell, and nobody did."""
+
+        def failed(error: ApiError) -> None:
+            if not isinstance(error, OutcomeUnknown):
+                self.model.refuse(event)
+
+        return failed
 
     def submit(self, event: Event, call: Callable[[], None]) -> bool:
         try:
@@ -124,7 +141,8 @@ class World:
                 Did(lambda: model.topics.__setitem__(made.id, made), lambda: model.topics.pop(made.id))
             )
         self.submit(
-            event, lambda: put_topic(engine, name, wanted, lambda _: self.ack_synced(event), self.failed)
+            event,
+            lambda: put_topic(engine, name, wanted, lambda _: self.ack_synced(event), self.failing(event)),
         )
 
     def ack_unsynced(self, event: Event) -> None:
@@ -154,7 +172,9 @@ class World:
         event = model.event(Did(forget, bring_back))
         self.submit(
             event,
-            lambda: drop_topic(self.engine, name, False, lambda _: self.ack_synced(event), self.failed),
+            lambda: drop_topic(
+                self.engine, name, False, lambda _: self.ack_synced(event), self.failing(event)
+            ),
         )
 
     # --- records ----------------------------------------------------------------------------------------
@@ -179,7 +199,8 @@ class World:
         event = self.model.event(Added(known, self.records(topic, drafts, first, ts), ts))
         request = parse_append(body(drafts))
         return self.submit(
-            event, lambda: engine.append(name, request, lambda op: self.ack(event, op, topic), self.failed)
+            event,
+            lambda: engine.append(name, request, lambda op: self.ack(event, op, topic), self.failing(event)),
         )
 
     def delete(
@@ -210,7 +231,9 @@ class World:
 
         return self.submit(
             event,
-            lambda: engine.delete_records(topic, before, tag_match(match), done, self.failed, seqs=seqs),
+            lambda: engine.delete_records(
+                topic, before, tag_match(match), done, self.failing(event), seqs=seqs
+            ),
         )
 
     # --- queues -----------------------------------------------------------------------------------------
@@ -246,14 +269,38 @@ class World:
             self.ack(event, op, topic)
             assert acked == len(held)
 
-        self.submit(event, lambda: queue.ack(node, [(seq, None) for seq in sorted(held)], done, self.failed))
+        guarded = [(seq, None) for seq in sorted(held)]
+        self.submit(event, lambda: queue.ack(node, guarded, done, self.failing(event)))
+
+    # --- room -------------------------------------------------------------------------------------------
+
+    def fill(self) -> None:
+        """Other programs take all the room there is, or nearly all."""
+        self.disk.fill(leaving=self.rng.choice((0, 0, 10, 100, 400, 3000)))
+
+    def make_room(self) -> None:
+        self.disk.capacity = None
+        self.look_for_room()
+
+    def look_for_room(self) -> None:
+        """As the server does, again and again."""
+        engine = self.engine
+        if engine.reserve.is_needed and self.queue.failure is None:
+            self.queue.note_full()
+        if engine.writes_off is WritesOff.DISK_FULL:
+            if engine.reserve.finds_room():
+                engine.reserve.make(engine.settings.disk_reserve_bytes or 0)
+                engine.resume_writes()
+            else:
+                self.queue.try_again()
 
     # --- upkeep -----------------------------------------------------------------------------------------
 
     def checkpoint(self, *, everything: bool = False) -> None:
         self.finish_sync()
         if self.queue.failure is None:
-            self.here.checkpointer.run_now(everything=everything)
+            with unless_full(self.disk):
+                self.here.checkpointer.run_now(everything=everything)
 
     def rotate(self) -> None:
         self.finish_sync()
@@ -262,6 +309,17 @@ class World:
     def move_cold(self) -> int:
         due = finished(self.here.tiers.due())
         for number in due:
-            assert self.here.tiers.copy(number)
-            self.here.tiers.switch(number)
+            with unless_full(self.disk):
+                assert self.here.tiers.copy(number)
+                self.here.tiers.switch(number)
         return len(due)
+
+
+@contextmanager
+def unless_full(disk: SimulatedDisk) -> Iterator[None]:
+    """Upkeep that finds no room is done another time."""
+    try:
+        yield
+    except OSError as error:
+        if disk.capacity is None or not is_full(error):
+            raise

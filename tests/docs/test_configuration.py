@@ -14,7 +14,11 @@ from topics.values.settings_reader import CLIENT_VARIABLES, variable
 PAGE = ROOT / "docs" / "configuration.md"
 DOCUMENT = PAGE.read_text()
 # Defaults that depend on the machine are told in words.
-IN_WORDS = {"TOPICS_WAL_SHARDS": "number of CPUs, at most 8", "TOPICS_TEST_MIN_HEARTBEAT_MS": "unset"}
+IN_WORDS = {
+    "TOPICS_WAL_SHARDS": "number of CPUs, at most 8",
+    "TOPICS_TEST_MIN_HEARTBEAT_MS": "unset",
+    "TOPICS_DISK_RESERVE_BYTES": "chosen by the server",
+}
 
 
 def documented() -> dict[str, str]:

@@ -92,7 +92,7 @@ def test_what_is_taken_back_leaves_no_trace(lab: Lab, topic: Topic) -> None:
     before = lab.state("t"), [(run.base, run.count) for run in topic.runs], topic.store.unsealed.bytes
     assign(topic, 1)
     assign(topic, 4)
-    topic.take_back()
+    topic.take_back_all()
     assert (topic.assigned, topic.pending_count, topic.pending_bytes) == (topic.head, 0, 0)
     after = lab.state("t"), [(run.base, run.count) for run in topic.runs], topic.store.unsealed.bytes
     assert after == before

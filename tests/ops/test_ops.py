@@ -117,6 +117,7 @@ def test_alerts_cover_what_operators_have_to_know() -> None:
     names = {rule["alert"].removeprefix("Topics") for rule in alerts()}
     assert names >= {
         "ReadOnly",
+        "DiskFull",
         "DiskNearlyFull",
         "CommitSlow",
         "RouterBlocked",

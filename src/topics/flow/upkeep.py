@@ -1,6 +1,7 @@
 """Background upkeep: journal rotation, clock marks, checkpoints, and the move to the second tier."""
 
 import asyncio
+import errno
 import gc
 import logging
 import os
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 from topics.log import Checkpointer, CommitLoop, Engine, SegmentPlan
-from topics.storage import read_file
+from topics.storage import enough_bytes, is_full, read_file
 from topics.storage.segment import file_name
 
 STEP_TOPICS = 4096
@@ -71,6 +72,8 @@ TICK_S = 0.2
 # they follow each other without rest.
 CHECKPOINT_SHARE = 0.5
 
+# How soon room is looked for again, where it was not found.
+RECLAIM_REST_S = 10.0
 # Topics and sealed runs are set aside from the garbage collector when there are so many more of them.
 SETTLE_GROWTH = 1.1
 SETTLE_OBJECTS = 2000
@@ -105,8 +108,11 @@ class Upkeep:
             await asyncio.sleep(TICK_S)
             try:
                 await self._turn()
-            except OSError as error:  # a full disk, above all
-                log.error("upkeep failed: %s; it will be tried again", error)
+            except OSError as error:
+                if is_full(error) and self._engine.queue.failure is None:
+                    self._engine.queue.note_full()
+                else:
+                    log.error("upkeep failed: %s; it will be tried again", error)
                 await asyncio.sleep(1.0)
             except Exception:  # whatever it was: without upkeep, memory and journal would only grow
                 log.exception("upkeep failed; it will be tried again")
@@ -119,6 +125,8 @@ class Upkeep:
         engine.rotate_if_full()
         self._settle_objects()
         now = time.monotonic()
+        if engine.writes_off is not None and now >= self._not_before:
+            await self._reclaim()
         engine.clock_mark.extend(engine.now())
         if (now >= self._not_before or self._commit.brake.is_on) and self._checkpointer.is_due():
             with self._span("checkpoint"):
@@ -128,6 +136,29 @@ class Upkeep:
             took_s = time.monotonic() - now
             self.checkpoint_seconds += took_s
             self._not_before = time.monotonic() + max(0.5, took_s * (1 / CHECKPOINT_SHARE - 1))
+
+    async def _reclaim(self) -> None:
+        """The disk is full: let go of journal that is hardly needed, if writes can return by that.
+
+        A journal file is begun when the last one is large. On a small disk, most of what there is may lie in
+        one whose records are in segments by now, or deleted.
+        """
+        engine = self._engine
+        journal, reserve, needed = engine.journal, engine.reserve, engine.store.unsealed.bytes
+        enough = enough_bytes(engine.fs.room(engine.dirs.root).size_bytes)
+        gain = journal.retained_bytes() - needed
+        # What removals have written meanwhile is worth it as well, before nothing is left for them.
+        is_worth_it = gain >= enough or (reserve.size < reserve.half and gain >= reserve.half)
+        is_affordable = needed <= max(reserve.size - reserve.rest, 0)
+        if not (is_worth_it and is_affordable) or journal.kept_from is not None:
+            return
+        self._not_before = time.monotonic() + RECLAIM_REST_S
+        with self._span("checkpoint"):
+            engine.rotate()
+            # Two: recovery may start from either of the last two snapshots.
+            for _ in range(2):
+                async with self.exclusive:
+                    await self.checkpoint(upto=journal.position)
 
     def _settle_objects(self) -> None:
         """Keep the garbage collector from walking topics and runs again and again: they stay.
@@ -156,10 +187,13 @@ class Upkeep:
         if upto:
             await self._settle(upto)
         plan: list[SegmentPlan] = []
+        is_short_of_room = False
         try:
             await _with_breaks(sealer.plan_in_steps(plan, upto=upto))
             for file in plan:
-                await asyncio.to_thread(sealer.write, file)
+                if not await asyncio.to_thread(sealer.write, file, is_asked_for=bool(upto)):
+                    is_short_of_room = True
+                    break
                 await _with_breaks(sealer.adopt_in_steps(file))
         finally:
             sealer.abandon(plan)
@@ -181,6 +215,8 @@ class Upkeep:
         for number in await self._tiers.due():
             if await asyncio.to_thread(self._tiers.copy, number):
                 self._tiers.switch(number)
+        if upto and is_short_of_room:
+            raise OSError(errno.ENOSPC, "no room for the records that have to leave the journal")
 
     async def _settle(self, upto: int) -> None:
         """Let runs from below `upto` come to rest: one with records on their way to disk is not sealed."""

@@ -53,6 +53,7 @@ class Application:
     def __init__(self, settings: Settings, fs: Filesystem | None = None, clock: Clock | None = None) -> None:
         self._keyring = keys_of(settings)
         self.node = node = Node(settings, fs, clock)
+        node.engine.reserve.let_start()
         self.readiness = Readiness(lambda: node.progress)
         self.service = Service(node)
         self.stream_slots = StreamSlots(settings)
@@ -132,10 +133,14 @@ class Application:
 
     async def recover(self) -> None:
         with self.node.span("recovery"):
-            await asyncio.get_running_loop().run_in_executor(None, self.node.recover, self._go_on)
+            await asyncio.get_running_loop().run_in_executor(None, self._recover)
         self._go_on()
         self.node.run()
         self.readiness.admit()
+
+    def _recover(self) -> None:
+        self.node.recover(self._go_on)
+        self.node.disk.make_reserve()
 
     def reload(self) -> None:
         """Read again what an operator may have changed. What cannot be read stays as it was."""

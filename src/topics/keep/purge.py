@@ -18,6 +18,7 @@ from typing import Any
 from topics.flow.upkeep import Upkeep
 from topics.keep.purge_segments import STEP_TOPICS, FilePlan, SegmentPurge
 from topics.log import Engine
+from topics.storage import is_full
 from topics.values import ApiError, limit_reached
 
 log = logging.getLogger("topics.purge")
@@ -78,7 +79,7 @@ class Purges:
         if len(self._tasks) >= MAX_WAITING:
             raise limit_reached("max_purges", MAX_WAITING)
         if self._engine.queue.failure is not None:
-            raise self._engine.queue.failure
+            raise self._engine.queue.failure.anew()
         names = None if topics is None else tuple(topics)
         purge = Purge(secrets.token_hex(8), names, self._engine.now())
         self._known[purge.id] = purge
@@ -139,7 +140,7 @@ class Purges:
                 await asyncio.sleep(0)
         purge.phase, purge.files = REWRITING, len(segments.files)
         for file in segments.files:
-            await self._purge_file(segments, file, purge)
+            await self._purge_somehow(segments, file, purge, line)
         purge.phase = RELEASING
         await self._release(segments, line, purge)
         purge.journal_bytes = line - oldest
@@ -159,6 +160,17 @@ class Purges:
             await self._upkeep.checkpoint(upto=line)
         if self._engine.queue.failure is not None:
             raise ApiError("internal", "storage refused a commit")
+
+    async def _purge_somehow(self, segments: SegmentPurge, file: FilePlan, purge: Purge, line: int) -> None:
+        try:
+            await self._purge_file(segments, file, purge)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # Files that were written anew before this one give room back, once two snapshots do without them.
+            for _ in range(SNAPSHOTS):
+                await self._checkpoint(line)
+            await self._purge_file(segments, file, purge)
 
     async def _purge_file(self, segments: SegmentPurge, file: FilePlan, purge: Purge) -> None:
         async with self._upkeep.exclusive:

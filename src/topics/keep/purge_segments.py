@@ -10,6 +10,7 @@ import os
 from array import array
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -206,7 +207,8 @@ class SegmentPurge:
 
     def rewrite(self, file: FilePlan, number: int) -> None:
         """Write the file anew, under another number and in the same tier."""
-        store = self._engine.store
+        store, reserve = self._engine.store, self._engine.reserve
+        file.written, file.damaged, file.records = [], [], 0
         try:
             segment = store.open_for_flips(file.number)
         except SegmentDamaged:
@@ -227,7 +229,11 @@ class SegmentPurge:
         if writer.entries:
             file.new_number, file.new_bytes = number, writer.size
             file.is_cold = directory == store.cold_dir
-            writer.write(store.fs, directory, number)
+            if file.is_cold:
+                writer.write(store.fs, directory, number)
+            else:
+                write = partial(writer.write, store.fs, directory, number)
+                reserve.helping(writer.size, write, keep=reserve.rest)
             store.fs.sync_dir(directory)
 
     def _place(self, old: int, number: int) -> tuple[str, int]:

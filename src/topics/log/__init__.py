@@ -48,5 +48,5 @@ from topics.log.write.commit_queue import MAX_WAITING_OPS
 from topics.log.write.group import admit_group, append_group
 from topics.log.write.idempotency import checked_key
 from topics.log.write.lone_appends import SMALL_BODY_BYTES, LoneAppends
-from topics.log.write.operation import CallbackOp, Fail, Op
+from topics.log.write.operation import CallbackOp, Creation, Fail, Op
 from topics.log.write.reservation import cover, extend_if_short

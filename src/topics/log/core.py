@@ -19,7 +19,16 @@ from topics.log.seal.unsealed import Unsealed
 from topics.log.topic import Topic
 from topics.log.totals import Totals
 from topics.log.write.commit_queue import CommitQueue, Counters
-from topics.storage import Directories, Filesystem, Journal, Kind, ShownTime, SnapshotStore, Witness
+from topics.storage import (
+    Directories,
+    Filesystem,
+    Journal,
+    Kind,
+    Reserve,
+    ShownTime,
+    SnapshotStore,
+    Witness,
+)
 from topics.values import Clock, Settings, topic_not_found
 
 
@@ -35,6 +44,7 @@ class Core:
         unsealed = Unsealed(settings.segment_max_events, settings.seal_bytes)
         self.store = SegmentStore(fs, self.dirs.segments, settings.cold_dir, unsealed)
         self.snapshots = SnapshotStore(fs, self.dirs.snapshots)
+        self.reserve = Reserve(fs, self.dirs.root)
         self.witness = Witness(fs, self.dirs.root)
         self.shown_time = ShownTime(clock, self.witness)
         # Whatever happens in the log happens at this time, in milliseconds.
@@ -51,6 +61,8 @@ class Core:
         self.derived: set[int] = set()
         # Topics written since the current journal file began; their heads close it.
         self.touched: set[Topic] = set()
+        # Topics whose loss lines the journal should know, and had no room for.
+        self.owed_lines: set[Topic] = set()
         self.clock_mark = ClockMark()
         self.journal: Journal = None  # type: ignore[assignment]  # set when recovery is over
         self.queue: CommitQueue = None  # type: ignore[assignment]
@@ -69,7 +81,7 @@ class Core:
 
     def free_bytes(self) -> int:
         """Room left where the data is kept."""
-        return self.fs.room(self.dirs.root)[0]
+        return self.fs.room(self.dirs.root).free_bytes
 
     # --- finding ----------------------------------------------------------------------------------------
 
@@ -104,9 +116,11 @@ class Core:
 
     def note_lines(self, topic: Topic) -> None:
         """Journal the loss lines themselves, for once: replay would not find them again."""
-        topic.lines_noted()
         lines = msgspec.msgpack.encode((topic.cap_hi, topic.ttl_hi))
-        self.queue.note(self.journal.frame(Kind.LINES, lines, topic_id=topic.id, ts=self.now()))
+        if self.queue.note(self.journal.frame(Kind.LINES, lines, topic_id=topic.id, ts=self.now())):
+            topic.lines_noted()
+        else:
+            self.owed_lines.add(topic)
 
     def note_moved_lines(self, topic: Topic, cap_hi: int, ttl_hi: int) -> None:
         """After an operation that was ordered when the lines stood as given.

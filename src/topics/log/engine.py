@@ -19,6 +19,9 @@ from topics.values import WritesOff
 
 
 class Engine(Core):
+    # What is left to do of the start.
+    _finish_start: Callable[[], bool] | None = None
+
     append = appending.append
     delete_records = deletion.delete_records
     preview_delete = deletion.preview_delete
@@ -28,7 +31,7 @@ class Engine(Core):
     @property
     def read_only(self) -> bool:
         """True once a commit failed: reads go on, writes are off until restart."""
-        return self.recovered and self.queue.failure is not None
+        return self.writes_off not in (None, WritesOff.DISK_FULL)
 
     @property
     def writes_off(self) -> WritesOff | None:
@@ -38,6 +41,27 @@ class Engine(Core):
     def end_writes(self, off: WritesOff, why: str) -> None:
         """Nothing is acknowledged from now on until a restart, also what is on its way. Reads go on."""
         self.queue.end(off, why)
+
+    def hold_until(self, finish_start: Callable[[], bool]) -> None:
+        """There was no room for the last of what a start writes: reads are served, and all else waits."""
+        self._finish_start = finish_start
+        self.queue.hold()
+
+    def resume_writes(self) -> None:
+        """There is room on the disk again: what is owed to the journal goes first."""
+        self.queue.try_again()
+        if self._finish_start is not None:
+            if not self._finish_start():
+                return
+            self._finish_start = None
+            self.queue.let_go()
+        self.clock_mark.catch_up()
+        for topic in tuple(self.owed_lines):
+            self.owed_lines.discard(topic)
+            if not topic.dropped:
+                self.note_lines(topic)
+        if not self.queue.is_stuck:
+            self.queue.resume()
 
     @property
     def queue_depth(self) -> int:
@@ -57,7 +81,7 @@ class Engine(Core):
     def start(self, journal: Journal) -> None:
         """All there was has been read: from here on frames are taken."""
         self.journal = journal
-        self.queue = CommitQueue(journal, self.witness, self.counters)
+        self.queue = CommitQueue(journal, self.witness, self.counters, self.reserve)
         self.totals.start_counting()
         self.clock_mark.start(self._write_mark, self._submit_mark)
 
@@ -65,6 +89,8 @@ class Engine(Core):
         return self.queue.failure is None and self.queue.note_synced(self._mark(ms))
 
     def _submit_mark(self, ms: int, done: Callable[[], None]) -> None:
+        if self.queue.is_stuck:
+            return
         self.queue.submit(CallbackOp(self._mark(ms), None, lambda _: done(), lambda _: None, sync=True))
 
     def _mark(self, ms: int) -> list[bytes]:
@@ -80,14 +106,10 @@ class Engine(Core):
             return
         self.queue.flush()
         heads = sorted((topic.id, topic.assigned) for topic in self.touched if not topic.dropped)
-        try:
-            self.journal.write(self.journal.frame(Kind.HEADS, msgspec.msgpack.encode(heads), ts=self.now()))
-            self.journal.rotate()
-        except OSError as error:
-            self.queue.give_up(error)
-            return
-        self.touched.clear()
-        self.queue.counters.rotations += 1
+        frame = self.journal.frame(Kind.HEADS, msgspec.msgpack.encode(heads), ts=self.now())
+        if self.queue.note(frame) and self.queue.rotate():
+            self.touched.clear()
+            self.queue.counters.rotations += 1
 
     def close(self, *, clean: bool) -> None:
         if clean:
@@ -98,4 +120,5 @@ class Engine(Core):
             self.queue.land()
             self.journal.close()
         self.store.close()
+        self.reserve.close()
         self.witness.close(clean=clean)

@@ -13,7 +13,7 @@ from topics.log.core import Core
 from topics.log.remove.retention import enforce_caps, expire
 from topics.log.topic import Topic
 from topics.log.watermarks import FIRST_STEP
-from topics.log.write.operation import CallbackOp, Fail, Op
+from topics.log.write.operation import CallbackOp, Creation, Fail, Op
 from topics.storage import Kind
 from topics.values import ApiError, TopicConfig, check_config, limit_reached, require_topic_name
 
@@ -105,7 +105,7 @@ def create_topic(core: Core, name: str, config: TopicConfig, done: Callable[[], 
         core.by_id.pop(topic.id, None)
         fail(error)
 
-    core.queue.submit(CallbackOp(frame, topic, apply, undo, sync=True))
+    core.queue.submit(Creation(frame, topic, apply, undo, sync=True))
     return topic
 
 
@@ -114,7 +114,8 @@ def require_room(core: Core, topics: int) -> None:
     limit = core.settings.max_topics
     if topics and limit and len(core.by_name) + topics > limit:
         raise limit_reached("max_topics", limit)
-    core.queue.require_room(topics)
+    if topics:
+        core.queue.require_growth(topics)
 
 
 def _new_topic(

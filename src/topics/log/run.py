@@ -289,6 +289,8 @@ class Run:
             self.count = count
             if self.dead is not None:
                 del self.dead[count:]
+            if count:
+                self.last_ts = self.hot.ts_at(count - 1)
         return self.hot.truncate(count)
 
     def fill(self, columns: Columns, count: int, dead: bytearray | None, floor: int) -> None:

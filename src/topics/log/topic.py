@@ -283,19 +283,29 @@ class Topic(Watermarks):
         self.totals.bytes += size
         self.changed.add(self.id)
 
-    def take_back(self) -> None:
-        """Forget everything above the visible head: its commit failed."""
-        while self.runs and self.runs[-1].base > self.head:
-            self._remove_last_run()
-        if self.runs and self.runs[-1].last > self.head:
-            run = self.runs[-1]
-            size = run.cut(self.head - run.base + 1)
-            if not run.ephemeral:
-                self.store.unsealed.shrank(size)
-        self.tags.forget_above(self.head)
-        self.assigned = self.head
+    def take_back(self, upto: int, count: int, size: int) -> None:
+        """The seqs above `upto`, which were given out last, were refused: records of so many bytes."""
+        self._forget_above(upto)
+        self.pending_count -= count
+        self.pending_bytes -= size
+        self.totals.pending_bytes -= size
+
+    def take_back_all(self) -> None:
+        """Forget everything above the visible head: its commit failed, and there will be no other."""
+        self._forget_above(self.head)
         self.pending_sync = 0
         self._clear_pending()
+
+    def _forget_above(self, seq: int) -> None:
+        while self.runs and self.runs[-1].base > seq:
+            self._remove_last_run()
+        if self.runs and self.runs[-1].last > seq:
+            run = self.runs[-1]
+            size = run.cut(seq - run.base + 1)
+            if not run.ephemeral:
+                self.store.unsealed.shrank(size)
+        self.tags.forget_above(seq)
+        self.assigned = seq
 
     def _clear_pending(self) -> None:
         self.totals.pending_bytes -= self.pending_bytes

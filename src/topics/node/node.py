@@ -10,6 +10,7 @@ from enum import Enum
 from time import monotonic
 
 from topics.flow.cursors import Cursors
+from topics.flow.disk_space import DiskSpace
 from topics.flow.doors import Doors
 from topics.flow.governor import Governor
 from topics.flow.pacing import Pacer
@@ -25,7 +26,7 @@ from topics.keep.backup_holds import BackupHolds
 from topics.keep.directory import sealed_runs
 from topics.keep.purge import Purges
 from topics.log import MAX_WAITING_OPS, Checkpointer, CommitLoop, Engine, Recovery
-from topics.storage import Directories, Filesystem, Home
+from topics.storage import Directories, Filesystem, Home, is_full
 from topics.values import MAX_SEQ, Clock, Settings, SystemClock
 
 log = logging.getLogger("topics")
@@ -75,6 +76,7 @@ class Node:
         routing = RouterRecovery(engine, self.routers)
         for extension in (*self.cursors.extensions, *self.stages.extensions, self.queues, routing):
             engine.register(extension)
+        self.disk = DiskSpace(engine)
         self.fanout = Fanout(engine, self.routers.pull, self.governor, self.pacer.protect)
         # Surrounds recovery and checkpoints, for those who want to see them in a trace.
         self.span: Span = nullcontext
@@ -110,12 +112,15 @@ class Node:
         self.commit = CommitLoop(self.engine, loop, self.governor, self.pacer)
         self.upkeep = Upkeep(self.engine, self.commit, self.checkpointer, self.span)
         self.upkeep.start()
+        self.disk.start()
         self.purges = Purges(self.engine, self.upkeep)
         self.holds = BackupHolds(self.engine, self.upkeep)
         self._forwarding = RouterPass(self.routers, loop, self.governor)
         for extension in self.engine.extensions:
             extension.start()
         self.stages.start()
+        if self.engine.reserve.is_needed:
+            self.engine.queue.note_full()
         self.state = State.RUNNING
         self._recovery_s = self.recovery_seconds
         # What exists now stays: keep the collector from walking it again and again.
@@ -128,14 +133,23 @@ class Node:
             return
         self.governor.stop()
         self._forwarding.stop()
+        await self.disk.stop()
         await self.purges.stop()
         await self.upkeep.stop()
         await self.commit.drain()
         self.commit.close()
         if self.engine.queue.failure is None:
-            large = self.engine.journal.retained_bytes() > SEAL_ON_STOP_BYTES
-            self.checkpointer.run_now(everything=large)
+            self._checkpoint_last()
         self.leave(clean=self.engine.queue.failure is None)
+
+    def _checkpoint_last(self) -> None:
+        large = self.engine.journal.retained_bytes() > SEAL_ON_STOP_BYTES
+        try:
+            self.checkpointer.run_now(everything=large)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            log.warning("no room for a last checkpoint; the next start will read more of the journal")
 
     def leave(self, *, clean: bool) -> None:
         """Close the files as they are, and let others use the directory."""

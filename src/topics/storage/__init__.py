@@ -20,6 +20,8 @@ from topics.storage.filesystem import (
     File,
     Filesystem,
     LockHeld,
+    Room,
+    is_full,
     numbered_files,
     read_file,
     unfinished_files,
@@ -31,6 +33,7 @@ from topics.storage.home import Home
 from topics.storage.identity import Identity, read_identity, write_identity
 from topics.storage.journal import ROTATE_BYTES, Journal, PendingWrite, SyncTicket, decode_file_header
 from topics.storage.journal_reader import PROOF, PROOF_MAGIC, PROOF_VERSION, QUARANTINE, Damage, JournalReader
+from topics.storage.reserve import Reserve, enough_bytes
 from topics.storage.rows import DATA_KEY, END, HEAD, META_KEY, PLAIN, TAG, around_data
 from topics.storage.segment import (
     DEAD,
@@ -44,4 +47,5 @@ from topics.storage.segment import (
 )
 from topics.storage.snapshot import SnapshotStore
 from topics.storage.untouched import NO_LOCK, UntouchedDisk
+from topics.storage.void_frames import void_frames
 from topics.storage.witness import ShownTime, Testimony, Witness

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 
-from topics.storage import journal, segment, snapshot, witness
+from topics.storage import journal, reserve, segment, snapshot, witness
 from topics.storage.filesystem import Filesystem, numbered_files, unfinished_files
 from topics.storage.hold import LOCK
 from topics.storage.identity import IDENTITY
@@ -21,6 +21,8 @@ class Directories:
         # Parts of batches that are not committed yet.
         self.stages = os.path.join(root, "stages")
         self.witness = os.path.join(root, witness.FILE_NAME)
+        # Room that removals find on a full disk.
+        self.reserve = os.path.join(root, reserve.FILE_NAME)
         # Names the directory of the second tier, if there is one.
         self.cold_note = os.path.join(root, ".topics.cold")
         # Says which log this is.
@@ -32,7 +34,7 @@ class Directories:
     def entries(self) -> tuple[str, ...]:
         """All there can be."""
         directories = (self.journal, self.segments, self.snapshots, self.stages)
-        return (*directories, self.witness, self.identity, self.cold_note, self.lock)
+        return (*directories, self.witness, self.reserve, self.identity, self.cold_note, self.lock)
 
     def journal_path(self, base: int) -> str:
         return os.path.join(self.journal, journal.file_name(base))

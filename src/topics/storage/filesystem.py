@@ -10,7 +10,7 @@ import mmap
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
 # What files are written from.
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -26,8 +26,27 @@ _NO_SUCH_LOCKS = {errno.EBADF, errno.EINVAL, errno.ENOTSUP, errno.ENOLCK, errno.
 TEMPORARY = ".tmp"
 
 
+# What a file is given while it is filled with nothing, where the file system cannot do that by itself.
+_ZEROS_BYTES = 1024 * 1024
+
+
 class LockHeld(Exception):
     """Another live process owns the data directory."""
+
+
+class Room(NamedTuple):
+    """How much a file system can hold."""
+
+    # What a program like this one may still write, as `df` tells it.
+    free_bytes: int
+    # What nothing is written to. Some of it may be kept for the superuser.
+    unused_bytes: int
+    size_bytes: int
+
+
+def is_full(error: BaseException | None) -> bool:
+    """There was no room, and nothing else is wrong with the disk."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class File:
@@ -85,6 +104,18 @@ class File:
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
+
+    def allocate(self, size: int) -> None:
+        """Make it so long, and have the room for that be really taken."""
+        start = self.size()
+        try:
+            os.posix_fallocate(self._fd, start, size - start)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            zeros = bytes(_ZEROS_BYTES)
+            for at in range(start, size, _ZEROS_BYTES):
+                self._write_fully(memoryview(zeros)[: size - at], at)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -188,10 +219,11 @@ class Filesystem:
     def shared_page(self, path: str, size: int) -> SharedPage:
         return SharedPage(path, size)
 
-    def room(self, path: str) -> tuple[int, int]:
-        """Bytes that are free where this lies, and the size of all there is."""
+    def room(self, path: str) -> Room:
+        """On the file system where this lies."""
         there = os.statvfs(path)
-        return there.f_bavail * there.f_frsize, there.f_blocks * there.f_frsize
+        block = there.f_frsize
+        return Room(there.f_bavail * block, there.f_bfree * block, there.f_blocks * block)
 
     def give_way(self) -> None:
         """Other threads that wait for the processor go first; for work in the background."""

@@ -46,6 +46,7 @@ class Kind(IntEnum):
     GROUP = 19  # whole frames, one behind the other, that count together or not at all
     CREATE_AGAIN = 22  # as CREATE, under a name that an earlier topic had
     OWNED_STAGE = 23
+    VOID = 24  # was another frame, and was taken back; what is left of it means nothing
 
 
 # A topic is there from now on.

@@ -4,9 +4,11 @@
 
 `base` is the address of the file's first frame, so a position names a frame for ever, across rotations
 and after older files were dropped. It is in the name as well: a rotten header does not displace the frames
-behind it. A file is only ever extended; nothing in it is rewritten.
+behind it. A file is only ever extended; nothing in it is rewritten, but the headers of frames that have to be
+taken back (see `void_frames`).
 """
 
+import errno
 import os
 from dataclasses import dataclass
 
@@ -14,7 +16,7 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 
 from topics.storage import fileheader
 from topics.storage.fileheader import FILE_HEADER_BYTES
-from topics.storage.filesystem import File, Filesystem
+from topics.storage.filesystem import File, Filesystem, is_full
 from topics.storage.frame import FIELDS, FRAME_MAGIC, PREFIX, U32
 
 MAGIC = b"TOPICSJL"
@@ -114,7 +116,7 @@ class Journal:
         self.synced = position
         self._unsynced: list[File] = []
         self._new_file = False
-        self._file = self._start_file()
+        self._file = self._first_file()
 
     def _sync_left_behind(self, doubtful_from: int) -> None:
         """A killed process leaves frames that only the page cache has; `synced` must not vouch for those.
@@ -135,12 +137,27 @@ class Journal:
     def _path(self, base: int) -> str:
         return os.path.join(self._directory, file_name(base))
 
+    def _first_file(self) -> File:
+        """A process begins a file of its own, if there is room for one; otherwise it goes on in the last."""
+        try:
+            return self._start_file()
+        except OSError as error:
+            # One that an earlier process had begun, and never written to, was replaced by what is gone now.
+            self.files = [file for file in self.files if file.base < self.position]
+            if not is_full(error) or not self.files or self.files[-1].end != self.position:
+                raise
+        self._new_file = True
+        file = self._fs.open(self._path(self.files[-1].base))
+        self._unsynced.append(file)
+        return file
+
     def _start_file(self) -> File:
         file = self._fs.create(self._path(self.position))
         try:
             file.write([encode_file_header(self.position)], 0)
         except OSError:
             file.close()
+            self._forget_begun_file()
             raise
         if self.files and self.files[-1].base == self.position:
             self.files.pop()  # begun by an earlier process and never written to: this one replaced it
@@ -148,6 +165,14 @@ class Journal:
         self._unsynced.append(file)
         self._new_file = True
         return file
+
+    def _forget_begun_file(self) -> None:
+        """The last file goes on: one that began where it goes on would be taken for the rest of it."""
+        self._fs.remove(self._path(self.position))
+        try:
+            self._fs.sync_dir(self._directory)
+        except OSError as error:
+            raise OSError(errno.EIO, f"a journal file that was begun cannot be removed: {error}") from error
 
     def frame(
         self,
@@ -195,6 +220,15 @@ class Journal:
     def finish_write(self, written: int) -> None:
         self.position += written
         self.files[-1].end = self.position
+
+    def cut_back(self) -> None:
+        """A write was refused: behind the last frame there is nothing, and that is so on disk."""
+        self._file.truncate(FILE_HEADER_BYTES + self.position - self.files[-1].base)
+        self._file.sync()
+
+    def unsynced_files(self) -> list[tuple[int, File]]:
+        """The files that hold whatever no sync has covered, each with its base."""
+        return [(int(os.path.basename(file.path).partition(".")[0]), file) for file in self._unsynced]
 
     @property
     def current_bytes(self) -> int:

@@ -6,6 +6,7 @@ goes on behind it and yields a `Damage`. Without such proof it is a *torn tail*:
 was never promised to survive, and is cut (after a copy was put aside).
 """
 
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -16,16 +17,24 @@ from msgspec import structs
 
 from topics.storage import fileheader
 from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile, checksum
-from topics.storage.filesystem import Filesystem, numbered_files, read_file, write_file_atomically
+from topics.storage.filesystem import (
+    Filesystem,
+    is_full,
+    numbered_files,
+    read_file,
+    write_file_atomically,
+)
 from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, Header, Kind, decode_header
 from topics.storage.journal import JournalFile, decode_file_header, file_name
+
+log = logging.getLogger("topics.recovery")
 
 QUARANTINE = "damaged"
 # Written before a cut that takes a proof along: a file header whose value is how far the journal was synced.
 PROOF = "proven"
 PROOF_MAGIC = b"TOPICSPR"
 PROOF_VERSION = 1
-_GROUP = int(Kind.GROUP)
+_GROUP, _VOID = int(Kind.GROUP), int(Kind.VOID)
 # A pattern searches a mapped file where it lies; `bytes.find` would need a copy of it every time.
 _MAGIC = re.compile(re.escape(FRAME_MAGIC_BYTES))
 
@@ -62,7 +71,9 @@ def read_frame(data: memoryview, at: int, base: int) -> tuple[Frame | None, Head
         return None, None
     start = at + HEADER_BYTES
     payload = data[start : start + header.payload_length]
-    if len(payload) != header.payload_length or checksum(payload) != header.payload_checksum:
+    # What was taken back may never have reached the disk, and its header was written once more.
+    is_intact = header.kind == _VOID or checksum(payload) == header.payload_checksum
+    if len(payload) != header.payload_length or not is_intact:
         return None, header
     frame = Frame(
         header.kind,
@@ -149,7 +160,7 @@ class JournalReader:
             if frame is not None:
                 if frame.kind == _GROUP:
                     yield from _members(frame)
-                else:
+                elif frame.kind != _VOID:
                     yield frame
                 at += HEADER_BYTES + len(frame.payload)
                 continue
@@ -208,12 +219,19 @@ class JournalReader:
 
     def _put_aside(self, source: _Source, at: int) -> None:
         tail = bytes(source.data[at:])
-        if tail.strip(b"\0"):
-            directory = os.path.join(self._directory, QUARANTINE)
+        if not tail.strip(b"\0"):
+            return
+        directory = os.path.join(self._directory, QUARANTINE)
+        # With its checksum in the name: a second tear in the same place leaves a second file.
+        name = f"{source.base + at:020d}-{checksum(tail):016x}.tail"
+        try:
             self._fs.make_dirs(directory)
-            # With its checksum in the name: a second tear in the same place leaves a second file.
-            name = f"{source.base + at:020d}-{checksum(tail):016x}.tail"
             write_file_atomically(self._fs, directory, name, [tail])
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # Nothing in it was promised, and what was promised is to be read.
+            log.error("the disk is full: %d bytes of torn journal are cut off without a copy", len(tail))
 
 
 def _members(frame: Frame) -> Iterator[Frame]:

@@ -43,6 +43,8 @@ class SnapshotStore:
         self._numbers = numbered_files(fs, directory, file_name)
         self._damaged: set[int] = set()
         self._intact: set[int] = set()
+        # Of the last one that was read or written.
+        self.newest_bytes = 0
         # A backup copies these, so they stay.
         self.kept: frozenset[int] = frozenset()
 
@@ -83,6 +85,8 @@ class SnapshotStore:
             if from_disk:
                 file.forget_cached()
             body = decode(file.read(file.size(), 0))
+        if body is not None:
+            self.newest_bytes = len(body)
         (self._damaged if body is None else self._intact).add(number)
         return body
 

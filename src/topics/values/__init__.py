@@ -25,6 +25,7 @@ from topics.values.errors import (
     STATUS_BY_CODE,
     ApiError,
     ConfigError,
+    OutcomeUnknown,
     UserMistake,
     WritesOff,
     invalid,

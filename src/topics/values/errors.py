@@ -74,11 +74,22 @@ class ApiError(Exception):
     def status(self) -> int:
         return STATUS_BY_CODE[self.code]
 
+    def anew(self) -> "ApiError":
+        """The same once more: one that is raised again and again remembers every place where it was."""
+        return ApiError(self.code, self.message, self.detail, retry_after_s=self.retry_after_s)
+
     def body(self) -> bytes:
         error: dict[str, Any] = {"code": self.code, "message": self.message}
         if self.detail is not None:
             error["detail"] = self.detail
         return msgspec.json.encode({"error": error})
+
+
+class OutcomeUnknown(ApiError):
+    """Nobody can tell whether a restart will find what was asked for: no answer would be the truth."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("internal", message)
 
 
 def invalid(message: str, detail: dict[str, Any] | None = None) -> ApiError:

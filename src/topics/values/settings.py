@@ -76,6 +76,8 @@ class Settings:
     max_sse_connections_per_key: int = _number(1_000)
     max_inflight_per_key: int = _number(1_000)
     max_total_bytes: int = _number(0)
+    # None: chosen by the server.
+    disk_reserve_bytes: int | None = field(default=None, metadata={"least": 0, "most": MAX_SEQ})
     max_connections: int = _number(20_000)
     seq_base: int = _number(1, least=1)
     segment_max_events: int = _number(10_000, least=1)

@@ -21,7 +21,7 @@ class Desk:
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self.journal = lab.engine.journal
-        self.queue = CommitQueue(self.journal, lab.engine.witness, Counters())
+        self.queue = CommitQueue(self.journal, lab.engine.witness, Counters(), lab.engine.reserve)
         self.wakes = 0
         self.done: list[str] = []
         self.failed: list[str] = []

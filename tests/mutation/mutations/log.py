@@ -57,8 +57,8 @@ MUTATIONS = (
         "overtake-a-write-under-way",
         "Nothing reaches the journal ahead of a group that is being written.",
         "log/write/commit_queue.py",
-        "        write.wait()\n        if write.error is not None:\n",
-        "        if write.error is not None:\n",
+        "        write.wait()\n        before = self._journal.position\n",
+        "        before = self._journal.position\n",
         ("tests/log/write/test_writing_aside.py",),
     ),
     Mutation(
@@ -81,7 +81,7 @@ MUTATIONS = (
         "believe-any-payload",
         "A frame whose bytes changed is damage, never a record.",
         "storage/journal_reader.py",
-        "    if len(payload) != header.payload_length or checksum(payload) != header.payload_checksum:\n",
+        "    if len(payload) != header.payload_length or not is_intact:\n",
         "    if len(payload) != header.payload_length:\n",
         ("tests/log/recover/test_lost_frames.py", "tests/storage/test_journal_reader.py"),
     ),
@@ -134,9 +134,9 @@ MUTATIONS = (
         "take-a-failed-sync-for-done",
         "After a failed sync nobody pretends: writes are off, reads go on, a restart makes it good.",
         "log/write/commit_queue.py",
-        "        if error is not None:\n            self._latch(error, ops)\n            return\n"
-        "        self._journal.finish_sync",
-        "        self._journal.finish_sync",
+        "        if error is not None:\n            self._latch(error)\n            return\n"
+        "        ops, self._syncing",
+        "        ops, self._syncing",
         ("tests/crash/test_sync_failure.py", "tests/log/write/test_commit_failure.py"),
     ),
     Mutation(

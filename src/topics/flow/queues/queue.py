@@ -175,20 +175,23 @@ class JobQueue:
             self._changed()
 
         def failed(error: ApiError) -> None:
-            self._reopen(leases)
+            give_back(error)
             fail(error)
+
+        def give_back(error: ApiError) -> None:
+            if error.code in ("throttled", "disk_full"):
+                # Nothing is wrong but the moment: a worker that tries again shall still hold the jobs.
+                for lease in leases:
+                    lease.closing = False
+            else:
+                self._reopen(leases)
 
         try:
             self.engine.submit_delete(
                 self.topic, Selector(self.topic.assigned + 1, seqs=seqs), deleted, failed
             )
         except ApiError as error:
-            if error.code == "throttled":
-                # Nothing is wrong but the moment: a worker that tries again shall still hold the jobs.
-                for lease in leases:
-                    lease.closing = False
-            else:
-                self._reopen(leases)
+            give_back(error)
             raise
 
     def _finish(self, seqs: list[int], deleted: int) -> None:

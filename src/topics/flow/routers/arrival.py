@@ -22,6 +22,8 @@ class Arrival:
     # Bytes of the copies in each piece.
     sizes: list[int]
     reserve_to: int = 0
+    # Where the router stood before.
+    sent_before: int = 0
 
     def apply(self, engine: Engine) -> None:
         """Live and in recovery alike: staged copies become visible, holes open, retention follows."""
@@ -48,11 +50,23 @@ class Arrival:
         if dest.mixed and dest.cap_hi != cap_hi and engine.recovered:
             engine.note_lines(dest)
 
+    def withdraw(self) -> None:
+        """The step was refused: the router has yet to make it."""
+        dest, pieces = self.dest, self.share.pieces
+        if pieces and not dest.dropped:
+            copies = sum(piece.count for piece in pieces if piece.kind == COPIES)
+            dest.take_back(pieces[0].first_dest - 1, copies, sum(self.sizes))
+            dest.withdraw_reservation()
+        if self.router is not None:
+            self.router.step_back(self.sent_before, dest.assigned)
+
 
 class RouteOp(Op):
     """A step on its way to disk."""
 
     __slots__ = ("_engine", "arrivals")
+
+    grows = True
 
     def __init__(self, engine: Engine, *, sync: bool) -> None:
         super().__init__([], None, sync=sync)
@@ -67,4 +81,8 @@ class RouteOp(Op):
                 arrival.dest.wake()
 
     def fail(self, error: ApiError) -> None:
-        return None  # no client waits for it, and after a restart the records are forwarded again
+        return None  # no client waits for it; the records are forwarded again later, or after a restart
+
+    def withdraw(self) -> None:
+        for arrival in reversed(self.arrivals):
+            arrival.withdraw()

@@ -75,6 +75,11 @@ class Router:
         self.options = options
         self.match = options.match
 
+    def step_back(self, sent: int, dest_assigned: int) -> None:
+        """Its last step was refused; the destination has given out seqs up to there without it."""
+        self.sent = sent
+        self.keys_scanned = min(self.keys_scanned, dest_assigned)
+
     def definition(self, options: RouterOptions, cursor: int) -> Definition:
         return Definition(self.id, self.name, self.source.id, self.dest.id, options, cursor)
 

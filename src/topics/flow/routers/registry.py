@@ -7,7 +7,17 @@ from topics.flow.routers import frames
 from topics.flow.routers.definitions import Router, RouterOptions, RouterTable, check_ends
 from topics.flow.routers.source_window import read_window
 from topics.flow.routers.step import StepBuilder
-from topics.log import CallbackOp, Engine, Fail, Op, Topic, create_topic, require_room, surviving_damage
+from topics.log import (
+    CallbackOp,
+    Creation,
+    Engine,
+    Fail,
+    Op,
+    Topic,
+    create_topic,
+    require_room,
+    surviving_damage,
+)
 from topics.storage import Kind
 from topics.values import DEFAULT_CONFIG, ApiError, limit_reached, require_router_name, topic_not_found
 
@@ -79,7 +89,7 @@ class Routers:
             self._change(existing, options, done, fail)
         else:
             # Two topics and the router: nothing may be refused once the first of them exists.
-            engine.queue.require_room(3)
+            engine.queue.require_growth(3)
             source, dest = self._make_ends(source_name, dest_name)
             self._create(name, source, dest, options, done, fail)
 
@@ -125,7 +135,8 @@ class Routers:
             self.remove(router)
             fail(error)
 
-        self._submit(router, Kind.ROUTER_PUT, router.definition(options, router.sent), apply, undo)
+        fact = router.definition(options, router.sent)
+        self._submit(router, Kind.ROUTER_PUT, fact, apply, undo, as_op=Creation)
 
     def _change(
         self, router: Router, options: RouterOptions, done: Callable[[Router, bool], None], fail: Fail
@@ -141,11 +152,18 @@ class Routers:
         self._submit(router, Kind.ROUTER_PUT, router.definition(options, router.sent), apply, fail)
 
     def _submit(
-        self, router: Router, kind: Kind, fact: object, apply: Callable[[Op], None], fail: Fail
+        self,
+        router: Router,
+        kind: Kind,
+        fact: object,
+        apply: Callable[[Op], None],
+        fail: Fail,
+        *,
+        as_op: type[CallbackOp] = CallbackOp,
     ) -> None:
         engine = self._engine
         frame = engine.journal.frame(int(kind), frames.encode(fact), ts=engine.now())
-        op = CallbackOp(frame, router.source, apply, fail, sync=True)
+        op = as_op(frame, router.source, apply, fail, sync=True)
         op.others = (router.dest,)
         engine.queue.submit(op)
 
@@ -216,7 +234,7 @@ class Routers:
         queue = self._engine.queue
         # Called back in the middle of a commit, it would overtake what is still to take effect: the
         # background pass follows at once.
-        if not behind or queue.applying or queue.failure is not None:
+        if not behind or queue.applying or not queue.may_forward:
             return
         # Just these: other destinations of the same source can wait for the background.
         source = behind[0].source
@@ -240,7 +258,7 @@ class Routers:
         queue = self._engine.queue
         self.owing.update(self.stuck)
         self.stuck = {}
-        while self.owing and queue.failure is None:
+        while self.owing and queue.may_forward:
             source = self.owing.pop(next(iter(self.owing)))
             if self.step(source, is_over):
                 self.owing[source.id] = source  # behind the others, which get their turn first
@@ -252,6 +270,10 @@ class Routers:
         if queue.failure is not None:
             # Writes are off until restart, and these are writes.
             self.owing, self.stuck = {}, {}
+        elif not queue.may_forward:
+            # Looked at again and again until there is room.
+            self.stuck.update(self.owing)
+            self.owing = {}
         return bool(self.owing)
 
     def step(self, source: Topic, is_over: Callable[[], bool] | None = None) -> bool:
@@ -262,8 +284,11 @@ class Routers:
         self, source: Topic, routers: list[Router], is_over: Callable[[], bool] | None = None
     ) -> bool:
         # With nothing waiting, a step is not refused by a full queue once its copies have their seqs.
-        self._engine.queue.flush()
+        queue = self._engine.queue
+        queue.flush()
         self._engine.refresh(source)
+        if not queue.may_forward:
+            return False
         by_position: dict[int, list[Router]] = {}
         for router in routers:
             if router.sent < source.head and router.committed and self._is_open(router):

@@ -88,6 +88,7 @@ class Stages:
         from topics.flow.stages.parts import write_part
 
         engine = self._engine
+        engine.queue.require_growth(0)
         path = self.open.admit(owner, stage, part)
         engine.fs.make_dirs(engine.dirs.stages)
         try:

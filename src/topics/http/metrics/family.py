@@ -1,5 +1,6 @@
 """One metric with all its series, and how it is written down."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from topics.values import Histogram
@@ -26,6 +27,8 @@ class Family:
 
 
 def _number(value: float) -> str:
+    if value == math.inf:
+        return "+Inf"
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 

@@ -162,6 +162,7 @@ def log_families(node: Node) -> Iterator[Family]:
     yield from _removals(node.engine)
     yield from _seals(node)
     yield from _files(node.engine)
+    yield from _room(node)
     seconds = node.recovery_seconds
     yield gauge("topics_recovery_seconds", "What recovery has taken so far, or took.", seconds)
 
@@ -230,6 +231,16 @@ def _files(engine: Engine) -> Iterator[Family]:
     yield gauge("topics_wal_retained_bytes", "Journal that a restart would read.", retained)
     unsynced = journal.position - journal.synced if journal else 0
     yield gauge("topics_wal_unsynced_bytes", "Journal not yet synced to disk.", unsynced)
-    free, size = engine.fs.room(engine.dirs.root)
+
+
+def _room(node: Node) -> Iterator[Family]:
+    engine = node.engine
+    free, _, size = engine.fs.room(engine.dirs.root)
     yield gauge("topics_disk_free_bytes", "Room left where the data is kept.", free)
     yield gauge("topics_disk_size_bytes", "Size of that file system.", size)
+    text = "Room kept so that removals succeed on a full disk."
+    yield gauge("topics_disk_reserve_bytes", text, node.disk.reserve_bytes)
+    text = "When the disk will be full at the rate of the last day; +Inf while it does not fill."
+    yield gauge("topics_disk_full_in_seconds", text, node.disk.seconds_until_full())
+    enabled = node.is_running and engine.writes_off is None
+    yield gauge("topics_writes_enabled", "1 while writes are taken.", int(enabled))

@@ -12,7 +12,7 @@ from topics.http.wire.answer_heads import ARROW
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
 from topics.log import AppendOp, checked_key, column_request
-from topics.values import ApiError, invalid
+from topics.values import ApiError, OutcomeUnknown, invalid
 
 if TYPE_CHECKING:
     from topics.log.write.arrow_batch import ColumnBatch
@@ -76,6 +76,8 @@ class BulkAppend:
         for index, done in self._submitted:
             try:
                 self._note(index, await done)
+            except OutcomeUnknown:
+                raise
             except ApiError as error:
                 refusal = refusal or error
         if refusal is not None:

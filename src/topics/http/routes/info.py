@@ -26,7 +26,7 @@ class InfoRoutes:
             "started_ms": self._started_ms,
             "writes": off is None,
             "reason": off,
-            "disk": {"free_bytes": node.engine.free_bytes(), "reserve_bytes": 0},
+            "disk": {"free_bytes": node.engine.free_bytes(), "reserve_bytes": node.disk.reserve_bytes},
         }
         if exchange.key is None or exchange.key.can(ADMIN):
             about["data_dir"] = node.engine.dirs.root

@@ -14,7 +14,7 @@ from topics.http.routes.appends import append_answer
 from topics.http.routes.service import Service
 from topics.http.wire.websocket import Socket
 from topics.log import AppendOp, disables_backpressure, parse_append
-from topics.values import ApiError
+from topics.values import ApiError, OutcomeUnknown
 
 logger = logging.getLogger("topics.http")
 
@@ -77,6 +77,9 @@ class Publication:
     def refuse(self, error: Exception) -> None:
         """What is no mistake of the client's is logged, and not told."""
         self.is_over = True
+        if isinstance(error, OutcomeUnknown):
+            self.queue.socket.abort()
+            return
         if not isinstance(error, MISTAKES):
             logger.error("a publish failed", exc_info=error)
             error = ApiError("internal", "internal error")

@@ -11,7 +11,8 @@ from topics.http.wire.answer_heads import JSON, HeaderList
 from topics.http.wire.channel import RAW, STREAM, Stream, Upgraded
 from topics.http.wire.request import Request
 from topics.http.wire.request_log import log_fields
-from topics.values import ApiError, short_of_memory
+from topics.storage import is_full
+from topics.values import ApiError, OutcomeUnknown, short_of_memory
 
 if TYPE_CHECKING:
     from topics.http.wire.pipeline import Pipeline
@@ -126,6 +127,10 @@ class Exchange(Request):
         connection = self._take_connection()
         if connection is None:
             return
+        if isinstance(error, OutcomeUnknown):
+            connection.context.request_log.failed(self, error, error.status, self._closers is not None)
+            connection.transport.abort()
+            return
         headers: HeaderList = []
         if error.retry_after_s is not None:
             headers.append((b"Retry-After", b"%d" % error.retry_after_s))
@@ -148,8 +153,9 @@ class Exchange(Request):
                 self._connection.context.relieve()
             self.fail(short_of_memory())
         elif isinstance(error, OSError) and error.strerror and self._streaming is None:
-            # A full disk, above all. The path that an OSError may name stays here.
-            self.fail(ApiError("internal", f"storage refused it: {error.strerror}"))
+            # The path that an OSError may name stays here.
+            code = "disk_full" if is_full(error) else "internal"
+            self.fail(ApiError(code, f"storage refused it: {error.strerror}"))
         else:
             self._fail_unexpectedly(error)
 

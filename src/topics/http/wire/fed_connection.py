@@ -73,6 +73,10 @@ class FedConnection:
         self._held.close()
         self._abort_in(FAREWELL_S)
 
+    def abort(self) -> None:
+        """Close without another word."""
+        self._held.abort()
+
     def _abort_in(self, seconds: float) -> None:
         self._cancel_farewell()
         self._farewell = asyncio.get_running_loop().call_later(seconds, self._held.abort)

@@ -121,18 +121,11 @@ class LostFrames:
             return by_frames
         return topic.head + destroyed // _SMALLEST_RECORD_BYTES
 
-    def journal_holes(self) -> None:
-        """Closed for every later recovery too."""
-        engine = self._engine
-        for topic, first in self._closed:
-            engine.journal.write(
-                engine.journal.frame(
-                    Kind.HOLE,
-                    b"",
-                    topic_id=topic.id,
-                    first_seq=first,
-                    count=topic.head - first + 1,
-                    ts=engine.now(),
-                )
-            )
-        engine.queue.sync_journal()
+    def journal_holes(self) -> bool:
+        """Closed for every later recovery too; False when that could not be written."""
+        engine, now = self._engine, self._engine.now()
+        frames = [
+            engine.journal.frame(Kind.HOLE, b"", topic.id, first, topic.head - first + 1, now)
+            for topic, first in self._closed
+        ]
+        return not frames or engine.queue.note_synced([buffer for frame in frames for buffer in frame])

@@ -70,11 +70,8 @@ class Recovery:
             engine.fs, engine.dirs.journal, reader.files(), position, doubtful_from=doubtful_from
         )
         engine.start(journal)
-        lost_frames.journal_holes()
-        if engine.queue.failure is None:
-            # Only now, with the holes on disk, may the page forget what the previous process had promised.
-            reserved = max((topic.reserve_asked for topic in engine.by_id.values()), default=0)
-            engine.witness.begin(engine.journal.position, engine.now(), reserved)
+        if not self._sign(lost_frames) and engine.queue.failure is None:
+            engine.hold_until(lambda: self._sign(lost_frames))
         # Age has taken records up to a time that perhaps only the witness page knew: the journal gets it now.
         engine.clock_mark.catch_up()
         engine.expire_all(engine.now())
@@ -83,6 +80,16 @@ class Recovery:
         checkpointer = Checkpointer(engine, predecessor)
         engine.recovered = True
         return checkpointer
+
+    def _sign(self, lost_frames: LostFrames) -> bool:
+        """This process answers for the journal from now on; False when it cannot write what is missing."""
+        engine = self._engine
+        if not lost_frames.journal_holes():
+            return False
+        # Only now, with the holes on disk, may the page forget what the previous process had promised.
+        reserved = max((topic.reserve_asked for topic in engine.by_id.values()), default=0)
+        engine.witness.begin(engine.journal.position, engine.now(), reserved)
+        return True
 
     # --- snapshot ---------------------------------------------------------------------------------------
 

@@ -96,6 +96,9 @@ class Checkpointer:
         engine = self._engine
         if engine.queue.failure is not None:
             return False
+        if engine.writes_off is not None:
+            # On a full disk, where snapshots take from the reserve: only if it gives room back.
+            return self._can_let_go()
         written = engine.journal.position - self._last_position
         waited_ms = engine.now() - self._last_ms
         if engine.totals.damage != self._known_damage:
@@ -105,6 +108,16 @@ class Checkpointer:
         if written >= CHECKPOINT_BYTES or (written and waited_ms >= engine.settings.seal_age_ms):
             return True
         return bool(self._unreferenced or engine.store.droppable() or engine.store.unsealed.has_full)
+
+    def _can_let_go(self) -> bool:
+        """Whether there are files that the next snapshots will do without."""
+        engine = self._engine
+        if self._unreferenced or engine.store.droppable():
+            return True
+        oldest, journal = engine.journal.files[0], engine.journal
+        needed_from = engine.store.unsealed.oldest_position(journal.position)
+        is_kept = journal.kept_from is not None and journal.kept_from < oldest.end
+        return len(journal.files) > 1 and oldest.end <= needed_from and not is_kept
 
     # --- snapshot ---------------------------------------------------------------------------------------
 
@@ -155,8 +168,9 @@ class Checkpointer:
 
     def write_snapshot(self, body: list[bytes]) -> None:
         """Off the loop. Once it is durable, deletions that two snapshots know may be flipped."""
-        self._engine.fs.sync_dir(self._engine.dirs.segments)
-        self._engine.snapshots.write(b"".join(body))
+        engine, joined = self._engine, b"".join(body)
+        engine.fs.sync_dir(engine.dirs.segments)
+        engine.reserve.helping(len(joined), lambda: engine.snapshots.write(joined))
         # One file at a time: a deletion may concern more of them than there are descriptors.
         for number, flips in groupby(sorted(self._flips, key=_segment_of), key=_segment_of):
             self._flip_all(number, flips)
@@ -219,7 +233,8 @@ class Checkpointer:
         plan = sealer.plan(everything=everything)
         try:
             for file in plan:
-                sealer.write(file)
+                if not sealer.write(file):
+                    break
                 sealer.adopt(file)
         finally:
             sealer.abandon(plan)

@@ -16,7 +16,7 @@ import numpy as np
 from topics.log.engine import Engine
 from topics.log.run import Run
 from topics.log.topic import Topic
-from topics.storage import SegmentWriter
+from topics.storage import SegmentWriter, is_full
 
 # Journal that may wait behind a slow topic before its half-full run is sealed with others.
 JOURNAL_RETAIN_BYTES = 128 * 1024 * 1024
@@ -141,8 +141,12 @@ class Sealer:
         self._engine.next_segment += 1
         return number
 
-    def write(self, file: SegmentPlan) -> None:
-        """Off the loop: the runs are frozen, and deletions were copied."""
+    def write(self, file: SegmentPlan, *, is_asked_for: bool = False) -> bool:
+        """Off the loop: the runs are frozen, and deletions were copied. False when there is no room for it.
+
+        With the help of the reserve, as far as that is not kept for removals: the journal that becomes
+        dispensable gives room back. `is_asked_for`: that is what it is done for, so it may take more.
+        """
         engine = self._engine
         writer = SegmentWriter(file.number)
         for sealing in file.sealings:
@@ -152,8 +156,22 @@ class Sealer:
             dead = None if sealing.dead is None else np.frombuffer(sealing.dead, np.uint8)
             writer.add(sealing.topic.id, hot.view(), dead)
             sealing.written = True
-        if writer.entries:
-            writer.write(engine.fs, engine.dirs.segments, file.number)
+        if not writer.entries:
+            return True
+        reserve, directory = engine.reserve, engine.dirs.segments
+
+        def write() -> None:
+            writer.write(engine.fs, directory, file.number)
+
+        try:
+            reserve.helping(writer.size, write, keep=reserve.rest if is_asked_for else reserve.half)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            for sealing in file.sealings:
+                sealing.written = False
+            return False
+        return True
 
     def adopt(self, file: SegmentPlan) -> None:
         for _ in self.adopt_in_steps(file):

@@ -47,6 +47,8 @@ class AppendOp(Op):
         "ts",
     )
 
+    grows = True
+
     def __init__(self, core: Core, topic: Topic, batch: Batch, ts: int) -> None:
         # Not through super(): one call less on the path every write takes.
         self.buffers = []
@@ -110,6 +112,12 @@ class AppendOp(Op):
             for waiter in self.remembered.waiters:
                 waiter.on_error(error)
         self.on_error(error)
+
+    def withdraw(self) -> None:
+        assert self.topic is not None
+        self.topic.take_back(self.first_seq - 1, self.count, self.size)
+        self.topic.withdraw_reservation()
+        self.core.counters.frames -= self.count
 
     def _settle(self) -> None:
         assert self.remembered is not None
@@ -210,7 +218,7 @@ def append_batch(
     admit(core, topic, batch.count, batch.size, now)
     if submit is None:
         # The write, and perhaps a reservation with it: nothing may be refused once it has its seqs.
-        core.queue.require_room(2)
+        core.queue.require_growth(2)
     if topic.assigned + batch.count > MAX_SEQ:
         raise ApiError("internal", "this topic has used up its seqs")
     ts = now if now > topic.last_ts else topic.last_ts

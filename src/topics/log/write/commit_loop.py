@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from topics.log.engine import Engine
 from topics.log.seal.unsealed import Unsealed
-from topics.log.write.commit_queue import GroupWrite
+from topics.log.write.refusals import GroupWrite
 from topics.storage import SyncTicket
 
 log = logging.getLogger("topics.commit")

@@ -8,17 +8,18 @@ file systems make a writer wait now and then, and a loop that waits serves no cl
 at a time; what has to be in the journal meanwhile waits for it.
 
 An operation of a topic never overtakes an earlier one of the same topic: behind an operation that waits for
-a sync, later ones wait too. A failed write or sync is final: everything not yet applied fails, and the log
-takes no more writes until it is restarted.
+a sync, later ones wait too.
+
+What becomes of an operation that the disk refuses is in `refusals`.
 """
 
 import time
 from collections.abc import Callable
-from threading import Event
 
-from topics.log.write.operation import Op
-from topics.storage import Journal, PendingWrite, SyncTicket, Witness
-from topics.values import ApiError, Histogram, WritesOff
+from topics.log.write.operation import CallbackOp, Op
+from topics.log.write.refusals import GroupWrite, Refusals
+from topics.storage import Journal, Reserve, SyncTicket, Witness, is_full
+from topics.values import ApiError, Histogram
 
 SYNC_BOUNDS_US = (50, 100, 250, 500, 1000, 5000, 10000, 50000, 100000)
 # More operations than this in one turn of the loop mean that the disk cannot keep up.
@@ -48,48 +49,14 @@ class Counters:
         return self.syncs_us.count
 
 
-class GroupWrite:
-    """A group of operations on its way to the operating system; `run` may happen on another thread."""
-
-    __slots__ = ("_over", "_write", "error", "has_landed", "ops", "started", "written")
-
-    def __init__(self, ops: list[Op], write: PendingWrite) -> None:
-        self.ops = ops
-        self._write = write
-        self._over = Event()
-        self.started = time.perf_counter()
-        self.written = 0
-        self.error: Exception | None = None
-        # The journal has it; its operations may still have to take effect.
-        self.has_landed = False
-
-    def run(self) -> None:
-        try:
-            self.written = self._write.run()
-        except Exception as error:
-            self.error = error
-        finally:
-            self._over.set()
-
-    def wait(self) -> None:
-        self._over.wait()
-
-
-class CommitQueue:
-    def __init__(self, journal: Journal, witness: Witness, counters: Counters) -> None:
-        self._journal = journal
+class CommitQueue(Refusals):
+    def __init__(self, journal: Journal, witness: Witness, counters: Counters, reserve: Reserve) -> None:
+        super().__init__(journal, reserve)
         self._witness = witness
-        self.waiting: list[Op] = []
-        self._unsynced: list[Op] = []
-        self._syncing: list[Op] = []
         self._sync_started = 0.0
-        self._under_way: GroupWrite | None = None
         # Number of the group that gathers now.
         self.group = 1
         self.counters = counters
-        # What every write is answered from now on, and why.
-        self.failure: ApiError | None = None
-        self.off: WritesOff | None = None
         # Operations are taking effect right now: a callback must not flush, only submit.
         self.applying = False
         # Set by the commit loop: called when there is something to flush or to sync.
@@ -108,13 +75,25 @@ class CommitQueue:
     def wants_flush(self) -> bool:
         return bool(self.waiting or self._gatherers)
 
-    def require_room(self, ops: int) -> None:
-        """Raises when that many operations could not be submitted now."""
-        if self.failure is not None:
-            raise self.failure
+    def require_growth(self, ops: int) -> None:
+        """Raises when so many operations that make the log larger could not be submitted now."""
+        if self.refusal is not None:
+            raise self.refusal.anew()
         if len(self.waiting) + ops > MAX_WAITING_OPS:
-            self.counters.submit_full += 1
-            raise ApiError("throttled", "the journal queue is full", {"retry_after_ms": 1000})
+            raise self._crowded()
+
+    def require_room(self, ops: int) -> None:
+        """The same for those that do not."""
+        if self.failure is not None:
+            raise self.failure.anew()
+        if self.is_stuck and self.refusal is not None:
+            raise self.refusal.anew()
+        if len(self.waiting) + ops > MAX_WAITING_OPS:
+            raise self._crowded()
+
+    def _crowded(self) -> ApiError:
+        self.counters.submit_full += 1
+        return ApiError("throttled", "the journal queue is full", {"retry_after_ms": 1000})
 
     def submit(self, op: Op) -> None:
         self.require_room(1)
@@ -150,8 +129,9 @@ class CommitQueue:
         try:
             self._journal.write(_buffers(ops))
         except (OSError, MemoryError) as error:
-            self._latch(error, ops)
-            return
+            ops = self._rescue(error, ops)
+            if not ops:
+                return
         self._witness.acked(self._journal.position)
         self._written(ops, self._journal.position - before, started)
 
@@ -185,7 +165,7 @@ class CommitQueue:
                 else:
                     op.apply()
         except (OSError, MemoryError) as error:
-            self._latch(error, _from(ops, op))
+            self._latch(error, doubtful=_from(ops, op))
         finally:
             self.applying = False
 
@@ -222,37 +202,60 @@ class CommitQueue:
         if write is None or write.has_landed:
             return True
         write.wait()
-        if write.error is not None:
-            self._latch(write.error, [])
-            return False
+        before = self._journal.position
+        if write.error is None:
+            self._journal.finish_write(write.written)
+        else:
+            write.ops = self._rescue(write.error, write.ops)
+            if self.failure is not None:
+                return False
+            write.written = self._journal.position - before
         write.has_landed = True
-        self._journal.finish_write(write.written)
         self._witness.acked(self._journal.position)
         return True
 
     # --- beside the queue -------------------------------------------------------------------------------
 
-    def note(self, buffers: list[bytes]) -> None:
-        """Journal, ahead of the answer, what the operation that is being applied has brought about."""
+    def note(self, buffers: list[bytes]) -> bool:
+        """Journal, ahead of the answer, what the operation that is being applied has brought about.
+
+        False when it could not be written.
+        """
         # Only into the journal: its operations take effect when those of the group before have done so.
-        if not self.land():
-            return
+        if self.is_stuck or not self.land():
+            return False
         try:
             self._journal.write(buffers)
         except OSError as error:
-            self._latch(error, [])
-            return
+            if not self._rescue(error, [CallbackOp(buffers, None, _ignore, _ignore, sync=False)]):
+                return False
         self._witness.acked(self._journal.position)
+        return True
 
     def note_synced(self, buffers: list[bytes]) -> bool:
         """The same, and on disk when it returns. Nothing that waits takes effect by it."""
-        self.note(buffers)
-        if self.failure is None:
+        if not self.note(buffers):
+            return False
+        try:
+            self._journal.begin_sync().run()
+        except OSError as error:
+            self._latch(error)
+            return False
+        return True
+
+    def rotate(self) -> bool:
+        """Go on in a new journal file; False when there is no room for one."""
+        while True:
             try:
-                self._journal.begin_sync().run()
+                self._journal.rotate()
+                return True
             except OSError as error:
-                self._latch(error, [])
-        return self.failure is None
+                if not is_full(error):
+                    self._latch(error)
+                    return False
+                self.note_full()
+                if not self._reserve.give(0):
+                    return False
 
     @staticmethod
     def _must_wait(op: Op) -> bool:
@@ -286,10 +289,10 @@ class CommitQueue:
         return self._journal.begin_sync()
 
     def finish_sync(self, ticket: SyncTicket, error: BaseException | None = None) -> None:
-        ops, self._syncing = self._syncing, []
         if error is not None:
-            self._latch(error, ops)
+            self._latch(error)
             return
+        ops, self._syncing = self._syncing, []
         self._journal.finish_sync(ticket)
         self._witness.synced(self._journal.synced)
         elapsed = time.perf_counter() - self._sync_started
@@ -304,7 +307,7 @@ class CommitQueue:
                 op.fsync_ms = fsync_ms
                 op.apply()
         except (OSError, MemoryError) as error:
-            self._latch(error, _from(ops, op))
+            self._latch(error, doubtful=_from(ops, op))
         finally:
             self.applying = False
 
@@ -332,7 +335,7 @@ class CommitQueue:
         try:
             self._journal.begin_sync().run()
         except OSError as error:
-            self._latch(error, [])
+            self._latch(error)
             return
         ops, self._syncing, self._unsynced = [*self._syncing, *self._unsynced], [], []
         elapsed = time.perf_counter() - started
@@ -345,38 +348,6 @@ class CommitQueue:
         if self.failure is None and self._journal.synced < self._journal.position:
             self._sync_here()
 
-    def give_up(self, cause: BaseException, *unfinished: Op) -> None:
-        """The journal refused something outside an operation: the log takes no more writes."""
-        self._latch(cause, [*unfinished])
-
-    def end(self, off: WritesOff, why: str) -> None:
-        """No write is acknowledged from now on, for a reason that is not a refusal of the journal's."""
-        if self.failure is None:
-            self._fail_all(off, f"{why}; writes are off until restart", [])
-
-    def _latch(self, cause: BaseException, ops: list[Op]) -> None:
-        """No retry: after a failed write or sync there is no telling what the disk holds."""
-        why = str(cause) or type(cause).__name__
-        message = f"storage refused the commit: {why}; writes are off until restart"
-        self._fail_all(WritesOff.STORAGE_FAILED, message, ops)
-
-    def _fail_all(self, off: WritesOff, message: str, ops: list[Op]) -> None:
-        self.failure = ApiError("internal", message)
-        # The first reason is what the operator has to see to.
-        self.off = self.off or off
-        writing: list[Op] = []
-        if self._under_way is not None:
-            self._under_way.wait()
-            writing, self._under_way = self._under_way.ops, None
-        failed = [*ops, *self._syncing, *self._unsynced, *writing, *self.waiting]
-        self._syncing, self._unsynced, self.waiting = [], [], []
-        topics = {op.topic for op in failed if op.topic is not None}
-        topics.update(other for op in failed for other in op.others)
-        for topic in topics:
-            topic.take_back()
-        for op in failed:
-            op.fail(self.failure)
-
 
 def _from(ops: list[Op], failed: Op) -> list[Op]:
     """The operation that could not take effect, and those after it: it had to read, and could not.
@@ -388,3 +359,7 @@ def _from(ops: list[Op], failed: Op) -> list[Op]:
 
 def _buffers(ops: list[Op]) -> list[bytes]:
     return ops[0].buffers if len(ops) == 1 else [buffer for op in ops for buffer in op.buffers]
+
+
+def _ignore(_: object) -> None:
+    return None

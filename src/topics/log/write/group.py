@@ -18,6 +18,8 @@ class GroupOp(Op):
 
     __slots__ = ("_on_done", "_on_error", "members")
 
+    grows = True
+
     def __init__(self, on_done: Callable[[], None], on_error: Fail, *, sync: bool) -> None:
         super().__init__([], None, sync=sync)
         self.members: list[AppendOp] = []
@@ -34,6 +36,10 @@ class GroupOp(Op):
 
     def fail(self, error: ApiError) -> None:
         self._on_error(error)
+
+    def withdraw(self) -> None:
+        for member in reversed(self.members):
+            member.withdraw()
 
 
 def admit_group(core: Core, writes: Sequence[Write], now: int) -> None:
@@ -60,10 +66,10 @@ def append_group(
     """
     # Each batch may bring a reservation with it; nothing may be refused once the first one has its seqs.
     room = 1 + sum(len(batches) for _, batches in writes)
-    core.queue.require_room(room)
+    core.queue.require_growth(room)
     admit_group(core, writes, now)
     # Once more: what went by age meanwhile may have found out that the disk takes no more.
-    core.queue.require_room(room)
+    core.queue.require_growth(room)
     group = GroupOp(on_done, on_error, sync=sync)
     group.others = (*(topic for topic, _ in writes), *others)
     try:

@@ -13,6 +13,9 @@ class Op:
 
     __slots__ = ("buffers", "fsync_ms", "others", "sync", "topic", "wal_ms")
 
+    # It makes the log larger: on a full disk it is refused, so that there is room for what makes it smaller.
+    grows = False
+
     def __init__(self, buffers: list[bytes], topic: Topic | None, *, sync: bool) -> None:
         self.buffers = buffers
         self.topic = topic
@@ -27,9 +30,17 @@ class Op:
     def fail(self, error: ApiError) -> None:
         raise NotImplementedError
 
+    def withdraw(self) -> None:
+        """It is refused, and other writes go on: seqs that it was given are given out anew."""
+
+    @property
+    def topics(self) -> tuple[Topic, ...]:
+        """All whose order it belongs to."""
+        return self.others if self.topic is None else (self.topic, *self.others)
+
 
 class CallbackOp(Op):
-    """An operation whose effect is a function; everything but appends uses it."""
+    """An operation whose effect is a function; whatever gives out no seqs uses it."""
 
     __slots__ = ("_apply", "_fail")
 
@@ -51,3 +62,11 @@ class CallbackOp(Op):
 
     def fail(self, error: ApiError) -> None:
         self._fail(error)
+
+
+class Creation(CallbackOp):
+    """One that makes something new."""
+
+    __slots__ = ()
+
+    grows = True

@@ -27,6 +27,9 @@ class ReserveOp(Op):
     def apply(self) -> None:
         self.reserves_for.reserve(self.upto)
 
+    def withdraw(self) -> None:
+        self.reserves_for.withdraw_reservation()
+
     def fail(self, error: ApiError) -> None:
         return None
 

@@ -1,0 +1,252 @@
+"""What becomes of operations that the disk refuses: they fail, and no trace of them is left.
+
+A full disk is a state. What makes the log larger is refused until there is room; what does not, removals
+above all, finds room in the reserve. A write that failed otherwise, or a sync, is final: everything that has
+not taken effect fails, and the log takes no more writes until it is restarted.
+
+Either way, what was refused is taken out of the journal, on disk, before its writer hears of it. Where that
+cannot be made sure, the writer gets no answer: a restart will show what became of it.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from threading import Event
+
+from topics.log.topic import Topic
+from topics.log.write.operation import Op
+from topics.storage import Journal, PendingWrite, Reserve, is_full, void_frames
+from topics.values import ApiError, OutcomeUnknown, WritesOff
+
+log = logging.getLogger("topics.commit")
+
+
+class GroupWrite:
+    """A group of operations on its way to the operating system; `run` may happen on another thread."""
+
+    __slots__ = ("_over", "_write", "error", "has_landed", "ops", "started", "written")
+
+    def __init__(self, ops: list[Op], write: PendingWrite) -> None:
+        self.ops = ops
+        self._write = write
+        self._over = Event()
+        self.started = time.perf_counter()
+        self.written = 0
+        self.error: Exception | None = None
+        # The journal has it; its operations may still have to take effect.
+        self.has_landed = False
+
+    def run(self) -> None:
+        try:
+            self.written = self._write.run()
+        except Exception as error:
+            self.error = error
+        finally:
+            self._over.set()
+
+    def wait(self) -> None:
+        self._over.wait()
+
+
+class Refusals:
+    """The operations that are not committed yet, and whether there can be more of them."""
+
+    def __init__(self, journal: Journal, reserve: Reserve) -> None:
+        self._journal = journal
+        self._reserve = reserve
+        self.waiting: list[Op] = []
+        self._under_way: GroupWrite | None = None
+        self._unsynced: list[Op] = []
+        self._syncing: list[Op] = []
+        # What is answered to every operation from now on, or to those that make the log larger; and why.
+        self.failure: ApiError | None = None
+        self.refusal: ApiError | None = None
+        self.off: WritesOff | None = None
+        # The disk is full, and nothing is left of the reserve.
+        self.is_stuck = False
+
+    # --- a full disk ------------------------------------------------------------------------------------
+
+    def _rescue(self, error: BaseException, ops: list[Op]) -> list[Op]:
+        """The journal has not taken these. Returns those that it has after all, with room from the reserve.
+
+        Nothing stays of the others, and they fail. One half of the reserve may be used by whatever was on its
+        way when the disk ran full; the other is for what does not make the log larger.
+        """
+        while True:
+            if not is_full(error):
+                self._latch(error, torn=ops)
+                return []
+            try:
+                self._journal.cut_back()
+            except OSError as cause:
+                self._latch(cause, torn=ops)
+                return []
+            self.note_full()
+            keep = self._reserve.half if any(op.grows for op in ops) else 0
+            size = sum(len(buffer) for op in ops for buffer in op.buffers)
+            if not self._reserve.give(size, keep=keep):
+                ops = self._refuse(ops)
+                if not ops:
+                    return []
+            try:
+                self._journal.write([buffer for op in ops for buffer in op.buffers])
+                return ops
+            except (OSError, MemoryError) as another:
+                error = another
+
+    def _refuse(self, ops: list[Op]) -> list[Op]:
+        """There is no room: refuse what makes the log larger, and what builds on it, or else everything.
+
+        Returns what is left of the given ones.
+        """
+        assert self.refusal is not None
+        refused: list[Op] = []
+        if any(op.grows for op in ops):
+            grown: set[Topic] = set()
+            ops = _without_growth(ops, grown, refused)
+            # Those that have come meanwhile may have seqs behind the ones that are taken back.
+            self.waiting = _without_growth(self.waiting, grown, refused)
+        else:
+            self.is_stuck = True
+            ops, refused = [], ops
+        for op in reversed(refused):
+            op.withdraw()
+        for op in refused:
+            op.fail(self.refusal)
+        return ops
+
+    @property
+    def may_forward(self) -> bool:
+        """Routers copy what was acknowledged already: on a full disk, as far as half of the reserve goes."""
+        if self.refusal is None:
+            return True
+        return self.failure is None and self._reserve.size > self._reserve.half
+
+    def note_full(self) -> None:
+        """There is no room, or none but what is kept in reserve."""
+        if self.refusal is None:
+            self.off = WritesOff.DISK_FULL
+            self.refusal = ApiError("disk_full", "the disk is full; writes return when there is room")
+            kept = self._reserve.size
+            log.error("the disk is full: appends are refused; %d bytes are kept for removals", kept)
+
+    def hold(self) -> None:
+        """There was no room to finish the start: nothing at all is taken until there is."""
+        self.note_full()
+        self.failure = self.refusal
+
+    def let_go(self) -> None:
+        """The start is finished after all."""
+        self.failure = None
+
+    def try_again(self) -> None:
+        """There may be room now for what found none in the reserve."""
+        self.is_stuck = False
+
+    def resume(self) -> None:
+        """There is room again."""
+        if self.failure is None and self.refusal is not None:
+            self.refusal = self.off = None
+            self._reserve.is_needed = False
+            log.warning("there is room on the disk again: writes go on")
+
+    # --- the end ----------------------------------------------------------------------------------------
+
+    def give_up(self, cause: BaseException, *unfinished: Op) -> None:
+        """The journal refused something outside an operation: the log takes no more writes."""
+        self._latch(cause, refused=unfinished)
+
+    def end(self, off: WritesOff, why: str) -> None:
+        """No write is acknowledged from now on, for a reason that is not a refusal of the journal's."""
+        if self.failure is None:
+            self._fail_all(off, f"{why}; writes are off until restart")
+
+    def _latch(
+        self,
+        cause: BaseException,
+        *,
+        refused: Sequence[Op] = (),
+        torn: Sequence[Op] = (),
+        doubtful: Sequence[Op] = (),
+    ) -> None:
+        """No retry: after a failed write or sync there is no telling what the disk holds."""
+        why = str(cause) or type(cause).__name__
+        message = f"storage refused the commit: {why}; writes are off until restart"
+        self._fail_all(WritesOff.STORAGE_FAILED, message, refused=refused, torn=torn, doubtful=doubtful)
+
+    def _fail_all(
+        self,
+        off: WritesOff,
+        message: str,
+        *,
+        refused: Sequence[Op] = (),
+        torn: Sequence[Op] = (),
+        doubtful: Sequence[Op] = (),
+    ) -> None:
+        """All that has not taken effect fails.
+
+        `refused`: never written. `torn`: written in part, perhaps. `doubtful`: in the journal, and not to be
+        taken out of it, because some of its effects may have been seen.
+        """
+        self.failure = self.refusal = ApiError("internal", message)
+        # The first final reason is what the operator has to see to.
+        if self.off in (None, WritesOff.DISK_FULL):
+            self.off = off
+        under_way, self._under_way = self._under_way, None
+        landed = [*self._syncing, *self._unsynced]
+        if under_way is not None:
+            under_way.wait()
+            if under_way.has_landed:
+                landed += under_way.ops
+            elif not torn:  # otherwise it is the one
+                torn = under_way.ops
+        refused = [*refused, *self.waiting]
+        self._syncing, self._unsynced, self.waiting = [], [], []
+        unknown = OutcomeUnknown(message)
+        outcomes: list[tuple[Op, ApiError]] = [(op, unknown) for op in doubtful]
+        for ops, is_gone in ((torn, self._cut_off(torn)), (landed, self._take_out(landed)), (refused, True)):
+            outcomes += [(op, self.failure if is_gone else unknown) for op in ops]
+        for topic in {topic for op, _ in outcomes for topic in op.topics}:
+            topic.take_back_all()
+        for op, outcome in outcomes:
+            op.fail(outcome)
+
+    def _cut_off(self, torn: Sequence[Op]) -> bool:
+        """Whether nothing is left of what was not written whole."""
+        try:
+            if torn:
+                self._journal.cut_back()
+            return True
+        except OSError as error:
+            return self._cannot_tell(error)
+
+    def _take_out(self, landed: list[Op]) -> bool:
+        """Whether nothing is left of what was written and has not taken effect."""
+        try:
+            if landed:
+                void_frames(self._journal, [op.buffers for op in landed])
+            return True
+        except (OSError, MemoryError) as error:
+            return self._cannot_tell(error)
+
+    @staticmethod
+    def _cannot_tell(error: Exception) -> bool:
+        log.error("what was refused may be there after a restart: %s; its writers get no answer", error)
+        return False
+
+
+def _without_growth(ops: list[Op], grown: set[Topic], refused: list[Op]) -> list[Op]:
+    """Those that do not make the log larger, nor build on one that does; the others are added to `refused`.
+
+    `grown`: topics of those that were refused before these.
+    """
+    left: list[Op] = []
+    for op in ops:
+        topics = op.topics
+        if op.grows or not grown.isdisjoint(topics):
+            refused.append(op)
+            grown.update(topics)
+        else:
+            left.append(op)
+    return left
