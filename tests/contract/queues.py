@@ -5,13 +5,27 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tests.contract.server import TopicHandle
+from tests.contract.server import TOMBSTONE_KEYS, TopicHandle
 from tests.support import Answer, eventually
 
 SHORT_MS = 100
 
 
 class Queue(TopicHandle):
+    # What the last claim was told of lost jobs.
+    tombstone: Any = None
+
+    def told(self, **fields: Any) -> tuple[int, int, int, str] | None:
+        """First, last and number of the lost jobs that a claim is told of, and why."""
+        self.claim(**fields)
+        gap = self.tombstone
+        if gap is None:
+            return None
+        assert set(gap) == TOMBSTONE_KEYS
+        state = self.state()
+        assert (gap["earliest_seq"], gap["head_seq"]) == (state["earliest_seq"], state["head_seq"])
+        return gap["gap_from"], gap["gap_to"], gap["missed_estimate"], gap["reason"]
+
     def ask(self, verb: str, body: Any) -> Answer:
         return self.server.send("POST", f"{self.path}/{verb}", body)
 
@@ -22,8 +36,9 @@ class Queue(TopicHandle):
         if most is not None:
             fields["max"] = most
         body = self.ask("claim", {"node": node, **fields}).ok()
-        assert set(body) == {"topic", "count", "ready", "claimed", "performance"}
+        assert set(body) == {"topic", "count", "ready", "claimed", "tombstone", "performance"}
         assert body["topic"] == self.name
+        self.tombstone = body["tombstone"]
         assert body["count"] == len(body["claimed"])
         jobs: list[Any] = body["claimed"]
         return jobs

@@ -216,7 +216,7 @@ def test_an_ack_removes_jobs_in_silence(queue: Queue) -> None:
     queue.write(*range(4))
     queue.claim(3)
     body = queue.do("ack", 1, 3, 4, 99)
-    assert set(body) == {"topic", "acked", "skipped", "ready", "in_flight", "performance"}
+    assert set(body) == {"topic", "acked", "skipped", "lost", "ready", "in_flight", "performance"}
     assert (body["topic"], body["acked"], sorted(body["skipped"])) == (queue.name, 2, [4, 99])
     assert (body["ready"], body["in_flight"]) == (1, 1)
     page = queue.diff()
@@ -243,7 +243,7 @@ def test_a_nack_returns_jobs_at_once_or_later(queue: Queue) -> None:
     queue.write(1, 2)
     queue.claim(2)
     body = queue.do("nack", 1, 7)
-    assert set(body) == {"topic", "nacked", "skipped", "ready", "in_flight", "performance"}
+    assert set(body) == {"topic", "nacked", "skipped", "lost", "ready", "in_flight", "performance"}
     assert (body["nacked"], body["skipped"], body["ready"], body["in_flight"]) == (1, [7], 1, 1)
     body = queue.do("nack", 2, delay_ms=300)
     assert (body["nacked"], body["ready"], body["in_flight"]) == (1, 1, 0)
@@ -261,7 +261,7 @@ def test_an_extension_sets_the_deadline_anew(queue: Queue) -> None:
     first, second = queue.claim(2, lease_ms=60_000)
     before = now_ms()
     body = queue.do("extend", 1, 2, 9, lease_ms=20_000)
-    assert set(body) == {"topic", "extended", "skipped", "deadlines", "performance"}
+    assert set(body) == {"topic", "extended", "skipped", "lost", "deadlines", "performance"}
     assert (body["extended"], body["skipped"]) == (2, [9])
     assert set(body["deadlines"]) == {"1", "2"}
     for deadline in body["deadlines"].values():
@@ -444,7 +444,7 @@ def test_jobs_are_lost_like_records(new_topic: NewTopic) -> None:
     assert queue.claimed(2) == [1, 2]
     queue.write("evicts the first")
     assert queue.counters() == (2, 1)
-    assert queue.do("ack", 1)["skipped"] == [1]
+    assert queue.do("ack", 1)["lost"] == [1]
     queue.delete(before_seq=3)
     assert queue.counters() == (2, 0)
     assert queue.claimed(9) == [3, 4]

@@ -52,6 +52,14 @@ class TopicModel:
     # What a cap has taken. If a file with what it left rots, the cap may find room for some of it again.
     evicted: set[int] = field(default_factory=set)
     presumed: set[int] = field(default_factory=set)
+    # Of a queue: jobs whose writers have an answer; jobs finished or deleted, for certain or perhaps;
+    # jobs of whose loss a worker was told; and whether a restart may have taken any of this since.
+    acknowledged: set[int] = field(default_factory=set)
+    finished: set[int] = field(default_factory=set)
+    doubtful: set[int] = field(default_factory=set)
+    told: set[int] = field(default_factory=set)
+    has_crashed: bool = False
+    has_lost_power: bool = False
     # The highest seq anybody was told of: never given out again.
     shown_head: int = 0
     shown_floor: int = 1
@@ -188,6 +196,7 @@ class Removed(Effect):
 
     def undo(self) -> None:
         self.topic.put_back(self.removed)
+        self.topic.finished.difference_update(record.seq for record in self.removed)
 
 
 class Configured(Effect):

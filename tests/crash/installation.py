@@ -47,18 +47,20 @@ class Installation:
         self.queues = Queues(engine, lambda bits: (1 << bits - 1) + (restarts << 32))
         self.routers = Routers(engine)
         self.router_journal = RouterRecovery(engine, self.routers)
-        for extension in (
+        extensions = (
             *self.cursors.extensions,
             *self.stages.extensions,
-            self.queues,
+            *self.queues.extensions,
             self.router_journal,
-        ):
+        )
+        for extension in extensions:
             engine.register(extension)
         engine.reserve.let_start()
         self.checkpointer: Checkpointer = Recovery(engine).run()
         if engine.queue.failure is None and engine.settings.disk_reserve_bytes is not None:
             engine.reserve.make(engine.settings.disk_reserve_bytes)
         self.router_journal.start()
+        self.queues.losses.start()
         self.tiers = Tiers(engine)
 
 

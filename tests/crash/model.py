@@ -51,6 +51,9 @@ class Event:
         topics = [effect.topic for effect in self.effects if isinstance(effect, Added | Removed | Configured)]
         self._before = [(topic, topic.live.copy(), topic.live_bytes, topic.ttl_hi) for topic in topics]
         self.apply()
+        for effect in self.effects:
+            if isinstance(effect, Removed):
+                effect.topic.doubtful.update(record.seq for record in effect.removed)
 
     def undo(self) -> None:
         for effect in reversed(self.effects):
@@ -92,6 +95,9 @@ class Model:
         for effect in event.effects:
             if isinstance(effect, Added):
                 effect.topic.shown_head = max(effect.topic.shown_head, effect.topic.head)
+                effect.topic.acknowledged.update(record.seq for record in effect.records)
+            elif isinstance(effect, Removed):
+                effect.topic.finished.update(record.seq for record in effect.removed)
         if len(self.events) > KEPT_EVENTS:
             self._forget_certain()
 

@@ -25,14 +25,15 @@ def furnished(rng: random.Random) -> World:
     for name, durability in (("copies", "disk"), ("safe-copies", "fsync"), ("chosen", "disk")):
         world.put(name, durability=durability)
     world.put("jobs", type="queue", leases_durable=True)
-    world.put("safe-jobs", type="queue", durability="fsync")
+    world.put("safe-jobs", type="queue", durability="fsync", cap_records=9)
+    world.put("brief-jobs", type="queue", durability="ephemeral")
     world.commit()
     route(world, "plain", "disk", "copies")
     route(world, "safe", "fsync", "safe-copies")
     route(world, "filtered", "memory", "chosen", ("Glob", "x"))
     world.commit()
     for turn in range(3):
-        for name in (*CLASSES, "capped", "aging", "jobs", "safe-jobs"):
+        for name in (*CLASSES, "capped", "aging", "jobs", "safe-jobs", "brief-jobs"):
             world.append(name, [world.draft(tag, padding=turn) for tag in (None, "x", "xy", "y")])
         world.commit()
         for name in ("copies", "safe-copies", "chosen"):
@@ -144,6 +145,17 @@ def _work(world: World) -> None:
         _go_on(world)
 
 
+def _lose_jobs(world: World) -> None:
+    """Some are finished, a cap takes others, and a worker is told; then it takes more."""
+    for name in ("safe-jobs", "brief-jobs"):
+        world.acknowledge(name, world.claim(name, 2, "worker"), "worker")
+        world.put(name, type="queue", durability=world.topic(name).config.durability, cap_records=6)
+        world.commit()
+        world.claim(name, 1, "worker")
+        world.append(name, [world.draft() for _ in range(3)])
+        _go_on(world)
+
+
 def _stage(world: World) -> None:
     staging = Staging()
     try:
@@ -214,6 +226,7 @@ OPERATIONS: dict[str, Operation] = {
     "move to the cold tier": _cold,
     "forward": _forward,
     "claim and acknowledge": _work,
+    "lose jobs": _lose_jobs,
     "stage and commit": _stage,
     "configure, create and drop": _configure,
     "drop and make again": _rebirth,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.crash.effects import TopicModel
 from tests.crash.installation import Installation
 from tests.crash.lives import check_lives, named_cursors
+from tests.crash.losses import check_notice
 from tests.crash.model import Gaps, Rows, covers, lost_records, observe
 from tests.crash.world import World
 from topics.flow.stages import identities
@@ -56,7 +57,7 @@ def judge(world: World, found: Found, synced: int | None) -> None:
         known.expire(world.engine.now())
         _adopt(known, found.topics[known.id])
     _check_routers(world)
-    _check_queues(world)
+    _check_queues(world, is_kill=synced is None)
     check_lives(world)
     world.dropped = set(model.gone_names)
     model.events.clear()
@@ -149,8 +150,8 @@ def _check_routers(world: World) -> None:
         assert order == sorted(order), f"{router.dest.name}: copies are out of order"
 
 
-def _check_queues(world: World) -> None:
-    """Every job that is live is in exactly one place: free, held, or held back."""
+def _check_queues(world: World, *, is_kill: bool) -> None:
+    """Every job that is live is in exactly one place: free, held, or held back. Losses are yet to be told."""
     for topic in world.engine.by_id.values():
         if topic.config.is_queue:
             queue = world.here.queues.of(topic)
@@ -159,6 +160,13 @@ def _check_queues(world: World) -> None:
             assert places == topic.live_count, f"{topic.name}: {topic.live_count} jobs in {places} places"
             if not topic.config.leases_durable:
                 assert queue.ready == topic.live_count, f"{topic.name}: a lease outlived the process"
+            known = world.model.topics[topic.id]
+            known.has_crashed = True
+            known.has_lost_power |= not is_kill
+            # An eviction that went with the unsynced end of the journal brings its jobs back.
+            known.told -= known.live.keys()
+            check_notice(known, queue.notice())
+            queue.losses.withdraw()
 
 
 def check_running(world: World, name: str, from_seq: int = 0) -> None:

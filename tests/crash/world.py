@@ -11,9 +11,11 @@ from tests.crash.disk import SimulatedDisk
 from tests.crash.drafts import Draft, body
 from tests.crash.effects import Added, Configured, Did, Match, Record, Removed, TopicModel
 from tests.crash.installation import Installation, finished
+from tests.crash.losses import check_notice, note_told
 from tests.crash.model import Event, Model
 from tests.model.twins import tag_match
 from topics.flow.queues.claims import Claim
+from topics.flow.queues.losses import Notice
 from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.topic import Topic
 from topics.log.write.append_request import parse_append
@@ -250,9 +252,23 @@ class World:
             self.commit()
         seqs = [seq for claim in answered for seq, _ in claim.jobs]
         if topic is not None and self.queue.failure is None:
-            live = self.model.topics[topic.id].live
-            assert all(seq in live for seq in seqs), f"{name}: a job was handed out that is not there"
+            known = self._seen(topic)
+            assert all(seq in known.live for seq in seqs), f"{name}: a job was handed out that is not there"
+            for claim in answered:
+                self._hear(topic, known, claim.notice)
         return seqs
+
+    def _hear(self, topic: Topic, known: TopicModel, notice: Notice | None) -> None:
+        """The worker reads what was lost, unless it has gone."""
+        queue = self.here.queues.of(topic)
+        check_notice(known, notice)
+        if notice is not None:
+            if self.rng.random() < 0.8:
+                queue.told(notice)
+                note_told(known, notice)
+                self.commit()
+            else:
+                queue.losses.withdraw()
 
     def acknowledge(self, name: str, seqs: list[int], node: str) -> None:
         topic = self.engine.find(name)
@@ -265,7 +281,7 @@ class World:
             return
         event = self.model.event(Removed(known, now, topic.assigned + 1, seqs=held))
 
-        def done(acked: int, skipped: list[int], op: Op | None) -> None:
+        def done(acked: int, skipped: list[int], lost: list[int], op: Op | None) -> None:
             self.ack(event, op, topic)
             assert acked == len(held)
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from topics.flow.cursors import Cursor
-from topics.flow.queues.leases import Entry
+from topics.flow.queues.leases import Packed
 from topics.flow.routers import frames as routers
 from topics.flow.routers.definitions import Definition, RouterOptions
 from topics.flow.stages.identities import StageRange, UnownedCommit
@@ -108,7 +108,7 @@ SPARED_STEP = routers.Step(
     SPARED,
 )
 # Leased, held back, returned.
-JOBS: list[Entry] = [(1, 77, "worker", TS + 30_000, 1), (2, 0, "", TS + 500, 2), (3, 0, "", 0, 3)]
+JOBS: list[Packed] = [(1, 77, "worker", TS + 30_000, 1), (2, 0, "", TS + 500, 2), (3, 0, "", 0, 3)]
 CURSOR = Cursor("lake", 4, 1, TS)
 COMMITTED = UnownedCommit("stream-1", 7, 2, 0xFEED, [StageRange("orders", 5, 6, 2)])
 # The name of a stage and of one of its parts, and its rows.

@@ -5,7 +5,6 @@ import json
 import re
 from itertools import pairwise
 from pathlib import Path
-from typing import get_args
 
 import pyarrow as pa
 import pytest
@@ -13,6 +12,8 @@ import pytest
 from tests.golden.make import BOOT, GOLDEN, PART, TS, flow_state, routers
 from topics.flow.cursors import Cursor, Cursors, FormerCursors
 from topics.flow.queues.leases import Entry
+from topics.flow.queues.loss_journal import LossJournal
+from topics.flow.queues.losses import LossState
 from topics.flow.queues.registry import Queues
 from topics.flow.routers.definitions import Definition, RouterOptions
 from topics.flow.stages.identities import (
@@ -149,6 +150,7 @@ ARRAYS = {
     "stamp": routers.Stamp,
     "piece": routers.Piece,
     "carried": routers.CarriedRows,
+    "losses": LossState,
     "cursor": Cursor,
     "commit": Commit,
     "owned commit": OwnedCommit,
@@ -161,7 +163,7 @@ def test_arrays_of_routers_queues_cursors_and_stages() -> None:
     rows = tables("Routers, queues, cursors and stages")[0]
     fields = {name: tuple(listed.replace("`", "").split(", ")) for name, listed in rows}
     # A job is a plain tuple, and without a lease its time has another meaning.
-    assert len(fields.pop("job")) == len(get_args(Entry))
+    assert fields.pop("job") == Entry._fields
     assert fields == {name: struct.__struct_fields__ for name, struct in ARRAYS.items()}
     assert (routers.COPIES, routers.HOLE_IN_FRONT, routers.HOLE_INSIDE) == (0, 1, 2)
     assert "the mark `_topics_router`" in section("Routers, queues, cursors and stages")
@@ -170,7 +172,7 @@ def test_arrays_of_routers_queues_cursors_and_stages() -> None:
 def test_the_map_of_a_snapshot() -> None:
     described = {row[0].strip("`") for row in tables("Snapshot")[0]}
     # What came later has examples of its own.
-    later = {Identities.name, Lives.name, Cursors.name}
+    later = {Identities.name, Lives.name, Cursors.name, LossJournal.name}
     assert described == flow_state().extensions.keys() | later
     assert described == {FormerCursors.name, Queues.name, UnownedIdentities.name, "routers"} | later
     assert ", ".join(f"`{name}`" for name in LivesState.__struct_fields__) in section("Snapshot")

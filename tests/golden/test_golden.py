@@ -31,6 +31,7 @@ from tests.golden.make import (
 )
 from topics.flow import cursors
 from topics.flow.queues import registry as queues
+from topics.flow.queues.leases import Entry
 from topics.flow.stages import identities
 from topics.flow.stages.parts import read_part
 from topics.flow.stages.spool import SUFFIX, part_path, stage_key
@@ -123,7 +124,7 @@ def test_flow_payloads(frames: list[Frame]) -> None:
     assert [routers.decode_step(payload) for payload in payloads[1:3]] == [STEP, SPARED_STEP]
     assert [piece.source_seqs().tolist() for piece in STEP.shares[0].pieces] == [[1, 2], [3, 4], [5], [6, 9]]
     assert routers.decode_router_id(payloads[3]) == 1
-    assert queues._entries.decode(payloads[4]) == JOBS
+    assert queues._entries.decode(payloads[4]) == [Entry(*job) for job in JOBS]
     assert queues._selector.decode(payloads[5]) == Selector(9, seqs=[2, 3])
     moved = [cursors._moved.decode(payload) for payload in payloads[6:8]]
     assert [(each.consumer, each.cursor) for each in moved] == [("lake", CURSOR), ("lake", None)]

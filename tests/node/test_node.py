@@ -121,6 +121,7 @@ def test_extensions_stand_in_the_order_in_which_snapshots_name_them(tmp_path: Pa
         "identities",
         "stages",
         "queues",
+        "queue_losses",
         "routers",
     ]
     lab.stop()

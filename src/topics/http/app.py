@@ -14,6 +14,7 @@ from topics.http.routes.admin import AdminRoutes
 from topics.http.routes.appends import AppendRoutes
 from topics.http.routes.arrow_append import BulkAppendRoutes
 from topics.http.routes.cursors import CursorRoutes
+from topics.http.routes.desk import Desks
 from topics.http.routes.info import InfoRoutes
 from topics.http.routes.ledger import LedgerRoutes
 from topics.http.routes.probes import Probes
@@ -59,7 +60,8 @@ class Application:
         self.stream_slots = StreamSlots(settings)
         self.watches = WatchRoutes(self.service, node.fanout, self.stream_slots)
         self.sockets = SocketRoutes(self.service, node.fanout, self.stream_slots)
-        self.work = WorkRoutes(self.service, node.queues, self.stream_slots)
+        self.desks = Desks(self.service)
+        self.work = WorkRoutes(self.service, node.queues, self.stream_slots, self.desks)
         self._tracing = start_tracing(os.environ) if settings.tracing else None
         routes = self._routes() if self._tracing is None else self._tracing.instrument(self._routes())
         self.server = Server(settings, self._keyring, routes, self.readiness)
@@ -106,7 +108,7 @@ class Application:
             *RouterRoutes(node.routers).routes(),
             *self.watches.routes(),
             *self.sockets.routes(),
-            *QueueRoutes(service, node.queues).routes(),
+            *QueueRoutes(service, node.queues, self.desks).routes(),
             *self.work.routes(),
         ]
 
@@ -168,7 +170,7 @@ class Application:
             raise _Stopped
 
     def _end_waiting(self) -> None:
-        self.work.end_streams()
+        self.desks.shut_down()
         self._release(lambda _: True)
 
     def _release(self, is_over: Callable[[Parked], bool]) -> None:

@@ -13,17 +13,17 @@ loop. What other rooms need of this one, they import from here.
 """
 
 from topics.log.engine import Engine
-from topics.log.extension import Extension
+from topics.log.extension import Extension, Layer
 from topics.log.lifecycle import create_topic, drop_topic, put_topic, refuse_unless_empty, require_room
 from topics.log.read.audit import Steps, exact, missing_ranges, range_steps
 from topics.log.read.buckets import MAX_BUCKETS, bucket_steps
 from topics.log.read.page import Page, survivors
 from topics.log.read.render import STORED, Shape
-from topics.log.read.tombstone import hole_reason
+from topics.log.read.tombstone import Tombstone, hole_reason
 from topics.log.recover.recovery import Recovery, RecoveryFailed
 from topics.log.recover.reload import is_loaded, load_rows
-from topics.log.remove.deletion import DeleteOutcome, Selector, apply_delete, wanted_records
-from topics.log.remove.ledger import KIND_NAMES
+from topics.log.remove.deletion import DeleteOutcome, Selector, apply_delete, note_unfound, wanted_records
+from topics.log.remove.ledger import CAP, DELETED, KIND_NAMES, LOST, TRIM, TTL
 from topics.log.remove.removal import lose_runs, settle_floor, surviving_damage
 from topics.log.remove.retention import enforce_caps, expire
 from topics.log.remove.search import Search, Wanted, answer

@@ -6,6 +6,13 @@ from topics.log.topic import Topic
 from topics.storage import Frame
 
 
+class Layer:
+    """What is layered on one topic, `topic.extension`: the leases and losses of a queue."""
+
+    def note_deleted(self, first: int, last: int, count: int) -> None:
+        """Of these seqs, whose records cannot be found any more, so many had been deleted before."""
+
+
 class Extension:
     """Something layered on the log that journals facts of its own (routers, queues, cursors, stages).
 

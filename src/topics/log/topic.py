@@ -54,7 +54,7 @@ class Topic(Watermarks):
     first_life: bool = True
     # Ephemeral records lie beside kept ones: caps then count what replay will not find.
     mixed: bool = False
-    # State of what is layered on a topic (queues keep their leases here).
+    # State of what is layered on a topic: a Layer (queues keep their leases here).
     extension: Any = None
     # The name as it stands in answers.
     name_json: bytes = b""

@@ -74,7 +74,8 @@ class Node:
         self.stages = Stages(engine, self.doors)
         self.queues = Queues(engine)
         routing = RouterRecovery(engine, self.routers)
-        for extension in (*self.cursors.extensions, *self.stages.extensions, self.queues, routing):
+        queues = self.queues.extensions
+        for extension in (*self.cursors.extensions, *self.stages.extensions, *queues, routing):
             engine.register(extension)
         self.disk = DiskSpace(engine)
         self.fanout = Fanout(engine, self.routers.pull, self.governor, self.pacer.protect)

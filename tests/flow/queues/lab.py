@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tests.log.harness import Lab
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.leases import Holder
+from topics.flow.queues.losses import Notice
 from topics.flow.queues.queue import JobQueue
 from topics.flow.queues.registry import Queues
 from topics.log.write.operation import Fail
@@ -17,12 +19,35 @@ from topics.values.errors import ApiError
 LEASE_MS = 1000
 
 
+# First, last, number and reason of what a worker is told to be lost.
+Told = tuple[int, int, int, str]
+
+
 class QueueLab(Lab):
     queues: Queues
+    # False: like a server of the first edition, which knew nothing of it.
+    keeps_losses: bool
+    # What the last claim was told, and which jobs the last answer called lost.
+    told: Told | None = None
+    lost: list[int]
+
+    def __init__(self, directory: str | Path, *, keeps_losses: bool = True, **settings: Any) -> None:
+        self.keeps_losses = keeps_losses
+        super().__init__(directory, **settings)
+
+    def _noting(self, skipped: list[int], lost: list[int]) -> list[int]:
+        self.lost = lost
+        return skipped
 
     def layer(self) -> None:
         self.queues = Queues(self.engine)
-        self.engine.register(self.queues)
+        for extension in self.queues.extensions:
+            self.engine.register(extension)
+
+    def recovered(self) -> None:
+        if self.keeps_losses:
+            self.queues.losses.start()
+            self.engine.queue.flush()
 
     def commit(self, call: Callable[[Callable[[Any], None], Fail], None]) -> Any:
         """A claim that moves dead letters takes two commits when leases are durable."""
@@ -48,12 +73,17 @@ class QueueLab(Lab):
         def call(done: Any, fail: Any) -> None:
             self.queue(name).serve([Claim(node, wanted, lease_ms, done, fail, holder)])
 
-        return jobs(self.commit(call))
+        claim = self.commit(call)
+        self.told = hear(self.queue(name), claim)
+        return jobs(claim)
 
     def ack(self, *seqs: int, node: str = "w", token: int | None = None) -> tuple[int, list[int]]:
         def call(done: Any, fail: Any) -> None:
             self.queue().ack(
-                node, [(seq, token) for seq in seqs], lambda acked, skipped, op: done((acked, skipped)), fail
+                node,
+                [(seq, token) for seq in seqs],
+                lambda acked, skipped, lost, op: done((acked, self._noting(skipped, lost))),
+                fail,
             )
 
         answer: tuple[int, list[int]] = self.commit(call)
@@ -65,7 +95,7 @@ class QueueLab(Lab):
                 node,
                 [(seq, None) for seq in seqs],
                 delay_ms,
-                lambda nacked, skipped: done((nacked, skipped)),
+                lambda nacked, skipped, lost: done((nacked, self._noting(skipped, lost))),
                 fail,
             )
 
@@ -80,7 +110,7 @@ class QueueLab(Lab):
                 node,
                 [(seq, None) for seq in seqs],
                 lease_ms,
-                lambda deadlines, skipped: done((deadlines, skipped)),
+                lambda deadlines, skipped, lost: done((deadlines, self._noting(skipped, lost))),
                 fail,
             )
 
@@ -101,6 +131,20 @@ class QueueLab(Lab):
             raise OSError("no space left on device")
 
         self.engine.journal.write = refuse  # type: ignore[method-assign]
+
+
+def hear(queue: JobQueue, claim: Claim) -> Told | None:
+    """The worker reads its answer."""
+    if claim.notice is None:
+        return None
+    queue.told(claim.notice)
+    queue.engine.queue.flush()
+    return in_short(claim.notice)
+
+
+def in_short(notice: Notice) -> Told:
+    gap = notice.tombstone
+    return gap.gap_from, gap.gap_to, gap.missed_estimate, gap.reason
 
 
 def jobs(claim: Claim) -> list[Any]:

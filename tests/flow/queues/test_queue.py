@@ -47,7 +47,7 @@ def test_while_it_is_committed_a_job_is_neither_claimable_nor_acknowledged_twice
     lab.claim()
     answers: list[tuple[int, list[int]]] = []
 
-    def done(acked: int, skipped: list[int], _: Any) -> None:
+    def done(acked: int, skipped: list[int], *_: Any) -> None:
         answers.append((acked, skipped))
 
     queue = lab.queue()
@@ -150,11 +150,11 @@ def test_jobs_taken_by_cap_age_or_delete_stop_counting_everywhere(lab: QueueLab)
     assert lab.counters() == (3, 1, 0)
     lab.write("q", 7, 8)
     assert lab.counters() == (4, 1, 0)
-    assert lab.ack(1, 2, 3) == (0, [1, 2, 3])
+    assert (lab.ack(1, 2, 3), lab.lost) == ((0, [2, 3]), [1])
     lab.put("q", ttl_ms=50)
     lab.clock.advance(51)
     assert lab.counters() == (0, 0, 0)
-    assert lab.ack(4) == (0, [4])
+    assert (lab.ack(4), lab.lost) == ((0, []), [4])
     assert lab.claim(9) == []
 
 

@@ -1,4 +1,4 @@
-"""A queue against plain lists: cohorts, leases, tokens, dead letters, loss, checkpoints and kills."""
+"""A queue against plain lists: cohorts, leases, tokens, dead letters, losses, checkpoints and kills."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.flow.queues.lab import QueueLab, jobs, unexpected
+from tests.flow.queues.lab import QueueLab, Told, in_short, jobs, unexpected
 from tests.log.harness import records
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.leases import Holder
@@ -70,6 +70,21 @@ class Desk:
     jobs: dict[int, Job] = field(default_factory=dict)
     letters: list[Letter] = field(default_factory=list)
     moved: int = 0
+    # Jobs that were lost, with the reason, and those of them that no worker has been told of.
+    lost: dict[int, str] = field(default_factory=dict)
+    untold: set[int] = field(default_factory=set)
+
+    def lose(self, seq: int, reason: str) -> None:
+        del self.jobs[seq]
+        self.lost[seq] = reason
+        self.untold.add(seq)
+
+    def notice(self) -> Told | None:
+        if not self.untold:
+            return None
+        reasons = {self.lost[seq] for seq in self.untold}
+        reason = "mixed" if len(reasons) > 1 else min(reasons)
+        return min(self.untold), max(self.untold), len(self.untold), reason
 
     def at(self, place: str) -> list[int]:
         return [seq for seq, job in self.jobs.items() if job.place == place]
@@ -77,13 +92,13 @@ class Desk:
     def settle(self, now: int, ttl_ms: int) -> None:
         for seq, job in list(self.jobs.items()):
             if ttl_ms and now - job.ts > ttl_ms:
-                del self.jobs[seq]
+                self.lose(seq, "ttl")
             elif (job.place == LEASED and now > job.until) or (job.place == DELAYED and now >= job.until):
                 job.place, job.connection = RETURNED, None
 
     def evict(self, cap: int) -> None:
         while cap and len(self.jobs) > cap:
-            del self.jobs[min(self.jobs)]
+            self.lose(min(self.jobs), "cap")
 
     def choose(self, wanted: int, limit: int) -> list[int]:
         """Who is handed out next; those delivered too often step aside on the way."""
@@ -152,6 +167,10 @@ class QueueAgainstLists(RuleBasedStateMachine):
         number: int = self.limits["max_deliveries"]
         return number if self.limits["dead_letter"] else 0
 
+    @property
+    def is_ephemeral(self) -> bool:
+        return self.fixed["durability"] == "ephemeral"
+
     def room(self) -> int:
         """Dead letters that would be taken now."""
         return self.letter_cap - len(self.desk.letters) if self.letter_cap else 1000
@@ -161,7 +180,7 @@ class QueueAgainstLists(RuleBasedStateMachine):
     @initialize(
         limits=LIMITS,
         durable=st.booleans(),
-        durability=st.sampled_from(["disk", "fsync"]),
+        durability=st.sampled_from(["disk", "fsync", "ephemeral"]),
         letter_cap=st.sampled_from([0, 0, 2]),
     )
     def begin(self, limits: dict[str, Any], durable: bool, durability: str, letter_cap: int) -> None:
@@ -212,6 +231,9 @@ class QueueAgainstLists(RuleBasedStateMachine):
     def delete(self, tag: str) -> None:
         desk = self.settled()
         self.lab.delete("q", match=tag)
+        if self.is_ephemeral:
+            # The journal knows no tags of such jobs: a kill would make losses of these deletions.
+            self.lab.checkpoint()
         desk.jobs = {seq: job for seq, job in desk.jobs.items() if job.tag != tag}
 
     @rule()
@@ -225,7 +247,8 @@ class QueueAgainstLists(RuleBasedStateMachine):
     def begin_anew(self) -> None:
         self.lab.drop("q")
         self.lab.put("q", **self.fixed, **self.limits)
-        self.desk.jobs.clear()
+        for gone in (self.desk.jobs, self.desk.lost, self.desk.untold):
+            gone.clear()
         self.desk.moved = 0
         self.holders = {"c1": Holder(), "c2": Holder()}  # streams end with their queue
 
@@ -246,12 +269,13 @@ class QueueAgainstLists(RuleBasedStateMachine):
     def claim_alone(self, node: str, wanted: int, connection: str | None) -> None:
         self.claim([(node, wanted, 100, connection)])
 
-    @rule(cohort=COHORTS)
-    def claim(self, cohort: list[Any]) -> None:
+    @rule(cohort=COHORTS, is_heard=st.sampled_from([True, True, False]))
+    def claim(self, cohort: list[Any], is_heard: bool = True) -> None:
         desk = self.settled()
         claims = self.serve(cohort)
         self.lab.engine.queue.sync_now()
         self.lab.engine.queue.sync_now()
+        self.hear(claims, is_heard)
         hands = dealt(desk.choose(sum(wanted for _, wanted, _, _ in cohort), self.limit), cohort)
         for claim, hand, (node, _, lease_ms, connection) in zip(claims, hands, cohort, strict=True):
             given = jobs(claim)
@@ -268,12 +292,30 @@ class QueueAgainstLists(RuleBasedStateMachine):
                 assert (told["$ts"], told["data"], told.get("$tag")) == (job.ts, job.tag, job.tag)
         desk.move(self.room(), self.limit)
 
+    def hear(self, claims: list[Claim], is_heard: bool) -> None:
+        """The first of them is told of every loss that no worker has heard of, unless it has gone."""
+        notices = [claim.notice and in_short(claim.notice) for claim in claims]
+        expected = self.desk.notice()
+        if self.is_ephemeral:
+            # A restart takes all jobs, and the account of what had gone before it.
+            notices, expected = [told and told[:3] for told in notices], expected and expected[:3]
+        assert notices == [expected] + [None] * (len(claims) - 1)
+        notice = claims[0].notice
+        if notice is None:
+            return
+        if is_heard:
+            self.lab.queue().told(notice)
+            self.lab.engine.queue.flush()
+            self.desk.untold.clear()
+        else:
+            self.lab.queue().losses.withdraw()
+
     # --- what holders do --------------------------------------------------------------------------------
 
     def named(self, picks: list[tuple[int, str]], strange: bool) -> tuple[str, list[tuple[int, int | None]]]:
         """A node, and seqs around those that are out, each once and with what guards it."""
         desk = self.desk
-        near = desk.at(LEASED) or [1, *desk.jobs]
+        near = [*desk.at(LEASED), *[*desk.lost][-2:]] or [1, *desk.jobs]
         guarded: dict[int, int | None] = {}
         for index, guard in picks:
             seq = near[index % len(near)]
@@ -286,9 +328,11 @@ class QueueAgainstLists(RuleBasedStateMachine):
         holder = desk.jobs.get(next(iter(guarded)), Job(0, None)).node
         return "c" if strange or not holder else holder, list(guarded.items())
 
-    def split(self, node: str, guarded: list[tuple[int, int | None]]) -> tuple[list[int], list[int]]:
+    def split(self, node: str, guarded: list[tuple[int, int | None]]) -> tuple[list[int], ...]:
+        """Seqs that it holds, that are passed over, and that are lost."""
         held = [seq for seq, token in guarded if self.desk.held(seq, node, token)]
-        return held, [seq for seq, _ in guarded if seq not in held]
+        lost = [seq for seq, _ in guarded if seq in self.desk.lost]
+        return held, [seq for seq, _ in guarded if seq not in {*held, *lost}], lost
 
     def call(self, start: Callable[[Callable[..., None]], None]) -> tuple[Any, ...]:
         answers: list[tuple[Any, ...]] = []
@@ -301,9 +345,9 @@ class QueueAgainstLists(RuleBasedStateMachine):
     def ack(self, picks: list[tuple[int, str]], strange: bool) -> None:
         desk = self.settled()
         node, guarded = self.named(picks, strange)
-        held, skipped = self.split(node, guarded)
+        held, skipped, lost = self.split(node, guarded)
         answer = self.call(lambda done: self.lab.queue().ack(node, guarded, done, unexpected))
-        assert answer[:2] == (len(held), skipped)
+        assert answer[:3] == (len(held), skipped, lost)
         for seq in held:
             del desk.jobs[seq]
 
@@ -311,9 +355,9 @@ class QueueAgainstLists(RuleBasedStateMachine):
     def nack(self, picks: list[tuple[int, str]], strange: bool, delay_ms: int) -> None:
         desk = self.settled()
         node, guarded = self.named(picks, strange)
-        held, skipped = self.split(node, guarded)
+        held, skipped, lost = self.split(node, guarded)
         answer = self.call(lambda done: self.lab.queue().nack(node, guarded, delay_ms, done, unexpected))
-        assert answer == (len(held), skipped)
+        assert answer == (len(held), skipped, lost)
         for seq in held:
             job = desk.jobs[seq]
             job.place, job.until = (DELAYED, self.now() + delay_ms) if delay_ms else (RETURNED, 0)
@@ -323,9 +367,9 @@ class QueueAgainstLists(RuleBasedStateMachine):
     def extend(self, picks: list[tuple[int, str]], strange: bool, lease_ms: int) -> None:
         desk = self.settled()
         node, guarded = self.named(picks, strange)
-        held, skipped = self.split(node, guarded)
+        held, skipped, lost = self.split(node, guarded)
         answer = self.call(lambda done: self.lab.queue().extend(node, guarded, lease_ms, done, unexpected))
-        assert answer == (dict.fromkeys(held, self.now() + lease_ms), skipped)
+        assert answer == (dict.fromkeys(held, self.now() + lease_ms), skipped, lost)
         for seq in held:
             desk.jobs[seq].until = self.now() + lease_ms
 
@@ -348,6 +392,9 @@ class QueueAgainstLists(RuleBasedStateMachine):
         if sealed is not None:
             self.lab.checkpoint(everything=sealed == "all")
         self.lab.restart(clean=clean)
+        if self.is_ephemeral:
+            for seq in [*desk.jobs]:
+                desk.lose(seq, "cap")
         self.holders = {"c1": Holder(), "c2": Holder()}
         for job in desk.jobs.values():
             job.connection = None
@@ -383,13 +430,29 @@ class QueueAgainstLists(RuleBasedStateMachine):
     def kill_during_an_ack(self, picks: list[tuple[int, str]], strange: bool, written: bool) -> None:
         desk = self.settled()
         node, guarded = self.named(picks, strange)
-        held, _ = self.split(node, guarded)
+        held, _, _ = self.split(node, guarded)
         self.lab.queue().ack(node, guarded, lambda *_: None, unexpected)
         if written:
             self.lab.engine.queue.flush()
             for seq in held:
                 del desk.jobs[seq]
         self.restart(clean=False)
+
+    @rule(
+        wanted=st.integers(1, 5),
+        done=st.sets(st.integers(0, 4), max_size=3),
+        ending=st.sampled_from([None, None, "stop", "kill"]),
+        sealed=st.sampled_from([None, "some"]),
+    )
+    def a_day_of_work(self, wanted: int, done: set[int], ending: str | None, sealed: str | None) -> None:
+        """Jobs come, some are finished, the server may go, and the next worker asks."""
+        self.write(["x", None, "y"])
+        self.claim_alone("a", wanted, None)
+        if done:
+            self.ack([(index, "current") for index in sorted(done)], False)
+        if ending is not None:
+            self.restart(ending == "stop", sealed)
+        self.claim_alone("b", 1, None)
 
     # --- what has to be so ------------------------------------------------------------------------------
 

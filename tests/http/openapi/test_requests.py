@@ -14,6 +14,7 @@ import topics.http.routes
 from tests.http.openapi.described import JSON, Described
 from topics.http.routes import socket
 from topics.http.routes.paging import DEFAULT_PAGE, MAX_PAGE
+from topics.http.routes.queues import MAX_ERROR_BYTES
 from topics.http.routes.watch import HEARTBEAT_MS_RANGE
 from topics.log import MAX_BUCKETS
 from topics.log.write.batch import AppendBody, Line
@@ -80,9 +81,20 @@ LIMITS: dict[str, dict[str, Json]] = {
         "node": NODE,
         "max": {"minimum": 0, "description": f"At most {MAX_CLAIM}; 0 means 1."},
         "lease_ms": LEASE,
+        "wait_ms": {
+            "minimum": 0,
+            "description": f"How long to wait for a job. Limited to 0 to {MAX_WAIT_MS}.",
+        },
     },
     "HeldBody": HELD,
-    "NackBody": {**HELD, "delay_ms": {"minimum": 0}},
+    "NackBody": {
+        **HELD,
+        "delay_ms": {"minimum": 0},
+        "error": {
+            "maxLength": MAX_ERROR_BYTES,
+            "description": f"At most {MAX_ERROR_BYTES} bytes; kept with the job and its dead letter.",
+        },
+    },
     "ExtendBody": {**HELD, "lease_ms": LEASE},
     "WatchBody": {
         "topics": {"minProperties": 1, "maxProperties": MAX_WATCH_TOPICS},

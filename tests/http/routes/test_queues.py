@@ -27,7 +27,7 @@ def test_a_fresh_queue_shows_its_counters_and_a_log_has_none(app: QueueApp) -> N
 def test_claim_answers_with_jobs_and_what_is_left(app: QueueApp) -> None:
     app.write("q", {"data": 1, "tag": "t", "node": "n"}, 2, 3)
     result = app.do("claim", node="w", max=2)
-    assert set(result) == {"count", "ready", "claimed"}
+    assert set(result) == {"count", "ready", "claimed", "tombstone"}
     assert (result["count"], result["ready"]) == (2, 1)
     first, second = result["claimed"]
     assert set(first) == {"$seq", "$ts", "$tag", "lease_id", "deadline", "deliveries", "data"}
@@ -35,7 +35,7 @@ def test_claim_answers_with_jobs_and_what_is_left(app: QueueApp) -> None:
     assert (second["$seq"], second["data"], second["deliveries"]) == (2, 2, 1)
     assert app.counters() == (1, 2, 0)
     assert app.do("claim", node="w", max=9)["count"] == 1
-    assert app.do("claim", node="w") == {"count": 0, "ready": 0, "claimed": []}
+    assert app.do("claim", node="w") == {"count": 0, "ready": 0, "claimed": [], "tombstone": None}
 
 
 @pytest.mark.parametrize(("most", "count"), [(None, 1), (0, 1), (2, 2), (5000, 1000)])
@@ -58,9 +58,15 @@ def test_ack_deletes_for_good_and_skips_the_rest(app: QueueApp) -> None:
     app.write("q", 1, 2, 3)
     app.claim(2)
     result = app.do("ack", node="w", seqs=[1, 3, 77])
-    assert result == {"acked": 1, "skipped": [3, 77], "ready": 1, "in_flight": 1}
+    assert result == {"acked": 1, "skipped": [3, 77], "lost": [], "ready": 1, "in_flight": 1}
     assert app.do("ack", node="w", seqs=[1])["skipped"] == [1]
-    assert app.do("ack", node="w", seqs=[]) == {"acked": 0, "skipped": [], "ready": 1, "in_flight": 1}
+    assert app.do("ack", node="w", seqs=[]) == {
+        "acked": 0,
+        "skipped": [],
+        "lost": [],
+        "ready": 1,
+        "in_flight": 1,
+    }
     diff = app.call("POST", "/v0/topics/q/diff", {}).json
     assert [record["$seq"] for record in diff["records"]] == [2, 3]
     assert diff["tombstone"] is None
@@ -70,7 +76,13 @@ def test_an_expired_lease_is_over_though_nobody_claimed_the_job_since(app: Queue
     app.write("q", 1)
     app.claim()
     app.clock.advance(LEASE_MS + 1)
-    assert app.do("ack", node="w", seqs=[1]) == {"acked": 0, "skipped": [1], "ready": 1, "in_flight": 0}
+    assert app.do("ack", node="w", seqs=[1]) == {
+        "acked": 0,
+        "skipped": [1],
+        "lost": [],
+        "ready": 1,
+        "in_flight": 0,
+    }
     assert app.do("extend", node="w", seqs=[1], lease_ms=500)["skipped"] == [1]
     assert [job["deliveries"] for job in app.claim()] == [2]
 
@@ -87,9 +99,15 @@ def test_an_fsync_queue_says_how_long_the_disk_took(app: QueueApp, durability: s
 def test_nack_gives_back_now_or_later(app: QueueApp) -> None:
     app.write("q", 1, 2)
     app.claim(2)
-    assert app.do("nack", node="w", seqs=[1, 9]) == {"nacked": 1, "skipped": [9], "ready": 1, "in_flight": 1}
+    assert app.do("nack", node="w", seqs=[1, 9]) == {
+        "nacked": 1,
+        "skipped": [9],
+        "lost": [],
+        "ready": 1,
+        "in_flight": 1,
+    }
     result = app.do("nack", node="w", seqs=[2], delay_ms=300)
-    assert result == {"nacked": 1, "skipped": [], "ready": 1, "in_flight": 0}
+    assert result == {"nacked": 1, "skipped": [], "lost": [], "ready": 1, "in_flight": 0}
     assert app.state()["count"] == 2
     app.clock.advance(300)
     assert [job["$seq"] for job in app.claim(9)] == [1, 2]
@@ -108,7 +126,7 @@ def test_extend_sets_the_deadline(app: QueueApp) -> None:
     [job] = app.claim()
     result = app.do("extend", node="w", seqs=[1, 2], lease_ms=5000)
     deadline = app.clock.now_ms() + 5000
-    assert result == {"extended": 1, "skipped": [2], "deadlines": {"1": deadline}}
+    assert result == {"extended": 1, "skipped": [2], "lost": [], "deadlines": {"1": deadline}}
     app.clock.advance(5000)
     assert app.do("ack", node="w", seqs=[1], lease_ids=[job["lease_id"]])["acked"] == 1
 
@@ -218,7 +236,7 @@ def test_the_delivery_limit_ends_in_a_dead_letter(app: QueueApp) -> None:
     for delivery in (1, 2, 3):
         assert [job["deliveries"] for job in app.claim()] == [delivery]
         app.clock.advance(LEASE_MS + 1)
-    assert app.do("claim", node="w") == {"count": 0, "ready": 0, "claimed": []}
+    assert app.do("claim", node="w") == {"count": 0, "ready": 0, "claimed": [], "tombstone": None}
     assert app.counters() == (0, 0, 1)
     [letter] = app.call("POST", "/v0/topics/dead/diff", {"include_tags": True}).json["records"]
     assert (letter["data"], letter["$tag"], letter["$node"]) == ("cracked", "t", "n")

@@ -156,7 +156,7 @@ def test_a_worker_that_never_reads_is_cut_off_and_others_get_its_jobs(app: Queue
 
 def test_a_worker_that_reads_again_in_time_is_served_on(app: QueueApp) -> None:
     deaf = deaf_worker(app)
-    eventually(lambda: any(stream.stalled for desk in app.app.work.desks.values() for stream in desk.streams))
+    eventually(lambda: any(stream.stalled for desk in app.app.desks for stream in desk.workers))
     app.write("q", "last")
     reader = EventReader.__new__(EventReader)
     reader.wire, reader._text = deaf, b""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from topics.flow.queues.dead_letters import MAX_MOVES
 from topics.flow.queues.jobs import Job, live_from, read_jobs
 from topics.flow.queues.leases import Holder, Lease, LeaseTable
+from topics.flow.queues.losses import Notice
 from topics.log import Fail, Topic
 from topics.values import MAX_READ_BYTES
 
@@ -26,6 +27,8 @@ class Claim:
     holder: Holder | None = None
     # Each job's seq and text; the text lacks its opening brace.
     jobs: list[tuple[int, bytes]] = field(default_factory=list)
+    # Jobs that were lost: this worker is the one to be told. It has to say whether it was.
+    notice: Notice | None = None
     # The worker went away before it was served.
     left: bool = False
 

@@ -3,7 +3,7 @@
 The journal has both in one frame, so a job is in exactly one of the two places, whatever happens on the way.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -26,6 +26,8 @@ from topics.values import DEFAULT_CONFIG, ApiError
 # Jobs that one claim moves at most; the next claim goes on with the rest.
 MAX_MOVES = 1000
 _META_PREFIX = "$dead_letter_"
+# What the worker that gave the job back last said about it; others may have said nothing.
+_ERROR = _META_PREFIX + "error"
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -93,7 +95,7 @@ class DeadLetters:
             table.put_back_overdue(seqs)
             finished()
 
-        batch = _batch(queue, letters)
+        batch = _batch(queue, letters, table.errors)
         sync = queue.config.durability == "fsync"
         append_group(
             engine, [(self._target(), [batch])], now, leave, moved, failed, sync=sync, others=(queue,)
@@ -108,31 +110,32 @@ class DeadLetters:
         return target
 
 
-def _batch(topic: Topic, letters: Records) -> Batch:
+def _batch(topic: Topic, letters: Records, errors: Mapping[int, str]) -> Batch:
     deliveries = topic.config.max_deliveries
     metas = letters.metas or [None] * len(letters)
     origins: list[bytes | None] = [
-        _with_origin(meta, topic.name, deliveries, seq)
+        _with_origin(meta, topic.name, deliveries, seq, errors.get(seq))
         for meta, seq in zip(metas, letters.seqs.tolist(), strict=True)
     ]
     return batch_from_columns(letters.data, origins, letters.nodes, letters.tags)
 
 
-def _with_origin(meta: bytes | None, name: str, deliveries: int, seq: int) -> bytes:
+def _with_origin(meta: bytes | None, name: str, deliveries: int, seq: int, error: str | None) -> bytes:
     """The job's own meta, and where it came from. The rest of the meta stays as it was written."""
-    origin = msgspec.json.encode(
-        {
-            _META_PREFIX + "from": name,
-            _META_PREFIX + "deliveries": str(deliveries),
-            _META_PREFIX + "src_seq": str(seq),
-        }
-    )
+    told = {
+        _META_PREFIX + "from": name,
+        _META_PREFIX + "deliveries": str(deliveries),
+        _META_PREFIX + "src_seq": str(seq),
+    }
+    if error is not None:
+        told[_ERROR] = error
+    origin = msgspec.json.encode(told)
     if meta is None or meta == b"{}":
         return origin
     # A letter that dies a second time tells of its last queue only. Escapes may hide such a key.
     if _META_PREFIX.encode() in meta or b"\\" in meta:
         fields = _fields.decode(meta)
-        for key in _fields.decode(origin):
+        for key in (*told, _ERROR):
             fields.pop(key, None)
         meta = msgspec.json.encode(fields)
         if not fields:

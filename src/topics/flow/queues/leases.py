@@ -5,14 +5,28 @@ or on its way there. Everything from `next_fresh` on was never delivered and is 
 untouched queue costs nothing however long it is. Nothing in here reads a clock or a record.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-# One job as the journal and the snapshot keep it: seq, lease id, node, time, deliveries. Without a lease the
-# id is 0 and the time says from when on the job may be claimed. Repeating an entry is harmless.
-Entry: TypeAlias = tuple[int, int, str, int, int]
+
+class Entry(NamedTuple):
+    """One job as the journal and the snapshot keep it. Repeating an entry is harmless."""
+
+    seq: int
+    # 0 for no lease, and then the time says from when on the job may be claimed.
+    lease_id: int
+    node: str
+    time: int
+    deliveries: int
+    # Why the worker that had it last gave it back. Left away where there is nothing to say.
+    error: str = ""
+
+
+# What is written of an entry.
+Packed: TypeAlias = tuple[int | str, ...]
+
 
 # Times of leases and delays that ended early are forgotten in bulk, once they are so many more than the rest.
 STALE_TIMES = 1024
@@ -40,6 +54,8 @@ class LeaseTable:
     def __init__(self, first_seq: int) -> None:
         self.leases: dict[int, Lease] = {}
         self.deliveries: dict[int, int] = {}
+        # What the worker that gave a job back last said about it.
+        self.errors: dict[int, str] = {}
         # Jobs that a nack holds back, and until when.
         self.delayed: dict[int, int] = {}
         # Jobs delivered as often as allowed, lowest first; and those that are being moved.
@@ -124,6 +140,8 @@ class LeaseTable:
             self._end_lease(seq)
             self.deliveries.pop(seq, None)
             self.moving.discard(seq)
+            if self.errors:
+                self.errors.pop(seq, None)
 
     def _end_lease(self, seq: int) -> None:
         lease = self.leases.pop(seq, None)
@@ -173,18 +191,24 @@ class LeaseTable:
 
     # --- keeping ----------------------------------------------------------------------------------------
 
-    def entry(self, seq: int) -> Entry:
+    def entry(self, seq: int) -> Packed:
         lease = self.leases.get(seq)
         deliveries = self.deliveries.get(seq, 0)
+        error = (self.errors[seq],) if seq in self.errors else ()
         if lease is not None:
-            return seq, lease.id, lease.node, lease.deadline, deliveries
-        return seq, 0, "", self.delayed.get(seq, 0), deliveries
+            return seq, lease.id, lease.node, lease.deadline, deliveries, *error
+        return seq, 0, "", self.delayed.get(seq, 0), deliveries, *error
 
-    def restore(self, entries: Iterable[Entry]) -> None:
-        for seq, lease_id, node, time_ms, deliveries in entries:
+    def restore(self, entries: Iterable[Sequence[Any]]) -> None:
+        """`entries` as they were packed."""
+        for packed in entries:
+            seq, lease_id, node, time_ms, deliveries, error = Entry(*packed)
             self._end_lease(seq)
             self.delayed.pop(seq, None)
+            self.errors.pop(seq, None)
             self.deliveries[seq] = deliveries
+            if error:
+                self.errors[seq] = error
             self.next_fresh = max(self.next_fresh, seq + 1)
             if lease_id:
                 lease = self.leases[seq] = Lease(seq, lease_id, node, time_ms, None)

@@ -15,8 +15,9 @@ import msgspec
 from topics.flow.queues.claims import MAX_CLAIM_BYTES, Claim, deal, pick
 from topics.flow.queues.dead_letters import DeadLetters
 from topics.flow.queues.jobs import gone_among, live_from
-from topics.flow.queues.leases import Entry, Holder, Lease, LeaseTable
-from topics.log import CallbackOp, Engine, Fail, Op, Selector, Topic
+from topics.flow.queues.leases import Entry, Holder, Lease, LeaseTable, Packed
+from topics.flow.queues.losses import Losses, Notice
+from topics.log import CallbackOp, Engine, Fail, Layer, Op, Selector, Topic
 from topics.storage import Kind
 from topics.values import ApiError, topic_not_found
 
@@ -27,15 +28,24 @@ ALL_LEASES = 1
 Guarded = Iterable[tuple[int, int | None]]
 
 
-class JobQueue:
-    def __init__(self, engine: Engine, topic: Topic, next_lease_id: Callable[[], int]) -> None:
+class JobQueue(Layer):
+    def __init__(
+        self,
+        engine: Engine,
+        topic: Topic,
+        next_lease_id: Callable[[], int],
+        keep_told: "Callable[[JobQueue], None]",
+    ) -> None:
+        """`keep_told` writes down which losses workers have been told of."""
         self.engine = engine
         self.topic = topic
         self.table = LeaseTable(topic.seq_base)
         self.dead_letters = DeadLetters(engine, topic, self._finish)
+        self.losses = Losses(topic)
         # Called when a job or a place may have become free: work streams wait for that.
         self.listeners: list[Callable[[], None]] = []
         self._next_lease_id = next_lease_id
+        self._keep_told = keep_told
         self._window: list[Claim] = []
         self._config = topic.config
         # Records the topic lost since its beginning, as far as the table has heard of it.
@@ -86,6 +96,7 @@ class JobQueue:
         gone = self.topic.head - self.topic.live_count
         if gone != self._gone:
             self._gone = gone
+            self.losses.is_suspect = True
             self.table.forget(gone_among(self.topic, self.table.known()))
 
     def _settle_recovery(self) -> None:
@@ -97,6 +108,25 @@ class JobQueue:
             return
         fresh = self.table.next_fresh
         self.table.recount(live_from(self.topic, self.topic.floor, fresh, fresh))
+
+    # --- losses -----------------------------------------------------------------------------------------
+
+    def note_deleted(self, first: int, last: int, count: int) -> None:
+        self.losses.note_finished(first, last, count)
+
+    def notice(self) -> Notice | None:
+        """Jobs that were lost, for a worker that is there to be told; ask when time has been settled."""
+        return self.losses.offer() if self.losses.is_suspect else None
+
+    def told(self, notice: Notice) -> None:
+        """A worker has been told."""
+        self.losses.confirm(notice)
+        self._keep_told(self)
+
+    def _part_lost(self, unheld: list[int]) -> tuple[list[int], list[int]]:
+        """Of jobs that the node does not hold: those it has to do with no more, and those that were lost."""
+        lost = [seq for seq in unheld if self.losses.is_lost(seq)]
+        return ([seq for seq in unheld if seq not in lost], lost) if lost else (unheld, lost)
 
     def _changed(self) -> None:
         for listener in tuple(self.listeners):
@@ -130,6 +160,7 @@ class JobQueue:
         jobs = pick(self.topic, self.table, wanted, MAX_CLAIM_BYTES * len(claims))
         # Reading them may have found out that some are lost.
         self._forget_gone()
+        claims[0].notice = self.notice()
         lent = deal(self.table, jobs, claims, now, self._next_lease_id)
 
         def answer() -> None:
@@ -146,6 +177,7 @@ class JobQueue:
 
     def _take_back(self, lent: list[Lease], claims: list[Claim], error: ApiError) -> None:
         self._reopen(lent)
+        self.losses.withdraw()
         _fail_all(claims, error)
 
     # --- what holders do --------------------------------------------------------------------------------
@@ -154,24 +186,26 @@ class JobQueue:
         self,
         node: str,
         guarded: Guarded,
-        done: Callable[[int, list[int], Op | None], None],
+        done: Callable[[int, list[int], list[int], Op | None], None],
         fail: Fail,
     ) -> None:
-        """Delete jobs for good. `done` gets how many, which seqs were skipped, and the commit."""
+        """Delete jobs for good. `done` gets how many, which were skipped, which are lost, and the commit."""
         self.refresh()
 
         def close(lease: Lease) -> None:
             lease.closing = True
 
-        leases, skipped = self._each_held(node, guarded, close)
+        leases, skipped, lost = self._each_held(node, guarded, close)
         if not leases:
-            done(0, skipped, None)
+            done(0, skipped, lost, None)
             return
         seqs = [lease.seq for lease in leases]
 
         def deleted(op: Op, count: int) -> None:
+            # A cap or age may have taken some while the deletion was on its way.
+            too_late = [seq for seq in seqs if self.losses.is_lost(seq)] if count < len(seqs) else []
             self._finish(seqs, count)
-            done(len(seqs), skipped, op)
+            done(len(seqs) - len(too_late), skipped, lost + too_late, op)
             self._changed()
 
         def failed(error: ApiError) -> None:
@@ -208,19 +242,24 @@ class JobQueue:
         node: str,
         guarded: Guarded,
         delay_ms: int,
-        done: Callable[[int, list[int]], None],
+        done: Callable[[int, list[int], list[int]], None],
         fail: Fail,
+        *,
+        error: str = "",
     ) -> None:
+        """`done` gets how many, which seqs were skipped, and which are lost. `error` says why."""
         now = self.refresh()
 
         def end(lease: Lease) -> None:
+            if error:
+                self.table.errors[lease.seq] = error
             if delay_ms:
                 self.table.hold_back(lease.seq, now + delay_ms)
             else:
                 self.table.give_back(lease.seq)
 
-        ended, skipped = self._each_held(node, guarded, end)
-        self._journal(ended, lambda: done(len(ended), skipped), fail)
+        ended, skipped, lost = self._each_held(node, guarded, end)
+        self._journal(ended, lambda: done(len(ended), skipped, lost), fail)
         self._changed()
 
     def extend(
@@ -228,33 +267,37 @@ class JobQueue:
         node: str,
         guarded: Guarded,
         lease_ms: int,
-        done: Callable[[dict[int, int], list[int]], None],
+        done: Callable[[dict[int, int], list[int], list[int]], None],
         fail: Fail,
     ) -> None:
-        """Set new deadlines; `done` gets them by seq."""
+        """Set new deadlines; `done` gets them by seq, which seqs were skipped, and which are lost."""
         deadline = self.refresh() + lease_ms
-        leases, skipped = self._each_held(node, guarded, lambda lease: self.table.extend(lease, deadline))
+        leases, skipped, lost = self._each_held(
+            node, guarded, lambda lease: self.table.extend(lease, deadline)
+        )
         extended = {lease.seq: lease for lease in leases}
         deadlines = dict.fromkeys(extended, deadline)
-        self._journal(list(extended.values()), lambda: done(deadlines, skipped), fail)
+        self._journal(list(extended.values()), lambda: done(deadlines, skipped, lost), fail)
 
     def _each_held(
         self, node: str, guarded: Guarded, act: Callable[[Lease], None]
-    ) -> tuple[list[Lease], list[int]]:
+    ) -> tuple[list[Lease], list[int], list[int]]:
         """Act on the lease of each job that the node holds; returns these, and the seqs of the others.
+
+        The others are parted into those that are there or done, and those that were lost.
 
         One by one: what is named twice may not be held any more the second time.
         """
         held: list[Lease] = []
-        skipped: list[int] = []
+        unheld: list[int] = []
         for seq, lease_id in guarded:
             lease = self.table.held(seq, node, lease_id)
             if lease is None:
-                skipped.append(seq)
+                unheld.append(seq)
             else:
                 act(lease)
                 held.append(lease)
-        return held, skipped
+        return held, *self._part_lost(unheld)
 
     def release(self, holder: Holder) -> None:
         """A connection has ended: what it still holds may be claimed at once."""
@@ -283,7 +326,7 @@ class JobQueue:
         self._journalled = True
         self._write(self.entries(), ALL_LEASES, done, fail)
 
-    def _write(self, entries: list[Entry], flags: int, done: Callable[[], None], fail: Fail) -> None:
+    def _write(self, entries: list[Packed], flags: int, done: Callable[[], None], fail: Fail) -> None:
         payload, now = msgspec.msgpack.encode(entries), self.engine.now()
         op = CallbackOp(
             self.engine.journal.frame(Kind.LEASE, payload, topic_id=self.topic.id, ts=now, flags=flags),
@@ -312,7 +355,7 @@ class JobQueue:
             self.table = LeaseTable(self.topic.seq_base)
         self.table.restore(entries)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[Packed]:
         return [self.table.entry(seq) for seq in sorted(self.table.known())]
 
 

@@ -5,14 +5,15 @@ letters is kept always, because the frame that moves a job says so anyway.
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from topics.flow.queues.leases import Entry
+from topics.flow.queues.loss_journal import LossJournal
 from topics.flow.queues.queue import JobQueue
-from topics.log import Engine, Extension, Selector, Topic, apply_delete
+from topics.log import Engine, Extension, Selector, Topic, apply_delete, note_unfound
 from topics.storage import Frame, Kind
 from topics.values import ApiError
 
@@ -31,10 +32,21 @@ class Queues(Extension):
     def __init__(self, engine: Engine, random_bits: Callable[[int], int] = secrets.randbits) -> None:
         self._engine = engine
         self._last_id = random_bits(_ID_BITS)
+        self.losses = LossJournal(engine, self.all)
+        # Both have to be registered.
+        self.extensions: tuple[Extension, ...] = (self, self.losses)
 
     def topic_shown(self, topic: Topic) -> None:
         if topic.config.is_queue:
-            topic.attach(JobQueue(self._engine, topic, self._next_lease_id))
+            topic.attach(JobQueue(self._engine, topic, self._next_lease_id, self._keep_told))
+
+    def _keep_told(self, queue: JobQueue) -> None:
+        self.losses.note([queue])
+
+    def all(self) -> Iterator[JobQueue]:
+        for topic in self._engine.by_id.values():
+            if topic.committed and topic.config.is_queue:
+                yield topic.extension
 
     def of(self, topic: Topic) -> JobQueue:
         if not topic.config.is_queue:
@@ -57,17 +69,17 @@ class Queues(Extension):
         if frame.kind == Kind.LEASE:
             queue.restore(_entries.decode(frame.payload), frame.flags)
         else:
-            apply_delete(topic, _selector.decode(frame.payload), frame.ts)
+            selector = _selector.decode(frame.payload)
+            note_unfound(topic, selector)
+            apply_delete(topic, selector, frame.ts)
             queue.dead_letters.count += frame.count
 
     def dump(self) -> Any:
         state = []
-        for topic in self._engine.by_id.values():
-            if topic.committed and topic.config.is_queue:
-                queue = self.of(topic)
-                entries = queue.entries() if topic.config.leases_durable else []
-                if entries or queue.dead_letters.count:
-                    state.append((topic.id, queue.dead_letters.count, entries))
+        for queue in self.all():
+            entries = queue.entries() if queue.topic.config.leases_durable else []
+            if entries or queue.dead_letters.count:
+                state.append((queue.topic.id, queue.dead_letters.count, entries))
         return state
 
     def load(self, state: Any) -> None:

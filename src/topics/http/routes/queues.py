@@ -9,14 +9,17 @@ from topics.flow.queues.claims import Claim
 from topics.flow.queues.queue import JobQueue
 from topics.flow.queues.registry import Queues
 from topics.http.door.keys import READ, WRITE
+from topics.http.routes.desk import Desks
 from topics.http.routes.fields import check_node, check_seqs, clamped, decode, lease_length
 from topics.http.routes.service import Service, answer, elapsed_ms
+from topics.http.routes.waiting_claim import WaitingClaim, reply_claim
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
 from topics.log import Op
-from topics.values import MAX_CLAIM, invalid
+from topics.values import MAX_CLAIM, MAX_WAIT_MS, invalid
 
 MAX_DELAY_MS = 86_400_000
+MAX_ERROR_BYTES = 1024
 _TOKEN = re.compile(r"lease_[0-9a-fA-F]+\Z")
 
 
@@ -24,6 +27,7 @@ class ClaimBody(msgspec.Struct, gc=False):
     node: str
     max: int = 1
     lease_ms: int | None = None
+    wait_ms: int = 0
 
 
 class HeldBody(msgspec.Struct, gc=False):
@@ -36,6 +40,7 @@ class HeldBody(msgspec.Struct, gc=False):
 
 class NackBody(HeldBody, gc=False):
     delay_ms: int = 0
+    error: str | None = None
 
 
 class ExtendBody(HeldBody, gc=False, kw_only=True):
@@ -49,9 +54,10 @@ _extend = msgspec.json.Decoder(ExtendBody)
 
 
 class QueueRoutes:
-    def __init__(self, service: Service, queues: Queues) -> None:
+    def __init__(self, service: Service, queues: Queues, desks: Desks) -> None:
         self._service = service
         self._queues = queues
+        self._desks = desks
 
     def routes(self) -> list[Route]:
         one = "/v0/topics/:topic"
@@ -70,22 +76,16 @@ class QueueRoutes:
         check_node(body.node)
         wanted = clamped(body.max, 1, MAX_CLAIM, "max")
         lease_ms = None if body.lease_ms is None else lease_length(body.lease_ms)
+        wait_ms = clamped(body.wait_ms, 0, MAX_WAIT_MS, "wait_ms")
         queue = self._queue(exchange)
         self._service.doors.read(exchange.name, is_noted=False)
         config = queue.topic.config
 
         def done(claim: Claim) -> None:
-            texts = [text for _, text in claim.jobs]
-            exchange.reply(
-                b'{"topic":"%b","count":%d,"ready":%d,"claimed":[%b],"performance":{"server_total_ms":%.3f}}'
-                % (
-                    queue.topic.name_json,
-                    len(texts),
-                    queue.counters(queue.engine.now())["ready"],
-                    b"{" + b",{".join(texts) if texts else b"",
-                    elapsed_ms(exchange),
-                )
-            )
+            if wait_ms and not claim.jobs and claim.notice is None:
+                WaitingClaim(self._service, self._desks, exchange, queue, claim).wait(wait_ms)
+            else:
+                reply_claim(exchange, queue, claim.jobs, claim.notice)
 
         claim = Claim(body.node, wanted, lease_ms or config.lease_ms, done, exchange.fail)
         if config.claim_jitter_ms:
@@ -97,10 +97,10 @@ class QueueRoutes:
         guarded = check_held(body)
         queue = self._queue(exchange)
 
-        def done(acked: int, skipped: list[int], op: Op | None) -> None:
+        def done(acked: int, skipped: list[int], lost: list[int], op: Op | None) -> None:
             fsync_ms = op.fsync_ms if op is not None and queue.topic.config.durable else 0.0
             timing = b',"fsync_ms":%.3f' % fsync_ms
-            exchange.reply(_settled(exchange, queue, b"acked", acked, skipped, timing))
+            exchange.reply(_settled(exchange, queue, b"acked", acked, skipped, lost, timing))
 
         queue.ack(body.node, guarded, done, exchange.fail)
 
@@ -108,12 +108,15 @@ class QueueRoutes:
         body = decode(_nack, exchange.body)
         guarded = check_held(body)
         delay_ms = clamped(body.delay_ms, 0, MAX_DELAY_MS, "delay_ms")
+        error = body.error or ""
+        if len(error.encode()) > MAX_ERROR_BYTES:
+            raise invalid(f"error must be at most {MAX_ERROR_BYTES} bytes")
         queue = self._queue(exchange)
 
-        def done(nacked: int, skipped: list[int]) -> None:
-            exchange.reply(_settled(exchange, queue, b"nacked", nacked, skipped))
+        def done(nacked: int, skipped: list[int], lost: list[int]) -> None:
+            exchange.reply(_settled(exchange, queue, b"nacked", nacked, skipped, lost))
 
-        queue.nack(body.node, guarded, delay_ms, done, exchange.fail)
+        queue.nack(body.node, guarded, delay_ms, done, exchange.fail, error=error)
 
     def extend(self, exchange: Exchange) -> None:
         body = decode(_extend, exchange.body)
@@ -121,11 +124,12 @@ class QueueRoutes:
         lease_ms = lease_length(body.lease_ms)
         queue = self._queue(exchange)
 
-        def done(deadlines: dict[int, int], skipped: list[int]) -> None:
+        def done(deadlines: dict[int, int], skipped: list[int], lost: list[int]) -> None:
             body: dict[str, Any] = {
                 "topic": queue.topic.name,
                 "extended": len(deadlines),
                 "skipped": skipped,
+                "lost": lost,
                 "deadlines": deadlines,
             }
             answer(exchange, body)
@@ -160,17 +164,19 @@ def _settled(
     verb: bytes,
     count: int,
     skipped: list[int],
+    lost: list[int],
     performance: bytes = b"",
 ) -> bytes:
     counters = queue.counters(queue.engine.now())
     return (
-        b'{"topic":"%b","%b":%d,"skipped":[%b],"ready":%d,"in_flight":%d,'
+        b'{"topic":"%b","%b":%d,"skipped":[%b],"lost":[%b],"ready":%d,"in_flight":%d,'
         b'"performance":{"server_total_ms":%.3f%b}}'
         % (
             queue.topic.name_json,
             verb,
             count,
             ",".join(map(str, skipped)).encode(),
+            ",".join(map(str, lost)).encode(),
             counters["ready"],
             counters["in_flight"],
             elapsed_ms(exchange),

@@ -1,14 +1,14 @@
 """Work streams: jobs pushed to a worker as places become free, and taken back when its connection ends."""
 
 import asyncio
-from collections import deque
 
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.leases import Holder
-from topics.flow.queues.queue import JobQueue
+from topics.flow.queues.losses import Notice
 from topics.flow.queues.registry import Queues
 from topics.http.door.keys import READ, WRITE, ApiKey, is_revoked
 from topics.http.door.stream_slots import StreamSlots
+from topics.http.routes.desk import Desk, Desks
 from topics.http.routes.fields import check_node, lease_length
 from topics.http.routes.service import Service
 from topics.http.wire import event_stream as sse
@@ -19,20 +19,24 @@ from topics.http.wire.routing import Route
 from topics.values import MAX_CLAIM, ApiError, invalid
 
 HEARTBEAT_S = 15.0
-# Leases and delays end without a request: streams look for that, well within a quarter of a second.
-LOOK_S = 0.1
 
 
 class WorkRoutes:
     def __init__(
-        self, service: Service, queues: Queues, slots: StreamSlots, *, patience_s: float = PATIENCE_S
+        self,
+        service: Service,
+        queues: Queues,
+        slots: StreamSlots,
+        desks: Desks,
+        *,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self._service = service
         self._queues = queues
         self._slots = slots
+        self.desks = desks
         self.patience_s = patience_s
         self.heartbeats = sse.Heartbeats()
-        self.desks: dict[JobQueue, Desk] = {}
 
     def routes(self) -> list[Route]:
         return [
@@ -56,9 +60,7 @@ class WorkRoutes:
         queue = self._queues.of(self._service.topic(exchange))
         self._service.doors.read(exchange.name, is_noted=False)
         give_back = self._slots.take(exchange.key)
-        desk = self.desks.get(queue)
-        if desk is None:
-            desk = self.desks[queue] = Desk(self._service, queue)
+        desk = self.desks.at(queue)
         held = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
         lease_ms = None if lease_ms is None else lease_length(lease_ms)
         stream = WorkStream(desk, held, self.patience_s, node, most, lease_ms, exchange.key)
@@ -70,88 +72,20 @@ class WorkRoutes:
             give_back()
             self.heartbeats.cancel(beat)
             stream.on_closed()
-            if not desk.streams and self.desks.get(queue) is desk:
-                desk.close()
-                del self.desks[queue]
+            self.desks.leave(desk, stream)
 
         held.on_close(closed)
 
-    def end_streams(self) -> None:
-        """The server stops."""
-        for desk in tuple(self.desks.values()):
-            desk.end_streams(sse.shutdown_frame())
-
     def end_revoked(self) -> None:
         """Keys were removed."""
-        for stream in [stream for desk in self.desks.values() for stream in desk.streams]:
-            if is_revoked(stream.key):
-                stream.end(sse.revoked_frame())
+        for worker in [worker for desk in self.desks for worker in desk.workers]:
+            if isinstance(worker, WorkStream) and is_revoked(worker.key):
+                worker.end(sse.revoked_frame())
 
 
 def _number(text: str | None) -> int | None:
     """A query parameter that is not an unsigned number counts as missing."""
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 20 else None
-
-
-class Desk:
-    """All work streams of one queue. Whenever a job or a place may be free, those with room ask together."""
-
-    def __init__(self, service: Service, queue: JobQueue) -> None:
-        self.queue = queue
-        self.streams: deque[WorkStream] = deque()
-        self._service = service
-        self._loop = asyncio.get_running_loop()
-        self._soon: asyncio.Handle | None = None
-        self._later = self._loop.call_later(LOOK_S, self._look)
-        queue.listeners.append(self.wake)
-        queue.topic.listeners.append(self.wake)
-
-    def add(self, stream: "WorkStream") -> None:
-        self.streams.append(stream)
-        self.wake()
-
-    def wake(self) -> None:
-        """Many wakes in one turn of the loop lead to one round."""
-        if self._soon is None:
-            self._soon = self._loop.call_soon(self._round)
-
-    def _look(self) -> None:
-        self._later = self._loop.call_later(LOOK_S, self._look)
-        self._round()
-
-    def _round(self) -> None:
-        self._soon = None
-        queue, topic = self.queue, self.queue.topic
-        if queue.is_gone:
-            self.end_streams(gone_frame(topic.name))
-            return
-        self._service.pull(topic)
-        topic.read_at(queue.refresh())
-        claims: list[Claim] = []
-        for stream in self.streams:
-            # More claimers than jobs would only come away empty.
-            if len(claims) >= queue.ready:
-                break
-            if stream.room > 0:
-                claims.append(stream.ask())
-        # Another worker is first next time, or a trickle of jobs would all go to this one.
-        self.streams.rotate(-1)
-        if topic.config.claim_jitter_ms:
-            for claim in claims:
-                queue.claim(claim)
-        elif claims:
-            queue.serve(claims)
-
-    def end_streams(self, last_words: bytes) -> None:
-        for stream in tuple(self.streams):
-            stream.end(last_words)
-
-    def close(self) -> None:
-        self._later.cancel()
-        if self._soon is not None:
-            self._soon.cancel()
-        self.queue.listeners.remove(self.wake)
-        self.queue.topic.listeners.remove(self.wake)
 
 
 class WorkStream(FedConnection):
@@ -161,6 +95,7 @@ class WorkStream(FedConnection):
 
     _held: Stream
     heartbeat_s = HEARTBEAT_S
+    is_reader = True
 
     def __init__(
         self,
@@ -190,6 +125,10 @@ class WorkStream(FedConnection):
             return 0
         return self._most - len(self._holder.seqs)
 
+    @property
+    def hears(self) -> bool:
+        return not self.stalled
+
     def ask(self) -> Claim:
         lease_ms = self._lease_ms or self._desk.queue.topic.config.lease_ms
         self._claim = Claim(self._node, self.room, lease_ms, self._deliver, self._refused, self._holder)
@@ -197,15 +136,26 @@ class WorkStream(FedConnection):
 
     def _deliver(self, claim: Claim) -> None:
         self._claim = None
+        if claim.notice is not None:
+            self.tell(claim.notice)
         if claim.jobs:
             opening = b'{"topic":"%b",' % self._desk.queue.topic.name_json
             self.last_sent = self._loop.time()
             self.write(b"".join([sse.frame("job", opening + text, b"%d" % seq) for seq, text in claim.jobs]))
 
+    def tell(self, notice: Notice) -> None:
+        queue = self._desk.queue
+        if self._held.closed:
+            queue.losses.withdraw()
+            return
+        self.last_sent = self._loop.time()
+        self.write(sse.frame_without_id("tombstone", notice.json()))
+        queue.told(notice)
+
     def _refused(self, error: ApiError) -> None:
         self._claim = None
         if self._desk.queue.is_gone:
-            self.end(gone_frame(self._desk.queue.topic.name))
+            self.queue_gone()
         else:
             self.end(sse.error_frame(code=error.status, error=error.code, message=error.message))
 
@@ -220,6 +170,12 @@ class WorkStream(FedConnection):
         """A worker that does not read does not work either: others get its jobs."""
         self.end(sse.slow_frame([self._desk.queue.topic.name]))
 
+    def queue_gone(self) -> None:
+        self.end(gone_frame(self._desk.queue.topic.name))
+
+    def shut_down(self) -> None:
+        self.end(sse.shutdown_frame())
+
     def end(self, last_words: bytes) -> None:
         self._held.write(last_words)
         self.hang_up()
@@ -227,8 +183,8 @@ class WorkStream(FedConnection):
     def release(self) -> None:
         """What it still holds is free at once, and it is given nothing more."""
         super().release()
-        if self in self._desk.streams:
-            self._desk.streams.remove(self)
+        if self in self._desk.workers:
+            self._desk.workers.remove(self)
             if self._claim is not None:
                 self._claim.leave()
             self._desk.queue.release(self._holder)

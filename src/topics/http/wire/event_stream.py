@@ -23,9 +23,13 @@ def frame(event: str, data: bytes, event_id: bytes) -> bytes:
     return b"id: %b\nevent: %b\ndata: %b\n\n" % (event_id, event.encode(), data)
 
 
+def frame_without_id(event: str, data: bytes) -> bytes:
+    """What moves no cursor."""
+    return b"event: %b\ndata: %b\n\n" % (event.encode(), data)
+
+
 def error_frame(**fields: Any) -> bytes:
-    """Carries no id: an error moves no cursor."""
-    return b"event: error\ndata: %b\n\n" % msgspec.json.encode(fields)
+    return frame_without_id("error", msgspec.json.encode(fields))
 
 
 def shutdown_frame() -> bytes:

@@ -8,7 +8,7 @@ from topics.log.engine import Engine
 from topics.log.extension import Extension
 from topics.log.recover.small_frames import JoinedFrames
 from topics.log.remove import ledger
-from topics.log.remove.removal import settle_floor
+from topics.log.remove.removal import settle_floor, stretches_of
 from topics.log.run import HotColumns, Run
 from topics.log.seal.snapshot_state import SnapshotState
 from topics.log.topic import Topic
@@ -77,12 +77,21 @@ class Reload:
         live_runs = {run.base: run.live_count for run in topic.runs}
         for first, last in [*spans, (topic.head + 1, topic.head)]:
             if first > expected:
+                self._tell_layer(topic, expected, first - 1)
                 topic.note_hole(expected, first - 1, ledger.LOST, interior=anything_below)
                 if topic.config.durability != "ephemeral":  # otherwise they were not expected to be there
                     self._engine.totals.damage += 1
             if live_runs.get(first):
                 anything_below = True
             expected = max(expected, last + 1)
+
+    def _tell_layer(self, topic: Topic, first: int, last: int) -> None:
+        """Some of what is missing may have been deleted before."""
+        if topic.extension is not None:
+            dead = np.sort(np.frombuffer(self._unsealed_dead.get(topic.id, b""), np.int64))
+            inside = dead[np.searchsorted(dead, first) : np.searchsorted(dead, last, side="right")]
+            for begin, end in stretches_of(inside):
+                topic.extension.note_deleted(begin, end, end - begin + 1)
 
 
 def is_loaded(topic: Topic, seq: int) -> bool:

@@ -10,7 +10,7 @@ from topics.log.lifecycle import CreatePayload, add_recovered, apply_config, app
 from topics.log.recover.lost_frames import LostFrames
 from topics.log.recover.small_frames import JoinedFrames
 from topics.log.remove import ledger
-from topics.log.remove.deletion import Selector, apply_delete
+from topics.log.remove.deletion import Selector, apply_delete, note_unfound
 from topics.log.remove.retention import enforce_caps, expire, keep_lines
 from topics.log.topic import Topic
 from topics.log.write.batch import decode_payload
@@ -110,7 +110,9 @@ class Replay:
             self._lost_frames.prove_head(topic.id, frame.last_seq)
             topic.skip_to(frame.last_seq, frame.ts)
         elif kind == Kind.DELETE:
-            apply_delete(topic, _selector.decode(frame.payload), frame.ts)
+            selector = _selector.decode(frame.payload)
+            note_unfound(topic, selector)
+            apply_delete(topic, selector, frame.ts)
         elif kind == Kind.CONFIG:
             apply_config(topic, _config.decode(frame.payload), frame.ts)
         elif kind == Kind.RESERVE:

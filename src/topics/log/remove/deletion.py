@@ -139,6 +139,23 @@ def apply_delete(topic: Topic, selector: Selector, now: int, search: Search | No
     return surviving_damage(topic, act)
 
 
+def note_unfound(topic: Topic, selector: Selector) -> None:
+    """For recovery: what is layered on the topic hears of deleted seqs whose records were not found.
+
+    By tag this cannot be told: what tags they had is lost with them.
+    """
+    layer = topic.extension
+    if layer is None or selector.tag is not None:
+        return
+    if selector.seqs is None:
+        last = selector.limit - 1
+        layer.note_deleted(topic.seq_base, last, last - topic.seq_base + 1)
+        return
+    for seq in selector.seqs:
+        if topic.run_at(seq) is None:
+            layer.note_deleted(seq, seq, 1)
+
+
 def _apply(topic: Topic, selector: Selector, search: Search | None = None) -> int:
     """Delete what the selector names; returns how many records were live until now."""
     limit, match = selector.limit, selector.match

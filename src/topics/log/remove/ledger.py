@@ -6,6 +6,7 @@ are told with less detail: two neighbours become one, as lost as the worse of th
 """
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 DELETED, CAP, TTL, TRIM, LOST = range(5)
@@ -43,6 +44,16 @@ class Ledger:
 
     def ranges(self) -> Iterator[tuple[int, int, int]]:
         return zip(self.firsts, self.lasts, self.kinds, strict=True)
+
+    def ranges_above(self, seq: int) -> Iterator[tuple[int, int, int]]:
+        """Those that end above a seq."""
+        at = bisect_right(self.lasts, seq)
+        return zip(self.firsts[at:], self.lasts[at:], self.kinds[at:], strict=True)
+
+    def kind_of(self, seq: int) -> int | None:
+        """Why this seq is gone, if it is in here."""
+        at = bisect_left(self.lasts, seq)
+        return self.kinds[at] if at < len(self.kinds) and self.firsts[at] <= seq else None
 
     def dump(self) -> tuple[bytes, bytes, bytes]:
         return self.firsts.tobytes(), self.lasts.tobytes(), bytes(self.kinds)

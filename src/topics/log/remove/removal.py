@@ -1,6 +1,6 @@
 """Records leave a topic: from the front, one by one, or with a segment that turned out to be damaged."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TypeVar
 
@@ -142,14 +142,36 @@ def _readable(topic: Topic, run: Run) -> bool:
     return True
 
 
+def _tell_layer(topic: Topic, run: Run, first: int) -> None:
+    """A hole will cover what had been deleted before, too; which records those were may be lost as well."""
+    if topic.extension is None or not run.dead_count:
+        return
+    if run.dead is None:
+        topic.extension.note_deleted(first, run.last, run.last - first + 1 - run.live_count)
+        return
+    marks = np.frombuffer(run.dead, np.uint8)[first - run.base :]
+    for begin, end in stretches_of(np.flatnonzero(marks) + first):
+        topic.extension.note_deleted(begin, end, end - begin + 1)
+
+
+def stretches_of(seqs: I64) -> Iterator[tuple[int, int]]:
+    """Ascending seqs as first and last of each stretch without a gap."""
+    if len(seqs):
+        edges = np.flatnonzero(np.diff(seqs) > 1)
+        firsts, lasts = seqs[np.append(0, edges + 1)], seqs[np.append(edges, len(seqs) - 1)]
+        yield from zip(firsts.tolist(), lasts.tolist(), strict=True)
+
+
 def lose_runs(topic: Topic, damaged: list[Run]) -> None:
     """Sealed runs turned out to be damaged: what they held is announced as lost."""
     for run in damaged:
         index = topic.runs.index(run)
         at_front = not any(below.live_count for below in topic.runs[:index])
+        first = max(run.base, topic.floor)
+        _tell_layer(topic, run, first)
         topic.add_live(-run.live_count, -run.live_bytes)
         topic.totals.removed(ledger.LOST, run.live_count, run.live_bytes)
         topic.remove_run(run)
-        topic.note_hole(max(run.base, topic.floor), run.last, ledger.LOST, interior=not at_front)
+        topic.note_hole(first, run.last, ledger.LOST, interior=not at_front)
         topic.totals.damage += 1
     settle_floor(topic, topic.floor)

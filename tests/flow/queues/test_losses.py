@@ -1,0 +1,306 @@
+"""Queues tell their workers which jobs were lost: exactly those, at least once, across restarts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.flow.queues.lab import QueueLab, Told, fill, hear, in_short, unexpected
+from tests.support.damage import cut, flip
+from topics.flow.queues.claims import Claim
+from topics.log.remove.removal import lose_runs
+from topics.log.write.append_request import parse_append
+from topics.storage.frame import Kind
+
+
+def told(lab: QueueLab, wanted: int = 1) -> Told | None:
+    lab.claim(wanted)
+    return lab.told
+
+
+def test_nothing_lost_is_nothing_told(lab: QueueLab) -> None:
+    fill(lab, 3)
+    lab.claim(2)
+    lab.ack(1, 2)
+    lab.delete("q", before=4)
+    assert told(lab) is None
+
+
+def test_a_cap_takes_jobs_that_were_not_finished(lab: QueueLab) -> None:
+    lab.put("q", cap_records=4)
+    fill(lab, 4)
+    lab.claim(3)
+    lab.ack(1, 3)
+    fill(lab, 4)
+    # 2 and 4 were evicted to make room; 1 and 3 are done.
+    assert told(lab) == (2, 4, 2, "cap")
+    assert told(lab) is None
+
+
+def test_age_takes_jobs_and_the_watermarks_are_told_with_it(lab: QueueLab) -> None:
+    lab.put("q", ttl_ms=500)
+    fill(lab, 3)
+    lab.clock.advance(501)
+    fill(lab, 2)
+    claim = offered(lab)
+    assert claim.notice is not None
+    assert in_short(claim.notice) == (1, 3, 3, "ttl")
+    gap = claim.notice.tombstone
+    assert (gap.earliest_seq, gap.head_seq) == (4, 5)
+
+
+def test_a_cap_and_age_together_are_mixed(lab: QueueLab) -> None:
+    lab.put("q", cap_records=2, ttl_ms=500)
+    fill(lab, 3)
+    lab.clock.advance(501)
+    assert told(lab) == (1, 3, 3, "mixed")
+
+
+def test_dead_letters_are_no_loss(lab: QueueLab) -> None:
+    lab.put("q", max_deliveries=1, dead_letter="dead", cap_records=3)
+    fill(lab, 2)
+    lab.claim(2)
+    lab.nack(1, 2)
+    lab.claim(2)
+    assert lab.counters() == (0, 0, 2)
+    fill(lab, 4)
+    assert told(lab) == (3, 3, 1, "cap")
+
+
+def offered(lab: QueueLab) -> Claim:
+    """A claim that was served; its worker has not read the answer yet."""
+    answers: list[Claim] = []
+    lab.queue().serve([Claim("w", 1, 1000, answers.append, unexpected)])
+    lab.engine.queue.sync_now()
+    return answers[0]
+
+
+def test_a_worker_that_has_gone_was_not_told(lab: QueueLab) -> None:
+    lab.put("q", cap_records=1)
+    fill(lab, 3)
+    assert offered(lab).notice is not None
+    assert offered(lab).notice is None, "two workers were told at once"
+    lab.queue().losses.withdraw()
+    assert told(lab) == (1, 2, 2, "cap")
+
+
+def test_only_the_first_of_a_cohort_is_told(lab: QueueLab) -> None:
+    lab.put("q", cap_records=2)
+    fill(lab, 4)
+    claims = [Claim(node, 1, 1000, lambda _: None, unexpected) for node in "ab"]
+    lab.queue().serve(claims)
+    assert [claim.notice is not None for claim in claims] == [True, False]
+
+
+def test_a_claim_that_failed_has_told_nobody(lab: QueueLab) -> None:
+    lab.put("q", cap_records=2, leases_durable=True)
+    fill(lab, 4)
+    lab.break_the_disk()
+    lab.queue().serve([Claim("w", 1, 1000, unexpected_answer, lambda _: None)])
+    lab.engine.queue.sync_now()
+    assert lab.queue().notice() is not None
+
+
+def unexpected_answer(claim: Claim) -> None:
+    raise AssertionError(claim)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("sealed", [True, False])
+def test_what_was_told_is_not_told_again_and_the_rest_is(lab: QueueLab, clean: bool, sealed: bool) -> None:
+    lab.put("q", cap_records=2)
+    fill(lab, 4)
+    lab.claim(1)
+    assert lab.told == (1, 2, 2, "cap")
+    fill(lab, 3)
+    if sealed:
+        lab.checkpoint(everything=True)
+    lab.restart(clean=clean)
+    assert told(lab) == (3, 5, 3, "cap")
+    lab.restart(clean=clean)
+    assert told(lab) is None
+
+
+def test_a_process_that_dies_before_it_says_so_tells_again(lab: QueueLab) -> None:
+    lab.put("q", cap_records=1)
+    fill(lab, 2)
+    assert told(lab) == (1, 1, 1, "cap")
+    fill(lab, 1)
+    assert offered(lab).notice is not None
+    lab.checkpoint()
+    lab.restart()
+    assert told(lab) == (2, 2, 1, "cap")
+
+
+# --- holes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_restart_of_an_ephemeral_queue_takes_all_but_the_finished(
+    lab: QueueLab, clean: bool, sealed: bool
+) -> None:
+    lab.put("q", durability="ephemeral")
+    fill(lab, 6)
+    lab.claim(5)
+    lab.ack(1, 2, 4)
+    if sealed:
+        lab.checkpoint()
+    lab.restart(clean=clean)
+    assert (lab.ack(1, 3), lab.lost) == ((0, [1]), [3])
+    assert told(lab) == (3, 6, 3, "cap")
+    lab.restart(clean=clean)
+    assert told(lab) is None
+
+
+def test_finished_jobs_are_known_though_a_loss_was_told_in_between(lab: QueueLab) -> None:
+    lab.put("q", durability="ephemeral", cap_records=5)
+    fill(lab, 5)
+    lab.claim(4)
+    lab.ack(3)
+    fill(lab, 2)
+    assert told(lab) == (1, 1, 1, "cap")
+    lab.restart()
+    assert told(lab) == (2, 7, 5, "cap")
+
+
+def test_a_delete_after_the_loss_does_not_hide_it(lab: QueueLab) -> None:
+    lab.put("q", durability="ephemeral")
+    fill(lab, 3)
+    lab.restart()
+    lab.delete("q", before=4)
+    lab.restart()
+    assert told(lab) == (1, 3, 3, "cap")
+
+
+def test_a_delete_before_the_loss_does(lab: QueueLab) -> None:
+    lab.put("q", durability="ephemeral")
+    fill(lab, 3)
+    lab.delete("q", before=3)
+    lab.restart()
+    assert told(lab) == (3, 3, 1, "cap")
+
+
+def test_jobs_behind_a_torn_end_are_told_as_lost(lab: QueueLab) -> None:
+    fill(lab, 3)
+    lab.write("q", "torn off")
+    lab.kill()
+    [last] = [frame for frame in lab.frames() if frame.kind == Kind.APPEND][-1:]
+    cut(last.path, last.payload_at + 1)
+    lab.open()
+    lab.claim(9)
+    assert lab.told is not None
+    first, last_seq, count, reason = lab.told
+    assert (first, reason) == (4, "cap")
+    assert count == last_seq - first + 1, "whatever may have been given out"
+    assert lab.claim(9) == []
+
+
+def sealed_jobs(lab: QueueLab) -> None:
+    """Segments of four: 1 to 4, of which 1 and 3 are done, 5 to 8 without 6, and 9 to 12."""
+    lab.write_each("q", 12)
+    lab.claim(6)
+    lab.ack(1, 3, 6)
+    for _ in range(3):
+        lab.write("other", "more")
+        lab.checkpoint(everything=True)
+
+
+def test_a_rotten_segment_takes_only_what_was_not_finished(lab: QueueLab) -> None:
+    """Which of its jobs were done is lost with it; how many is not."""
+    sealed_jobs(lab)
+    lab.stop()
+    flip(lab.segment_files()[1], 40)
+    lab.open()
+    assert [job["$seq"] for job in lab.claim(20)] == [2, 4, 9, 10, 11, 12]
+    assert lab.told == (5, 8, 3, "cap")
+    lab.restart()
+    assert told(lab) is None
+
+
+def test_a_segment_that_rots_under_a_running_server(lab: QueueLab) -> None:
+    sealed_jobs(lab)
+    topic = lab.topic("q")
+    for run in topic.runs:
+        topic.load_marks(run)
+    lose_runs(topic, topic.runs[:2])
+    assert told(lab) == (2, 8, 5, "cap")
+    assert (lab.ack(1, 2, 5, 6), lab.lost) == ((0, [1, 6]), [2, 5])
+
+
+def test_several_stretches_are_told_as_one_and_counted_as_they_are(lab: QueueLab) -> None:
+    """The front goes by a cap, and a segment inside the log by rot."""
+    sealed_jobs(lab)
+    lab.stop()
+    flip(lab.segment_files()[1], 40)
+    lab.open()
+    assert lab.seqs("q") == [2, 4, 9, 10, 11, 12]
+    lab.put("q", cap_records=5)
+    assert [job["$seq"] for job in lab.claim(20)] == [4, 9, 10, 11, 12]
+    assert lab.told == (2, 8, 4, "cap")
+    # What lies between the two stretches can still be lost, and is told then.
+    lab.put("q", cap_records=4)
+    lab.restart()
+    assert told(lab) == (4, 4, 1, "cap")
+    lab.restart()
+    assert told(lab) is None
+
+
+# --- jobs named by a worker ---------------------------------------------------------------------------------
+
+
+def test_lost_jobs_are_named_apart_in_every_answer(lab: QueueLab) -> None:
+    lab.put("q", cap_records=3)
+    fill(lab, 3)
+    lab.claim(3)
+    lab.ack(2)
+    fill(lab, 3)
+    assert (lab.ack(1, 2, 3, 4, 99), lab.lost) == ((0, [2, 4, 99]), [1, 3])
+    assert (lab.nack(1, 2), lab.lost) == ((0, [2]), [1])
+    assert (lab.extend(1, 2), lab.lost) == (({}, [2]), [1])
+
+
+def test_a_job_that_is_lost_while_its_acknowledgement_is_on_its_way(lab: QueueLab) -> None:
+    lab.put("q", cap_records=2)
+    fill(lab, 2)
+    lab.claim(2)
+    answers: list[tuple[int, list[int], list[int]]] = []
+    queue = lab.queue()
+    lab.engine.append("q", parse_append(b'{"records":[{"data":3}]}'), lambda _: None, unexpected)
+    queue.ack("w", [(1, None), (2, None)], lambda *answer: answers.append(answer[:3]), unexpected)
+    lab.engine.queue.sync_now()
+    assert answers == [(1, [], [1])]
+    assert told(lab) == (1, 1, 1, "cap")
+
+
+# --- the first edition --------------------------------------------------------------------------------------
+
+
+def test_what_was_lost_before_this_edition_is_not_told(tmp_path: Path) -> None:
+    lab = QueueLab(tmp_path, keeps_losses=False)
+    lab.put("q", cap_records=2)
+    fill(lab, 4)
+    lab.restart()
+    lab.keeps_losses = True
+    lab.restart()
+    assert told(lab) is None
+    fill(lab, 1)
+    lab.restart()
+    assert told(lab) == (3, 3, 1, "cap")
+
+
+def test_a_new_queue_tells_its_losses_before_any_snapshot(lab: QueueLab) -> None:
+    lab.put("other", cap_records=1)
+    lab.write("other", 1, 2)
+    lab.restart()
+    lab.claim(name="other")
+    assert lab.told == (1, 1, 1, "cap")
+
+
+def test_hearing_twice_is_harmless(lab: QueueLab) -> None:
+    lab.put("q", cap_records=1)
+    fill(lab, 2)
+    claim = offered(lab)
+    assert hear(lab.queue(), claim) == hear(lab.queue(), claim) == (1, 1, 1, "cap")
+    assert told(lab) is None
