@@ -5,22 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command import refused, topics
 from tests.contract.conftest import Boot
-from tests.contract.server import Server
+from tests.contract.server import Server, TopicHandle
 from tests.support import eventually
+from tests.support.directories import pictured
 
 SMALL = {"TOPICS_SEGMENT_MAX_EVENTS": "10", "TOPICS_HOT_RETAIN_SEGMENTS": "0"}
-
-
-def pictured(*directories: Path) -> dict[str, bytes]:
-    """Every file there, and what is in it."""
-    paths = (path for directory in directories for path in sorted(directory.rglob("*")))
-    return {str(path): path.read_bytes() if path.is_file() else b"" for path in paths}
 
 
 def with_cold_segments(boot: Boot, cold: Path, directory: str = "data") -> Server:
@@ -142,23 +138,23 @@ def test_a_restore_asks_for_a_directory_of_its_own(boot: Boot, tmp_path: Path) -
     assert f"restored from {listed['identity']}" in topics("backup", tmp_path / "more", "--list").output
 
 
-@pytest.mark.parametrize("verb", ["check", "backup", "compact"])
-def test_verbs_obey_it(boot: Boot, tmp_path: Path, verb: str) -> None:
+def test_verbs_obey_it(boot: Boot, tmp_path: Path) -> None:
     cold, data = tmp_path / "cold", tmp_path / "data"
     with_cold_segments(boot, cold).stop()
     with_cold_segments(boot, tmp_path / "cold-2", "data-2").stop()
     places = [tmp_path / name for name in ("data", "cold", "data-2", "cold-2")]
     before = pictured(*places)
-    arguments = {
-        "check": ("check", data),
-        "backup": ("backup", tmp_path / "backups", "--data-dir", data),
-        "compact": ("compact", "--purge", "--data-dir", data),
-    }[verb]
-    line = refused(*arguments, "--cold-dir", tmp_path / "cold-2")
-    assert f"the cold directory {tmp_path / 'cold-2'} belongs to another log" in line
-    assert pictured(*places) == before
-    outcome = topics(*arguments, "--cold-dir", cold, "--json")
-    assert outcome.code == 0, outcome.errors + outcome.output
+    for arguments in (
+        ("check", data),
+        ("backup", tmp_path / "backups", "--data-dir", data),
+        ("compact", "--purge", "--data-dir", data),
+    ):
+        line = refused(*arguments, "--cold-dir", tmp_path / "cold-2")
+        assert f"the cold directory {tmp_path / 'cold-2'} belongs to another log" in line
+        assert pictured(*places) == before
+    for arguments in (("check", data), ("compact", "--purge", "--data-dir", data)):
+        outcome = topics(*arguments, "--cold-dir", cold, "--json")
+        assert outcome.code == 0, outcome.errors + outcome.output
 
 
 def test_a_copy_of_a_data_directory_does_not_get_the_cold_one(boot: Boot, tmp_path: Path) -> None:
@@ -212,4 +208,87 @@ def test_the_cold_directory_is_locked_as_well(boot: Boot, tmp_path: Path) -> Non
     line = refuses_to_start(tmp_path / "copy", cold)
     assert str(cold) in line
     moved.rename(tmp_path / "data")
-    assert len(server.topic("t", durability="fsync").drain()[0]) == 200
+    assert len(TopicHandle(server, "t").drain()[0]) == 200
+
+
+# Replaced while a server runs
+
+
+def moved_away(data: Path) -> None:
+    data.rename(data.with_name("elsewhere"))
+
+
+def replaced_by_a_copy(data: Path) -> None:
+    moved_away(data)
+    shutil.copytree(data.with_name("elsewhere"), data)
+
+
+def emptied(data: Path) -> None:
+    for path in data.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@pytest.mark.parametrize(
+    "happens", [moved_away, replaced_by_a_copy, emptied], ids=lambda happens: happens.__name__
+)
+def test_a_server_whose_directory_is_replaced_acknowledges_nothing(
+    boot: Boot, tmp_path: Path, happens: Callable[[Path], None]
+) -> None:
+    server, data = boot(), tmp_path / "data"
+    topic = server.topic("t", durability="disk")
+    topic.fill(5)
+    assert server.send("GET", "/v0/ready").json["status"] == "ready"
+    happens(data)
+    before = pictured(data)
+    eventually(lambda: topic.post({"records": [{"data": 1}]}).status == 500, 5, "it goes on acknowledging")
+    ready = server.send("GET", "/v0/ready").json
+    assert (ready["status"], ready["reason"]) == ("degraded", "directory_replaced")
+    server.send("GET", "/v0/ready?for=writes").refused(503, "not_ready")
+    assert "replaced or moved away" in topic.post({"records": [{"data": 1}]}).json["error"]["message"]
+    assert "replaced or moved away" in server.log()
+    # What it knows is still read, and nothing is written to what lies there now.
+    assert topic.seqs()[:5] == [1, 2, 3, 4, 5]
+    server.stop()
+    if happens is not emptied:
+        assert pictured(data) == before
+
+
+def test_another_server_may_use_the_path_meanwhile(boot: Boot, tmp_path: Path) -> None:
+    """Moved, the directory is still held: no server gets in at its new place."""
+    first, data = boot(), tmp_path / "data"
+    first.topic("t", durability="fsync").fill(5)
+    data.rename(tmp_path / "elsewhere")
+    line = refuses_to_start(tmp_path / "elsewhere", tmp_path / "cold")
+    assert str(tmp_path / "elsewhere") in line
+    second = Server(data, {"TOPICS_PORT_FILE": str(tmp_path / "second.port")})
+    second.port_file, second.log_file = tmp_path / "second.port", tmp_path / "second.log"
+    second.start()
+    try:
+        topic = second.topic("t", durability="fsync")
+        topic.fill(3)
+        eventually(lambda: first.send("GET", "/v0/ready").json["status"] == "degraded", 5)
+        first.stop()
+        topic.fill(3)
+        second.restart(cleanly=False)
+        assert topic.seqs() == [1, 2, 3, 4, 5, 6]
+    finally:
+        second.kill()
+    # Everything the first one acknowledged is where it went.
+    found = boot("elsewhere").topic("t", durability="fsync")
+    assert found.seqs() == [1, 2, 3, 4, 5]
+
+
+def test_a_cold_directory_that_is_away_costs_no_record(boot: Boot, tmp_path: Path) -> None:
+    """Its disk may come back: what lies there must not be announced as lost."""
+    cold = tmp_path / "cold"
+    server = with_cold_segments(boot, cold)
+    topic = server.topic("t", durability="fsync")
+    server.stop()
+    server.start()
+    away = cold.rename(tmp_path / "away")
+    assert topic.ask_diff(from_seq=0).status == 500
+    topic.write(*range(40))
+    assert server.send("GET", "/v0/ready").json["status"] == "ready"
+    away.rename(cold)
+    records, gaps = topic.drain()
+    assert (len(records), gaps) == (240, [])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.storage.cold_tier import Tiers, write_segment
+from tests.support.directories import pictured
 from topics.storage.cold_choice import ForeignDirectory
 from topics.storage.cold_files import OWNER
 from topics.storage.home import Home
@@ -25,12 +26,6 @@ def tiers(tmp_path: Path) -> Tiers:
     assert tiers.use(tiers.cold) == str(tiers.cold)
     tiers.add(3, tiers.cold)
     return tiers
-
-
-def pictured(*directories: Path) -> dict[str, bytes]:
-    """Every file there, and what is in it."""
-    paths = (path for directory in directories for path in sorted(directory.rglob("*")))
-    return {str(path): path.read_bytes() if path.is_file() else b"" for path in paths}
 
 
 def refused(tiers: Tiers, cold: Path | None, *words: str) -> None:

@@ -18,24 +18,26 @@ from topics.storage.filesystem import File, Filesystem, LockHeld
 from topics.storage.hold import LOCK, Hold
 from topics.storage.home import Home
 from topics.storage.identity import IDENTITY, decode, read_identity, with_checksum
+from topics.storage.segment import file_name
 
 # The lock
 
 
 def test_a_lock_that_cannot_be_walked_around(tmp_path: Path) -> None:
-    held = Hold(FS, str(tmp_path))
-    assert (tmp_path / LOCK).exists()
+    data = tmp_path / "data"
+    data.mkdir()
+    held = Hold(FS, str(data))
+    assert (data / LOCK).exists()
     with pytest.raises(LockHeld):
-        Hold(FS, str(tmp_path))
-    (tmp_path / LOCK).unlink()
+        Hold(FS, str(data))
+    (data / LOCK).unlink()
     with pytest.raises(LockHeld):
-        Hold(FS, str(tmp_path))
-    moved = tmp_path.rename(tmp_path.with_name("moved"))
+        Hold(FS, str(data))
+    moved = data.rename(tmp_path / "moved")
     with pytest.raises(LockHeld):
         Hold(FS, str(moved))
-    moved.rename(tmp_path)
     held.release()
-    Hold(FS, str(tmp_path)).release()
+    Hold(FS, str(moved)).release()
 
 
 def test_a_server_of_the_first_edition_counts(tmp_path: Path) -> None:
@@ -51,15 +53,16 @@ def test_a_server_of_the_first_edition_counts(tmp_path: Path) -> None:
 
 def test_a_lock_file_that_was_removed_is_put_back(tmp_path: Path) -> None:
     held = Hold(FS, str(tmp_path))
-    assert held.is_in_place()
+    assert held.keep()
     (tmp_path / LOCK).unlink()
-    assert held.is_in_place()
+    assert held.keep()
     with pytest.raises(LockHeld):
         FS.lock(str(tmp_path / LOCK))
     # A process that was faster, on a machine where directories have no locks.
     (tmp_path / LOCK).unlink()
     faster = FS.lock(str(tmp_path / LOCK))
-    assert not held.is_in_place()
+    assert not held.keep()
+    assert held.is_in_place()
     FS.unlock(faster)
     held.release()
 
@@ -74,7 +77,7 @@ def test_a_lock_file_that_cannot_be_put_back(tmp_path: Path) -> None:
     (tmp_path / LOCK).touch()
     held = Hold(Full(), str(tmp_path))
     (tmp_path / LOCK).unlink()
-    assert held.is_in_place()
+    assert held.keep()
     held.release()
 
 
@@ -93,7 +96,7 @@ def test_a_disk_without_locks_of_directories(tmp_path: Path, monkeypatch: pytest
     held = Hold(FS, str(tmp_path))
     with pytest.raises(LockHeld):
         Hold(FS, str(tmp_path))
-    assert held.is_in_place()
+    assert held.keep()
     held.release()
 
 
@@ -103,15 +106,19 @@ def test_a_disk_without_locks_of_directories(tmp_path: Path, monkeypatch: pytest
 def test_a_directory_that_was_replaced(tmp_path: Path) -> None:
     tiers = Tiers(tmp_path)
     home = tiers.open(tiers.cold)
-    assert home.is_in_place()
-    assert home.has_cold_dir()
+    hot, cold = str(tiers.segments / file_name(1)), str(tiers.cold / file_name(1))
+    assert home.keep()
+    assert (home.has(hot), home.has(cold)) == (True, True)
     away = tiers.data.rename(tmp_path / "away")
-    assert not home.is_in_place()
+    assert not home.keep()
     shutil.copytree(away, tiers.data)
-    assert not home.is_in_place()
-    assert home.has_cold_dir()
+    assert not home.keep()
+    assert (home.has(hot), home.has(cold)) == (False, True)
+    home.require(cold)
+    with pytest.raises(OSError, match="replaced or moved away"):
+        home.require(hot)
     shutil.rmtree(tiers.cold)
-    assert not home.has_cold_dir()
+    assert not home.has(cold)
     home.release()
 
 
@@ -123,7 +130,7 @@ def test_a_look_that_fails_says_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "stat", fail)
-        assert home.is_in_place()
+        assert home.keep()
     home.release()
 
 

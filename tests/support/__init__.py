@@ -5,6 +5,7 @@ answers      what a server said, checked against what always holds
 wire         a connection on which HTTP is spoken in bytes
 waiting      until something is true in another thread or process
 damage       bytes flipped and files cut short
+directories  what lies in them, before and after
 arrow        records as an Arrow stream
 descriptors  a few low ones, kept for Spark
 """

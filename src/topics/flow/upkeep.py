@@ -49,6 +49,7 @@ class Tiers:
         """
         store = self._engine.store
         assert store.cold_files is not None
+        self._engine.require_home(store.cold_files.path(number))
         copied = store.cold_files.put(number, read_file(store.fs, store.path(number)))
         if not copied:
             log.warning("segment %d stays where it is: see %s", number, store.cold_files.path(number))
@@ -59,9 +60,11 @@ class Tiers:
         store = self._engine.store
         if store.is_pinned(number):
             return  # pinned while it was copied; the original counts, and will be copied again
+        original = os.path.join(store.hot_dir, file_name(number))
+        self._engine.require_home(original)
         store.close_file(number)
         store.cold.add(number)
-        store.fs.remove(os.path.join(store.hot_dir, file_name(number)))
+        store.fs.remove(original)
 
 
 log = logging.getLogger("topics.upkeep")

@@ -216,6 +216,7 @@ class SegmentPurge:
             return
         with segment:
             directory, mark = self._place(file.number, number)
+            self._engine.require_home(directory)
             writer = SegmentWriter(number, mark)
             for held in file.held:
                 try:
@@ -275,6 +276,8 @@ class SegmentPurge:
         """Any thread: remove copies to which nothing refers, and make all removals durable."""
         engine = self._engine
         store, fs, dirs = engine.store, engine.fs, engine.dirs
+        for directory in filter(None, (store.hot_dir, store.cold_dir)):
+            engine.require_home(directory)
         # Copies of what a crash had torn; half-written files; a file that a move between tiers left behind.
         quarantine = os.path.join(dirs.journal, QUARANTINE)
         for directory, names in (

@@ -6,7 +6,7 @@ takes effect when it is committed; callers pass callbacks, because that is later
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -37,6 +37,9 @@ class Core:
         self.settings = settings
         self.fs = fs
         self.dirs = Directories(settings.data_dir)
+        # Raises when a path does not lead any more to the directory that was opened: called on any thread,
+        # before files there are made or removed.
+        self.require_home: Callable[[str], None] = lambda _: None
         for path in (self.dirs.journal, self.dirs.segments, self.dirs.snapshots):
             fs.make_dirs(path)
         if settings.cold_dir:

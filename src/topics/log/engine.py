@@ -104,6 +104,10 @@ class Engine(Core):
         """Close the journal file with the heads of the topics written in it, and start another."""
         if self.queue.failure is not None:
             return
+        try:
+            self.require_home(self.dirs.journal)
+        except OSError:
+            return  # no file is begun elsewhere; writes end as soon as the node has noticed
         self.queue.flush()
         heads = sorted((topic.id, topic.assigned) for topic in self.touched if not topic.dropped)
         frame = self.journal.frame(Kind.HEADS, msgspec.msgpack.encode(heads), ts=self.now())

@@ -26,6 +26,7 @@ from topics.keep.backup_holds import BackupHolds
 from topics.keep.directory import sealed_runs
 from topics.keep.purge import Purges
 from topics.log import MAX_WAITING_OPS, Checkpointer, CommitLoop, Engine, Recovery
+from topics.node.directory_watch import DirectoryWatch
 from topics.storage import Directories, Filesystem, Home, is_full
 from topics.values import MAX_SEQ, Clock, Settings, SystemClock
 
@@ -65,6 +66,9 @@ class Node:
         except BaseException:
             self.home.release()
             raise
+        engine.require_home = self.home.require
+        engine.store.is_reachable = self.home.has
+        self._watch = DirectoryWatch(self.home, engine)
         self.governor = Governor(lambda: engine.queue_depth / MAX_WAITING_OPS)
         self.pacer = Pacer(self.governor, open_group=lambda: engine.open_group)
         self.cursors = Cursors(engine)
@@ -114,6 +118,7 @@ class Node:
         self.upkeep = Upkeep(self.engine, self.commit, self.checkpointer, self.span)
         self.upkeep.start()
         self.disk.start()
+        self._watch.start()
         self.purges = Purges(self.engine, self.upkeep)
         self.holds = BackupHolds(self.engine, self.upkeep)
         self._forwarding = RouterPass(self.routers, loop, self.governor)
@@ -133,6 +138,8 @@ class Node:
         if not self.is_running:
             return
         self.governor.stop()
+        self._watch.stop()
+        self._watch.look()
         self._forwarding.stop()
         await self.disk.stop()
         await self.purges.stop()

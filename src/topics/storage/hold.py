@@ -26,12 +26,12 @@ class Hold:
             raise
 
     def is_in_place(self) -> bool:
-        """Whether the path still leads to the directory that is held, and to no other process's."""
-        if not self._fs.is_at(self._inode, self.directory):
-            return False
-        if not self._fs.is_at(self._file, self._path):
-            return self._lock_again()
-        return True
+        """Any thread: whether the path still leads to the directory that is held."""
+        return self._fs.is_at(self._inode, self.directory)
+
+    def keep(self) -> bool:
+        """The same, and whether no other process has come in; a lock file that was removed is put back."""
+        return self.is_in_place() and (self._fs.is_at(self._file, self._path) or self._lock_again())
 
     def _lock_again(self) -> bool:
         """The file was removed. Another process has locked a new one, or this one does."""

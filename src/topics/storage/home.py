@@ -80,13 +80,23 @@ class Home:
             # Nothing of ours is there any more: what others put there later is none of our business.
             fs.remove(dirs.cold_note)
 
-    def is_in_place(self) -> bool:
-        """Whether the data directory is still the one that was taken."""
-        return self._data.is_in_place()
+    def keep(self) -> bool:
+        """Whether the data directory is still the one that was taken, and held by no other process."""
+        return self._data.keep()
 
-    def has_cold_dir(self) -> bool:
-        """Whether the cold directory is still the one that was taken; it may be on a disk of its own."""
-        return self._cold is not None and self._cold.is_in_place()
+    def has(self, path: str) -> bool:
+        """Any thread: whether this file or directory is in the directory that was taken, and not in another.
+
+        A cold directory may be on a disk of its own, and that disk be gone for a while.
+        """
+        cold = self._cold
+        is_cold = cold is not None and cold.directory in (path, os.path.dirname(path))
+        return (cold if cold is not None and is_cold else self._data).is_in_place()
+
+    def require(self, path: str) -> None:
+        """Any thread, before anything is changed there. Raises where that would change another's files."""
+        if not self.has(path):
+            raise OSError(errno.ESTALE, "the directory was replaced or moved away", path)
 
     def release(self) -> None:
         self._data.release()

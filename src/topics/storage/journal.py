@@ -256,6 +256,10 @@ class Journal:
     def current_file(self) -> File:
         return self._file
 
+    def is_in_place(self) -> bool:
+        """Whether the file that is written has its name still: without it, no start would find it."""
+        return self._fs.is_at(self._file.fileno(), self._path(self.files[-1].base))
+
     @property
     def only_current_unsynced(self) -> bool:
         """True when one sync of the current descriptor covers everything."""

@@ -7,6 +7,7 @@ from tests.mutation.runner import Mutation
 _CHOICE = "tests/storage/test_cold_choice.py"
 _FILES = "tests/storage/test_cold_files.py"
 _HOME = "tests/storage/test_home.py"
+_WATCH = "tests/node/test_directory_watch.py"
 _CONTRACT = "tests/contract/test_directories.py"
 _SECOND = f"{_CONTRACT}::test_a_second_server_does_not_touch_the_cold_directory_of_the_first"
 
@@ -98,5 +99,37 @@ MUTATIONS = (
         "    except ForeignDirectory:\n        raise\n",
         "",
         (f"{_CONTRACT}::test_verbs_obey_it",),
+    ),
+    Mutation(
+        "go-on-elsewhere",
+        "A server whose directory was replaced or moved away stops acknowledging within 5 s, and says so.",
+        "node/directory_watch.py",
+        "        if self._home.keep() and self._engine.journal.is_in_place():\n            return\n",
+        "        return\n",
+        (f"{_CONTRACT}::test_a_server_whose_directory_is_replaced_acknowledges_nothing", _WATCH),
+    ),
+    Mutation(
+        "look-only-at-the-directory",
+        "A server whose journal was taken away stops acknowledging as well.",
+        "node/directory_watch.py",
+        "        if self._home.keep() and self._engine.journal.is_in_place():\n",
+        "        if self._home.keep():\n",
+        (f"{_WATCH}::test_writes_end",),
+    ),
+    Mutation(
+        "check-point-into-another-directory",
+        "Nothing is written into a directory that took the place of the server's.",
+        "storage/home.py",
+        "        if not self.has(path):\n",
+        "        if False:\n",
+        (f"{_WATCH}::test_nothing_is_touched_in_between",),
+    ),
+    Mutation(
+        "lose-what-is-away",
+        "Records are not announced as lost while the directory they lie in is away.",
+        "log/seal/segment_store.py",
+        "            if error.errno not in _FILE_IS_BAD or not self.is_reachable(self.path(number)):\n",
+        "            if error.errno not in _FILE_IS_BAD:\n",
+        (f"{_CONTRACT}::test_a_cold_directory_that_is_away_costs_no_record", _WATCH),
     ),
 )

@@ -169,6 +169,7 @@ class Checkpointer:
     def write_snapshot(self, body: list[bytes]) -> None:
         """Off the loop. Once it is durable, deletions that two snapshots know may be flipped."""
         engine, joined = self._engine, b"".join(body)
+        engine.require_home(engine.dirs.snapshots)
         engine.fs.sync_dir(engine.dirs.segments)
         engine.reserve.helping(len(joined), lambda: engine.snapshots.write(joined))
         # One file at a time: a deletion may concern more of them than there are descriptors.
@@ -224,6 +225,7 @@ class Checkpointer:
 
     def remove(self, paths: list[str]) -> None:
         for path in paths:
+            self._engine.require_home(path)
             self._engine.store.remove(path)
 
     def run_now(self, *, everything: bool = False) -> None:

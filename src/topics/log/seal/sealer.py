@@ -148,6 +148,7 @@ class Sealer:
         dispensable gives room back. `is_asked_for`: that is what it is done for, so it may take more.
         """
         engine = self._engine
+        engine.require_home(engine.dirs.segments)
         writer = SegmentWriter(file.number)
         for sealing in file.sealings:
             hot = sealing.run.hot

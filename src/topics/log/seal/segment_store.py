@@ -132,6 +132,8 @@ class SegmentStore:
         self.pinned_by: list[Callable[[int], bool]] = []
         # Files of which even the flags must not change for the moment.
         self.is_frozen: Callable[[int], bool] = lambda _: False
+        # Whether the directory of a file is the one that it was written to.
+        self.is_reachable: Callable[[str], bool] = lambda _: True
 
     def find_cold(self) -> None:
         """Which segments have been moved to the second tier; a copy still in the first one wins."""
@@ -202,7 +204,7 @@ class SegmentStore:
         try:
             return Segment(self.fs, self.path(number))
         except OSError as error:
-            if error.errno not in _FILE_IS_BAD:
+            if error.errno not in _FILE_IS_BAD or not self.is_reachable(self.path(number)):
                 raise
             # Gone or unreadable is the same to a reader: what it held has to be announced as lost.
             raise SegmentDamaged(f"{self.path(number)}: {error}") from error
