@@ -261,11 +261,12 @@ class World:
     def _hear(self, topic: Topic, known: TopicModel, notice: Notice | None) -> None:
         """The worker reads what was lost, unless it has gone."""
         queue = self.here.queues.of(topic)
-        check_notice(known, notice)
+        if self.keeps_time:
+            check_notice(known, notice)
         if notice is not None:
             if self.rng.random() < 0.8:
                 queue.told(notice)
-                note_told(known, notice)
+                note_told(known, notice, is_certain=self.keeps_time)
                 self.commit()
             else:
                 queue.losses.withdraw()
