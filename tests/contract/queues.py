@@ -32,6 +32,10 @@ class Queue(TopicHandle):
     def do(self, verb: str, *seqs: int, node: str = "w", **fields: Any) -> Any:
         return self.ask(verb, {"node": node, "seqs": list(seqs), **fields}).ok()
 
+    def answer(self, verb: str, *seqs: int, **fields: Any) -> Any:
+        """Any of the three things a holder may do; an extension needs to know by how much."""
+        return self.do(verb, *seqs, **fields, **({"lease_ms": 1000} if verb == "extend" else {}))
+
     def claim(self, most: int | None = None, node: str = "w", **fields: Any) -> list[Any]:
         if most is not None:
             fields["max"] = most

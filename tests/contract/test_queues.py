@@ -233,7 +233,7 @@ def test_only_the_holder_may_answer(queue: Queue) -> None:
     queue.write(1)
     queue.claim(node="mine")
     for verb, word in (("ack", "acked"), ("nack", "nacked"), ("extend", "extended")):
-        body = queue.do(verb, 1, node="theirs", lease_ms=1000)
+        body = queue.answer(verb, 1, node="theirs")
         assert (body[word], body["skipped"]) == (0, [1])
     assert queue.counters() == (0, 1)
     assert queue.do("ack", 1, node="mine")["acked"] == 1
@@ -279,7 +279,7 @@ def test_a_lease_that_ran_out_answers_nothing(queue: Queue) -> None:
     queue.claim(lease_ms=SHORT_MS)
     queue.wait_for_expiry()
     for verb, word in (("ack", "acked"), ("nack", "nacked"), ("extend", "extended")):
-        body = queue.do(verb, 1, lease_ms=1000)
+        body = queue.answer(verb, 1)
         assert (body[word], body["skipped"]) == (0, [1])
     assert queue.counters() == (1, 0)
     [job] = queue.claim()
@@ -339,7 +339,7 @@ def test_tokens_fence_off_an_older_delivery(queue: Queue) -> None:
     [new] = [job["lease_id"] for job in queue.claim(1)]
     assert new != old[0]
     for verb, word in (("ack", "acked"), ("nack", "nacked"), ("extend", "extended")):
-        body = queue.do(verb, 1, lease_ids=[old[0]], lease_ms=1000)
+        body = queue.answer(verb, 1, lease_ids=[old[0]])
         assert (body[word], body["skipped"]) == (0, [1])
     # An empty token guards nothing; no tokens at all leave node and seq to decide.
     assert queue.do("extend", 1, 2, lease_ids=["", old[1]], lease_ms=30_000)["extended"] == 2

@@ -105,7 +105,6 @@ def test_unsound_sessions(server: Server, body: Any) -> None:
         {"node": []},
         {"node": ["a", "b"]},
         {"consistency": "strong"},
-        {"unknown": "ignored"},
     ],
 )
 def test_what_is_out_of_range_is_pulled_in(server: Server, fields: dict[str, Any]) -> None:

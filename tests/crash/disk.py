@@ -21,9 +21,8 @@ class Crash(BaseException):
     """The machine stops here. Not an `Exception`: nobody is meant to handle it."""
 
 
-# Of a disk whose room does not matter; and of one that is full, of other programs' files for the most part.
+# Of a disk whose room does not matter.
 SIZE = 1 << 40
-SMALL_SIZE = 1 << 24
 
 
 class SimulatedDisk(Filesystem):
@@ -286,7 +285,7 @@ class SimulatedDisk(Filesystem):
 
     def room(self, path: str) -> Room:
         free = self.free_bytes()
-        return Room(free, free, SIZE if self.capacity is None else SMALL_SIZE)
+        return Room(free, free, SIZE if self.capacity is None else self.capacity)
 
     def boot_id(self) -> bytes:
         return b"boot-%d" % self._boot

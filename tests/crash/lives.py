@@ -43,9 +43,7 @@ def set_cursor(world: World, topic: str, consumer: str, seq: int, epoch: int) ->
         put = world.here.cursors.put
         world.submit(
             event,
-            lambda: put(
-                target, consumer, seq, epoch, lambda *_: world.ack_unsynced(event), world.failing(event)
-            ),
+            lambda: put(target, consumer, seq, epoch, lambda *_: world.ack_unsynced(event), world.failed),
         )
 
 
@@ -56,7 +54,7 @@ def remove_cursor(world: World, topic: str, consumer: str) -> None:
         event = world.model.event(CursorMoved(world.model.cursors, (topic, consumer), None))
         world.submit(
             event,
-            lambda: cursors.drop(topic, consumer, lambda _: world.ack_unsynced(event), world.failing(event)),
+            lambda: cursors.drop(topic, consumer, lambda _: world.ack_unsynced(event), world.failed),
         )
 
 
@@ -72,5 +70,5 @@ def check_lives(world: World) -> None:
 
 
 def named_cursors(world: World) -> NamedCursors:
-    found = world.here.cursors.walk()
-    return {(topic, one.consumer): (one.seq, one.epoch) for topic, one in found if one is not None}
+    found = world.here.cursors.after("", "")
+    return {(topic, cursor.consumer): (cursor.seq, cursor.epoch) for topic, cursor in found}

@@ -26,9 +26,7 @@ def check_notice(known: TopicModel, notice: Notice | None) -> None:
         assert count <= len(can), f"{known.name}: {count} jobs lost among {can}"
 
 
-def note_told(known: TopicModel, notice: Notice, *, is_certain: bool) -> None:
-    """`is_certain`: not while the disk takes nothing, and what age has taken may come back."""
+def note_told(known: TopicModel, notice: Notice) -> None:
     gap = notice.tombstone
-    gone = set(range(gap.gap_from, gap.gap_to + 1))
-    known.told |= gone - known.live.keys() if is_certain else gone
-    known.has_crashed = known.has_lost_power = not is_certain
+    known.told |= {seq for seq in range(gap.gap_from, gap.gap_to + 1) if seq not in known.live}
+    known.has_crashed = known.has_lost_power = False

@@ -261,12 +261,11 @@ class World:
     def _hear(self, topic: Topic, known: TopicModel, notice: Notice | None) -> None:
         """The worker reads what was lost, unless it has gone."""
         queue = self.here.queues.of(topic)
-        if self.keeps_time:
-            check_notice(known, notice)
+        check_notice(known, notice)
         if notice is not None:
             if self.rng.random() < 0.8:
                 queue.told(notice)
-                note_told(known, notice, is_certain=self.keeps_time)
+                note_told(known, notice)
                 self.commit()
             else:
                 queue.losses.withdraw()

@@ -42,7 +42,15 @@ from topics.log.write.append_request import (
     disables_backpressure,
     parse_append,
 )
-from topics.log.write.batch import Batch, batch_from_columns, decode_append, decode_payload, lone_record
+from topics.log.write.batch import (
+    AppendBody,
+    AppendForm,
+    Batch,
+    batch_from_columns,
+    decode_append,
+    decode_payload,
+    lone_record,
+)
 from topics.log.write.commit_loop import CommitLoop
 from topics.log.write.commit_queue import MAX_WAITING_OPS
 from topics.log.write.group import admit_group, append_group

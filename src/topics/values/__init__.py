@@ -2,7 +2,7 @@
 
     flags, environment, topics.toml -> Settings
     request body -> TopicConfig          measurements -> Histogram
-    a rule that was broken -> ApiError (rendered once, at the edge)
+    a rule that was broken -> ApiError (rendered once, at the edge); names that do not belong -> Misnamed
     the time of day -> Clock, of which tests have one that moves when told to
 
 Every other room may import from here; this one imports nothing of ours.
@@ -14,11 +14,13 @@ from topics.values.config import (
     DEFAULT_CONFIG,
     FRESH,
     LEASE_MS_RANGE,
+    ConfigBody,
     TopicConfig,
     check_config,
     config_to_json,
     effective_priority,
     parse_config,
+    resolve_config,
 )
 from topics.values.config_warnings import config_warnings, eviction_warning
 from topics.values.errors import (
@@ -33,6 +35,7 @@ from topics.values.errors import (
     short_of_memory,
     topic_not_found,
 )
+from topics.values.forms import UNDECODABLE, Form, Note, has_no_twins, undecodable
 from topics.values.histogram import LATENCY_BOUNDS_S, Histogram
 from topics.values.key_entries import (
     KEY_NAME,
@@ -42,6 +45,7 @@ from topics.values.key_entries import (
     parse_key_file,
     parse_keys,
 )
+from topics.values.misnamed import Misnamed
 from topics.values.names import is_topic_name, require_router_name, require_topic_name, require_utf8
 from topics.values.nearest import nearest
 from topics.values.settings import (

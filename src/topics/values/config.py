@@ -5,7 +5,9 @@ from typing import Any, Literal
 import msgspec
 
 from topics.values.errors import invalid
-from topics.values.names import is_topic_name, require_utf8
+from topics.values.forms import Form, Note
+from topics.values.misnamed import Misnamed
+from topics.values.names import is_topic_name
 
 FRESH = 500
 HALF_LIFE_MS = 30_000
@@ -47,7 +49,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.type == "queue"
 
 
-class ConfigBody(TopicConfig, frozen=True, kw_only=True, gc=False):
+class ConfigBody(TopicConfig, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True):
     """The config as clients write it: the class may be left to `durable`."""
 
     durability: Durability | None = None  # type: ignore[assignment]
@@ -56,21 +58,17 @@ class ConfigBody(TopicConfig, frozen=True, kw_only=True, gc=False):
 _UNSIGNED = [field.name for field in msgspec.structs.fields(TopicConfig) if field.type is int]
 # Pulled into range however large, never refused for it; priority likewise, in both directions.
 _CLAMPED = ("lease_ms", "claim_jitter_ms")
-_decoder = msgspec.json.Decoder(ConfigBody)
+_form = Form(ConfigBody)
 DEFAULT_CONFIG = TopicConfig()
 
 
-def parse_config(raw: bytes | msgspec.Raw) -> TopicConfig:
-    """A config object as JSON bytes; raises `invalid_request` on any wrong type, word or range."""
-    require_utf8(bytes(raw))
-    try:
-        body = _decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise invalid(f"config: {error}") from None
-    return _resolve(body)
+def parse_config(body: bytes, note: Note = Misnamed.refuse) -> TopicConfig:
+    """A config object as JSON; raises `invalid_request` on any wrong type, word or range."""
+    return resolve_config(_form.read(body, note))
 
 
-def _resolve(body: ConfigBody) -> TopicConfig:
+def resolve_config(body: ConfigBody) -> TopicConfig:
+    """What was left out and what was out of range has its value."""
     for name in _UNSIGNED:
         value: int = getattr(body, name)
         if value < 0 or (value > _U64_MAX and name not in _CLAMPED):

@@ -68,6 +68,8 @@ class Settings:
     probe_auth: bool = False
     data_dir: str = "./topics-data"
     cold_dir: str | None = None
+    # What requests name and no route knows; the old way is to pass over it.
+    unknown_keys: str = _choice("refuse", "ignore")
     max_body_bytes: int = _number(64 * MIB, least=1)
     max_topics: int = _number(100_000)
     max_routers: int = _number(10_000)

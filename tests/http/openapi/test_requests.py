@@ -15,10 +15,12 @@ from tests.http.openapi.described import JSON, Described
 from topics.http.routes import socket
 from topics.http.routes.paging import DEFAULT_PAGE, MAX_PAGE
 from topics.http.routes.queues import MAX_ERROR_BYTES
+from topics.http.routes.socket_publishing import PublishBody
 from topics.http.routes.watch import HEARTBEAT_MS_RANGE
 from topics.log import MAX_BUCKETS
 from topics.log.write.batch import AppendBody, Line
 from topics.values.config import CLAIM_JITTER_MS_MAX, LEASE_MS_RANGE, PRIORITY_LIMIT, ConfigBody, TopicConfig
+from topics.values.forms import Form
 from topics.values.settings import (
     DEFAULT_LIMIT,
     MAX_BATCH_RECORDS,
@@ -133,15 +135,10 @@ def decoded_types() -> set[Any]:
     for module in pkgutil.iter_modules(topics.http.routes.__path__, "topics.http.routes."):
         importlib.import_module(module.name)
     modules = [module for name, module in sys.modules.items() if name.startswith("topics.http.routes.")]
-    return {
-        found.type
-        for module in modules
-        for found in vars(module).values()
-        if isinstance(found, msgspec.json.Decoder)
-    }
+    return {found.kind for module in modules for found in vars(module).values() if isinstance(found, Form)}
 
 
-COMMANDS = {socket._Envelope, socket._Subscribe, socket._Unsubscribe, socket._Publish}
+COMMANDS = {socket._Ping, socket._Subscribe, socket._Unsubscribe}
 # Not decoded in a route's module: a config where configs are, a write where it is rendered.
 ELSEWHERE = {"ConfigBody": ConfigBody, "WriteBody": AppendBody}
 
@@ -166,6 +163,7 @@ def test_bodies_have_the_fields_types_and_defaults_that_are_decoded(described: D
         told = described.schemas[name]
         assert set(told["properties"]) == set(schema["properties"]), f"{name} should be {json.dumps(schema)}"
         assert set(told.get("required", ())) == set(schema["required"]), name
+        assert told["additionalProperties"] is schema["additionalProperties"] is False, name
         for field, kind in schema["properties"].items():
             assert fits(told["properties"][field], kind), f"{name}.{field} should be {kind}"
 
@@ -188,22 +186,23 @@ def test_a_write_has_the_fields_that_are_decoded(described: Described) -> None:
     assert set(described.schemas["WriteBody"]["properties"]) == set(AppendBody.__struct_encode_fields__)
     taken = {name for name in Line.__struct_encode_fields__ if not name.startswith("$")}
     assert set(described.schemas["RecordBody"]["properties"]) == taken
+    assert described.schemas["WriteBody"]["additionalProperties"] is False
+    assert described.schemas["RecordBody"]["additionalProperties"] is False
 
 
 def test_socket_commands_have_the_fields_that_are_decoded(described: Described) -> None:
     commands = described.by_route["GET", "/v0/ws"]["x-websocket-messages"]["client"]
-    write, publish = commands["publish"]["allOf"]
-    assert write == {"$ref": "#/components/schemas/WriteBody"}
     assert set(commands) == {"subscribe", "unsubscribe", "publish", "ping"}
-    every = set(socket._Envelope.__struct_encode_fields__)
     for told, command in (
+        (commands["ping"], socket._Ping),
         (commands["subscribe"], socket._Subscribe),
         (commands["unsubscribe"], socket._Unsubscribe),
+        (commands["publish"], PublishBody),
     ):
-        assert set(told["properties"]) - every == set(command.__struct_encode_fields__)
-    of_a_write = set(described.schemas["WriteBody"]["properties"])
-    assert set(publish["properties"]) - every == set(socket._Publish.__struct_encode_fields__) - of_a_write
-    assert set(commands["ping"]["properties"]) == every
+        assert set(told["properties"]) == set(command.__struct_encode_fields__)
+        assert told["additionalProperties"] is False
+    write = described.schemas["WriteBody"]["properties"]
+    assert {name: commands["publish"]["properties"][name] for name in write} == write
 
 
 def test_all_settings_of_a_topic_are_required_in_answers_and_optional_in_requests(

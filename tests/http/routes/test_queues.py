@@ -311,7 +311,9 @@ def test_scopes(tmp_path: Path) -> None:
             ("reader", "extend", 403),
             ("writer", "extend", 200),
         ]:
-            body = {"node": "w", "seqs": [], "lease_ms": 500}
+            body = {"node": "w"} | ({} if verb == "claim" else {"seqs": []})
+            if verb == "extend":
+                body["lease_ms"] = 500
             assert app.call("POST", f"/v0/topics/q/{verb}", body, **key[name]).status == status
     finally:
         app.stop()

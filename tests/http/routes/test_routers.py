@@ -76,7 +76,7 @@ def test_created_shown_changed_deleted(server: ServerProcess, fresh: Any) -> Non
     assert body == {"router": r, "created": True, **ends, **DEFAULTS}
 
     options = {"preserve_node": False, "preserve_tag": False, "filter": "x*", "guarantee": "exactly_once"}
-    changed = server.request("PUT", f"/v0/routers/{r}", {**ends, **options, "unknown": 1})
+    changed = server.request("PUT", f"/v0/routers/{r}", {**ends, **options})
     assert changed.status == 200
     assert changed.json["filter"] == ["tag", "Glob", "x*"]
     assert changed.json["created"] is False

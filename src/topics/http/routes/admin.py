@@ -11,14 +11,14 @@ from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
 from topics.keep.backup_holds import BackupHold
 from topics.node.node import Node
-from topics.values import ApiError
+from topics.values import ApiError, Form
 
 
-class PurgeBody(msgspec.Struct, gc=False):
+class PurgeBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     topics: list[str] | None = None
 
 
-_purge = msgspec.json.Decoder(PurgeBody)
+_purge = Form(PurgeBody)
 
 
 class AdminRoutes:
@@ -39,20 +39,23 @@ class AdminRoutes:
     # --- purge ------------------------------------------------------------------------------------------
 
     def start_purge(self, exchange: Exchange) -> None:
-        body = decode(_purge, exchange.body or b"{}")
+        body = decode(exchange, _purge) if exchange.body else PurgeBody()
         for name in body.topics or ():
             self._node.engine.require(name)
+        exchange.refuse_misnamed()
         answer(exchange, self._node.purges.start(body.topics).shown(), 202)
 
     def show_purge(self, exchange: Exchange) -> None:
         purge = self._node.purges.find(exchange.name)
         if purge is None:
             raise ApiError("not_found", "no such purge; those of earlier runs of the server are forgotten")
+        exchange.refuse_misnamed()
         answer(exchange, purge.shown())
 
     # --- backup -----------------------------------------------------------------------------------------
 
     async def hold(self, exchange: Exchange) -> None:
+        exchange.refuse_misnamed()
         hold = await self._node.holds.take()
         identity = self._node.home.identity
         body = {
@@ -70,12 +73,15 @@ class AdminRoutes:
         answer(exchange, body)
 
     def renew(self, exchange: Exchange) -> None:
-        hold = self._node.holds.renew(exchange.name)
+        hold = self._node.holds.find(exchange.name)
         if hold is None:
             raise ApiError("not_found", "no such hold; its lease may have run out")
+        exchange.refuse_misnamed()
+        self._node.holds.renew(exchange.name)
         answer(exchange, _lease(hold))
 
     def release(self, exchange: Exchange) -> None:
+        exchange.refuse_misnamed()
         answer(exchange, {"hold": exchange.name, "released": self._node.holds.release(exchange.name)})
 
 

@@ -33,7 +33,16 @@ class AppendRoutes:
         self._lone = LoneAppends(service.engine, self)
 
     def routes(self) -> list[Route]:
-        return [Route("POST", "/v0/topics/:topic", self.append, scopes=WRITE, body=Body.REQUIRED)]
+        return [
+            Route(
+                "POST",
+                "/v0/topics/:topic",
+                self.append,
+                scopes=WRITE,
+                body=Body.REQUIRED,
+                query=("return_seqs",),
+            )
+        ]
 
     def append(self, exchange: Exchange) -> None:
         self._doors.append(exchange, exchange.name, len(exchange.body), self._append, _is_patient)
@@ -41,7 +50,7 @@ class AppendRoutes:
     def _append(self, exchange: Exchange) -> None:
         key_header = exchange.headers.get(b"idempotency-key")
         body = exchange.body
-        decoded = decode_append(body)
+        decoded = decode_append(body, exchange.note)
         if len(body) <= SMALL_BODY_BYTES and key_header is None and b"?" not in exchange.target:
             line = lone_record(decoded)
             topic = self._topics.get(exchange.name)
@@ -51,8 +60,9 @@ class AppendRoutes:
         self.append_alone(exchange, check_append(decoded, len(body), key_header))
 
     def append_alone(self, exchange: Exchange, request: AppendRequest) -> None:
-        done = partial(_answer, exchange)
-        self._service.append(exchange.name, request, exchange.key, done, exchange.fail)
+        done = partial(_answer, exchange, request.return_seqs)
+        service, key = self._service, exchange.key
+        service.append(exchange.name, request, key, done, exchange.fail, exchange.misnamed)
 
     def answer(self, exchanges: list[Exchange], op: AppendOp) -> None:
         """Writers of one record each, which came in the same turn of the loop: what the first one waited, all
@@ -69,8 +79,10 @@ def _is_patient(exchange: Exchange) -> bool:
     return disables_backpressure(exchange.body)
 
 
-def _answer(exchange: Exchange, op: AppendOp) -> None:
-    with_seqs = b"?" not in exchange.target or exchange.query_flag("return_seqs", True)
+def _answer(exchange: Exchange, with_seqs: bool, op: AppendOp) -> None:
+    """Seqs are listed unless the body or the query says not to."""
+    if with_seqs and b"?" in exchange.target:
+        with_seqs = exchange.query_flag("return_seqs", True)
     exchange.reply(append_answer(op, exchange.started, with_seqs=with_seqs), 201 if op.created else 200)
 
 

@@ -1,7 +1,7 @@
 """Bulk writes over HTTP: an Arrow stream, each record batch of which is written whole or not at all."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from topics.http.wire.answer_heads import ARROW
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
 from topics.log import AppendOp, checked_key, column_request
-from topics.values import ApiError, OutcomeUnknown, invalid
+from topics.values import ApiError, Misnamed, OutcomeUnknown, invalid
 
 if TYPE_CHECKING:
     from topics.log.write.arrow_batch import ColumnBatch
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Decoding more than this would hold up all other requests, so it is left to a thread.
 INLINE_BYTES = 64 * 1024
+COLUMNS = ("data", "tag", "node", "meta")
 
 
 class BulkAppendRoutes:
@@ -29,7 +30,13 @@ class BulkAppendRoutes:
     def routes(self) -> list[Route]:
         return [
             Route(
-                "POST", "/v0/topics/:topic/append", self.append, scopes=WRITE, body=Body.REQUIRED, arrow=True
+                "POST",
+                "/v0/topics/:topic/append",
+                self.append,
+                scopes=WRITE,
+                body=Body.REQUIRED,
+                arrow=True,
+                query=("create", "idempotency_key"),
             )
         ]
 
@@ -90,7 +97,9 @@ class BulkAppend:
         key = None if self._key is None else f"{self._key}\0{index}"
         request = column_request(batch, create=self._create, idempotency_key=key)
         exchange = self._exchange
-        self._service.append(exchange.name, request, exchange.key, settler(done), refuser(done))
+        self._service.append(
+            exchange.name, request, exchange.key, settler(done), refuser(done), exchange.misnamed
+        )
         self._submitted.append((index, done))
 
     def _note(self, index: int, op: AppendOp) -> None:
@@ -149,10 +158,23 @@ async def checked_batches(exchange: Exchange, max_bytes: int) -> "list[ColumnBat
     from topics.log.write.arrow_batch import check_stream
     from topics.log.write.arrow_messages import unfolded_size
 
+    note_columns(exchange, COLUMNS)
+
     body = exchange.body
     if len(body) <= INLINE_BYTES and unfolded_size(body, max_bytes) <= INLINE_BYTES:
         return check_stream(body, max_bytes)
     return await asyncio.to_thread(check_stream, body, max_bytes)
+
+
+def note_columns(exchange: Exchange, known: Collection[str]) -> None:
+    """Columns are to rows what keys are to records. Import the reader of streams first."""
+    from topics.log.write.arrow_batch import column_names
+
+    unknown = [name for name in column_names(exchange.body) if name not in known]
+    if unknown:
+        misnamed = Misnamed()
+        misnamed.note_unknown(unknown, known)
+        exchange.note(misnamed)
 
 
 def create_flag(exchange: Exchange) -> bool | None:

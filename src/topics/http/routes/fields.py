@@ -2,8 +2,6 @@
 
 from typing import TypeVar
 
-import msgspec
-
 from topics.http.wire.exchange import Exchange
 from topics.values import (
     LEASE_MS_RANGE,
@@ -12,22 +10,19 @@ from topics.values import (
     MAX_NODES,
     U64_MAX,
     ApiError,
+    Form,
     invalid,
-    require_utf8,
 )
 
 Body = TypeVar("Body")
 
 
-def decode(decoder: msgspec.json.Decoder[Body], body: bytes) -> Body:
-    """Strict decoding of a request body; every way of being wrong is one kind of answer."""
-    require_utf8(body)
-    try:
-        return decoder.decode(body)
-    except msgspec.ValidationError as error:
-        raise invalid(str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise invalid(f"body is not valid JSON: {error}") from None
+def decode(exchange: Exchange, form: Form[Body]) -> Body:
+    """Strict decoding of a request body; every way of being wrong is one kind of answer.
+
+    Names that do not belong are noted: the handler has to ask for them when all else is in order.
+    """
+    return form.read(exchange.body, exchange.note)
 
 
 def wants_only_new(exchange: Exchange) -> bool:

@@ -20,6 +20,7 @@ class InfoRoutes:
         return [Route("GET", "/v0/info", self.show, scopes=READ)]
 
     def show(self, exchange: Exchange) -> None:
+        exchange.refuse_misnamed()
         node, off = self._node, self._node.engine.writes_off
         about: dict[str, Any] = {
             "version": topics.__version__,

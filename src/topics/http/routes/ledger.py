@@ -17,7 +17,8 @@ class LedgerRoutes:
         self._service = service
 
     def routes(self) -> list[Route]:
-        return [Route("GET", "/v0/topics/:topic/ledger", self.show, scopes=READ)]
+        query = ("buckets", "page_size", "cursor")
+        return [Route("GET", "/v0/topics/:topic/ledger", self.show, scopes=READ, query=query)]
 
     async def show(self, exchange: Exchange) -> None:
         buckets = exchange.query("buckets")

@@ -11,6 +11,8 @@ from topics.http.wire.exchange import Exchange
 from topics.values import invalid
 
 DEFAULT_PAGE, MAX_PAGE = 100, 1000
+# What every list may be asked.
+PAGING = ("prefix", "page_size", "cursor")
 _NUMBER = re.compile(r"\+?[0-9]+")
 
 

@@ -41,20 +41,24 @@ class Probes:
 
     def routes(self) -> list[Route]:
         paths = (
-            ("/v0/health", self.health),
-            ("/healthz", self.health),
-            ("/v0/ready", self.ready),
-            ("/readyz", self.ready),
+            ("/v0/health", self.health, ()),
+            ("/healthz", self.health, ()),
+            ("/v0/ready", self.ready, ("for",)),
+            ("/readyz", self.ready, ("for",)),
             # Holds nothing that the source code does not.
-            ("/v0/openapi.json", self.openapi),
+            ("/v0/openapi.json", self.openapi, ()),
         )
         public = not self._key_needed
-        return [Route("GET", path, handler, public=public, always_open=True) for path, handler in paths]
+        return [
+            Route("GET", path, handler, public=public, always_open=True, query=query)
+            for path, handler, query in paths
+        ]
 
     def uptime_ms(self) -> int:
         return int((monotonic() - self._started) * 1000)
 
     def health(self, exchange: Exchange) -> None:
+        exchange.refuse_misnamed()
         answer = {"status": "ok", "version": self._version, "uptime_ms": self.uptime_ms()}
         exchange.reply(msgspec.json.encode(answer))
 
@@ -65,6 +69,7 @@ class Probes:
             raise invalid("for must be writes")
         if not self._readiness.open:
             raise self._readiness.refusal()
+        exchange.refuse_misnamed()
         answer: dict[str, Any] = {"status": "ready"}
         reason = self._writes_off()
         if reason is not None:
@@ -75,6 +80,7 @@ class Probes:
         exchange.reply(msgspec.json.encode(answer))
 
     def openapi(self, exchange: Exchange) -> None:
+        exchange.refuse_misnamed()
         if not self._document:
             self._document = msgspec.json.encode(self._read_document())
         exchange.reply(self._document)

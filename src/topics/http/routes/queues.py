@@ -16,21 +16,21 @@ from topics.http.routes.waiting_claim import WaitingClaim, reply_claim
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
 from topics.log import Op
-from topics.values import MAX_CLAIM, MAX_WAIT_MS, invalid
+from topics.values import MAX_CLAIM, MAX_WAIT_MS, Form, invalid
 
 MAX_DELAY_MS = 86_400_000
 MAX_ERROR_BYTES = 1024
 _TOKEN = re.compile(r"lease_[0-9a-fA-F]+\Z")
 
 
-class ClaimBody(msgspec.Struct, gc=False):
+class ClaimBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     node: str
     max: int = 1
     lease_ms: int | None = None
     wait_ms: int = 0
 
 
-class HeldBody(msgspec.Struct, gc=False):
+class HeldBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """Jobs that a node says it holds; `lease_ids` guard them one by one."""
 
     node: str
@@ -38,19 +38,19 @@ class HeldBody(msgspec.Struct, gc=False):
     lease_ids: list[str] = []
 
 
-class NackBody(HeldBody, gc=False):
+class NackBody(HeldBody, gc=False, forbid_unknown_fields=True):
     delay_ms: int = 0
     error: str | None = None
 
 
-class ExtendBody(HeldBody, gc=False, kw_only=True):
+class ExtendBody(HeldBody, gc=False, kw_only=True, forbid_unknown_fields=True):
     lease_ms: int
 
 
-_claim = msgspec.json.Decoder(ClaimBody)
-_ack = msgspec.json.Decoder(HeldBody)
-_nack = msgspec.json.Decoder(NackBody)
-_extend = msgspec.json.Decoder(ExtendBody)
+_claim = Form(ClaimBody)
+_ack = Form(HeldBody)
+_nack = Form(NackBody)
+_extend = Form(ExtendBody)
 
 
 class QueueRoutes:
@@ -69,10 +69,10 @@ class QueueRoutes:
         ]
 
     def _queue(self, exchange: Exchange) -> JobQueue:
-        return self._queues.of(self._service.topic(exchange))
+        return queue_of(exchange, self._service, self._queues)
 
     def claim(self, exchange: Exchange) -> None:
-        body = decode(_claim, exchange.body)
+        body = decode(exchange, _claim)
         check_node(body.node)
         wanted = clamped(body.max, 1, MAX_CLAIM, "max")
         lease_ms = None if body.lease_ms is None else lease_length(body.lease_ms)
@@ -93,7 +93,7 @@ class QueueRoutes:
         queue.claim(claim)
 
     def ack(self, exchange: Exchange) -> None:
-        body = decode(_ack, exchange.body)
+        body = decode(exchange, _ack)
         guarded = check_held(body)
         queue = self._queue(exchange)
 
@@ -105,7 +105,7 @@ class QueueRoutes:
         queue.ack(body.node, guarded, done, exchange.fail)
 
     def nack(self, exchange: Exchange) -> None:
-        body = decode(_nack, exchange.body)
+        body = decode(exchange, _nack)
         guarded = check_held(body)
         delay_ms = clamped(body.delay_ms, 0, MAX_DELAY_MS, "delay_ms")
         error = body.error or ""
@@ -119,7 +119,7 @@ class QueueRoutes:
         queue.nack(body.node, guarded, delay_ms, done, exchange.fail, error=error)
 
     def extend(self, exchange: Exchange) -> None:
-        body = decode(_extend, exchange.body)
+        body = decode(exchange, _extend)
         guarded = check_held(body)
         lease_ms = lease_length(body.lease_ms)
         queue = self._queue(exchange)
@@ -135,6 +135,13 @@ class QueueRoutes:
             answer(exchange, body)
 
         queue.extend(body.node, guarded, lease_ms, done, exchange.fail)
+
+
+def queue_of(exchange: Exchange, service: Service, queues: Queues) -> JobQueue:
+    """The queue in the path, for a request with which nothing else is wrong."""
+    queue = queues.of(service.engine.require(exchange.name))
+    exchange.refuse_misnamed()
+    return queue
 
 
 def check_held(body: HeldBody) -> list[tuple[int, int | None]]:

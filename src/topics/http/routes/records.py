@@ -19,12 +19,13 @@ from topics.values import (
     MAX_LIMIT,
     MAX_READ_BYTES,
     MAX_WAIT_MS,
+    Form,
     invalid,
     topic_not_found,
 )
 
 
-class DiffBody(msgspec.Struct, gc=False):
+class DiffBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     from_seq: int = 0
     limit: int = 0
     node: str | list[str] | None = None
@@ -35,15 +36,15 @@ class DiffBody(msgspec.Struct, gc=False):
     epoch: int | UnsetType = UNSET
 
 
-class DeleteBody(msgspec.Struct, gc=False):
+class DeleteBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     before_seq: int | None = None
     match: str | list[object] | None = None
     seqs: list[int] | UnsetType = UNSET
     dry_run: bool = False
 
 
-_diff = msgspec.json.Decoder(DiffBody)
-_delete = msgspec.json.Decoder(DeleteBody)
+_diff = Form(DiffBody)
+_delete = Form(DeleteBody)
 _encode = msgspec.json.encode
 _DEFAULT_DIFF = DiffBody()
 _SHAPES = {(tags, meta): Shape(tags=tags, meta=meta) for tags in (False, True) for meta in (False, True)}
@@ -69,8 +70,10 @@ class RecordRoutes:
         self._doors.read_in_turn(exchange, exchange.name, len(exchange.body), self._diff)
 
     def _diff(self, exchange: Exchange) -> None:
-        body = decode(_diff, exchange.body) if exchange.body else _DEFAULT_DIFF
+        body = decode(exchange, _diff) if exchange.body else _DEFAULT_DIFF
         read = Read(body)
+        if exchange.misnamed is not None:
+            self._service.topic(exchange)
         topic = self._doors.read(exchange.name)
         page = read.page(self._service, topic)
         if read.wait_ms and page.count == 0 and page.tombstone is None and page.caught_up:
@@ -81,7 +84,7 @@ class RecordRoutes:
     # --- delete -----------------------------------------------------------------------------------------
 
     def delete(self, exchange: Exchange) -> None:
-        body = decode(_delete, exchange.body)
+        body = decode(exchange, _delete)
         seqs = None if body.seqs is UNSET else body.seqs
         if body.before_seq is None and body.match is None and seqs is None:
             raise invalid("before_seq, match or seqs is required")

@@ -8,15 +8,15 @@ from topics.flow.routers.definitions import Router, RouterOptions, check_ends
 from topics.flow.routers.registry import Routers
 from topics.http.door.keys import ADMIN, DELETE, READ, ApiKey
 from topics.http.routes.fields import decode, wants_only_new
-from topics.http.routes.paging import page, start_of_page
+from topics.http.routes.paging import PAGING, page, start_of_page
 from topics.http.routes.service import answer, check_name
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
 from topics.log import parse_match
-from topics.values import ApiError, require_router_name
+from topics.values import ApiError, Form, require_router_name
 
 
-class RouterBody(msgspec.Struct, gc=False):
+class RouterBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     source: str
     dest: str
     preserve_node: bool = True
@@ -38,7 +38,7 @@ class RouterBody(msgspec.Struct, gc=False):
         )
 
 
-_body = msgspec.json.Decoder(RouterBody)
+_body = Form(RouterBody)
 
 
 class RouterRoutes:
@@ -48,14 +48,14 @@ class RouterRoutes:
     def routes(self) -> list[Route]:
         one = "/v0/routers/:router"
         return [
-            Route("GET", "/v0/routers", self.list, scopes=READ),
+            Route("GET", "/v0/routers", self.list, scopes=READ, query=("source", "dest", *PAGING)),
             Route("PUT", one, self.put, scopes=ADMIN, body=Body.REQUIRED),
             Route("GET", one, self.show, scopes=READ),
             Route("DELETE", one, self.drop, scopes=DELETE),
         ]
 
     def put(self, exchange: Exchange) -> None:
-        body = decode(_body, exchange.body)
+        body = decode(exchange, _body)
         options = body.options()
         require_router_name(exchange.name)
         check_ends(body.source, body.dest)
@@ -77,6 +77,7 @@ class RouterRoutes:
                 exchange.fail,
                 create_dest=body.create_dest,
                 only_new=wants_only_new(exchange),
+                last_check=exchange.refuse_misnamed,
             )
         except ApiError as error:
             _leave_out_foreign_names(exchange.key, error)
@@ -88,16 +89,18 @@ class RouterRoutes:
             name = exchange.name
             raise ApiError("router_not_found", f'no router named "{name}"', {"router": name})
         _require_visible(exchange.key, router)
+        exchange.refuse_misnamed()
         self._routers.pull(router.dest)
         body = {"router": router.name, **_definition(router), "forwarded_total": router.forwarded}
         answer(exchange, body)
 
     def list(self, exchange: Exchange) -> None:
         source, dest = exchange.query("source"), exchange.query("dest")
-        prefix = exchange.query("prefix") or ""
+        prefix, after = exchange.query("prefix") or "", start_of_page(exchange)
+        exchange.refuse_misnamed()
         routers = (
             router
-            for router in self._routers.table.names_after(start_of_page(exchange), prefix)
+            for router in self._routers.table.names_after(after, prefix)
             if (not source or router.source.name == source)
             and (not dest or router.dest.name == dest)
             and _is_allowed(exchange.key, router)
@@ -111,6 +114,7 @@ class RouterRoutes:
 
     def drop(self, exchange: Exchange) -> None:
         _require_visible(exchange.key, self._routers.find(exchange.name))
+        exchange.refuse_misnamed()
 
         def done(deleted: bool) -> None:
             answer(exchange, {"router": exchange.name, "deleted": deleted})

@@ -13,7 +13,7 @@ from topics.http.wire.answer_heads import ARROW
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
 from topics.log import parse_match
-from topics.values import ApiError, invalid
+from topics.values import ApiError, Form, invalid
 
 if TYPE_CHECKING:
     from topics.http.wire.arrow_stream import ArrowStream
@@ -25,7 +25,7 @@ WHOLE_BYTES = 4 * 1024 * 1024
 WHOLE_RECORDS = 100_000
 
 
-class ScanBody(msgspec.Struct, gc=False):
+class ScanBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     from_seq: int = 0
     to_seq: int | None = None
     columns: list[str] | None = None
@@ -37,7 +37,7 @@ class ScanBody(msgspec.Struct, gc=False):
     epoch: int | None = None
 
 
-_scan = msgspec.json.Decoder(ScanBody)
+_scan = Form(ScanBody)
 
 
 class ScanRoutes:
@@ -53,7 +53,8 @@ class ScanRoutes:
         from topics.http.wire.arrow_stream import ArrowStream
         from topics.log.read.scan import Scan
 
-        request = _request(decode(_scan, exchange.body) if exchange.body else ScanBody())
+        request = _request(decode(exchange, _scan) if exchange.body else ScanBody())
+        self._service.topic(exchange)
         topic = self._service.doors.read(exchange.name)
         scan = Scan(self._engine, topic, request)
         stream = ArrowStream(scan.schema, _about(scan))

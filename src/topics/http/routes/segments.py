@@ -28,6 +28,7 @@ class SegmentRoutes:
         ]
 
     def take(self, exchange: Exchange) -> None:
+        self._service.topic(exchange)
         topic = self._service.doors.read(exchange.name)
         view = self._pins.take(topic)
         body = {

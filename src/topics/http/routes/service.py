@@ -10,7 +10,7 @@ from topics.http.door.keys import ADMIN, ApiKey
 from topics.http.wire.exchange import Exchange
 from topics.log import AppendOp, AppendRequest, Fail, Topic
 from topics.node.node import Node
-from topics.values import ApiError, TopicConfig
+from topics.values import ApiError, Misnamed, TopicConfig, require_topic_name
 
 
 class Parked(Protocol):
@@ -38,14 +38,25 @@ class Service:
         key: ApiKey | None,
         done: Callable[[AppendOp], None],
         fail: Fail,
+        misnamed: Misnamed | None = None,
     ) -> None:
-        """A write that came through the door, by the holder of this key."""
+        """A write that came through the door, by the holder of this key.
+
+        What it misnames is told where its topic is there, or would be made.
+        """
+        if misnamed is not None and (request.may_create or name in self.engine.by_name):
+            require_topic_name(name)
+            raise misnamed.refusal()
         if request.config is not None:
             check_dead_letter(key, request.config)
         self.engine.append(name, request, done, fail, may_configure=key is None or key.can(ADMIN))
 
     def topic(self, exchange: Exchange) -> Topic:
-        return self.engine.require(exchange.name)
+        """The topic in the path, for a request with which nothing else is wrong: that it is not there is told
+        before what the request misnames."""
+        topic = self.engine.require(exchange.name)
+        exchange.refuse_misnamed()
+        return topic
 
     def current_topic(self, exchange: Exchange) -> Topic:
         """To be told about; reading its records is another door."""

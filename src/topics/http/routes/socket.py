@@ -1,6 +1,7 @@
 """What may be said over a WebSocket: subscribe, unsubscribe, publish, ping. Mistakes never close it."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -11,22 +12,22 @@ from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.subscription import Subscription
 from topics.http.door.keys import ADMIN, READ, WRITE, is_revoked
 from topics.http.door.stream_slots import StreamSlots
-from topics.http.routes.fields import decode
 from topics.http.routes.service import Service
 from topics.http.routes.socket_publishing import (
     MISTAKES,
+    PUBLISH,
+    Message,
     NotACommand,
     Publication,
     Publications,
     error_message,
-    refusal,
 )
 from topics.http.routes.subscriptions import Start, Wanted, check_names, open_topics
 from topics.http.wire.event_stream import REVOKED
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
 from topics.http.wire.websocket import Socket, accept_token, upgraded
-from topics.values import MAX_LIMIT, ApiError, invalid
+from topics.values import MAX_LIMIT, UNDECODABLE, ApiError, Form, invalid, undecodable
 
 _encode = msgspec.json.encode
 _NULL = b"null"
@@ -38,7 +39,13 @@ class _Envelope(msgspec.Struct, gc=False):
     request_id: Raw = Raw(_NULL)
 
 
-class _Subscribe(Wanted, kw_only=True, gc=False):
+class _Ping(_Envelope, gc=False, forbid_unknown_fields=True):
+    pass
+
+
+class _Subscribe(Wanted, kw_only=True, gc=False, forbid_unknown_fields=True):
+    op: Any = None
+    request_id: Any = None
     topic: str | None = None
     from_seq: int = 0
     tail: bool = False
@@ -47,23 +54,23 @@ class _Subscribe(Wanted, kw_only=True, gc=False):
     lenient: bool = False
 
 
-class _Unsubscribe(msgspec.Struct, gc=False):
+class _Unsubscribe(_Envelope, gc=False, forbid_unknown_fields=True):
     topic: str | None = None
     topics: list[str] | None = None
 
 
 class _Publish(msgspec.Struct, gc=False):
-    """The rest of the message is a write request as HTTP takes it."""
+    """What has to be known of a publish before it may come in; see `PublishBody` for all of it."""
 
     topic: str | None = None
     records: Raw = Raw(b"")
     config: Raw = Raw(_NULL)
-    return_seqs: bool = True
 
 
 _envelope = msgspec.json.Decoder(_Envelope)
-_subscribe = msgspec.json.Decoder(_Subscribe)
-_unsubscribe = msgspec.json.Decoder(_Unsubscribe)
+_ping = Form(_Ping)
+_subscribe = Form(_Subscribe)
+_unsubscribe = Form(_Unsubscribe)
 _publish = msgspec.json.Decoder(_Publish)
 
 
@@ -75,7 +82,8 @@ class SocketRoutes:
         self.sockets: set[Socket] = set()
         # Of the sockets that have published something.
         self._publications: dict[Socket, Publications] = {}
-        self._commands: dict[str, Callable[[Socket, bytes, bytes], None]] = {
+        self._ignores_unknown = service.settings.unknown_keys == "ignore"
+        self._commands: dict[str, Callable[[Socket, Message], None]] = {
             "subscribe": self._on_subscribe,
             "unsubscribe": self._on_unsubscribe,
             "publish": self._on_publish,
@@ -88,6 +96,7 @@ class SocketRoutes:
 
     def connect(self, exchange: Exchange) -> None:
         token = accept_token(exchange.headers)
+        exchange.refuse_misnamed()
         give_back = self._slots.take(exchange.key)
         socket = Socket(
             self._fanout,
@@ -120,17 +129,17 @@ class SocketRoutes:
 
     # Messages
 
-    def on_text(self, socket: Socket, message: bytes) -> None:
-        request_id = _NULL
+    def on_text(self, socket: Socket, text: bytes) -> None:
+        message = Message(socket, text, ignores_unknown=self._ignores_unknown)
         try:
-            envelope = _envelope.decode(message)
-            request_id = bytes(envelope.request_id)
+            envelope = _envelope.decode(text)
+            message.request_id = bytes(envelope.request_id)
             command = self._commands.get(envelope.op) if isinstance(envelope.op, str) else None
             if command is None:
                 raise NotACommand("op must be subscribe, unsubscribe, publish or ping")
-            command(socket, message, request_id)
+            command(socket, message)
         except MISTAKES as error:
-            socket.send(refusal(request_id, error))
+            message.refuse(error)
 
     def on_binary(self, socket: Socket) -> None:
         socket.send(error_message(_NULL, "unsupported_message", "messages are JSON text"))
@@ -141,37 +150,48 @@ class SocketRoutes:
 
     # Commands
 
-    def _on_ping(self, socket: Socket, message: bytes, request_id: bytes) -> None:
-        socket.send(b'{"op":"pong","request_id":%b}' % request_id)
+    def _on_ping(self, socket: Socket, message: Message) -> None:
+        _ping.read(message.text, message.note)
+        message.refuse_misnamed()
+        socket.send(b'{"op":"pong","request_id":%b}' % message.request_id)
 
-    def _on_subscribe(self, socket: Socket, message: bytes, request_id: bytes) -> None:
+    def _on_subscribe(self, socket: Socket, message: Message) -> None:
         _need(socket, READ)
-        command = decode(_subscribe, message)
+        command = _subscribe.read(message.text, message.note)
         starts = dict(command.topics or {})
         if command.topic is not None:
             starts[command.topic] = Start(command.from_seq, command.tail, command.epoch)
         options = command.options(MAX_LIMIT)
-        openings = open_topics(self._service, socket.key, starts, lenient=command.lenient)
-        described = {name: opening.describe() for name, opening in openings.items()}
-        socket.send(b'{"op":"subscribed","request_id":%b,"topics":%b}' % (request_id, _encode(described)))
+        openings = open_topics(
+            self._service, socket.key, starts, message.refuse_misnamed, lenient=command.lenient
+        )
+        described = _encode({name: opening.describe() for name, opening in openings.items()})
+        socket.send(b'{"op":"subscribed","request_id":%b,"topics":%b}' % (message.request_id, described))
         for name, opening in openings.items():
             socket.subscribe(Subscription(socket, name, options, seq=opening.seq, epoch=opening.epoch))
 
-    def _on_unsubscribe(self, socket: Socket, message: bytes, request_id: bytes) -> None:
-        command = decode(_unsubscribe, message)
+    def _on_unsubscribe(self, socket: Socket, message: Message) -> None:
+        command = _unsubscribe.read(message.text, message.note)
         names = list(dict.fromkeys([*([command.topic] if command.topic else []), *(command.topics or [])]))
         if not names:
             raise invalid("topic or topics is required")
         check_names(socket.key, names)
+        message.refuse_misnamed()
         for name in names:
             socket.unsubscribe(name)
-        socket.send(b'{"op":"unsubscribed","request_id":%b,"topics":%b}' % (request_id, _encode(names)))
+        listed = _encode(names)
+        socket.send(b'{"op":"unsubscribed","request_id":%b,"topics":%b}' % (message.request_id, listed))
 
-    def _on_publish(self, socket: Socket, message: bytes, request_id: bytes) -> None:
+    def _on_publish(self, socket: Socket, message: Message) -> None:
         _need(socket, WRITE)
-        command = decode(_publish, message)
+        try:
+            command = _publish.decode(message.text)
+        except UNDECODABLE as error:
+            _note_names(message)
+            raise undecodable(error) from None
         topic = command.topic
         if topic is None or not bytes(command.records):
+            _note_names(message)
             raise NotACommand("publish needs topic and records")
         if bytes(command.config) != _NULL:
             _need(socket, ADMIN)
@@ -179,7 +199,13 @@ class SocketRoutes:
         publications = self._publications.get(socket)
         if publications is None:
             publications = self._publications[socket] = Publications(self._service, socket)
-        publications.add(Publication(publications, topic, message, request_id, with_seqs=command.return_seqs))
+        publications.add(Publication(publications, topic, message))
+
+
+def _note_names(message: Message) -> None:
+    """Something is wrong with it already; the names in it are told together with that."""
+    with suppress(ApiError):
+        PUBLISH.decode(message.text, message.note)
 
 
 def _need(socket: Socket, scopes: int) -> None:

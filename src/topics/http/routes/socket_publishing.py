@@ -6,15 +6,18 @@ that waits for its turn all later ones of the socket wait, and the socket is not
 
 import logging
 from collections import deque
+from functools import partial
 from time import perf_counter
+from typing import Any
 
 import msgspec
+from msgspec import Raw
 
 from topics.http.routes.appends import append_answer
 from topics.http.routes.service import Service
 from topics.http.wire.websocket import Socket
-from topics.log import AppendOp, disables_backpressure, parse_append
-from topics.values import ApiError, OutcomeUnknown
+from topics.log import AppendBody, AppendForm, AppendOp, check_append, disables_backpressure
+from topics.values import ApiError, Misnamed, OutcomeUnknown, invalid
 
 logger = logging.getLogger("topics.http")
 
@@ -29,32 +32,69 @@ class NotACommand(Exception):
 MISTAKES = (ApiError, NotACommand, msgspec.DecodeError, RecursionError)
 
 
-def error_message(request_id: bytes, code: str, message: str) -> bytes:
-    return b'{"op":"error","request_id":%b,"code":%b,"message":%b}' % (
+class PublishBody(AppendBody, gc=False, kw_only=True, forbid_unknown_fields=True):
+    """A write request as HTTP takes it, with what makes it a command."""
+
+    op: Any = None
+    request_id: Raw = Raw(b"null")
+    topic: str | None = None
+
+
+PUBLISH = AppendForm(PublishBody)
+
+
+def error_message(request_id: bytes, code: str, message: str, detail: dict[str, Any] | None = None) -> bytes:
+    return b'{"op":"error","request_id":%b,"code":%b,"message":%b%b}' % (
         request_id,
         _encode(code),
         _encode(message),
+        b',"detail":%b' % _encode(detail) if detail else b"",
     )
 
 
-def refusal(request_id: bytes, error: Exception) -> bytes:
-    """For what `MISTAKES` lists."""
-    if isinstance(error, ApiError):
-        return error_message(request_id, error.code, error.message)
-    return error_message(request_id, "invalid_json", str(error))
+class Message:
+    """What a client has sent over a socket, and what it names that does not belong there."""
+
+    __slots__ = ("_ignores_unknown", "misnamed", "request_id", "socket", "text")
+
+    def __init__(self, socket: Socket, text: bytes, *, ignores_unknown: bool) -> None:
+        self._ignores_unknown = ignores_unknown
+        self.socket = socket
+        self.text = text
+        # As the text it came in, to be sent back the same.
+        self.request_id = b"null"
+        self.misnamed: Misnamed | None = None
+
+    def note(self, misnamed: Misnamed) -> None:
+        """To be told with any other mistake, and otherwise when there is no other."""
+        if self._ignores_unknown:
+            misnamed.forget_unknown()
+        if self.misnamed is not None:
+            self.misnamed.join(misnamed)
+        elif misnamed:
+            self.misnamed = misnamed
+
+    def refuse_misnamed(self) -> None:
+        if self.misnamed is not None:
+            raise self.misnamed.refusal()
+
+    def refuse(self, error: Exception) -> None:
+        """For what `MISTAKES` lists."""
+        mistake = error if isinstance(error, ApiError) else invalid(str(error))
+        if self.misnamed is not None:
+            self.misnamed.mention_in(mistake)
+        code = mistake.code if mistake is error else "invalid_json"
+        detail = mistake.detail if mistake.status == 400 else None
+        self.socket.send(error_message(self.request_id, code, mistake.message, detail))
 
 
 class Publication:
     """One message that publishes."""
 
-    __slots__ = ("_request_id", "_started", "_with_seqs", "is_held", "is_over", "message", "queue", "topic")
+    __slots__ = ("_started", "is_held", "is_over", "message", "queue", "topic")
 
-    def __init__(
-        self, queue: "Publications", topic: str, message: bytes, request_id: bytes, *, with_seqs: bool
-    ) -> None:
-        self._request_id = request_id
+    def __init__(self, queue: "Publications", topic: str, message: Message) -> None:
         self._started = perf_counter()
-        self._with_seqs = with_seqs
         self.queue = queue
         self.topic = topic
         self.message = message
@@ -68,11 +108,11 @@ class Publication:
         return self.queue.socket.closed
 
     def is_patient(self) -> bool:
-        return disables_backpressure(self.message)
+        return disables_backpressure(self.message.text)
 
-    def acknowledge(self, op: AppendOp) -> None:
-        answer = append_answer(op, self._started, with_seqs=self._with_seqs)
-        self.queue.socket.send(b'{"op":"ack","request_id":%b,%b' % (self._request_id, answer[1:]))
+    def acknowledge(self, with_seqs: bool, op: AppendOp) -> None:
+        answer = append_answer(op, self._started, with_seqs=with_seqs)
+        self.queue.socket.send(b'{"op":"ack","request_id":%b,%b' % (self.message.request_id, answer[1:]))
 
     def refuse(self, error: Exception) -> None:
         """What is no mistake of the client's is logged, and not told."""
@@ -83,7 +123,7 @@ class Publication:
         if not isinstance(error, MISTAKES):
             logger.error("a publish failed", exc_info=error)
             error = ApiError("internal", "internal error")
-        self.queue.socket.send(refusal(self._request_id, error))
+        self.message.refuse(error)
 
     def fail_with(self, error: Exception) -> None:
         """Its turn came, and this was raised."""
@@ -114,7 +154,7 @@ class Publications:
             first = self._waiting[0]
             try:
                 self._service.doors.append(
-                    first, first.topic, len(first.message), self._write, Publication.is_patient
+                    first, first.topic, len(first.message.text), self._write, Publication.is_patient
                 )
             except Exception as error:
                 # Whatever it is belongs to this one, not to the one that was over before it.
@@ -126,9 +166,16 @@ class Publications:
         self.socket.set_aside(bool(self._waiting))
 
     def _write(self, publication: Publication) -> None:
-        request = parse_append(publication.message)
+        message = publication.message
+        request = check_append(PUBLISH.decode(message.text, message.note), len(message.text), None)
         publication.is_over = True
-        key = self.socket.key
-        self._service.append(publication.topic, request, key, publication.acknowledge, publication.refuse)
+        self._service.append(
+            publication.topic,
+            request,
+            self.socket.key,
+            partial(publication.acknowledge, request.return_seqs),
+            publication.refuse,
+            message.misnamed,
+        )
         if publication.is_held:
             self.follow()

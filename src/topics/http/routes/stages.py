@@ -8,30 +8,30 @@ from topics.flow.stages.open_stages import MAX_PARTS
 from topics.flow.stages.stages import CommitRequest, Stages
 from topics.http.door.keys import WRITE, ApiKey
 from topics.http.late_imports import load
-from topics.http.routes.arrow_append import require_arrow
+from topics.http.routes.arrow_append import COLUMNS, note_columns, require_arrow
 from topics.http.routes.fields import decode, unsigned
 from topics.http.routes.service import Service, answer, check_name
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.values import invalid, require_topic_name
+from topics.values import Form, invalid, require_topic_name
 
 MAX_NAME_BYTES = 256
 # Brings pyarrow with it.
 _PARTS = "topics.flow.stages.parts"
 
 
-class IdentityBody(msgspec.Struct, gc=False):
+class IdentityBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     id: str
     batch: int
 
 
-class CommitBody(msgspec.Struct, gc=False):
+class CommitBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     identity: IdentityBody
     parts: list[str | int]
     topic: str | None = None
 
 
-_commit = msgspec.json.Decoder(CommitBody)
+_commit = Form(CommitBody)
 
 
 class StageRoutes:
@@ -42,7 +42,15 @@ class StageRoutes:
     def routes(self) -> list[Route]:
         one = "/v0/stages/:id"
         return [
-            Route("PUT", one + "/parts/:n", self.put_part, scopes=WRITE, body=Body.REQUIRED, arrow=True),
+            Route(
+                "PUT",
+                one + "/parts/:n",
+                self.put_part,
+                scopes=WRITE,
+                body=Body.REQUIRED,
+                arrow=True,
+                query=("topic",),
+            ),
             Route("POST", one + "/commit", self.commit, scopes=WRITE, body=Body.REQUIRED),
             Route("DELETE", one, self.drop, scopes=WRITE),
         ]
@@ -55,13 +63,15 @@ class StageRoutes:
             check(default_topic)
         stage, part = _short(exchange.name), _short(exchange.params[0])
         await load(_PARTS)
+        note_columns(exchange, ("topic", *COLUMNS))
+        exchange.refuse_misnamed()
         owner = _owner(exchange.key)
         about = await self._stages.put_part(owner, stage, part, exchange.body, default_topic, check)
         topics = sorted(name for name in about.topics if name is not None)
         answer(exchange, {"stage": stage, "part": part, "count": about.count, "topics": topics})
 
     async def commit(self, exchange: Exchange) -> None:
-        body = decode(_commit, exchange.body)
+        body = decode(exchange, _commit)
         if len(body.parts) > MAX_PARTS:
             raise invalid(f"one commit names at most {MAX_PARTS} parts")
         if body.topic is not None:
@@ -78,6 +88,7 @@ class StageRoutes:
 
         if len(set(request.parts)) != len(request.parts):
             raise invalid("parts names one part twice")
+        exchange.refuse_misnamed()
         await load(_PARTS)
         committed, deduped = await self._stages.commit(request)
         topics = {
@@ -87,6 +98,7 @@ class StageRoutes:
         answer(exchange, {"committed": True, "deduped": deduped, "topics": topics})
 
     async def drop(self, exchange: Exchange) -> None:
+        exchange.refuse_misnamed()
         await load(_PARTS)
         parts = await self._stages.drop(_owner(exchange.key), exchange.name)
         answer(exchange, {"stage": exchange.name, "deleted": parts > 0})

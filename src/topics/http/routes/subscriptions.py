@@ -1,5 +1,7 @@
 """Subscribing to topics, in the same words for watch sessions and over a WebSocket: to what, from where."""
 
+from collections.abc import Callable
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -11,7 +13,7 @@ from topics.log import Shape, Topic
 from topics.values import DEFAULT_READ_BYTES, MAX_LIMIT, MAX_READ_BYTES, MAX_WATCH_TOPICS, NO_LIFE, invalid
 
 
-class Start(msgspec.Struct, gc=False):
+class Start(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """Where to begin in one topic."""
 
     from_seq: int = 0
@@ -19,7 +21,7 @@ class Start(msgspec.Struct, gc=False):
     epoch: int | UnsetType = UNSET
 
 
-class Wanted(msgspec.Struct, kw_only=True, gc=False):
+class Wanted(msgspec.Struct, kw_only=True, gc=False, forbid_unknown_fields=True):
     """Which parts of records, whose records, and how many at a time."""
 
     node: str | list[str] | None = None
@@ -58,9 +60,17 @@ class Opening(msgspec.Struct, gc=False):
 
 
 def open_topics(
-    service: Service, key: ApiKey | None, starts: dict[str, Start], *, lenient: bool
+    service: Service,
+    key: ApiKey | None,
+    starts: dict[str, Start],
+    last_check: Callable[[], None],
+    *,
+    lenient: bool,
 ) -> dict[str, Opening]:
-    """All of them or an error; with `lenient`, unknown topics are left out."""
+    """All of them or an error; with `lenient`, unknown topics are left out.
+
+    `last_check` may refuse when all else is in order.
+    """
     if not 1 <= len(starts) <= MAX_WATCH_TOPICS:
         raise invalid(f"topics must name 1 to {MAX_WATCH_TOPICS} topics")
     for name, start in starts.items():
@@ -68,12 +78,13 @@ def open_topics(
         if start.epoch is not UNSET:
             unsigned(start.epoch, f"topics.{name}.epoch")
     check_names(key, starts)
-    openings: dict[str, Opening] = {}
-    for name, start in starts.items():
-        if lenient and service.engine.find(name) is None:
-            continue
-        openings[name] = _opening(service.doors.read(name), start)
-    return openings
+    engine = service.engine
+    if lenient:
+        starts = {name: start for name, start in starts.items() if engine.find(name) is not None}
+    for name in starts:
+        engine.require(name)
+    last_check()
+    return {name: _opening(service.doors.read(name), start) for name, start in starts.items()}
 
 
 def _opening(topic: Topic, start: Start) -> Opening:

@@ -4,7 +4,7 @@ from typing import Any
 
 from topics.http.door.keys import ADMIN, DELETE, READ
 from topics.http.routes.fields import wants_only_new
-from topics.http.routes.paging import page, start_of_page
+from topics.http.routes.paging import PAGING, page, start_of_page
 from topics.http.routes.service import Service, answer, check_dead_letter
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
@@ -28,14 +28,14 @@ class TopicRoutes:
     def routes(self) -> list[Route]:
         one = "/v0/topics/:topic"
         return [
-            Route("GET", "/v0/topics", self.list, scopes=READ),
+            Route("GET", "/v0/topics", self.list, scopes=READ, query=("touch", *PAGING)),
             Route("PUT", one, self.put, scopes=ADMIN, body=Body.OPTIONAL),
-            Route("GET", one, self.show, scopes=READ),
-            Route("DELETE", one, self.drop, scopes=DELETE),
+            Route("GET", one, self.show, scopes=READ, query=("touch",)),
+            Route("DELETE", one, self.drop, scopes=DELETE, query=("if_empty", "dry_run")),
         ]
 
     def put(self, exchange: Exchange) -> None:
-        config = parse_config(exchange.body) if exchange.body else DEFAULT_CONFIG
+        config = parse_config(exchange.body, exchange.note) if exchange.body else DEFAULT_CONFIG
         check_dead_letter(exchange.key, config)
         name = exchange.name
 
@@ -62,8 +62,16 @@ class TopicRoutes:
         if existing is not None and existing.config.is_queue:
             # Which leases outlived a restart is decided by the config they were given under.
             existing.extension.refresh()
-        only_new = wants_only_new(exchange)
-        put_topic(self._engine, name, config, applied, exchange.fail, only_new=only_new, evicted=evicted)
+        put_topic(
+            self._engine,
+            name,
+            config,
+            applied,
+            exchange.fail,
+            only_new=wants_only_new(exchange),
+            last_check=exchange.refuse_misnamed,
+            evicted=evicted,
+        )
 
     def show(self, exchange: Exchange) -> None:
         topic = self._service.current_topic(exchange)
@@ -94,6 +102,7 @@ class TopicRoutes:
         key, engine = exchange.key, self._engine
         now = engine.now()
         names = engine.names_after(start_of_page(exchange), prefix)
+        exchange.refuse_misnamed()
         topics = (engine.by_name[name] for name in names if key is None or key.allows(name))
 
         def entry(topic: Topic) -> dict[str, Any]:
@@ -106,7 +115,9 @@ class TopicRoutes:
 
     def drop(self, exchange: Exchange) -> None:
         name, if_empty = exchange.name, exchange.query_flag("if_empty", False)
-        if _is_dry_run(exchange):
+        dry_run = _is_dry_run(exchange)
+        exchange.refuse_misnamed()
+        if dry_run:
             self._preview_drop(exchange, if_empty)
             return
         removed = self._service.node.routers.touching(name)

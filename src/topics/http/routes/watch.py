@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Literal
 
-import msgspec
-
 from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.places import Places
 from topics.flow.watch.sessions import Known, Session, WatchSessions
@@ -21,21 +19,21 @@ from topics.http.wire.channel import Stream
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import PATIENCE_S, FedWatcher
 from topics.http.wire.routing import Body, Route
-from topics.values import DEFAULT_LIMIT, WATCH_SESSION_IDLE_MS, ApiError
+from topics.values import DEFAULT_LIMIT, WATCH_SESSION_IDLE_MS, ApiError, Form
 
 DEFAULT_FRAME_BYTES = 256 * 1024
 DEFAULT_HEARTBEAT_MS = 15_000
 HEARTBEAT_MS_RANGE = (1_000, 60_000)
 
 
-class WatchBody(Wanted, kw_only=True, gc=False):
+class WatchBody(Wanted, kw_only=True, gc=False, forbid_unknown_fields=True):
     topics: dict[str, Start]
     max_batch_bytes: int = DEFAULT_FRAME_BYTES
     heartbeat_ms: int = DEFAULT_HEARTBEAT_MS
     consistency: Literal["eventual", "strong"] = "eventual"
 
 
-_watch = msgspec.json.Decoder(WatchBody)
+_watch = Form(WatchBody)
 
 
 class WatchRoutes:
@@ -54,7 +52,7 @@ class WatchRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            Route("POST", "/v0/watch", self.create, scopes=READ, body=Body.REQUIRED),
+            Route("POST", "/v0/watch", self.create, scopes=READ, body=Body.REQUIRED, query=("lenient",)),
             Route(
                 "GET",
                 "/v0/watch/:wid",
@@ -66,14 +64,18 @@ class WatchRoutes:
         ]
 
     def create(self, exchange: Exchange) -> None:
-        body = decode(_watch, exchange.body)
+        body = decode(exchange, _watch)
         options = body.options(DEFAULT_LIMIT, strong=body.consistency == "strong", names_first_gap=True)
         longest = HEARTBEAT_MS_RANGE[1]
         heartbeat_ms = max(
             clamped(body.heartbeat_ms, 0, longest, "heartbeat_ms"), self._shortest_heartbeat_ms
         )
         openings = open_topics(
-            self._service, exchange.key, body.topics, lenient=exchange.query_flag("lenient", False)
+            self._service,
+            exchange.key,
+            body.topics,
+            exchange.refuse_misnamed,
+            lenient=exchange.query_flag("lenient", False),
         )
         session = self.sessions.create(
             exchange.key,
@@ -100,6 +102,7 @@ class WatchRoutes:
         require_event_stream_accepted(exchange)
         if session is None:
             raise ApiError("not_found", "no such watch session")
+        exchange.refuse_misnamed()
         give_back = self._slots.take(exchange.key)
         stream = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
         WatchStream(self, session, stream, exchange.headers.get(b"last-event-id"), give_back).start()

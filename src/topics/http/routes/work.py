@@ -10,6 +10,7 @@ from topics.http.door.keys import READ, WRITE, ApiKey, is_revoked
 from topics.http.door.stream_slots import StreamSlots
 from topics.http.routes.desk import Desk, Desks
 from topics.http.routes.fields import check_node, lease_length
+from topics.http.routes.queues import queue_of
 from topics.http.routes.service import Service
 from topics.http.wire import event_stream as sse
 from topics.http.wire.channel import Stream
@@ -47,6 +48,7 @@ class WorkRoutes:
                 scopes=READ | WRITE,
                 event_stream=True,
                 token_in_query=True,
+                query=("node", "max", "lease_ms"),
             )
         ]
 
@@ -57,7 +59,7 @@ class WorkRoutes:
         check_node(node)
         most = min(_number(exchange.query("max")) or 1, MAX_CLAIM)
         lease_ms = _number(exchange.query("lease_ms"))
-        queue = self._queues.of(self._service.topic(exchange))
+        queue = queue_of(exchange, self._service, self._queues)
         self._service.doors.read(exchange.name, is_noted=False)
         give_back = self._slots.take(exchange.key)
         desk = self.desks.at(queue)

@@ -83,10 +83,12 @@ class WireContext:
 
     # Looked at for every request, so not worth a detour through the settings.
     max_body_bytes: int = field(init=False)
+    ignores_unknown: bool = field(init=False)
     connection_limit: ConnectionLimit = field(init=False)
 
     def __post_init__(self) -> None:
         self.max_body_bytes = self.settings.max_body_bytes
+        self.ignores_unknown = self.settings.unknown_keys == "ignore"
         self.connection_limit = ConnectionLimit(self.settings)
 
     @property

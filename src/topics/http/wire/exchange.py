@@ -12,7 +12,7 @@ from topics.http.wire.channel import RAW, STREAM, Stream, Upgraded
 from topics.http.wire.request import Request
 from topics.http.wire.request_log import log_fields
 from topics.storage import is_full
-from topics.values import ApiError, OutcomeUnknown, short_of_memory
+from topics.values import ApiError, Misnamed, OutcomeUnknown, short_of_memory
 
 if TYPE_CHECKING:
     from topics.http.wire.pipeline import Pipeline
@@ -53,6 +53,7 @@ class Exchange(Request):
         self.headers = headers
         self.body = b""
         self.key = None
+        self.misnamed = None
         self.route = None
         self.name = ""
         self.params = ()
@@ -131,6 +132,8 @@ class Exchange(Request):
             connection.context.request_log.failed(self, error, error.status, self._closers is not None)
             connection.transport.abort()
             return
+        if self.misnamed is not None:
+            self.misnamed.mention_in(error)
         headers: HeaderList = []
         if error.retry_after_s is not None:
             headers.append((b"Retry-After", b"%d" % error.retry_after_s))
@@ -169,6 +172,12 @@ class Exchange(Request):
             failure = ApiError("internal", "internal error")
             failure.__cause__ = error
             self.fail(failure)
+
+    def note(self, misnamed: Misnamed) -> None:
+        if self._connection is not None and self._connection.context.ignores_unknown:
+            misnamed.forget_unknown()
+        if misnamed:
+            super().note(misnamed)
 
     def on_close(self, callback: Callable[[], None]) -> None:
         """Call back at once when the client goes away before the answer."""

@@ -31,7 +31,7 @@ class KnownRequest:
         self.target = like.target
         # Nothing about the body has to be asked before its handler gets it.
         plain_json = self.headers.get(b"content-type") == JSON and b"content-encoding" not in self.headers
-        self.is_json = not route.is_async and (plain_json or not route.takes_body)
+        self.is_json = not route.is_async and plain_json and route.takes_body
 
 
 class KnownRequests:
@@ -52,6 +52,9 @@ class KnownRequests:
         """`data` is exactly this request; not all kinds are worth it, or may be taken without parsing."""
         headers, route = request.headers, request.route
         if route is None or not route.counted or not request.handled or not request.plain:
+            return
+        # Its query was looked at, and nothing in it is unknown: so it will be next time.
+        if request.misnamed is not None:
             return
         if not request.received or any(name in headers for name in _UNREPEATABLE):
             return

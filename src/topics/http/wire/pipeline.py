@@ -13,7 +13,7 @@ from topics.http.wire.channel import DEAF, RAW, STREAM, Channel
 from topics.http.wire.context import WireContext
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.known_requests import END, KnownRequest
-from topics.http.wire.request_body import Gunzip, is_compressed
+from topics.http.wire.request_body import Gunzip, is_compressed, note_unread_names
 from topics.values import ApiError
 
 _SHORT_BYTES = len(LENGTHS)
@@ -192,6 +192,8 @@ class Pipeline(Channel):
         route = exchange.route
         assert route is not None
         try:
+            if b"?" in exchange.target:
+                exchange.note_query()
             if route.takes_body:
                 headers = exchange.headers
                 if (
@@ -203,6 +205,8 @@ class Pipeline(Channel):
                         exchange.run(self._handle_compressed(exchange))
                         return
                     require_body_type(route, exchange)
+            elif exchange.body:
+                note_unread_names(exchange)
             if route.is_async:
                 exchange.run(route.handler(exchange))  # type: ignore[arg-type]
             else:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 from topics.http.door.keys import ApiKey
 from topics.http.wire.answer_heads import HeaderList
 from topics.http.wire.routing import Route, path_of
+from topics.values import Misnamed
 
 _TRUE = ("true", "1")
 _FALSE = ("false", "0")
@@ -33,6 +34,7 @@ class Request:
         "headers",
         "key",
         "method_bytes",
+        "misnamed",
         "name",
         "params",
         "plain",
@@ -57,6 +59,8 @@ class Request:
     started: float
     # The usual head will do for its answer.
     plain: bool
+    # Names in its query and its body that its route does not know, or that come twice.
+    misnamed: Misnamed | None
     # Methods of a path that does not know this one.
     allow: bytes
     _holds_place: bool
@@ -82,11 +86,13 @@ class Request:
     def query(self, name: str) -> str | None:
         """The first value given for a query parameter, decoded."""
         if self._query is None:
-            text = self.target.partition(b"#")[0].partition(b"?")[2].decode("utf-8", "replace")
             # Reversed: of several values, the first one has to win.
-            pairs = parse_qsl(text, keep_blank_values=True, errors="replace")
-            self._query = dict(reversed(pairs))
+            self._query = dict(reversed(self._query_pairs()))
         return self._query.get(name)
+
+    def _query_pairs(self) -> list[tuple[str, str]]:
+        text = self.target.partition(b"#")[0].partition(b"?")[2].decode("utf-8", "replace")
+        return parse_qsl(text, keep_blank_values=True, errors="replace")
 
     @overload
     def query_flag(self, name: str, default: bool) -> bool: ...
@@ -99,6 +105,30 @@ class Request:
         if value in _TRUE:
             return True
         return False if value in _FALSE else default
+
+    # What it names
+
+    def note_query(self) -> None:
+        """Once its route is known: are all parameters in its query?"""
+        assert self.route is not None
+        known, pairs = self.route.known_query, self._query_pairs()
+        self._query = dict(reversed(pairs))
+        if not self._query.keys() <= known:
+            misnamed = Misnamed()
+            misnamed.note_unknown([name for name, _ in pairs if name not in known], known)
+            self.note(misnamed)
+
+    def note(self, misnamed: Misnamed) -> None:
+        """To be told with any other mistake, and otherwise when there is no other."""
+        if self.misnamed is None:
+            self.misnamed = misnamed
+        else:
+            self.misnamed.join(misnamed)
+
+    def refuse_misnamed(self) -> None:
+        """Asked by every handler when nothing else is wrong, and nothing has been done."""
+        if self.misnamed is not None:
+            raise self.misnamed.refusal()
 
     # Its place among those of its key
 

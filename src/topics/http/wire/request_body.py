@@ -3,8 +3,11 @@
 import zlib
 from typing import TYPE_CHECKING
 
+import msgspec
+from msgspec import Raw
+
 from topics.http.door.admission import too_large
-from topics.values import MIB, invalid
+from topics.values import MIB, UNDECODABLE, Misnamed, invalid
 
 if TYPE_CHECKING:
     from topics.http.wire.request import Request
@@ -16,10 +19,23 @@ _PIECE_BYTES = 64 * 1024
 # Clients that pack in blocks make one for every 64 KiB. An empty one is 20 bytes to send, and no less work.
 MAX_MEMBERS = 4096
 _GZIP = 16 + zlib.MAX_WBITS
+_names = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def is_compressed(request: "Request") -> bool:
     return request.headers.get(b"content-encoding", b"").strip().lower() == b"gzip"
+
+
+def note_unread_names(request: "Request") -> None:
+    """A body that its route does not look at: whatever it asks for would be passed over in silence."""
+    try:
+        names = _names(request.body)
+    except UNDECODABLE:
+        return  # no JSON, and so nothing that was meant for us
+    if names:
+        misnamed = Misnamed()
+        misnamed.note_unknown(names, ())
+        request.note(misnamed)
 
 
 class Gunzip:

@@ -40,6 +40,8 @@ class Route:
     # All of these scopes are needed; 0 needs just a valid key.
     scopes: int = 0
     body: Body = Body.IGNORED
+    # Names of the query parameters it looks at.
+    query: tuple[str, ...] = ()
     # The body may also be an Arrow stream.
     arrow: bool = False
     # Server-sent events: the client must accept them, and the request takes no in-flight place.
@@ -57,6 +59,8 @@ class Route:
     # Answers while recovering, while draining, and however busy its key is.
     always_open: bool = False
     is_async: bool = field(init=False)
+    # The same, with those that any such route has.
+    known_query: frozenset[str] = field(init=False)
     takes_body: bool = field(init=False)
     # Takes a place among the requests a key may have in flight.
     counted: bool = field(init=False)
@@ -65,6 +69,8 @@ class Route:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_async", inspect.iscoroutinefunction(self.handler))
+        of_all = ("token",) if self.token_in_query else ()
+        object.__setattr__(self, "known_query", frozenset((*self.query, *of_all)))
         object.__setattr__(self, "takes_body", self.body is not Body.IGNORED)
         object.__setattr__(self, "counted", not (self.event_stream or self.websocket or self.always_open))
         object.__setattr__(self, "timings", latencies())

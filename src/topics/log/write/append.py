@@ -187,8 +187,7 @@ def _create_for_append(
     core: Core, name: str, request: AppendRequest, may_configure: bool, done: Callable[[], None]
 ) -> Topic:
     config = request.config or DEFAULT_CONFIG
-    wanted = config.auto_create if request.create is None else request.create
-    if not wanted:
+    if not request.may_create:
         raise topic_not_found(name)
     if not is_topic_name(name):
         require_topic_name(name)

@@ -12,23 +12,23 @@ from topics.log.write.batch import (
     AppendBody,
     Batch,
     Line,
-    PlainBody,
     PlainLine,
-    RequestBody,
     decode_append,
     too_many,
 )
 from topics.log.write.idempotency import checked_key
 from topics.values import (
+    DEFAULT_CONFIG,
     MAX_BATCH_RECORDS,
     MAX_META_BYTES,
     MAX_META_KEYS,
     MAX_NODE_BYTES,
     MAX_RECORD_BYTES,
     MAX_TAG_BYTES,
+    UNDECODABLE,
     ApiError,
     invalid,
-    parse_config,
+    resolve_config,
 )
 
 # Fewer keys than the limit fit into this many bytes, so shorter metas need no counting.
@@ -45,20 +45,25 @@ _decode_meta = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class AppendRequest:
-    __slots__ = ("batch", "config", "create", "idempotency_key")
+    __slots__ = ("batch", "config", "create", "idempotency_key", "return_seqs")
 
-    def __init__(self, batch: Batch, request: RequestBody) -> None:
+    def __init__(self, batch: Batch, request: AppendBody) -> None:
         self.batch = batch
         self.idempotency_key = request.idempotency_key
         self.create = request.create
+        self.return_seqs = request.return_seqs
         # Judged even when the topic exists already and the config is without effect.
-        config = request.config
-        self.config = None if not len(config) or bytes(config) == _NULL else parse_config(config)
+        self.config = None if request.config is None else resolve_config(request.config)
+
+    @property
+    def may_create(self) -> bool:
+        """Whether its topic is made where there is none."""
+        return (self.config or DEFAULT_CONFIG).auto_create if self.create is None else self.create
 
 
 def column_request(batch: Batch, *, create: bool | None, idempotency_key: str | None) -> AppendRequest:
     """A write whose records did not arrive as JSON."""
-    return AppendRequest(batch, RequestBody(create=create, idempotency_key=idempotency_key))
+    return AppendRequest(batch, AppendBody(create=create, idempotency_key=idempotency_key))
 
 
 def parse_append(body: bytes, key_header: bytes | None = None) -> AppendRequest:
@@ -76,11 +81,15 @@ def disables_backpressure(body: bytes) -> bool:
         return False
     try:
         return _decode_patience(body).disable_backpressure
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         return False
 
 
-def check_append(request: PlainBody | AppendBody, body_size: int, key_header: bytes | None) -> AppendRequest:
+def check_append(
+    request: AppendBody | list[PlainLine], body_size: int, key_header: bytes | None
+) -> AppendRequest:
+    if isinstance(request, list):
+        request = AppendBody(records=request)  # type: ignore[arg-type]
     records = request.records
     if records is UNSET or not records:
         raise invalid("records must be an array of 1 to 10000 records")

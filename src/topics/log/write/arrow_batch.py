@@ -152,6 +152,16 @@ def _text_lengths(texts: pa.Array) -> np.ndarray:
     return np.where(texts.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
 
 
+def column_names(body: bytes) -> list[str]:
+    """What an Arrow stream calls its columns."""
+    try:
+        with pa.ipc.open_stream(body) as reader:
+            names: list[str] = reader.schema.names
+            return names
+    except _UNREADABLE as error:
+        raise invalid(f"body is not a valid Arrow stream: {error}") from None
+
+
 def check_stream(body: bytes, max_bytes: int) -> list[ColumnBatch]:
     """All batches of a stream, or the first reason why one of them cannot be written."""
     batches = []

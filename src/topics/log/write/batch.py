@@ -12,32 +12,50 @@ Which of the bracketed parts are present is in the frame's flags.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
 import numpy as np
 from msgspec import UNSET, Raw, UnsetType
 
 from topics.storage import rows as row_text
-from topics.values import MAX_BATCH_RECORDS, ApiError, invalid, require_utf8
+from topics.values import (
+    MAX_BATCH_RECORDS,
+    UNDECODABLE,
+    ApiError,
+    ConfigBody,
+    Form,
+    Misnamed,
+    Note,
+    has_no_twins,
+    invalid,
+    require_utf8,
+    undecodable,
+)
 
 # What a key that was not sent leaves behind; `Raw` that was sent is never empty.
 _NOTHING = Raw(b"")
 
 
-class Line(msgspec.Struct, gc=False):
+if TYPE_CHECKING:
+    Stamp = Any
+else:
+    # Under names that are the server's: no JSON is decoded to this, so that a record with one does not fit.
+    Stamp = UnsetType
+
+
+class Line(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """One record, first as it arrives, then, stamped, as every reader will receive it.
 
-    Key order is the order of the wire, and what is unset is not rendered. What a client sends under a name
-    that is the server's (`$seq`, `$ts`, `$node`) is overwritten or dropped; `tag` and `node` are taken out
+    Key order is the order of the wire, and what is unset is not rendered; `tag` and `node` are taken out
     before rendering.
     """
 
-    seq: Any = msgspec.field(default=UNSET, name=row_text.SEQ)
-    ts: Any = msgspec.field(default=UNSET, name=row_text.TS)
-    origin: Any = msgspec.field(default=UNSET, name=row_text.NODE)
+    seq: Stamp = msgspec.field(default=UNSET, name=row_text.SEQ)
+    ts: Stamp = msgspec.field(default=UNSET, name=row_text.TS)
+    origin: Stamp = msgspec.field(default=UNSET, name=row_text.NODE)
     data: Raw = msgspec.field(default=_NOTHING)
     meta: Raw | UnsetType = UNSET
     tag: str | UnsetType | None = UNSET
@@ -47,35 +65,39 @@ class Line(msgspec.Struct, gc=False):
 class PlainLine(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A record of nothing but data, as most are; whatever else a client may send is not a plain record."""
 
-    seq: Any = msgspec.field(default=UNSET, name=row_text.SEQ)
-    ts: Any = msgspec.field(default=UNSET, name=row_text.TS)
+    seq: Stamp = msgspec.field(default=UNSET, name=row_text.SEQ)
+    ts: Stamp = msgspec.field(default=UNSET, name=row_text.TS)
     data: Raw = msgspec.field(default=_NOTHING)
 
 
-class RequestBody(msgspec.Struct, gc=False):
+class AppendBody(msgspec.Struct, gc=False, kw_only=True, forbid_unknown_fields=True):
+    """A write. Where all records are plain, they are decoded as such."""
+
+    records: list[Line] | UnsetType = UNSET
     node: str | None = None
     idempotency_key: str | None = None
     create: bool | None = None
-    config: Raw = msgspec.field(default=_NOTHING)
+    config: ConfigBody | None = None
     disable_backpressure: bool = False
-
-
-class AppendBody(RequestBody, gc=False):
-    records: list[Line] | UnsetType = UNSET
-
-
-class PlainBody(RequestBody, gc=False):
-    records: list[PlainLine] | UnsetType = UNSET
+    return_seqs: bool = True
 
 
 class _Records(msgspec.Struct, gc=False):
     records: list[Raw] = []
 
 
-_decode = msgspec.json.Decoder(AppendBody).decode
-_decode_plain = msgspec.json.Decoder(PlainBody).decode
+Write = TypeVar("Write", bound=AppendBody)
+
+_decode_plain = msgspec.json.Decoder(list[PlainLine]).decode
+_decode_lines = msgspec.json.Decoder(list[Line]).decode
 _decode_records = msgspec.json.Decoder(_Records).decode
 _encode_lines = msgspec.json.Encoder().encode_lines
+# How a write of nothing but records begins and ends, and how its records begin in any other.
+_ONLY_BEGINS, _ONLY_ENDS = b'{"records":[', b"}]}"
+_RECORDS = b'"records":'
+_SHORT_BYTES = 4096
+_KEY = b'"idempotency_key":'
+_KEYED_BYTES = len(b'{"records":[{"data":}],"idempotency_key":""}')
 
 HAS_META, HAS_TAGS, HAS_NODES, HAS_HOPS = 1, 2, 4, 8
 _LENGTHS = Struct("<II")
@@ -83,27 +105,103 @@ _pack = msgspec.msgpack.Encoder().encode
 _unpack_names = msgspec.msgpack.Decoder(list[str | None])
 
 
-def decode_append(body: bytes) -> PlainBody | AppendBody:
-    """Plain records are decoded faster, and need not be asked one by one what else they carry."""
-    try:
+class AppendForm(Generic[Write]):
+    """The form of a write, which may say more than an `AppendBody`.
+
+    Its records are cut out and decoded by themselves. What is left is short, so that it costs little to make
+    sure that no name comes twice.
+    """
+
+    def __init__(self, kind: type[Write]) -> None:
+        self._kind = kind
+        self._form = Form(kind)
+        self._decode = msgspec.json.Decoder(kind).decode
+        plain = msgspec.defstruct(
+            kind.__name__,
+            [("records", list[PlainLine] | UnsetType, UNSET)],
+            bases=(kind,),
+            gc=False,
+            kw_only=True,
+            forbid_unknown_fields=True,
+        )
+        self._decode_plain: Callable[[bytes], Write] = msgspec.json.Decoder(cast(Any, plain)).decode
+
+    def decode(self, body: bytes, note: Note = Misnamed.refuse) -> Write | list[PlainLine]:
+        """Just the records, if they are plain and there is nothing else.
+
+        `note` is told of names that do not belong, or come twice; inside of records only of the first.
+        """
         body = compact_json(body)
+        request: Write | None = None
         try:
-            request = _decode_plain(body)
+            if body[:12] == _ONLY_BEGINS and body[-3:] == _ONLY_ENDS:
+                # If anything else stood between the brackets, it would not be one array.
+                records = _cut(body, 11, -1)
+                try:
+                    return _decode_plain(records)
+                except msgspec.ValidationError:
+                    # Not all of them plain, or something is wrong: the other decoder can tell.
+                    return self._kind(records=_decode_lines(records))
+            if len(body) <= _SHORT_BYTES and _KEY in body:
+                request = self._decode_keyed(body)
+            if request is None:
+                request = self._decode_in_parts(body)
+        except UNDECODABLE:
+            pass
+        return self._decode_carefully(body, note) if request is None else request
+
+    def _decode_keyed(self, body: bytes) -> Write | None:
+        """One plain record and a key. None, if there is more: this much leaves no room for anything else."""
+        try:
+            request = self._decode_plain(body)
         except msgspec.ValidationError:
-            # Not all of them plain, or something is wrong: the other decoder can tell.
-            return _decode(body)
-        return request if request.node is None else _decode(body)
-    except msgspec.ValidationError as error:
-        raise too_many() if _count_records(body) > MAX_BATCH_RECORDS else invalid(str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise invalid(f"body is not valid JSON: {error}") from None
+            return None
+        key, records = request.idempotency_key, request.records
+        if key is None or records is UNSET or len(records) != 1:
+            return None
+        return request if len(body) - len(records[0].data) - len(key) == _KEYED_BYTES else None
+
+    def _decode_in_parts(self, body: bytes) -> Write | None:
+        """None, if it does not come apart that easily."""
+        start, stop = body.find(_RECORDS) + len(_RECORDS), body.rfind(b"]") + 1
+        around = body[:start] + b"[]" + body[stop:]
+        # If this is a write, then its records stood where now the brackets are, or nothing of the kind did.
+        request = self._decode(around)
+        if not has_no_twins(around):
+            return None
+        records = _cut(body, start, stop)
+        if request.node is None:
+            try:
+                request.records = _decode_plain(records)  # type: ignore[assignment]
+                return request
+            except msgspec.ValidationError:
+                pass
+        request.records = _decode_lines(records)
+        return request
+
+    def _decode_carefully(self, body: bytes, note: Note) -> Write:
+        text = self._form.cleared(body, note)
+        if _count_records(text) > MAX_BATCH_RECORDS:
+            raise too_many()
+        try:
+            return self._decode(text)
+        except UNDECODABLE as error:
+            raise undecodable(error) from None
+
+
+decode_append = AppendForm(AppendBody).decode
+
+
+def _cut(body: bytes, start: int, stop: int) -> bytes | memoryview:
+    """A short piece is copied sooner than it is viewed."""
+    return body[start:stop] if len(body) <= _SHORT_BYTES else memoryview(body)[start:stop]
 
 
 def _count_records(body: bytes) -> int:
     """How many there are, whatever is wrong with one of them: too many is said first."""
     try:
         return len(_decode_records(body).records)
-    except (msgspec.DecodeError, RecursionError):
+    except UNDECODABLE:
         return 0  # the mistake that was found first may not be the only one
 
 
@@ -111,23 +209,13 @@ def too_many() -> ApiError:
     return ApiError("batch_too_large", f"at most {MAX_BATCH_RECORDS} records fit in one write")
 
 
-def lone_record(request: PlainBody | AppendBody) -> PlainLine | None:
+def lone_record(request: AppendBody | list[PlainLine]) -> PlainLine | None:
     """The record of a write that consists of one plain record and asks for nothing else.
 
     Its size is the caller's business.
     """
-    if type(request) is PlainBody:
-        records = request.records
-        if (
-            records is not UNSET
-            and len(records) == 1
-            and request.idempotency_key is None
-            and request.create is None
-            and not request.disable_backpressure
-            and request.config is _NOTHING
-            and records[0].data is not _NOTHING
-        ):
-            return records[0]
+    if type(request) is list and len(request) == 1 and request[0].data is not _NOTHING:
+        return request[0]
     return None
 
 
@@ -139,7 +227,7 @@ def compact_json(body: bytes) -> bytes:
     if 32 in body or 10 in body or 9 in body or 13 in body:
         try:
             return msgspec.json.format(body, indent=-1)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNDECODABLE as error:
             raise invalid(f"body is not valid JSON: {error}") from None
     return body
 

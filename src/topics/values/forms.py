@@ -1,0 +1,221 @@
+"""Forms that request bodies have to fill in: which names there may be, and what kind of value each takes.
+
+A body that fits is decoded in one go. Only when it does not, its names are gone through one by one: those
+that do not belong, and those that come twice, are noted, and left out of what is decoded. Whether and when
+that is a mistake is decided by the caller.
+
+Values are never looked into, unless the form says what is in them.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from topics.values.errors import ApiError, invalid
+from topics.values.misnamed import Misnamed
+from topics.values.names import require_utf8
+from topics.values.settings import MAX_BATCH_RECORDS
+
+Body = TypeVar("Body")
+Note = Callable[[Misnamed], None]
+
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_items = msgspec.json.Decoder(list[Raw]).decode
+_encode = msgspec.json.encode
+_compact = msgspec.json.format
+_SPACE_AND_COLON = re.compile(rb"\s:")
+# In compact JSON: texts, with the colon that makes one a name, and brackets.
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"(:?)|[\[\]{}]')
+_OPEN = b"[{"
+# Letters of numbers and of lease ids. Clients send the same body again and again, but for these.
+_CHANGING = b"0123456789abcdef"
+_LONGEST_PATTERN = 512
+_MOST_PATTERNS = 512
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Form(Generic[Body]):
+    """For structs that forbid unknown fields, all the way down."""
+
+    def __init__(self, kind: type[Body]) -> None:
+        self.kind = kind
+        self._decode = msgspec.json.Decoder(kind).decode
+        # Bodies in which no name came twice, without the letters that change from one to the next.
+        self._patterns: set[bytes] = set()
+
+    def read(self, body: bytes, note: Note = Misnamed.refuse) -> Body:
+        """What the body says, without what does not belong there; `note` is told of that.
+
+        Raises `invalid_request`, if need be behind the note.
+        """
+        if not body.isascii():
+            require_utf8(body)
+        try:
+            value = self._decode(body)
+            # One name cannot come twice; of several, decoding does not tell.
+            if (
+                body.count(b":") < 2
+                or body.translate(None, _CHANGING) in self._patterns
+                or self._has_no_twins(body)
+            ):
+                return value
+        except UNDECODABLE:
+            pass
+        text = self.cleared(body, note)
+        try:
+            return self._decode(text)
+        except UNDECODABLE as error:
+            raise undecodable(error) from None
+
+    def _has_no_twins(self, body: bytes) -> bool:
+        if not has_no_twins(body):
+            return False
+        # With a backslash, a letter that is left out may have been half a character.
+        if len(body) <= _LONGEST_PATTERN and b"\\" not in body and self._patterns_tell_names:
+            if len(self._patterns) >= _MOST_PATTERNS:
+                self._patterns.clear()
+            self._patterns.add(body.translate(None, _CHANGING))
+        return True
+
+    @cached_property
+    def _patterns_tell_names(self) -> bool:
+        return self.outline is not None and self.outline.is_told_by_patterns()
+
+    def cleared(self, body: bytes, note: Note) -> bytes:
+        """The body without what does not belong there, of which `note` is told."""
+        misnamed = Misnamed()
+        try:
+            text = _cleared(_compact(body, indent=-1), self.outline, misnamed)
+        except UNDECODABLE as error:
+            raise undecodable(error) from None
+        if misnamed:
+            note(misnamed)
+        return text
+
+    @cached_property
+    def outline(self) -> "Outline | None":
+        return _outline(self.kind)
+
+
+def undecodable(error: Exception) -> ApiError:
+    """For what `UNDECODABLE` lists."""
+    is_json = isinstance(error, msgspec.ValidationError)
+    return invalid(str(error) if is_json else f"body is not valid JSON: {error}")
+
+
+def has_no_twins(text: bytes) -> bool:
+    """Whether it is certain, without going through the names, that none comes twice in this object, nor in
+    those that are its values.
+
+    There are at least as many colons as names. As many as there are different names: each came once. Colons
+    inside of texts are told apart where nothing stands between a name and its own.
+    """
+    members = _members(text)
+    inner = [_members(value) for value in members.values() if bytes(value)[:1] == b"{"]
+    different = len(members) + sum(map(len, inner))
+    if text.count(b":") == different:
+        return True
+    return text.count(b'":') == different and b"\\" not in text and _SPACE_AND_COLON.search(text) is None
+
+
+# --- name by name -------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, frozen=True)
+class Outline:
+    """What may be inside of a value: an object of these names, one of any names, or an array."""
+
+    names: "dict[str, Outline | None] | None" = None
+    each: "Outline | None" = None
+    items: "Outline | None" = None
+
+    def is_told_by_patterns(self) -> bool:
+        """Without the letters that change, no two names are alike, and no name may be anything."""
+        if self.names is None:
+            return self.items is not None and self.items.is_told_by_patterns()
+        kept = {name.encode().translate(None, _CHANGING) for name in self.names}
+        inner = [outline for outline in self.names.values() if outline is not None]
+        return len(kept) == len(self.names) and all(outline.is_told_by_patterns() for outline in inner)
+
+
+def _outline(kind: Any) -> Outline | None:
+    # Only mistakes pay for this import.
+    from msgspec import inspect
+
+    return _outline_of(inspect.type_info(kind))
+
+
+def _outline_of(kind: Any) -> Outline | None:
+    from msgspec import inspect
+
+    if isinstance(kind, inspect.StructType):
+        # What begins with a dollar sign is the server's own.
+        own = {field.encode_name: field.type for field in kind.fields if field.encode_name[0] != "$"}
+        return Outline(names={name: _outline_of(inner) for name, inner in own.items()})
+    if isinstance(kind, inspect.DictType):
+        return Outline(each=_outline_of(kind.value_type))
+    if isinstance(kind, inspect.ListType):
+        inner = _outline_of(kind.item_type)
+        return None if inner is None else Outline(items=inner)
+    if isinstance(kind, inspect.UnionType):
+        return next(filter(None, map(_outline_of, kind.types)), None)
+    return None
+
+
+def _cleared(text: bytes, outline: Outline | None, misnamed: Misnamed) -> bytes:
+    """The same compact JSON without names that do not belong there, and with each name once."""
+    if outline is None:
+        return text
+    if outline.items is not None:
+        return _cleared_items(text, outline.items, misnamed)
+    if text[:1] != b"{":
+        return text
+    members, known = _members(text), outline.names
+    _note_twins(text, members, misnamed)
+    if known is not None:
+        misnamed.note_unknown((name for name in members if name not in known), known)
+    cleared = {
+        name: Raw(_cleared(bytes(value), outline.each if known is None else known[name], misnamed))
+        for name, value in members.items()
+        if known is None or name in known
+    }
+    return _encode(cleared)
+
+
+def _cleared_items(text: bytes, outline: Outline, misnamed: Misnamed) -> bytes:
+    if text[:1] != b"[":
+        return text
+    items = _items(text)
+    if len(items) > MAX_BATCH_RECORDS:
+        return text  # refused for that, whatever they hold
+    return b"[" + b",".join([_cleared(bytes(item), outline, misnamed) for item in items]) + b"]"
+
+
+def _note_twins(text: bytes, members: dict[str, Raw], misnamed: Misnamed) -> None:
+    # Brackets, names and values, and what stands between them: as much as there is leaves no room for more.
+    shortest = 1 + sum([len(name.encode()) + len(value) + 4 for name, value in members.items()])
+    if members and len(text) != shortest:
+        seen: set[str] = set()
+        for name in _names_in(text):
+            if name in seen:
+                misnamed.note_duplicate(name)
+            seen.add(name)
+
+
+def _names_in(text: bytes) -> Iterator[str]:
+    """The names of a compact object, each as often as it comes; not those of objects inside of it."""
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        first = text[token.start()]
+        if first == 0x22:
+            if depth == 1 and token[1]:
+                yield msgspec.json.decode(token[0][:-1])
+        elif first in _OPEN:
+            depth += 1
+        else:
+            depth -= 1

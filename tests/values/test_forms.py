@@ -1,0 +1,247 @@
+"""Forms: what fits is read in one go, what does not belong is found, and values stay what they are."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from topics.values import ApiError, Form, Misnamed, has_no_twins
+
+
+class Inner(msgspec.Struct, forbid_unknown_fields=True):
+    id: str = ""
+    batch: int = 0
+
+
+class Outer(msgspec.Struct, forbid_unknown_fields=True):
+    seq: int = 0
+    name: str | None = None
+    flag: bool = False
+    inner: Inner | None = None
+    many: list[Inner] = []
+    each: dict[str, Inner] = {}
+    opaque: Raw = Raw(b"")
+
+
+class Flat(msgspec.Struct, forbid_unknown_fields=True):
+    seq: int = 0
+    limit: int = 0
+    node: str | list[str] | None = None
+
+
+FORM, FLAT = Form(Outer), Form(Flat)
+
+
+def read(body: bytes | str, form: Form[Any] = FORM) -> tuple[Any, Misnamed]:
+    """What it says, and what does not belong there."""
+    noted: list[Misnamed] = []
+    value = form.read(body.encode() if isinstance(body, str) else body, noted.append)
+    assert len(noted) <= 1
+    return value, noted[0] if noted else Misnamed()
+
+
+@pytest.mark.parametrize(
+    ("body", "unknown", "duplicate"),
+    [
+        ("{}", [], []),
+        ('{"seq":1,"name":"a:b"}', [], []),
+        ('{ "seq" : 1 , "name" : "\\"seq\\":2" }', [], []),
+        ('{"seq":1,"seq":2}', [], ["seq"]),
+        ('{"seq" :1,\n"seq"\t: 2}', [], ["seq"]),
+        ('{"seq":1,"\\u0073eq":2}', [], ["seq"]),
+        ('{"sep":1,"name":"x"}', ["sep"], []),
+        ('{"":1," ":2,"\\u0000":3}', ["", " ", "\0"], []),
+        ('{"x":1,"x":2}', ["x"], ["x"]),
+        ('{"inner":{"id":"a","idd":"b","id":"c"}}', ["idd"], ["id"]),
+        ('{"many":[{"id":"a"},{"x":1},{"batch":1,"batch":2}]}', ["x"], ["batch"]),
+        ('{"each":{"a":{},"b":{"y":1},"a":{}}}', ["y"], ["a"]),
+        ('{"opaque":{"a":1,"a":2,"seq":[{"a":1,"a":2}]}}', [], []),
+        ('{"opaque":[{"a":1,"a":2}],"name":"{\\"a\\":1}"}', [], []),
+        ('{"\\u00e9":1,"é":2}', ["é"], ["é"]),
+    ],
+)
+def test_names_that_do_not_belong(body: str, unknown: list[str], duplicate: list[str]) -> None:
+    for form_body in (body, f" {body}\n"):
+        _, misnamed = read(form_body)
+        assert (misnamed.unknown, misnamed.duplicate) == (unknown, duplicate)
+
+
+def test_what_belongs_is_read_all_the_same() -> None:
+    value, misnamed = read('{"seq":1,"x":[1],"inner":{"id":"a","y":0},"many":[{"z":1,"batch":3}],"seq":5}')
+    assert (value.seq, value.inner, value.many) == (5, Inner("a"), [Inner(batch=3)])
+    assert misnamed.unknown == ["x", "y", "z"]
+    value, _ = read('{"x":1,"opaque":{"b":1e400,"a":0.10,"b":[]}}')
+    assert bytes(value.opaque) == b'{"b":1e400,"a":0.10,"b":[]}'
+
+
+def test_without_anyone_to_note_it_it_is_refused() -> None:
+    with pytest.raises(ApiError) as refusal:
+        FORM.read(b'{"sqe":1,"seq":2,"seq":3}')
+    assert refusal.value.code == "invalid_request"
+    assert refusal.value.detail == {
+        "unknown": ["sqe"],
+        "did_you_mean": {"sqe": "seq"},
+        "duplicate": ["seq"],
+    }
+    assert '"sqe" (did you mean "seq"?)' in refusal.value.message
+
+
+@pytest.mark.parametrize(
+    "body", ["", "{", "[]", "null", '{"seq":"x"}', '{"seq":1}{}', '{"inner":[]}', '{"seq":}']
+)
+def test_what_is_wrong_otherwise_is_refused(body: str) -> None:
+    with pytest.raises(ApiError) as refusal:
+        read(body)
+    assert refusal.value.code == "invalid_request"
+
+
+def test_it_is_noted_before_a_wrong_value_is_refused() -> None:
+    noted: list[Misnamed] = []
+    with pytest.raises(ApiError, match="Expected `int`"):
+        FORM.read(b'{"seq":"x","lmit":3,"name":"a"}', noted.append)
+    assert noted[0].unknown == ["lmit"]
+
+
+def test_bodies_that_differ_in_numbers_are_not_taken_for_one_another() -> None:
+    """Those that were seen before are recognised by what does not change; names never are among that."""
+    for seq in range(50):
+        assert read(f'{{"seq":{seq},"limit":{seq}}}', FLAT)[0] == Flat(seq, seq)
+    assert read('{"seq":1,"limi":2}', FLAT)[1].unknown == ["limi"]
+    assert read('{"seq":1,"limit2":2}', FLAT)[1].unknown == ["limit2"]
+    assert read('{"seq":1,"seq":2}', FLAT)[1].duplicate == ["seq"]
+    assert read('{"limit":1,"limit":2}', FLAT)[1].duplicate == ["limit"]
+    assert read('{"seq":1,"limit":2,"node":"a","node":"b"}', FLAT)[1].duplicate == ["node"]
+    assert read('{"seq":1,"limit":2,"node":"b"}', FLAT)[0] == Flat(1, 2, "b")
+    assert read('{"seq":1,"limit":2,"node":"a"}', FLAT)[0] == Flat(1, 2, "a")
+
+
+# --- against a reader that takes its time -----------------------------------------------------------------
+
+
+class Pairs(list[tuple[str, Any]]):
+    """An object with all its members."""
+
+
+def expected(value: Any, names: dict[str, Any] | None, found: tuple[set[str], set[str]]) -> None:
+    """`names`: what may be in there; None where nothing is looked at."""
+    if names is None or not isinstance(value, Pairs):
+        return
+    seen: set[str] = set()
+    for name, _ in value:
+        if name in seen:
+            found[1].add(name)
+        seen.add(name)
+        if "*" not in names and name not in names:
+            found[0].add(name)
+    # Of what comes twice the last one counts, so that only that one is looked into.
+    for name, inner in dict(value).items():
+        within = names.get("*", names.get(name))
+        for one in inner if isinstance(inner, list) and not isinstance(inner, Pairs) else [inner]:
+            expected(one, within, found)
+
+
+INNER = {"id": None, "batch": None}
+OUTER: dict[str, Any] = {
+    "seq": None,
+    "name": None,
+    "flag": None,
+    "inner": INNER,
+    "many": INNER,
+    "each": {"*": INNER},
+    "opaque": None,
+}
+
+
+class Draw:
+    """Bodies by chance: mostly right, often enough wrong, in many spellings."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.pick = self.random.choice
+
+    def space(self) -> str:
+        return self.pick(["", "", "", " ", "\n", "\t "])
+
+    def name(self, *known: str) -> str:
+        name = self.pick([*known * 3, "x", "Seq", "é", "", ":", 'a"b', "id1"])
+        text = json.dumps(name, ensure_ascii=self.pick([True, False]))
+        if name and name.isascii() and name.isalpha() and self.random.random() < 0.1:
+            text = f'"\\u{ord(name[0]):04x}{name[1:]}"'
+        return text
+
+    def object(self, *members: tuple[str, Any]) -> str:
+        return "{" + ",".join(f"{n}{self.space()}:{self.space()}{v}" for n, v in members) + self.space() + "}"
+
+    def inner(self) -> str:
+        return self.object(*((self.name("id", "batch"), "null") for _ in range(self.random.randint(0, 3))))
+
+    def opaque(self) -> str:
+        return self.pick(
+            ['{"a":1,"a":{"b":[]}}', '"a:b"', '[{"x":1,"x":2}]', '"\\\\"', "1", '"}{"', '"\\":"']
+        )
+
+    def value(self, name: str) -> str:
+        kinds = {
+            "inner": self.inner,
+            "many": lambda: f"[{','.join(self.inner() for _ in range(self.random.randint(0, 2)))}]",
+            "each": lambda: self.object((self.name("t", "u"), self.inner()), (self.name("t"), self.inner())),
+        }
+        return kinds.get(json.loads(name), self.opaque)()
+
+    def body(self) -> str:
+        names = [self.name(*OUTER) for _ in range(self.random.randint(0, 5))]
+        return self.space() + self.object(*((name, self.value(name)) for name in names)) + self.space()
+
+
+class Anything(msgspec.Struct, forbid_unknown_fields=True):
+    """The same names, and no opinion on the values of the others."""
+
+    seq: Raw = Raw(b"")
+    name: Raw = Raw(b"")
+    flag: Raw = Raw(b"")
+    inner: AnyInner | None = None
+    many: list[AnyInner] = []
+    each: dict[str, AnyInner] = {}
+    opaque: Raw = Raw(b"")
+
+
+class AnyInner(msgspec.Struct, forbid_unknown_fields=True):
+    id: Any = None
+    batch: Any = None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_bodies(seed: int) -> None:
+    draw, form = Draw(seed), Form(Anything)
+    for _ in range(400):
+        body = draw.body()
+        found: tuple[set[str], set[str]] = (set(), set())
+        expected(json.loads(body, object_pairs_hook=Pairs), OUTER, found)
+        _, misnamed = read(body, form)
+        assert (set(misnamed.unknown), set(misnamed.duplicate)) == found, body
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_certain_without_a_look_is_true(seed: int) -> None:
+    draw = Draw(1000 + seed)
+    for _ in range(500):
+        body = draw.body()
+        if has_no_twins(body.encode()):
+            value = json.loads(body, object_pairs_hook=Pairs)
+            objects = [value, *(inner for _, inner in value if isinstance(inner, Pairs))]
+            assert all(len(dict(one)) == len(one) for one in objects), body
+
+
+def test_a_body_of_a_million_typos_is_answered_soon() -> None:
+    began = time.perf_counter()
+    names = ",".join(f'"k{n}":{n}' for n in range(200_000))
+    _, misnamed = read(f'{{"seq":1,{names},"seq":2}}')
+    assert len(misnamed.unknown) == 100
+    assert misnamed.duplicate == ["seq"]
+    assert time.perf_counter() - began < 10
