@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from tests.crash.effects import TopicModel
+from topics.flow.queues.jobs import gone_among
 from topics.flow.queues.losses import Notice
+from topics.log.topic import Topic
 
 
-def check_notice(known: TopicModel, notice: Notice | None) -> None:
-    """A worker is told of `notice` now, or of nothing."""
-    gone = known.acknowledged - known.live.keys() - known.finished - known.told
-    must = gone - known.doubtful
+def check_notice(known: TopicModel, notice: Notice | None, now: int) -> None:
+    """A worker is told of `notice` now, or of nothing.
+
+    `now`: what is too old by then is gone, whether or not the disk knows how late it is.
+    """
+    live = {record.seq for record in known.unexpired(now)}
+    must = known.acknowledged - live - known.finished - known.told - known.doubtful
     if notice is None:
         assert not must, f"{known.name}: {sorted(must)} were lost, and no worker is told"
         return
@@ -22,11 +27,11 @@ def check_notice(known: TopicModel, notice: Notice | None) -> None:
         assert must, f"{known.name}: a worker is told of {gap}, and nothing was lost"
         assert (first, last, count) == (min(must), max(must), len(must)), f"{known.name}: {gap} for {must}"
     elif not known.has_lost_power:
-        can = [s for s in range(first, last + 1) if s not in known.live and s not in known.finished]
+        can = [s for s in range(first, last + 1) if s not in live and s not in known.finished]
         assert count <= len(can), f"{known.name}: {count} jobs lost among {can}"
 
 
-def note_told(known: TopicModel, notice: Notice) -> None:
+def note_told(known: TopicModel, topic: Topic, notice: Notice) -> None:
     gap = notice.tombstone
-    known.told |= {seq for seq in range(gap.gap_from, gap.gap_to + 1) if seq not in known.live}
+    known.told |= gone_among(topic, set(range(gap.gap_from, gap.gap_to + 1)))
     known.has_crashed = known.has_lost_power = False

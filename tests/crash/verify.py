@@ -165,7 +165,7 @@ def _check_queues(world: World, *, is_kill: bool) -> None:
             known.has_lost_power |= not is_kill
             # An eviction that went with the unsynced end of the journal brings its jobs back.
             known.told -= known.live.keys()
-            check_notice(known, queue.notice())
+            check_notice(known, queue.notice(), world.engine.now())
             queue.losses.withdraw()
 
 

@@ -261,11 +261,11 @@ class World:
     def _hear(self, topic: Topic, known: TopicModel, notice: Notice | None) -> None:
         """The worker reads what was lost, unless it has gone."""
         queue = self.here.queues.of(topic)
-        check_notice(known, notice)
+        check_notice(known, notice, self.engine.now())
         if notice is not None:
             if self.rng.random() < 0.8:
                 queue.told(notice)
-                note_told(known, notice)
+                note_told(known, topic, notice)
                 self.commit()
             else:
                 queue.losses.withdraw()
