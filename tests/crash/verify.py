@@ -163,8 +163,9 @@ def _check_queues(world: World, *, is_kill: bool) -> None:
             known = world.model.topics[topic.id]
             known.has_crashed = True
             known.has_lost_power |= not is_kill
-            # An eviction that went with the unsynced end of the journal brings its jobs back.
+            # What went with the unsynced end of the journal brings its jobs back.
             known.told -= known.live.keys()
+            known.doubtful -= known.live.keys()
             check_notice(known, queue.notice(), world.engine.now())
             queue.losses.withdraw()
 
