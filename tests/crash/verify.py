@@ -163,9 +163,11 @@ def _check_queues(world: World, *, is_kill: bool) -> None:
             known = world.model.topics[topic.id]
             known.has_crashed = True
             known.has_lost_power |= not is_kill
-            # What went with the unsynced end of the journal brings its jobs back.
+            # What went with the unsynced end of the journal brings its jobs back; and some are there whose
+            # writers had no answer.
             known.told -= known.live.keys()
             known.doubtful -= known.live.keys()
+            known.acknowledged |= known.live.keys()
             check_notice(known, queue.notice(), world.engine.now())
             queue.losses.withdraw()
 
