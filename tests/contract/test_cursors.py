@@ -130,7 +130,7 @@ def test_another_life_is_all_unread(new_topic: NewTopic) -> None:
 
 
 def test_a_key_sees_the_cursors_of_its_topics(boot: Boot) -> None:
-    server = boot(TOPICS_API_KEYS="all,mine:rw:a.,write:w")
+    server = boot(TOPICS_API_KEYS="all,mine:rw:a.,write:w,two:r:b.|a.t|a.tx")
 
     def ask(key: str, method: str, path: str, body: Any = None) -> Any:
         return server.send(method, path, body, Authorization=f"Bearer {key}")
@@ -143,6 +143,15 @@ def test_a_key_sees_the_cursors_of_its_topics(boot: Boot) -> None:
     assert ([one["topic"] for one in page["cursors"]], "next_cursor" in page) == (["a.t"], False)
     assert ask("mine", "GET", "/v0/cursors?prefix=b.").ok()["cursors"] == []
     ask("write", "GET", "/v0/cursors").refused(403, "forbidden")
+    # Prefixes that overlap show nothing twice; the one asked for narrows them down.
+    for query, expected in (
+        ("", ["a.t", "b.t"]),
+        ("prefix=b", ["b.t"]),
+        ("prefix=a.t", ["a.t"]),
+        ("prefix=c", []),
+    ):
+        found = ask("two", "GET", f"/v0/cursors?{query}").ok()["cursors"]
+        assert [one["topic"] for one in found] == expected
     # What is left of a topic is not for others to see either.
     ask("all", "DELETE", "/v0/topics/b.t").ok()
     ask("mine", "GET", "/v0/topics/b.t/cursors/c").refused(403, "forbidden")

@@ -70,5 +70,5 @@ def check_lives(world: World) -> None:
 
 
 def named_cursors(world: World) -> NamedCursors:
-    found = world.here.cursors.after("", "")
-    return {(topic, cursor.consumer): (cursor.seq, cursor.epoch) for topic, cursor in found}
+    found = world.here.cursors.walk()
+    return {(topic, one.consumer): (one.seq, one.epoch) for topic, one in found if one is not None}

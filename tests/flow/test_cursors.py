@@ -9,7 +9,9 @@ import pytest
 
 from tests.log.harness import Lab
 from topics.flow import cursors as cursors_module
-from topics.flow.cursors import Cursor, Cursors
+from topics.flow import kept_cursors as kept_module
+from topics.flow.cursors import Cursors
+from topics.flow.kept_cursors import Cursor
 from topics.log.lifecycle import drop_topic
 from topics.values.errors import ApiError
 
@@ -167,7 +169,7 @@ def test_a_cursor_goes_when_it_was_not_used_for_thirty_days(lab: CursorLab) -> N
     assert lab.cursors.use("a", "idle") is None
     assert not lab.unset("idle")
     lab.checkpoint()
-    assert lab.cursors._by_topic["a"].keys() == {"looked-at", "moved"}
+    assert lab.cursors._kept._by_topic["a"].keys() == {"looked-at", "moved"}
     lab.restart()
     assert lab.seqs_of() == {"looked-at": 1, "moved": 2}
     lab.clock.advance(20 * DAY_MS)
@@ -198,7 +200,7 @@ def test_what_an_older_server_kept_counts_as_used_now(tmp_path: Path) -> None:
 
         def dump(self) -> Any:
             ids = {topic.name: topic.id for topic in self._engine.by_id.values()}
-            return {ids[name]: self.of(name) for name in self._by_topic if name in ids}
+            return {ids[name]: self.of(name) for name in self._kept._by_topic if name in ids}
 
     class OlderLab(CursorLab):
         def layer(self) -> None:
@@ -226,7 +228,7 @@ def test_what_an_older_server_kept_counts_as_used_now(tmp_path: Path) -> None:
 
 
 def test_those_left_behind_are_bounded(lab: CursorLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cursors_module, "MAX_LEFT_BEHIND", 4)
+    monkeypatch.setattr(kept_module, "MAX_LEFT_BEHIND", 4)
     for name in ("b", "c", "d"):
         lab.write(name, 1)
         for consumer in ("x", "y"):
@@ -266,7 +268,8 @@ def test_all_of_them_in_the_order_of_their_names(lab: CursorLab) -> None:
     lab.drop("a.1")
 
     def listed(topic: str = "", consumer: str = "", **more: str) -> list[tuple[str, str]]:
-        return [(name, one.consumer) for name, one in lab.cursors.after(topic, consumer, **more)]
+        found = lab.cursors.walk(topic, consumer, **more)
+        return [(name, one.consumer) for name, one in found if one is not None]
 
     everything = [("a", "x"), ("a", "y"), ("a.1", "z"), ("a.2", "x"), ("b", "x")]
     assert listed() == everything

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from topics.flow.cursors import Cursor
+from topics.flow.kept_cursors import Cursor
 from topics.flow.queues.leases import Packed
 from topics.flow.routers import frames as routers
 from topics.flow.routers.definitions import Definition, RouterOptions

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from topics.flow.cursors import Cursor, Cursors, KeptCursor
+from topics.flow.cursors import Cursors
+from topics.flow.kept_cursors import Cursor, KeptCursor
 from topics.log.lifecycle import CreatePayload
 from topics.log.lives import Lives, LivesState
 from topics.log.seal.snapshot_state import SnapshotState, encode

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from tests.golden.make import BOOT, GOLDEN, PART, TS, flow_state, routers
-from topics.flow.cursors import Cursor, Cursors, FormerCursors
+from topics.flow.cursors import Cursors, FormerCursors
+from topics.flow.kept_cursors import Cursor
 from topics.flow.queues.leases import Entry
 from topics.flow.queues.loss_journal import LossJournal
 from topics.flow.queues.losses import LossState

@@ -72,9 +72,9 @@ MUTATIONS = (
         "let-cursors-go-with-their-topic",
         "A named cursor outlives its topic, and still names the life for which it was set.",
         "flow/cursors.py",
-        "            self._by_topic[topic.name] = self._by_topic.pop(topic.name)\n"
-        "            self._topic_gone(topic.name)\n",
-        "            del self._by_topic[topic.name]\n            self._sorted_topics.remove(topic.name)\n",
+        "        self._kept.topic_gone(topic.name)\n\n\n",
+        "        for cursor in self.of(topic.name):\n"
+        "            self._kept.remove(topic.name, cursor.consumer)\n\n\n",
         (f"{_CURSORS}::test_cursors_outlive_their_topic", _SWEEP),
     ),
     Mutation(
@@ -88,7 +88,7 @@ MUTATIONS = (
     Mutation(
         "keep-unused-cursors-for-ever",
         "A named cursor that was not used for 30 days is forgotten.",
-        "flow/cursors.py",
+        "flow/kept_cursors.py",
         "        return self.used_ts > 0 and now - self.used_ts > UNUSED_MS\n",
         "        return False\n",
         (f"{_CURSORS}::test_a_cursor_goes_when_it_was_not_used_for_thirty_days",),

@@ -1,14 +1,15 @@
 """Named cursors over HTTP: those of one topic, and those of all."""
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import msgspec
 
-from topics.flow.cursors import Cursor, Cursors
-from topics.http.door.keys import READ, WRITE
+from topics.flow.cursors import Cursors
+from topics.flow.kept_cursors import Cursor
+from topics.http.door.keys import READ, WRITE, ApiKey
 from topics.http.routes.fields import decode, unsigned, unsigned_or_none
-from topics.http.routes.paging import PAGING, page, start_of_page
+from topics.http.routes.paging import PAGING, cursor_after, page_size, start_of_page
 from topics.http.routes.service import Service, answer
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
@@ -17,6 +18,10 @@ from topics.values import ApiError, Form, invalid, topic_not_found
 
 # Between the name of a topic and that of a consumer, in a place in the list. Neither can have it.
 _BETWEEN = "/"
+# Behind the names of all consumers.
+_LAST = "~"
+# A page ends here, even if it is short: nobody else is served while it is made.
+MOST_LOOKED_AT = 10_000
 
 
 class CursorBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -25,15 +30,6 @@ class CursorBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 _cursor = Form(CursorBody)
-
-
-class _Listed(NamedTuple):
-    topic: str
-    cursor: Cursor
-
-    @property
-    def name(self) -> str:
-        return self.topic + _BETWEEN + self.cursor.consumer
 
 
 class CursorRoutes:
@@ -54,34 +50,38 @@ class CursorRoutes:
         ]
 
     def list_everywhere(self, exchange: Exchange) -> None:
-        now, engine = self._engine.now(), self._engine
-
-        def entry(listed: _Listed) -> dict[str, Any]:
-            topic, cursor = engine.find(listed.topic), listed.cursor
-            if topic is not None:
-                engine.refresh(topic)
-            return {
-                "topic": listed.topic,
-                "consumer": cursor.consumer,
-                "epoch": cursor.epoch,
-                "seq": cursor.seq,
-                "lag": _lag(topic, cursor),
-                "age_ms": max(now - cursor.updated_ts, 0),
-            }
-
-        cursors = self._from_page(exchange)
-        exchange.refuse_misnamed()
-        answer(exchange, page(exchange, "cursors", cursors, entry))
-
-    def _from_page(self, exchange: Exchange) -> Iterator[_Listed]:
         topic, between, consumer = start_of_page(exchange).partition(_BETWEEN)
         if topic and not between:
             raise invalid("cursor is not one this server gave out")
-        key = exchange.key
-        found = self._cursors.after(
-            topic, consumer, prefix=exchange.query("prefix") or "", only=exchange.query("consumer") or None
-        )
-        return (_Listed(name, cursor) for name, cursor in found if key is None or key.allows(name))
+        # Only where the key may look: the place at which a page ends is told, and has a name in it.
+        only = exchange.query("consumer") or None
+        prefixes = _prefixes(exchange.key, exchange.query("prefix") or "")
+        found = chain(*(self._cursors.walk(topic, consumer, prefix=one, only=only) for one in prefixes))
+        size = page_size(exchange)
+        exchange.refuse_misnamed()
+        shown: list[dict[str, Any]] = []
+        body: dict[str, Any] = {"cursors": shown}
+        for looked_at, (name, cursor) in enumerate(found):
+            if len(shown) == size or looked_at == MOST_LOOKED_AT:
+                body["next_cursor"] = cursor_after(topic + _BETWEEN + consumer)
+                break
+            topic, consumer = name, _LAST if cursor is None else cursor.consumer
+            if cursor is not None:
+                shown.append(self._listed(name, cursor))
+        answer(exchange, body)
+
+    def _listed(self, name: str, cursor: Cursor) -> dict[str, Any]:
+        topic = self._engine.find(name)
+        if topic is not None:
+            self._engine.refresh(topic)
+        return {
+            "topic": name,
+            "consumer": cursor.consumer,
+            "epoch": cursor.epoch,
+            "seq": cursor.seq,
+            "lag": _lag(topic, cursor),
+            "age_ms": max(self._engine.now() - cursor.updated_ts, 0),
+        }
 
     def list(self, exchange: Exchange) -> None:
         topic = self._topic_or_none(exchange)
@@ -126,6 +126,13 @@ class CursorRoutes:
             raise topic_not_found(exchange.name)
         exchange.refuse_misnamed()
         return None
+
+
+def _prefixes(key: ApiKey | None, asked: str) -> list[str]:
+    """What the names of topics may begin with that are asked for and shown to this key, in their order."""
+    allowed = key.prefixes if key is not None and key.prefixes else ("",)
+    both = {max(asked, one) for one in allowed if one.startswith(asked) or asked.startswith(one)}
+    return [one for one in sorted(both) if not any(one != other and one.startswith(other) for other in both)]
 
 
 def _entry(topic: Topic | None, cursor: Cursor) -> dict[str, Any]:
