@@ -43,7 +43,9 @@ def set_cursor(world: World, topic: str, consumer: str, seq: int, epoch: int) ->
         put = world.here.cursors.put
         world.submit(
             event,
-            lambda: put(target, consumer, seq, epoch, lambda *_: world.ack_unsynced(event), world.failed),
+            lambda: put(
+                target, consumer, seq, epoch, lambda *_: world.ack_unsynced(event), world.failing(event)
+            ),
         )
 
 
@@ -54,7 +56,7 @@ def remove_cursor(world: World, topic: str, consumer: str) -> None:
         event = world.model.event(CursorMoved(world.model.cursors, (topic, consumer), None))
         world.submit(
             event,
-            lambda: cursors.drop(topic, consumer, lambda _: world.ack_unsynced(event), world.failed),
+            lambda: cursors.drop(topic, consumer, lambda _: world.ack_unsynced(event), world.failing(event)),
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from topics.flow.kept_cursors import Cursor, KeptCursor, KeptCursors
-from topics.log import CallbackOp, Engine, Extension, Fail, Op, Topic
+from topics.log import CallbackOp, Creation, Engine, Extension, Fail, Op, Topic
 from topics.storage import Frame, Kind
 from topics.values import invalid, is_topic_name, limit_reached
 
@@ -106,7 +106,8 @@ class Cursors(Extension):
             raise invalid("a consumer's name follows the rule for topic names")
         name, now = topic.name, self._engine.now()
         self._kept.forget_unused(name, now)
-        if self.find(name, consumer) is None and self._kept.count(name) >= MAX_CURSORS:
+        is_new = self.find(name, consumer) is None
+        if is_new and self._kept.count(name) >= MAX_CURSORS:
             raise limit_reached("max_cursors", MAX_CURSORS)
         cursor = Cursor(consumer, seq, topic.id if epoch is None else epoch, now)
         moved = _Moved(consumer, cursor)
@@ -117,7 +118,7 @@ class Cursors(Extension):
                 self._apply(name, moved, now)
             done(cursor, created)
 
-        self._submit(topic, name, moved, apply, fail)
+        self._submit(topic, name, moved, apply, fail, as_op=Creation if is_new else CallbackOp)
 
     def drop(self, topic: str, consumer: str, done: Callable[[bool], None], fail: Fail) -> None:
         if self.find(topic, consumer) is None:
@@ -133,7 +134,13 @@ class Cursors(Extension):
         self._submit(self._engine.find(topic), topic, moved, apply, fail)
 
     def _submit(
-        self, topic: Topic | None, name: str, moved: _Moved, apply: Callable[[Op], None], fail: Fail
+        self,
+        topic: Topic | None,
+        name: str,
+        moved: _Moved,
+        apply: Callable[[Op], None],
+        fail: Fail,
+        as_op: type[CallbackOp] = CallbackOp,
     ) -> None:
         """Without a topic, the frame has the name of the one that is gone."""
         engine = self._engine
@@ -141,7 +148,7 @@ class Cursors(Extension):
         topic_id = 0 if topic is None else topic.id
         payload = msgspec.msgpack.encode(fact)
         frame = engine.journal.frame(Kind.CURSOR, payload, topic_id=topic_id, ts=engine.now())
-        engine.queue.submit(CallbackOp(frame, topic, apply, fail, sync=False))
+        engine.queue.submit(as_op(frame, topic, apply, fail, sync=False))
 
     def _apply(self, topic: str, moved: _Moved, used_ts: int) -> None:
         if moved.cursor is None:
