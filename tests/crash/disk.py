@@ -21,8 +21,9 @@ class Crash(BaseException):
     """The machine stops here. Not an `Exception`: nobody is meant to handle it."""
 
 
-# Of a disk whose room does not matter.
+# Of a disk whose room does not matter; and of one that is full, of other programs' files for the most part.
 SIZE = 1 << 40
+SMALL_SIZE = 1 << 24
 
 
 class SimulatedDisk(Filesystem):
@@ -285,7 +286,7 @@ class SimulatedDisk(Filesystem):
 
     def room(self, path: str) -> Room:
         free = self.free_bytes()
-        return Room(free, free, SIZE if self.capacity is None else self.capacity)
+        return Room(free, free, SIZE if self.capacity is None else SMALL_SIZE)
 
     def boot_id(self) -> bytes:
         return b"boot-%d" % self._boot

@@ -207,6 +207,39 @@ def _age(world: World) -> None:
     world.commit()
 
 
+def _append_to_a_full_disk(world: World) -> None:
+    """The disk runs full within a group; half of it had arrived. What is refused then is sent again."""
+    world.append("fsync", [world.draft()])
+    world.queue.flush()
+    # More than the reserve can help with.
+    world.disk.fill(leaving=60_000)
+    for name in ("disk", "fsync", "memory", "copies"):
+        world.append(name, [world.draft("x", padding=40_000) for _ in range(2)])
+    _go_on(world)
+    assert world.queue.refusal is not None
+    world.make_room()
+    world.append("disk", [world.draft()])
+    _go_on(world)
+
+
+def _remove_on_a_full_disk(world: World) -> None:
+    world.commit()
+    world.disk.fill()
+    world.append("fsync", [world.draft()])
+    assert world.delete("fsync", before=6)
+    world.queue.flush()
+    assert world.engine.writes_off is not None
+    assert not world.append("disk", [world.draft()])
+    assert world.delete("disk", match=("Eq", "x"))
+    world.commit()
+    world.drop("capped")
+    world.put("disk", cap_records=4)
+    taken = world.claim("safe-jobs", 2, "worker")
+    world.acknowledge("safe-jobs", taken, "worker")
+    _go_on(world)
+    world.checkpoint()
+
+
 OPERATIONS: dict[str, Operation] = {
     **{f"append {durability}": _append(durability) for durability in CLASSES},
     "append with a reservation": _append_many,
@@ -218,6 +251,8 @@ OPERATIONS: dict[str, Operation] = {
     "delete some": _delete("disk", None, None, [2, 6, 7, 11]),
     "delete some jobs": _delete("jobs", 12, None, [1, 6, 7, 12]),
     "delete some of a tag, fsync": _delete("safe-copies", None, "x", [1, 2, 6, 7]),
+    "append to a full disk": _append_to_a_full_disk,
+    "remove on a full disk": _remove_on_a_full_disk,
     "seal": lambda world: world.checkpoint(everything=True),
     "snapshot": lambda world: world.checkpoint(),
     "rotate the journal": _rotate,

@@ -111,6 +111,7 @@ def _apart_from_witness(disk: SimulatedDisk) -> dict[str, bytes]:
 
 def _check_use(world: World) -> None:
     """Every topic takes a record and shows it, and no seq comes twice."""
+    world.make_room()
     names = [topic.name for topic in world.engine.by_id.values()]
     for name in names:
         world.append(name, [world.draft("x")])

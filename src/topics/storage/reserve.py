@@ -56,8 +56,11 @@ class Reserve:
         with self._lock:
             free = self._fs.room(self._directory).free_bytes
             target = min(wanted, (free + self.size) // SHARE) // BLOCK_BYTES * BLOCK_BYTES
-            if target > self.size:
-                self._grow(target)
+            if target > self.size and self._grow(target):
+                # After a power loss it has to be there, or others may have taken what it held.
+                assert self._file is not None
+                self._file.sync()
+                self._fs.sync_dir(self._directory)
             elif wanted < self.size:
                 self._cut(wanted)
                 self.made = wanted
