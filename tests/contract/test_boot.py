@@ -13,6 +13,7 @@ import pytest
 
 from tests.contract.conftest import Boot
 from tests.contract.server import Server
+from tests.support import eventually
 
 
 def refuses_to_start(tmp_path: Path, **environment: str) -> str:
@@ -115,6 +116,21 @@ def test_one_process_per_data_directory(boot: Boot, tmp_path: Path) -> None:
 def test_an_empty_directory_is_a_clean_start(boot: Boot, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert boot("empty").send("GET", "/v0/topics").ok()["topics"] == []
+
+
+def test_a_client_that_waits_for_the_port_alone_does_not_fail(tmp_path: Path) -> None:
+    """On an empty directory first; then on one that has to be recovered, which holds the request back."""
+    server = Server(tmp_path / "data")
+    for start in range(4):
+        server.launch()
+        eventually(server.port_file.exists, 20, server.log, every_s=0.0005)
+        server.address = server.port_file.read_text()
+        written = server.send("POST", "/v0/topics/t", {"records": [{"data": 1}] * 1000})
+        assert written.status == (200 if start else 201), written.body
+        server.hang_up()
+        server.kill()
+    assert server.start().topic("t").state()["head_seq"] == 4000
+    server.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import socket
+import struct
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
 
-from topics.http.app import Application
+from tests.support import raw_request
+from topics.http.app import Application, _Stopped
+from topics.http.door import readiness
 from topics.log.recover.recovery import Recovery
+from topics.values.errors import ConfigError
 from topics.values.settings import Settings
 
 
@@ -81,5 +88,219 @@ def test_what_answers_while_recovering(tmp_path: Path, monkeypatch: pytest.Monke
             await watch_recovery(app, held, go_on)
         finally:
             go_on.set()
+
+    uvloop.run(main())
+
+
+# --- data requests that come too early ----------------------------------------------------------------------
+
+
+def write(body: bytes = b'{"records":[{"data":1}]}') -> bytes:
+    return raw_request("POST", "/v0/topics/t", body)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(2000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it does not come to that")
+
+
+class Early:
+    """A server that recovers until it is told to end that, and clients that do not wait for it."""
+
+    def __init__(
+        self, directory: Path, held: threading.Event, go_on: threading.Event, **settings: Any
+    ) -> None:
+        self.app = Application(Settings(port=0, data_dir=str(directory), **settings))
+        self._held = held
+        self._go_on = go_on
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> Early:
+        await self.app.server.start()
+        self._recovering = asyncio.create_task(self.app.recover())
+        await asyncio.to_thread(self._held.wait, 20)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end_recovery()
+        await self.app.server.stop()
+        for writer in self._writers:
+            writer.close()
+
+    async def end_recovery(self) -> None:
+        self._go_on.set()
+        await self._recovering
+
+    def forget_recovery(self) -> None:
+        self._recovering = asyncio.create_task(asyncio.sleep(0))
+
+    async def send(self, *requests: bytes) -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_connection(*self.app.server.address)
+        self._writers.append(writer)
+        writer.write(b"".join(requests))
+        return reader
+
+    def vanish(self) -> None:
+        """A reset, and not an end: a client that has only said its last word may still listen."""
+        for writer in self._writers:
+            at_once = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+            writer.transport.abort()
+
+    @property
+    def waiting(self) -> int:
+        return len(self.app.readiness._held)
+
+    async def wait_for(self, waiting: int) -> None:
+        await until(lambda: self.waiting == waiting)
+
+
+async def status(reader: asyncio.StreamReader) -> int:
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+    length = re.search(rb"content-length: (\d+)", head.lower())
+    assert length is not None
+    await reader.readexactly(int(length[1]))
+    return int(head.split(b" ")[1])
+
+
+@pytest.fixture
+def early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Early]:
+    held, go_on = held_up(monkeypatch)
+    return partial(Early, tmp_path, held, go_on)
+
+
+def test_a_request_that_comes_early_is_answered_when_recovery_is_over(early: Callable[..., Early]) -> None:
+    async def main() -> None:
+        async with early() as server:
+            reader = await server.send(write(), write())
+            other = await server.send(raw_request("GET", "/v0/topics"))
+            await server.wait_for(2)
+            await server.end_recovery()
+            assert [await status(reader), await status(reader)] == [201, 200]
+            assert await status(other) == 200
+            assert server.waiting == 0
+
+    uvloop.run(main())
+
+
+def test_a_stream_that_is_opened_early_begins_when_recovery_is_over(early: Callable[..., Early]) -> None:
+    async def main() -> None:
+        async with early() as server:
+            upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+            key = {"Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="}
+            reader = await server.send(raw_request("GET", "/v0/ws", None, upgrade | key))
+            await server.wait_for(1)
+            await server.end_recovery()
+            assert (await reader.readline()).startswith(b"HTTP/1.1 101")
+
+    uvloop.run(main())
+
+
+def test_after_a_while_it_is_refused(early: Callable[..., Early], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert readiness.HOLD_S == 2.0
+    monkeypatch.setattr(readiness, "HOLD_S", 0.05)
+
+    async def main() -> None:
+        async with early() as server:
+            reader = await server.send(write(), write())
+            # The second one waits for its turn first, and then as long.
+            assert [await status(reader), await status(reader)] == [503, 503]
+            assert server.waiting == 0
+
+    uvloop.run(main())
+
+
+def test_no_more_than_a_thousand_wait(early: Callable[..., Early], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert readiness.MOST_HELD == 1000
+    monkeypatch.setattr(readiness, "MOST_HELD", 3)
+    monkeypatch.setattr(readiness, "HOLD_S", 60.0)
+
+    async def main() -> None:
+        async with early() as server:
+            for _ in range(3):
+                await server.send(write())
+            await server.wait_for(3)
+            # At once: those that wait would do so for a minute.
+            assert await status(await server.send(write())) == 503
+            server.vanish()
+            # Places of clients that have gone are free again.
+            await until(lambda: all(exchange.answered for exchange in server.app.readiness._held))
+            late = await server.send(write())
+            await server.wait_for(1)
+            await server.end_recovery()
+            assert await status(late) == 201
+
+    uvloop.run(main())
+
+
+def test_bodies_that_wait_take_no_more_than_the_largest_one_may(
+    early: Callable[..., Early], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readiness, "HOLD_S", 60.0)
+    large = b'{"records":[{"data":"%b"}]}' % (b"x" * 700)
+
+    async def main() -> None:
+        async with early(max_body_bytes=1000) as server:
+            first = await server.send(write(large))
+            await server.wait_for(1)
+            assert await status(await server.send(write(large))) == 503
+            small = await server.send(write())
+            await server.wait_for(2)
+            await server.end_recovery()
+            assert sorted([await status(first), await status(small)]) == [200, 201]
+
+    uvloop.run(main())
+
+
+def test_those_that_wait_when_the_server_stops_are_told(early: Callable[..., Early]) -> None:
+    async def main() -> None:
+        async with early() as server:
+            reader = await server.send(write())
+            await server.wait_for(1)
+            server.app.readiness.drain()
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert b" 503 " in head
+            assert b"shutting_down" in await reader.read()
+            with pytest.raises(_Stopped):
+                await server.end_recovery()
+            server.forget_recovery()
+
+    uvloop.run(main())
+
+
+def test_an_empty_directory_is_ready_when_it_can_be_connected_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, go_on = held_up(monkeypatch)
+
+    async def main() -> None:
+        port_file = tmp_path / "port"
+        app = Application(Settings(port=0, port_file=str(port_file), data_dir=str(tmp_path / "data")))
+        running = asyncio.create_task(app.run())
+        await asyncio.to_thread(held.wait, 20)
+        # The address is taken, so that it is known to be free; but there is nobody to talk to.
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(*app.server.address)
+        assert not port_file.exists()
+        go_on.set()
+        await until(port_file.exists)
+        assert (await get(app, "/v0/ready"))[0] == 200
+        app.server.request_stop()
+        await running
+
+    uvloop.run(main())
+
+
+def test_what_stands_in_the_way_of_listening_is_told_before_anything_is_written(tmp_path: Path) -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            app = Application(Settings(port=taken.getsockname()[1], data_dir=str(tmp_path)))
+            with pytest.raises(ConfigError, match="cannot listen"):
+                await app.run()
+        assert list((tmp_path / "journal").iterdir()) == []
+        app.node.home.release()
 
     uvloop.run(main())

@@ -97,6 +97,10 @@ def test_progress_is_shown_while_recovering_and_a_stop_does_not_wait_for_the_end
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
+    # A directory in which nothing was ever written is recovered before anybody can connect.
+    before = Node(Settings(data_dir=str(tmp_path)))
+    before.recover()
+    before.leave(clean=True)
     reached, go_on = threading.Event(), threading.Event()
 
     def slow(recovery: Recovery) -> None:

@@ -55,7 +55,7 @@ class Application:
         self._keyring = keys_of(settings)
         self.node = node = Node(settings, fs, clock)
         node.engine.reserve.let_start()
-        self.readiness = Readiness(lambda: node.progress)
+        self.readiness = Readiness(lambda: node.progress, settings.max_body_bytes)
         self.service = Service(node)
         self.stream_slots = StreamSlots(settings)
         self.watches = WatchRoutes(self.service, node.fanout, self.stream_slots)
@@ -114,13 +114,14 @@ class Application:
 
     async def run(self) -> None:
         """Serve until a signal. Probes answer from the start, data once recovery is over."""
-        await self.server.start()
-        store = self.node.engine.store
-        store.use_descriptors(self.server.context.connection_limit.left_for_segments)
-        self.server.context.relieve = store.let_go
         serving = asyncio.create_task(self.server.serve_until_signal())
+        await asyncio.sleep(0)  # from here on signals are heard
         try:
-            await self.recover()
+            self.server.bind()
+            store = self.node.engine.store
+            store.use_descriptors(self.server.context.connection_limit.left_for_segments)
+            self.server.context.relieve = store.let_go
+            await self._open()
             host, port = self.server.address
             log.info("listening on %s:%d, %d topics", host, port, len(self.node.engine.sorted_names))
             for tell in self.on_ready:
@@ -132,6 +133,16 @@ class Application:
             await serving
             raise
         await serving
+
+    async def _open(self) -> None:
+        if self.node.is_new:
+            # A client that can connect is answered: there is nothing that it would have to wait for.
+            await self.recover()
+            await self.server.listen()
+            self._go_on()
+        else:
+            await self.server.listen()
+            await self.recover()
 
     async def recover(self) -> None:
         with self.node.span("recovery"):

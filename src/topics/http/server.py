@@ -54,6 +54,7 @@ class Server:
         self._gate = readiness
         self._limits = limits or Limits()
         self._drain_s = drain_s
+        self._sockets: list[socket.socket] = []
         self._listeners: list[asyncio.AbstractServer] = []
         self._timeouts: Timeouts | None = None
         self._stopping = asyncio.Event()
@@ -63,33 +64,44 @@ class Server:
         self.addresses: list[tuple[str, int]] = []
 
     async def start(self) -> None:
-        """Bind and serve. The readiness decides whether data requests are answered yet."""
+        self.bind()
+        await self.listen()
+
+    def bind(self) -> None:
+        """Take the address: that it is free is known from here on. Clients cannot connect yet."""
         refuse_exposure_without_keys(self._settings, self._keyring)
-        loop = asyncio.get_running_loop()
         self.context = WireContext(
             settings=self._settings,
             routes=self._tree,
             keyring=self._keyring,
             readiness=self._gate,
-            loop=loop,
+            loop=asyncio.get_running_loop(),
             limits=self._limits,
             request_log=self.request_log,
         )
-        sockets = bind(*listen_address(self._settings))
+        self._sockets = bind(*listen_address(self._settings))
+        self.addresses = [bound.getsockname()[:2] for bound in self._sockets]
+
+    async def listen(self) -> None:
+        """Serve. The readiness decides whether data requests are answered yet."""
         try:
             # Before the file appears: a client that reads it may connect in the same instant.
-            for listener in sockets:
-                listener.listen(_BACKLOG)
-            self.addresses = [listener.getsockname()[:2] for listener in sockets]
+            for bound in self._sockets:
+                bound.listen(_BACKLOG)
             if self._settings.port_file is not None:
-                write_port_file(self._settings.port_file, self.addresses[0])
-        except BaseException:
-            for listener in sockets:
-                listener.close()
+                write_port_file(self._settings.port_file, self.address)
+        except OSError as error:
+            self._unbind()
+            # Another server has bound it in the same moment, and was first.
+            raise cannot_listen(*self.address, error) from None
+        except ConfigError:
+            self._unbind()
             raise
-        for listener in sockets:
+        for bound in self._sockets:
             self._listeners.append(
-                await loop.create_server(lambda: Connection(self.context), sock=listener, backlog=_BACKLOG)
+                await self.context.loop.create_server(
+                    lambda: Connection(self.context), sock=bound, backlog=_BACKLOG
+                )
             )
         self._timeouts = Timeouts(self.context)
         self._timeouts.start()
@@ -119,9 +131,16 @@ class Server:
         for listener in self._listeners:
             listener.close()
         await _call_all(self.on_shutdown)
-        await self._drain()
-        await self._cut_off()
+        if self._timeouts is None:
+            self._unbind()  # no client could ever come
+        else:
+            await self._drain()
+            await self._cut_off(self._timeouts)
         await _call_all(self.on_stopped)
+
+    def _unbind(self) -> None:
+        for bound in self._sockets:
+            bound.close()
 
     async def _drain(self) -> None:
         loop = asyncio.get_running_loop()
@@ -130,9 +149,8 @@ class Server:
         while self.context.busy() and loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(_DRAIN_POLL_S)
 
-    async def _cut_off(self) -> None:
-        if self._timeouts is not None:
-            self._timeouts.stop()
+    async def _cut_off(self, timeouts: Timeouts) -> None:
+        timeouts.stop()
         tasks = tuple(self.context.tasks)
         for task in tasks:
             task.cancel()
@@ -175,8 +193,12 @@ def bind(host: str, port: int) -> list[socket.socket]:
     if failure is not None and (not sockets or failure.errno == errno.EADDRINUSE):
         for listener in sockets:
             listener.close()
-        raise ConfigError(f"cannot listen on {host or '*'}:{port}: {failure.strerror}")
+        raise cannot_listen(host, port, failure)
     return sockets
+
+
+def cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
+    return ConfigError(f"cannot listen on {host or '*'}:{port}: {error.strerror}")
 
 
 def _prepare(listener: socket.socket) -> None:

@@ -61,6 +61,8 @@ class Node:
         dirs = Directories(settings.data_dir, settings.cold_dir)
         self.home = Home(fs, dirs, lambda: sealed_runs(fs, dirs))
         try:
+            # Nothing was ever written here, so there is nothing to recover.
+            self.is_new = not dirs.has_log(fs)
             self.settings = _with_cold_dir(self.home.cold_dir, settings)
             self.engine = engine = Engine(self.settings, fs, clock or SystemClock())
         except BaseException:

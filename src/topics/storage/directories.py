@@ -36,6 +36,11 @@ class Directories:
         directories = (self.journal, self.segments, self.snapshots, self.stages)
         return (*directories, self.witness, self.reserve, self.identity, self.cold_note, self.lock)
 
+    def has_log(self, fs: Filesystem) -> bool:
+        """Whether a server has written anything here."""
+        written = (self.journal, self.snapshots, self.segments)
+        return any(fs.exists(path) and fs.list(path) for path in written)
+
     def journal_path(self, base: int) -> str:
         return os.path.join(self.journal, journal.file_name(base))
 

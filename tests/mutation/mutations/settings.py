@@ -1,10 +1,11 @@
-"""What a server does about its settings."""
+"""What a server does about its settings and its keys, and when it starts."""
 
 from __future__ import annotations
 
 from tests.mutation.runner import Mutation
 
 _SETTINGS = "tests/contract/test_settings.py"
+_RECOVERING = "tests/http/test_recovering.py"
 _KEYS = "tests/contract/test_key_file.py"
 
 MUTATIONS = (
@@ -63,5 +64,29 @@ MUTATIONS = (
         "            same = before.pop(key.rights, key)\n",
         "            same = key\n",
         (f"{_KEYS}::test_streams_of_a_removed_key_end_and_those_of_others_go_on",),
+    ),
+    Mutation(
+        "refuse-requests-that-come-early",
+        "A data request that comes while the server recovers is held for up to 2 s, at most 1000 at a time.",
+        "http/door/readiness.py",
+        "        if not self._has_room(len(exchange.body)):\n            raise self.refusal()\n",
+        "        raise self.refusal()\n",
+        (f"{_RECOVERING}::test_a_request_that_comes_early_is_answered_when_recovery_is_over",),
+    ),
+    Mutation(
+        "let-any-number-wait",
+        "What waits for the end of recovery is bounded, in number and in bytes.",
+        "http/door/readiness.py",
+        "        if len(self._held) < MOST_HELD and self._held_bytes + body_bytes <= self._most_bytes:\n",
+        "        if True:\n",
+        (_RECOVERING,),
+    ),
+    Mutation(
+        "listen-before-there-is-an-answer",
+        "On an empty directory a server is ready when it can be connected to.",
+        "http/app.py",
+        "        if self.node.is_new:\n",
+        "        if False:\n",
+        (f"{_RECOVERING}::test_an_empty_directory_is_ready_when_it_can_be_connected_to",),
     ),
 )

@@ -26,7 +26,7 @@ def admit(context: "WireContext", request: "Request") -> None:
     if route is None:
         raise _not_routed(request, match)
     if not context.readiness.open and not route.always_open:
-        raise context.readiness.refusal()
+        context.readiness.check_room()
     if route.event_stream and not route.auth_in_handler:
         require_event_stream_accepted(request)
     length = request.headers.get(b"content-length")

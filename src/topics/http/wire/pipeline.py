@@ -188,9 +188,12 @@ class Pipeline(Channel):
             exchange.fail_with(error)
 
     def handle(self, exchange: Exchange) -> None:
-        exchange.started = perf_counter()
         route = exchange.route
         assert route is not None
+        if self.context.readiness.recovering and not route.always_open:
+            self._hold(exchange)
+            return
+        exchange.started = perf_counter()
         try:
             if b"?" in exchange.target:
                 exchange.note_query()
@@ -213,6 +216,12 @@ class Pipeline(Channel):
                 route.handler(exchange)
         except Exception as error:
             exchange.fail_with(error)
+
+    def _hold(self, exchange: Exchange) -> None:
+        try:
+            self.context.readiness.hold(exchange, self.handle)
+        except ApiError as refusal:
+            exchange.fail(refusal)
 
     async def _handle_compressed(self, exchange: Exchange) -> None:
         route = exchange.route
