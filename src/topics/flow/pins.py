@@ -35,6 +35,10 @@ class SealedView(FileHold):
     tail_from_seq: int
     holes: list[tuple[int, int, str]]
 
+    def was_told(self) -> None:
+        """Its reader knows what is in the files. All that is left to remember is which ones they are."""
+        self.runs, self.holes = [], []
+
 
 class Pins:
     def __init__(self, engine: Engine) -> None:

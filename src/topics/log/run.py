@@ -112,10 +112,12 @@ class HotColumns:
         if batch.meta_lens is not None or self.meta_lens is not None:
             self.meta_lens = grow(self.meta_lens, before, batch.meta_lens, batch.count)
         if batch.nodes is not None or self.node_codes is not None:
+            known = len(self.node_names.names)
             codes = None if batch.nodes is None else self.node_names.encode(batch.nodes)
             self.node_codes = grow_codes(
                 self.node_codes, before, codes, batch.count, len(self.node_names.names)
             )
+            added += _NAME_BYTES * (len(self.node_names.names) - known)
         if batch.tags is not None or self.tag_codes is not None:
             known = len(self.tag_names.names)
             codes = None if batch.tags is None else self.tag_names.encode(batch.tags)

@@ -13,6 +13,7 @@ from wsproto.events import BytesMessage, CloseConnection, Message, Ping, Pong
 
 from tests.http.streaming import RunningApp, SocketClient
 from tests.support import eventually
+from topics.http.routes import socket as socket_module
 from topics.http.wire.websocket import accept_token, text_frame
 from topics.values.errors import ApiError
 
@@ -134,6 +135,29 @@ def test_options_of_a_subscription(app: RunningApp, ws: SocketClient) -> None:
     first, second = ws.next("record"), ws.next("record")
     assert [set(r) for r in first["records"]] == [{"$seq", "$ts", "$node", "$tag"}]
     assert (first["from_seq"], first["to_seq"], second["to_seq"]) == (0, 2, 3)
+
+
+def test_a_socket_has_so_many_subscriptions_at_most(app: RunningApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert socket_module.MAX_SUBSCRIPTIONS == 1000
+    monkeypatch.setattr(socket_module, "MAX_SUBSCRIPTIONS", 3)
+    for name in "abcd":
+        app.write(name, 1)
+    client = app.socket()
+
+    def subscribe(*names: str) -> Any:
+        client.send(op="subscribe", topics={name: {"tail": True} for name in names})
+        while (message := client.read())["op"] not in ("subscribed", "error"):
+            pass
+        return message
+
+    assert subscribe("a", "b")["op"] == "subscribed"
+    refused(subscribe("c", "d"), "throttled")
+    assert subscribe("a", "c")["op"] == "subscribed"
+    refused(subscribe("d"), "throttled")
+    client.send(op="unsubscribe", topic="b")
+    assert subscribe("d")["op"] == "subscribed"
+    feeds = app.app.node.fanout.feeds.values()
+    assert sorted(each.name for feed in feeds for each in feed.subscriptions) == ["a", "c", "d"]
 
 
 def test_the_largest_page_is_the_default(app: RunningApp, ws: SocketClient) -> None:

@@ -1,6 +1,6 @@
 """What can be refused from the head of a request alone, in the order clients rely on.
 
-key -> in-flight place -> scope -> name -> route -> server state -> Accept -> announced size
+key -> in-flight place -> scope -> name -> route -> server state -> Accept -> announced size -> room for it
 """
 
 from typing import TYPE_CHECKING
@@ -30,8 +30,10 @@ def admit(context: "WireContext", request: "Request") -> None:
     if route.event_stream and not route.auth_in_handler:
         require_event_stream_accepted(request)
     length = request.headers.get(b"content-length")
-    if length is not None and int(length) > context.max_body_bytes:
-        raise too_large(context.max_body_bytes)
+    if length is not None and (size := int(length)) > context.small_body_bytes:
+        if size > context.max_body_bytes:
+            raise too_large(context.max_body_bytes)
+        request.take_room(context.request_room, size)
 
 
 def _authorise(context: "WireContext", request: "Request", match: "Match") -> None:

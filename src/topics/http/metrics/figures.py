@@ -52,6 +52,7 @@ def request_families(server: Server, service: Service) -> Iterator[Family]:
     for name, text, number in (
         ("connections", "Open connections.", context.open_connections),
         ("requests_in_flight", "Requests not yet answered.", busy),
+        ("request_bytes", "Bytes of large requests not yet answered.", context.request_room.held),
         ("long_polls", "Reads waiting for a record.", len(service.parked)),
         ("held_writes", "Writes that let readers of higher priority pass.", service.node.pacer.held),
     ):

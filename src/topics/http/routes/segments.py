@@ -47,6 +47,7 @@ class SegmentRoutes:
             "holes": [{"gap_from": a, "gap_to": b, "reason": reason} for a, b, reason in view.holes],
         }
         answer(exchange, body)
+        view.was_told()
 
     def renew(self, exchange: Exchange) -> None:
         view = self._pins.renew(self._service.topic(exchange), exchange.params[0])

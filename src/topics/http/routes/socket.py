@@ -27,10 +27,12 @@ from topics.http.wire.event_stream import REVOKED
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
 from topics.http.wire.websocket import Socket, accept_token, upgraded
-from topics.values import MAX_LIMIT, UNDECODABLE, ApiError, Form, invalid, undecodable
+from topics.values import MAX_LIMIT, UNDECODABLE, ApiError, Form, invalid, limit_reached, undecodable
 
 _encode = msgspec.json.encode
 _NULL = b"null"
+# Of one socket; a command names at most as many topics as a watch session may have.
+MAX_SUBSCRIPTIONS = 1000
 
 
 class _Envelope(msgspec.Struct, gc=False):
@@ -144,9 +146,8 @@ class SocketRoutes:
     def on_binary(self, socket: Socket) -> None:
         socket.send(error_message(_NULL, "unsupported_message", "messages are JSON text"))
 
-    def on_too_large(self, socket: Socket) -> None:
-        most = self._service.settings.max_body_bytes
-        socket.send(error_message(_NULL, "payload_too_large", f"a message has at most {most} bytes"))
+    def on_refused(self, socket: Socket, error: ApiError) -> None:
+        socket.send(refusal(_NULL, error))
 
     # Commands
 
@@ -165,6 +166,8 @@ class SocketRoutes:
         openings = open_topics(
             self._service, socket.key, starts, message.refuse_misnamed, lenient=command.lenient
         )
+        if len(socket.by_name.keys() | openings.keys()) > MAX_SUBSCRIPTIONS:
+            raise limit_reached("max_subscriptions", MAX_SUBSCRIPTIONS)
         described = _encode({name: opening.describe() for name, opening in openings.items()})
         socket.send(b'{"op":"subscribed","request_id":%b,"topics":%b}' % (message.request_id, described))
         for name, opening in openings.items():

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from topics.http.door.request_room import RequestRoom
 from topics.http.wire.answer_heads import HeaderList
 from topics.http.wire.context import WireContext
 
@@ -283,6 +284,11 @@ class Upgraded(_Held):
     def __init__(self, connection: Channel | None, headers: dict[bytes, bytes]) -> None:
         super().__init__(connection)
         self.headers = headers
+
+    @property
+    def request_room(self) -> RequestRoom:
+        """What it receives counts like the bodies of requests."""
+        return RequestRoom(0) if self._connection is None else self._connection.context.request_room
 
     def write(self, data: bytes) -> None:
         connection = self._connection

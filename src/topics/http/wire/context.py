@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from topics.http.door.connection_limit import ConnectionLimit
 from topics.http.door.keys import KeyRing
 from topics.http.door.readiness import Readiness
+from topics.http.door.request_room import SMALL_BYTES, RequestRoom
 from topics.http.wire.answer_heads import Heads
 from topics.http.wire.known_requests import KnownRequests
 from topics.http.wire.request_log import RequestLog
@@ -84,12 +85,17 @@ class WireContext:
     # Looked at for every request, so not worth a detour through the settings.
     max_body_bytes: int = field(init=False)
     ignores_unknown: bool = field(init=False)
+    # Bodies of this size need neither be judged nor counted.
+    small_body_bytes: int = field(init=False)
     connection_limit: ConnectionLimit = field(init=False)
+    request_room: RequestRoom = field(init=False)
 
     def __post_init__(self) -> None:
         self.max_body_bytes = self.settings.max_body_bytes
         self.ignores_unknown = self.settings.unknown_keys == "ignore"
         self.connection_limit = ConnectionLimit(self.settings)
+        self.request_room = RequestRoom(self.max_body_bytes)
+        self.small_body_bytes = min(self.max_body_bytes, SMALL_BYTES)
 
     @property
     def open_connections(self) -> int:

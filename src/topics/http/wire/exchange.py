@@ -45,7 +45,7 @@ class Exchange(Request):
     ) -> None:
         self._connection: Pipeline | None = connection
         self._closers: list[Callable[[], None]] | None = None
-        self._holds_place = False
+        self._holds = 0
         self._query = None
         self._streaming: Pipeline | None = None
         self.method_bytes = method
@@ -91,8 +91,8 @@ class Exchange(Request):
         if connection is None:
             return
         self._connection = None
-        if self._holds_place:
-            self._give_place_back()
+        if self._holds:
+            self._give_back()
         connection.context.request_log.finished(self, status, self._closers is not None)
         if self.plain and status == 200 and content_type is JSON and headers is None:
             connection.send(body)
@@ -109,8 +109,8 @@ class Exchange(Request):
         if connection is None:
             return False
         self._connection = None
-        if self._holds_place:
-            self._give_place_back()
+        if self._holds:
+            self._give_back()
         if self.plain:
             connection.send(body)
         else:
@@ -120,8 +120,8 @@ class Exchange(Request):
     def _take_connection(self) -> "Pipeline | None":
         """For an answer, which is the only one. The usual ones do the same without this call."""
         connection, self._connection = self._connection, None
-        if self._holds_place:
-            self._give_place_back()
+        if self._holds:
+            self._give_back()
         return connection
 
     def fail(self, error: ApiError, status: int | None = None) -> None:

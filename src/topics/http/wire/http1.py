@@ -183,10 +183,19 @@ class Connection(Pipeline):
             exchange.pieces += piece
         else:
             exchange.body = piece
-        # Only a chunked body gets this far; an announced length was judged before.
-        if exchange.received > self.context.max_body_bytes and exchange is self._current:
+        if exchange.received > self.context.small_body_bytes and exchange is self._current:
+            self._judge_size(exchange)
+
+    def _judge_size(self, exchange: Exchange) -> None:
+        """Of a chunked body, as it grows; an announced length was judged before."""
+        context = self.context
+        try:
+            if exchange.received > context.max_body_bytes:
+                raise too_large(context.max_body_bytes)
+            exchange.take_room(context.request_room, exchange.received)
+        except ApiError as error:
             exchange.pieces = None
-            exchange.fail(too_large(self.context.max_body_bytes))
+            exchange.fail(error)
 
     def on_message_complete(self) -> None:
         self._begun = False

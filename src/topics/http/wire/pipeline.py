@@ -242,6 +242,8 @@ class Pipeline(Channel):
         exchange.body = decoder.result()
         if exchange.closed:
             return
+        if len(exchange.body) > self.context.small_body_bytes:
+            exchange.take_room(self.context.request_room, exchange.received + len(exchange.body))
         if route.is_async:
             await route.handler(exchange)  # type: ignore[misc]
         else:

@@ -10,6 +10,7 @@ from typing import overload
 from urllib.parse import parse_qsl
 
 from topics.http.door.keys import ApiKey
+from topics.http.door.request_room import RequestRoom
 from topics.http.wire.answer_heads import HeaderList
 from topics.http.wire.routing import Route, path_of
 from topics.values import Misnamed
@@ -23,12 +24,17 @@ _TRACE = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _NO_TRACE = "0" * 32
 
 
+_PLACE, _ROOM = 1, 2
+
+
 class Request:
     """The fields are set by the exchange: a constructor here would be one more call for each request."""
 
     __slots__ = (
-        "_holds_place",
+        "_holds",
         "_query",
+        "_room",
+        "_room_bytes",
         "allow",
         "body",
         "headers",
@@ -63,8 +69,12 @@ class Request:
     misnamed: Misnamed | None
     # Methods of a path that does not know this one.
     allow: bytes
-    _holds_place: bool
+    # What has to be given back when it is answered: nothing, or some of these.
+    _holds: int
     _query: dict[str, str] | None
+    # While it holds some of it.
+    _room: RequestRoom
+    _room_bytes: int
 
     @property
     def method(self) -> str:
@@ -130,17 +140,30 @@ class Request:
         if self.misnamed is not None:
             raise self.misnamed.refusal()
 
-    # Its place among those of its key
+    # Its place among those of its key, and its room in memory
 
     def take_place(self) -> None:
         assert self.key is not None
         self.key.inflight += 1
-        self._holds_place = True
+        self._holds |= _PLACE
 
-    def _give_place_back(self) -> None:
-        assert self.key is not None
-        self.key.inflight -= 1
-        self._holds_place = False
+    def take_room(self, room: RequestRoom, count: int) -> None:
+        """So many bytes in all, if it has not got them already; raises when there is no room."""
+        if not self._holds & _ROOM:
+            self._room, self._room_bytes = room, 0
+        more = count - self._room_bytes
+        if more > 0:
+            room.take(more)
+            self._room_bytes = count
+            self._holds |= _ROOM
+
+    def _give_back(self) -> None:
+        holds, self._holds = self._holds, 0
+        if holds & _PLACE:
+            assert self.key is not None
+            self.key.inflight -= 1
+        if holds & _ROOM:
+            self._room.give(self._room_bytes)
 
     # Its name in logs
 

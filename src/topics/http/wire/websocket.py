@@ -17,10 +17,11 @@ from wsproto.frame_protocol import CloseReason
 from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.subscription import RECORD, Delivery, Event, Subscription
 from topics.http.door.keys import ApiKey
+from topics.http.door.request_room import SMALL_BYTES
 from topics.http.wire.channel import Upgraded
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import FedWatcher
-from topics.values import invalid
+from topics.values import ApiError, invalid
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY_BYTES = 16
@@ -78,7 +79,8 @@ class Conversation(Protocol):
 
     def on_binary(self, socket: "Socket") -> None: ...
 
-    def on_too_large(self, socket: "Socket") -> None: ...
+    def on_refused(self, socket: "Socket", error: ApiError) -> None:
+        """A message that was too much to be kept."""
 
 
 class Socket(FedWatcher):
@@ -92,6 +94,9 @@ class Socket(FedWatcher):
         "_pieces",
         "_protocol",
         "_received",
+        "_refusal",
+        "_room",
+        "_room_bytes",
         "_waits",
         "by_name",
         "key",
@@ -112,10 +117,15 @@ class Socket(FedWatcher):
         self.key = key
         self._conversation = conversation
         self._max_bytes = max_bytes
+        # How much of it the message that is arriving takes.
+        self._room = connection.request_room
+        self._room_bytes = 0
         self._protocol = Connection(ConnectionType.SERVER)
         # The message that is arriving, and its size so far.
         self._pieces = bytearray()
         self._received = 0
+        # Why it is not kept.
+        self._refusal: ApiError | None = None
         # What it said last waits for its turn.
         self._waits = False
         self._closer: asyncio.TimerHandle | None = None
@@ -197,6 +207,7 @@ class Socket(FedWatcher):
         super().on_closed()
         if self._closer is not None:
             self._closer.cancel()
+        self._leave_room()
         give_back, self._give_back = self._give_back, _nothing
         give_back()
 
@@ -222,20 +233,39 @@ class Socket(FedWatcher):
                 self.write(protocol.send(event.response()))
 
     def _take(self, piece: bytes, *, is_last: bool) -> None:
-        """What goes beyond the limit is dropped as it comes; the refusal waits for the message's end."""
+        """What is too much is dropped as it comes; the refusal waits for the message's end."""
         self._received += len(piece)
-        if self._received <= self._max_bytes:
+        if self._refusal is None:
+            self._refusal = self._judge_size()
+        if self._refusal is None:
             self._pieces += piece
         else:
             self._pieces.clear()
         if not is_last:
             return
-        pieces, received = self._pieces, self._received
-        self._pieces, self._received = bytearray(), 0
-        if received > self._max_bytes:
-            self._conversation.on_too_large(self)
+        pieces, refusal = self._pieces, self._refusal
+        self._pieces, self._received, self._refusal = bytearray(), 0, None
+        if refusal is not None:
+            self._conversation.on_refused(self, refusal)
         else:
             self._conversation.on_text(self, bytes(pieces))
+        self._leave_room()
+
+    def _judge_size(self) -> ApiError | None:
+        """Of the message as far as it has arrived."""
+        if self._received > self._max_bytes:
+            return ApiError("payload_too_large", f"a message has at most {self._max_bytes} bytes")
+        if self._received > SMALL_BYTES:
+            try:
+                self._room.take(self._received - self._room_bytes)
+            except ApiError as error:
+                return error
+            self._room_bytes = self._received
+        return None
+
+    def _leave_room(self) -> None:
+        self._room.give(self._room_bytes)
+        self._room_bytes = 0
 
     def _answer_close(self, event: CloseConnection) -> None:
         """The client's goodbye, its answer to ours, or the end of a client that broke the protocol."""

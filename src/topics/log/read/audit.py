@@ -134,6 +134,8 @@ def _around(told: Iterable[Range | None], holes: list[Range], after: int) -> Tol
 
 def cut_out(ranges: tuple[I64, I64, I64], holes: list[Range]) -> tuple[I64, I64, I64]:
     """The same for many ranges at once, as columns."""
+    if not holes:
+        return ranges
     firsts, lasts, kinds = ranges
     parts: list[tuple[I64, I64, I64]] = []
     begin, left = 0, np.iinfo(np.int64).min
