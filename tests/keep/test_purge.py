@@ -17,6 +17,7 @@ from tests.log.harness import Lab, QuickDisk
 from tests.support.damage import flip
 from topics.flow.pins import Pins
 from topics.flow.upkeep import Upkeep
+from topics.keep import purge as purge_module
 from topics.keep.purge import Purge, Purges
 from topics.keep.purge_segments import FilePlan, SegmentPurge
 from topics.log.read.render import Shape
@@ -25,6 +26,7 @@ from topics.log.write.commit_loop import CommitLoop
 from topics.storage.cold_files import Owner, write_owner
 from topics.storage.filesystem import File, Filesystem
 from topics.storage.segment import file_name
+from topics.values.errors import ApiError
 
 SECRET, TAG, NODE = "a-secret-payload", "tag-of-somebody", "node-of-somebody"
 TAGGED = Shape(tags=True)
@@ -268,6 +270,27 @@ def test_a_second_purge_has_nothing_to_do(tmp_path: Path) -> None:
     # Blanks are ordinary rows: what is deleted next goes with them.
     lab.delete("t", match="keep0")
     assert purge(lab).records > 0
+
+
+def test_only_so_many_wait_and_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(purge_module, "MAX_WAITING", 2)
+    monkeypatch.setattr(purge_module, "REMEMBERED", 3)
+    lab = Lab(tmp_path)
+    lab.write("t", 1)
+
+    async def action(purges: Purges) -> None:
+        begun = []
+        for _ in range(4):
+            begun += [purges.start(), purges.start()]
+            with pytest.raises(ApiError) as refusal:
+                purges.start()
+            assert refusal.value.detail == {"limit": "max_purges", "max": 2}
+            for each in begun[-2:]:
+                await ended(each)
+            await asyncio.sleep(0)
+        assert [purges.find(each.id) is not None for each in begun] == [False] * 3 + [True] * 5
+
+    run(lab, action)
 
 
 def test_only_the_topics_asked_for(tmp_path: Path) -> None:

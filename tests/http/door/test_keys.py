@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.http.door.keys import ADMIN, ALL, DELETE, READ, WRITE, KeyRing, read_keys
+from topics.http.door.keys import _REMEMBERED_HEADERS, ADMIN, ALL, DELETE, READ, WRITE, KeyRing, read_keys
 from topics.values.errors import ConfigError
 from topics.values.settings import Settings
 
@@ -62,6 +62,15 @@ def test_keys_are_found_by_header():
         assert ring.by_header(b"bearer  one ") is ring.keys[0]
         for wrong in (b"", b"Bearer", b"Bearer ", b"Basic one", b"one", b"Bearer three", b"Bearer one two"):
             assert ring.by_header(wrong) is None
+
+
+def test_remembered_headers_are_bounded():
+    """A key may be written with any number of blanks, and an unknown one is not remembered at all."""
+    ring = KeyRing.parse("one")
+    for blanks in range(2 * _REMEMBERED_HEADERS):
+        assert ring.by_header(b"Bearer" + b" " * (blanks + 1) + b"one") is ring.keys[0]
+        assert ring.by_header(b"Bearer %d" % blanks) is None
+    assert len(ring._by_header) == _REMEMBERED_HEADERS
 
 
 def test_the_last_of_two_equal_secrets_counts():

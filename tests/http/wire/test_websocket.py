@@ -160,6 +160,15 @@ def test_a_socket_has_so_many_subscriptions_at_most(app: RunningApp, monkeypatch
     assert sorted(each.name for feed in feeds for each in feed.subscriptions) == ["a", "c", "d"]
 
 
+def test_a_subscriber_names_a_thousand_nodes_at_most(app: RunningApp, ws: SocketClient) -> None:
+    app.write("t", 1)
+    nodes = [f"node-{n}" for n in range(1001)]
+    assert ws.ask(op="subscribe", topic="t", tail=True, node=nodes[1:])["op"] == "subscribed"
+    while (message := ws.ask(op="subscribe", topic="t", tail=True, node=nodes))["op"] == "caught_up":
+        pass
+    refused(message, "invalid_request")
+
+
 def test_the_largest_page_is_the_default(app: RunningApp, ws: SocketClient) -> None:
     app.write("t", *range(1500))
     ws.ask(op="subscribe", topic="t")

@@ -1,0 +1,219 @@
+"""A client that does everything there is, again and again under new names, makes nothing grow.
+
+Bounds are lowered so far that all of them are reached before the first count. Every collection of the table
+is counted then, and once more when as much again has been asked for.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.bounds.table import COLLECTIONS, RECORDS
+from tests.http.bulk import ARROW
+from tests.http.streaming import RunningApp
+from tests.support import Wire, eventually
+from tests.support.arrow import arrow_stream
+
+LOWERED = {
+    "topics.flow.cursors.MAX_CURSORS": 3,
+    "topics.flow.cursors.MAX_LEFT_BEHIND": 3,
+    "topics.flow.pins.MAX_VIEWS": 2,
+    "topics.flow.queues.leases.STALE_TIMES": 2,
+    "topics.flow.routers.exactly_once.MAX_KEYS": 4,
+    "topics.flow.routers.exactly_once._FEW_KEYS": 2,
+    "topics.flow.stages.identities.MAX_APPLICATIONS": 2,
+    "topics.flow.stages.open_stages.MAX_PARTS": 2,
+    "topics.http.door.keys._REMEMBERED_HEADERS": 2,
+    "topics.http.wire.known_requests._MOST_HEADS": 2,
+    "topics.http.wire.routing._REMEMBERED_TARGETS": 2,
+    "topics.log.lives.MAX_NAMES": 2,
+    "topics.log.remove.ledger.MAX_RANGES": 4,
+}
+ROUNDS = 12
+# Kept for a window of time; that they are bounded in it is shown where they are.
+IN_TIME = {"IdempotencyMemory._by_key"}
+# Written down until the next snapshot, or the next look at the disk, which comes by itself.
+UNTIL_UPKEEP = {
+    "Core.touched",
+    "FillRate._samples",
+    "Routers.referred",
+    "SegmentStore.changed",
+    "Watermarks.changed",
+}
+# Follows what is stored, as far as that is in memory.
+STORED = {
+    field
+    for listed in COLLECTIONS.values()
+    for field, bound in listed.items()
+    if bound in (RECORDS, "records in memory")
+}
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningApp]:
+    for name, value in LOWERED.items():
+        monkeypatch.setattr(name, value)
+    running = RunningApp(tmp_path, api_keys="all,some:rw:k", max_watch_sessions=2)
+    yield running
+    running.stop()
+
+
+def counted() -> Counter[str]:
+    """How many things are in all the collections that objects have, added up for each field."""
+    # A node has told the collector to pass over what was there at its start.
+    gc.unfreeze()
+    gc.collect()
+    fields = {
+        (f"topics.{path.removesuffix('.py').replace('/', '.')}", owner): [
+            field.partition(".")[2] for field in listed if field.startswith(f"{owner}.")
+        ]
+        for path, listed in COLLECTIONS.items()
+        for owner in {field.partition(".")[0] for field in listed}
+    }
+    found: Counter[str] = Counter()
+    for thing in gc.get_objects():
+        kind = type(thing)
+        for field in fields.get((kind.__module__, kind.__name__), ()):
+            kept = getattr(thing, field, None)
+            if kept is not None:
+                found[f"{kind.__name__}.{field}"] += len(kept)
+    return found
+
+
+class Client:
+    """Everything there is to ask for, under names that no one had before."""
+
+    def __init__(self, app: RunningApp) -> None:
+        self._app = app
+        self._round = 0
+        self._key = {"Authorization": "Bearer all"}
+        for name in ("kept", "source", "jobs"):
+            self._ask(
+                "PUT",
+                f"/v0/topics/{name}",
+                {"cap_records": 20, "type": "queue"} if name == "jobs" else {"cap_records": 20},
+            )
+        router = {"source": "source", "dest": "kept", "guarantee": "exactly_once"}
+        self._ask("PUT", "/v0/routers/kept", router)
+        self._epoch = self._ask("GET", "/v0/topics/source").json["epoch"]
+
+    def _ask(self, method, path, body=None, **headers):
+        return self._app.call(method, path, body, **{**self._key, **headers})
+
+    def everything(self) -> None:
+        self._round += 1
+        name = f"new-{self._round}"
+        for step in (
+            self._records,
+            self._reads,
+            self._streams,
+            self._socket,
+            self._queue,
+            self._stage,
+            self._rest,
+        ):
+            step(name)
+
+    def _records(self, name: str) -> None:
+        key = f"router:kept:{self._epoch}:{self._epoch}:{10_000 + self._round}"
+        foreign = {
+            "data": 1,
+            "tag": "odd",
+            "node": name,
+            "meta": {"_topics_router": {"idempotency_key": key}},
+        }
+        for topic in ("kept", "source", name):
+            self._ask("POST", f"/v0/topics/{topic}", {"records": [foreign, {"data": 2, "tag": name}] * 3})
+            self._ask("POST", f"/v0/topics/{topic}/delete", {"match": "odd"})
+        self._ask("POST", f"/v0/topics/{name}", {"records": [{"data": 1}], "idempotency_key": name})
+        self._ask("PUT", f"/v0/routers/{name}", {"source": name, "dest": f"{name}-copy", "filter": "x*"})
+
+    def _reads(self, name: str) -> None:
+        self._ask("POST", "/v0/topics/kept/diff", {"node": [name], "wait_ms": 1, "from_seq": 0})
+        self._ask("GET", "/v0/topics/kept/ledger?buckets=3")
+        self._ask("POST", "/v0/topics/kept/scan", {"tag": name})
+        self._ask("GET", "/v0/topics/kept/segments")
+        self._ask("GET", f"/v0/no/such/{name}")
+        self._ask("GET", "/v0/metrics")
+        for consumer in (name, "steady"):
+            self._ask("PUT", f"/v0/topics/{name}/cursors/{consumer}", {"seq": 1})
+            self._ask("PUT", f"/v0/topics/kept/cursors/{consumer}", {"seq": 1})
+
+    def _streams(self, name: str) -> None:
+        answer = self._ask(
+            "POST", "/v0/watch", {"topics": {"kept": {"tail": True}, name: {}}, "node": [name]}
+        )
+        if answer.status == 200:
+            self._app.events(answer.json["wid"], **self._key)
+        self._app.hang_up()
+
+    def _socket(self, name: str) -> None:
+        socket = self._app.socket(**self._key)
+        socket.send(op="subscribe", topics={"kept": {"tail": True}, name: {}})
+        socket.send(op="publish", topic=name, records=[{"data": name}])
+        socket.send(op="unsubscribe", topic=name)
+        while socket.read()["op"] != "unsubscribed":
+            pass
+        self._app.hang_up()
+
+    def _queue(self, name: str) -> None:
+        jobs = "/v0/topics/jobs"
+        self._ask("POST", jobs, {"records": [{"data": n} for n in range(5)]})
+        claimed = self._ask("POST", f"{jobs}/claim", {"node": name, "max": 4, "lease_ms": 60_000})
+        seqs = [job["$seq"] for job in claimed.json["claimed"]]
+        self._ask("POST", f"{jobs}/extend", {"node": name, "seqs": seqs, "lease_ms": 50_000})
+        self._ask("POST", f"{jobs}/nack", {"node": name, "seqs": seqs[:1], "delay_ms": 5000})
+        self._ask("POST", f"{jobs}/ack", {"node": name, "seqs": seqs[1:]})
+
+    def _stage(self, name: str) -> None:
+        rows = arrow_stream({"data": ["1"], "topic": ["kept"]})
+        for part in "abc":
+            with_key = {**self._key, "Content-Type": ARROW}
+            wire = Wire(self._app.address)
+            wire.request("PUT", f"/v0/stages/{name}/parts/{part}", rows, with_key)
+            wire.close()
+        identity = {"id": name, "batch": self._round}
+        self._ask("POST", f"/v0/stages/{name}/commit", {"identity": identity, "parts": ["a"]})
+        self._ask("DELETE", f"/v0/stages/{name}")
+
+    def _rest(self, name: str) -> None:
+        self._app.call("GET", "/v0/topics", Authorization=f"Bearer{' ' * self._round} all")
+        self._app.call("GET", "/v0/topics", Authorization=f"Bearer {name}")
+        for _ in range(2):
+            # Known from the second request of a connection on.
+            wire = Wire(self._app.address)
+            for _ in range(3):
+                wire.request("POST", f"/v0/topics/kept?{name}", b'{"records":[{"data":1}]}', self._key)
+            wire.close()
+        for topic in (name, f"{name}-copy"):
+            self._ask("DELETE", f"/v0/topics/{topic}")
+
+
+def test_nothing_grows(app: RunningApp) -> None:
+    client = Client(app)
+    for _ in range(ROUNDS):
+        client.everything()
+    before = settled(app)
+    assert len(before) > 60, "what is looked for is there"
+    for _ in range(ROUNDS):
+        client.everything()
+    after = settled(app)
+    grown = {
+        field: (before[field], after[field])
+        for field in after.keys() - IN_TIME - UNTIL_UPKEEP - STORED
+        if after[field] > before[field]
+    }
+    assert not grown, grown
+
+
+def settled(app: RunningApp) -> Counter[str]:
+    """Counted when all that was asked for is over."""
+    eventually(lambda: not app.inside(lambda: app.app.server.context.open_connections))
+    eventually(lambda: not app.inside(lambda: len(app.app.node.fanout.feeds)))
+    found: Counter[str] = app.inside(counted)
+    return found
