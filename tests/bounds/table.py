@@ -168,6 +168,7 @@ COLLECTIONS = {
     "http/routes/service.py": {"Service.parked": "max_connections"},
     "http/routes/socket.py": {
         "_Subscribe.topics": REQUEST,
+        "_Unsubscribe.topics": REQUEST,
         "SocketRoutes.sockets": "max_sse_connections",
         "SocketRoutes._publications": "max_sse_connections",
         "SocketRoutes._commands": FIXED,
@@ -320,8 +321,6 @@ COLLECTIONS = {
     "log/watermarks.py": {"Watermarks.changed": "max_topics", "Watermarks.holes": "holes of a topic"},
     "log/write/append.py": {"AppendOp.buffers": "waiting changes"},
     "log/write/batch.py": {
-        "AppendBody.records": REQUEST,
-        "PlainBody.records": REQUEST,
         "Batch.data_lens": REQUEST,
     },
     "log/write/commit_loop.py": {"CommitLoop._quiet": FIXED},

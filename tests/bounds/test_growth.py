@@ -188,7 +188,9 @@ class Client:
             # Known from the second request of a connection on.
             wire = Wire(self._app.address)
             for _ in range(3):
-                wire.request("POST", f"/v0/topics/kept?{name}", b'{"records":[{"data":1}]}', self._key)
+                wire.request(
+                    "POST", "/v0/topics/kept", b'{"records":[{"data":1}]}', {**self._key, "X-Name": name}
+                )
             wire.close()
         for topic in (name, f"{name}-copy"):
             self._ask("DELETE", f"/v0/topics/{topic}")

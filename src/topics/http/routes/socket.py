@@ -147,7 +147,7 @@ class SocketRoutes:
         socket.send(error_message(_NULL, "unsupported_message", "messages are JSON text"))
 
     def on_refused(self, socket: Socket, error: ApiError) -> None:
-        socket.send(refusal(_NULL, error))
+        socket.send(error_message(_NULL, error.code, error.message))
 
     # Commands
 
