@@ -76,6 +76,8 @@ def requests() -> list[bytes]:
         request("GET", "/v0/routers/r"),
         request("DELETE", "/v0/routers/r"),
         _json("POST", "/v0/watch?lenient=true", {"topics": {"log": {"tail": True}, "none": {}}}),
+        _json("POST", "/v0/watch", {"topics": {"log": {"from_seq": 3, "epoch": 7}}}),
+        request("GET", "/v0/cursors?consumer=c&prefix=l&page_size=2&cursor=YWZ0ZXI6bG9nL2M"),
         request("GET", "/v0/watch/wid_AAAAAAAAAAAAAAAAAAAAAA"),
         request("GET", "/v0/ws", None, *socket),
         request("PUT", "/v0/stages/s/parts/0?topic=log", rows, content_type=ARROW),
