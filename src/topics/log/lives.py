@@ -68,6 +68,8 @@ class FormerNames:
                 self._put_in_order()
 
     def _put_in_order(self) -> None:
+        if not self._recent:
+            return
         recent = np.array(sorted(self._recent), np.uint64)
         self._sorted = np.insert(self._sorted, np.searchsorted(self._sorted, recent), recent)
         self._recent.clear()
@@ -89,7 +91,9 @@ class Lives(Extension):
     def __init__(self, core: "Core") -> None:
         self._core = core
         self._names = FormerNames()
+        # Ids of topics that are in one, and the same as the last snapshot had it, if it is still true.
         self._later: set[int] = set()
+        self._packed: bytes | None = None
         # There were more names than are remembered, or some that cannot be known: a log that was restored may
         # have gone on elsewhere, with topics that it does not have here.
         self.all_later = False
@@ -110,22 +114,28 @@ class Lives(Extension):
         for topic in self._core.by_id.values():
             topic.begin_later_life()
         self._later = set(self._core.by_id)
+        self._packed = None
 
     # --- as an extension of the log ---------------------------------------------------------------------
 
     def topic_shown(self, topic: Topic) -> None:
         if not topic.first_life:
             self._later.add(topic.id)
+            self._packed = None
 
     def topic_dropped(self, topic: Topic) -> None:
-        self._later.discard(topic.id)
+        if not topic.first_life:
+            self._later.discard(topic.id)
+            self._packed = None
         self.remember(topic.name)
 
     def dump(self) -> Any:
         """Nothing where no topic was ever dropped: older servers can then still read the snapshot."""
         if not (self._later or self._names or self.all_later):
             return None
-        return LivesState(array("Q", sorted(self._later)).tobytes(), self._names.dump(), self.all_later)
+        if self._packed is None:
+            self._packed = array("Q", sorted(self._later)).tobytes()
+        return LivesState(self._packed, self._names.dump(), self.all_later)
 
     def load(self, state: Any) -> None:
         known = _state.decode(msgspec.msgpack.encode(state))
