@@ -10,7 +10,7 @@ import pytest
 from tests.node.lab import NodeLab
 from tests.support import eventually
 from topics.node import node as nodes
-from topics.node.node import Node, State
+from topics.node.node import Flushed, Node, State
 from topics.storage.filesystem import LockHeld
 from topics.values.errors import ConfigError
 from topics.values.settings import Settings
@@ -53,6 +53,30 @@ def test_recovery_takes_time_until_the_node_runs(tmp_path: Path) -> None:
         await node.close()
 
     asyncio.run(run())
+
+
+def test_closing_tells_what_was_flushed(tmp_path: Path) -> None:
+    node = Node(settings(tmp_path))
+    assert node.is_new
+    node.recover()
+
+    async def write_and_close() -> Flushed | None:
+        node.run()
+        unsynced = node.engine.journal.position - node.engine.journal.synced
+        node.engine.rotate()
+        flushed = await node.close()
+        assert flushed is not None
+        assert flushed.journal_bytes >= unsynced
+        return flushed
+
+    flushed = asyncio.run(write_and_close())
+    assert flushed is not None
+    assert (flushed.is_clean, flushed.is_checkpointed, flushed.sealed_runs) == (True, True, 0)
+    assert flushed.journal_bytes > 0
+    assert asyncio.run(node.close()) is None
+    again = Node(settings(tmp_path))
+    assert not again.is_new
+    again.home.release()
 
 
 def test_a_directory_has_one_node(tmp_path: Path) -> None:

@@ -77,10 +77,16 @@ def _serve(settings: Settings, terminal: Terminal, log_file: LogFile | None) -> 
         notifier = Notifier(os.environ)
         app.on_ready.append(notifier.ready)
         app.server.on_shutdown.insert(0, notifier.stopping)
-        app.server.on_hangup = lambda: app.server.request_stop() if terminal.is_gone() else app.reload()
+        app.server.on_hangup = lambda: hang_up(app)
         if log_file is not None:
             app.on_reload.append(log_file.reopen)
         await app.run()
+
+    def hang_up(app: Application) -> None:
+        if terminal.is_gone():
+            app.server.request_stop("SIGHUP, because its terminal was closed")
+        else:
+            app.reload()
 
     keep_freed_memory()
     raise_descriptor_limit()

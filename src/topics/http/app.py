@@ -31,6 +31,7 @@ from topics.http.routes.watch import WatchRoutes
 from topics.http.routes.work import WorkRoutes
 from topics.http.server import Server
 from topics.http.tracing import start_tracing
+from topics.http.wire.channel import shown_address
 from topics.http.wire.routing import Route
 from topics.node.node import Node
 from topics.storage import Filesystem
@@ -44,6 +45,11 @@ def keys_of(settings: Settings) -> KeyRing:
     keyring = KeyRing.of(settings)
     refuse_exposure_without_keys(settings, keyring)
     return keyring
+
+
+def fields(**about: object) -> dict[str, object]:
+    """What a line of the log says beside its message."""
+    return {"fields": about}
 
 
 class _Stopped(Exception):
@@ -70,9 +76,9 @@ class Application:
             node.span = self._tracing.span
         self.metrics.server = self.server
         self.server.on_hangup = self.reload
-        self.server.on_shutdown += [self.watches.end_streams, self.sockets.end_sockets]
+        self.server.on_shutdown += [self._tell_stopping, self.watches.end_streams, self.sockets.end_sockets]
         self.server.on_shutdown.append(self._end_waiting)
-        self.server.on_stopped += [node.close, self._stop_tracing]
+        self.server.on_stopped += [self._close, self._stop_tracing]
         # Told when data requests are answered.
         self.on_ready: list[Callable[[], None]] = []
         # Told when whatever lies in files is to be read again: the log's file, certificates.
@@ -122,8 +128,7 @@ class Application:
             store.use_descriptors(self.server.context.connection_limit.left_for_segments)
             self.server.context.relieve = store.let_go
             await self._open()
-            host, port = self.server.address
-            log.info("listening on %s:%d, %d topics", host, port, len(self.node.engine.sorted_names))
+            self._tell_ready()
             for tell in self.on_ready:
                 tell()
         except _Stopped:
@@ -142,6 +147,7 @@ class Application:
             self._go_on()
         else:
             await self.server.listen()
+            log.info("recovering", extra=fields(address=self._addresses(), data_dir=self._data_dir()))
             await self.recover()
 
     async def recover(self) -> None:
@@ -188,6 +194,44 @@ class Application:
         for parked in tuple(self.service.parked):
             if is_over(parked):
                 parked.release()
+
+    # What the log says about the start and the stop
+
+    def _addresses(self) -> str:
+        return ", ".join(shown_address(*address) for address in self.server.addresses)
+
+    def _data_dir(self) -> str:
+        return os.path.abspath(self.node.settings.data_dir)
+
+    def _tell_ready(self) -> None:
+        about = fields(
+            data_dir=self._data_dir(),
+            topics=len(self.node.engine.sorted_names),
+            keys="asked for" if self._keyring.enabled else "not asked for",
+            recovery_ms=round(self.node.recovery_seconds * 1000, 1),
+        )
+        log.info("listening on %s", self._addresses(), extra=about)
+
+    def _tell_stopping(self) -> None:
+        if self.server.stop_reason:
+            context = self.server.context
+            about = fields(connections=len(context.connections), streams=len(context.streams))
+            log.info("stopping: %s", self.server.stop_reason, extra=about)
+
+    async def _close(self) -> None:
+        flushed = await self.node.close()
+        if flushed is None:
+            return
+        about = fields(
+            journal_bytes=flushed.journal_bytes,
+            sealed_runs=flushed.sealed_runs,
+            checkpoint="written" if flushed.is_checkpointed else "not written",
+            took_ms=round(flushed.took_s * 1000, 1),
+        )
+        if flushed.is_clean:
+            log.info("stopped: everything is flushed", extra=about)
+        else:
+            log.warning("stopped: writes had failed, and not everything is flushed", extra=about)
 
     async def _stop_tracing(self) -> None:
         if self._tracing is not None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from topics.http.door.keys import KeyRing
 from topics.http.door.listen_address import listen_address, refuse_exposure_without_keys
 from topics.http.door.readiness import Readiness
+from topics.http.wire.channel import shown_address
 from topics.http.wire.context import Limits, Timeouts, WireContext
 from topics.http.wire.http1 import Connection
 from topics.http.wire.request_log import RequestLog
@@ -58,6 +59,7 @@ class Server:
         self._listeners: list[asyncio.AbstractServer] = []
         self._timeouts: Timeouts | None = None
         self._stopping = asyncio.Event()
+        self.stop_reason = ""
         self.on_hangup: Callable[[], None] = _ignore
         self.on_shutdown: list[Callback] = []
         self.on_stopped: list[Callback] = []
@@ -114,7 +116,7 @@ class Server:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, lambda: self.on_hangup())
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.request_stop)
+            loop.add_signal_handler(number, self.request_stop, number.name)
         try:
             await self._stopping.wait()
         finally:
@@ -122,7 +124,9 @@ class Server:
             for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
 
-    def request_stop(self) -> None:
+    def request_stop(self, reason: str = "") -> None:
+        """`reason`: what the log says about it. Without one, it does not say anything."""
+        self.stop_reason = self.stop_reason or reason
         self._stopping.set()
 
     async def stop(self) -> None:
@@ -214,8 +218,7 @@ def _prepare(listener: socket.socket) -> None:
 
 def write_port_file(path: str, address: tuple[str, int]) -> None:
     """A process that waits for the file never sees half of it."""
-    host, port = address
-    text = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    text = shown_address(*address)
     target = Path(path)
     try:
         handle, temporary = tempfile.mkstemp(prefix=target.name + ".", dir=target.parent)

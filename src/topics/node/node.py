@@ -5,7 +5,7 @@ import gc
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from time import monotonic
 
@@ -43,6 +43,19 @@ class State(Enum):
     RECOVERED = "recovered"
     RUNNING = "running"
     CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flushed:
+    """What a node wrote when it was closed."""
+
+    # Everything that was acknowledged is on disk.
+    is_clean: bool
+    # Journal that was not synced before.
+    journal_bytes: int
+    sealed_runs: int
+    is_checkpointed: bool
+    took_s: float
 
 
 class Node:
@@ -135,10 +148,26 @@ class Node:
         gc.collect()
         gc.freeze()
 
-    async def close(self) -> None:
+    async def close(self) -> Flushed | None:
         """A last checkpoint, and the directory is free. A node that does not run is left as it is."""
         if not self.is_running:
-            return
+            return None
+        began, journal, sealer = monotonic(), self.engine.journal, self.checkpointer.sealer
+        synced = journal.synced
+        sealed = sealer.sealed_runs
+        is_checkpointed = await self._settle()
+        is_clean = self.engine.queue.failure is None
+        self.leave(clean=is_clean)
+        return Flushed(
+            is_clean=is_clean,
+            journal_bytes=(journal.position if is_clean else journal.synced) - synced,
+            sealed_runs=sealer.sealed_runs - sealed,
+            is_checkpointed=is_checkpointed,
+            took_s=monotonic() - began,
+        )
+
+    async def _settle(self) -> bool:
+        """Whatever runs ends, and what it left is written. Returns whether there is a last checkpoint."""
         self.governor.stop()
         self._watch.stop()
         self._watch.look()
@@ -148,11 +177,9 @@ class Node:
         await self.upkeep.stop()
         await self.commit.drain()
         self.commit.close()
-        if self.engine.queue.failure is None:
-            self._checkpoint_last()
-        self.leave(clean=self.engine.queue.failure is None)
+        return self.engine.queue.failure is None and self._checkpoint_last()
 
-    def _checkpoint_last(self) -> None:
+    def _checkpoint_last(self) -> bool:
         large = self.engine.journal.retained_bytes() > SEAL_ON_STOP_BYTES
         try:
             self.checkpointer.run_now(everything=large)
@@ -160,6 +187,8 @@ class Node:
             if not is_full(error):
                 raise
             log.warning("no room for a last checkpoint; the next start will read more of the journal")
+            return False
+        return self.engine.queue.failure is None
 
     def leave(self, *, clean: bool) -> None:
         """Close the files as they are, and let others use the directory."""

@@ -137,6 +137,7 @@ def test_a_slow_request_is_logged_with_its_id(serve: Serve, caplog: pytest.LogCa
     answer = running.request("GET", "/slow", headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"})
     (line,) = said(caplog, "slow request")
     assert line.pop("ms") >= 1
+    assert line.pop("client").startswith("127.0.0.1:")
     assert line == {
         "request_id": answer.headers["x-request-id"],
         "method": "GET",

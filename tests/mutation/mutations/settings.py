@@ -6,6 +6,7 @@ from tests.mutation.runner import Mutation
 
 _SETTINGS = "tests/contract/test_settings.py"
 _RECOVERING = "tests/http/test_recovering.py"
+_LINES = "tests/contract/test_log_lines.py"
 _KEYS = "tests/contract/test_key_file.py"
 
 MUTATIONS = (
@@ -88,5 +89,21 @@ MUTATIONS = (
         "        if self.node.is_new:\n",
         "        if False:\n",
         (f"{_RECOVERING}::test_an_empty_directory_is_ready_when_it_can_be_connected_to",),
+    ),
+    Mutation(
+        "log-requests-of-nobody",
+        "The access log names the client's address and the key, and never shows the key.",
+        "http/wire/request_log.py",
+        '        "client": request.client(),\n',
+        "",
+        (f"{_LINES}::test_the_access_log_names_client_and_key_and_never_the_key",),
+    ),
+    Mutation(
+        "stop-without-a-word",
+        "The log says which signal ended the server, and what was flushed.",
+        "http/server.py",
+        "        self.stop_reason = self.stop_reason or reason\n",
+        "",
+        (f"{_LINES}::test_people_read_the_same_in_one_line",),
     ),
 )

@@ -22,6 +22,10 @@ CLOSED = 5
 _COPY_BYTES = 64 * 1024
 
 
+def shown_address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class Channel(asyncio.Protocol):
     __slots__ = (
         "_closers",
@@ -89,6 +93,13 @@ class Channel(asyncio.Protocol):
     def progress(self) -> tuple[int, int]:
         """Which timeout applies, and a number that changes while things move."""
         raise NotImplementedError
+
+    def peer(self) -> str | None:
+        """The client's address."""
+        address = self.transport.get_extra_info("peername")
+        if not address:
+            return None
+        return shown_address(*address[:2])
 
     def reconsider(self) -> None:
         """Room to write may have come or gone."""

@@ -82,6 +82,10 @@ class Exchange(Request):
         """Its handler waits to hear that the client has gone."""
         return self._closers is not None
 
+    def client(self) -> str | None:
+        connection = self._connection or self._streaming
+        return None if connection is None else connection.peer()
+
     # Answering
 
     def reply(
@@ -90,10 +94,10 @@ class Exchange(Request):
         connection = self._connection
         if connection is None:
             return
+        connection.context.request_log.finished(self, status, self._closers is not None)
         self._connection = None
         if self._holds:
             self._give_back()
-        connection.context.request_log.finished(self, status, self._closers is not None)
         if self.plain and status == 200 and content_type is JSON and headers is None:
             connection.send(body)
         else:
@@ -125,15 +129,17 @@ class Exchange(Request):
         return connection
 
     def fail(self, error: ApiError, status: int | None = None) -> None:
-        connection = self._take_connection()
+        connection = self._connection
         if connection is None:
-            return
-        if isinstance(error, OutcomeUnknown):
-            connection.context.request_log.failed(self, error, error.status, self._closers is not None)
-            connection.transport.abort()
             return
         if self.misnamed is not None:
             self.misnamed.mention_in(error)
+        status = status or error.status
+        connection.context.request_log.failed(self, error, status, self._closers is not None)
+        self._take_connection()
+        if isinstance(error, OutcomeUnknown):
+            connection.transport.abort()
+            return
         headers: HeaderList = []
         if error.retry_after_s is not None:
             headers.append((b"Retry-After", b"%d" % error.retry_after_s))
@@ -143,8 +149,6 @@ class Exchange(Request):
             headers.append((b"Allow", self.allow))
         elif error.code == "shutting_down":
             self.closes = True
-        status = status or error.status
-        connection.context.request_log.failed(self, error, status, self._closers is not None)
         connection.send_special(self, status, JSON, error.body(), headers)
 
     def fail_with(self, error: Exception) -> None:
@@ -207,8 +211,8 @@ class Exchange(Request):
         if not connection.hand_over(mode):
             connection.context.request_log.abandoned(self)
             return None
-        connection.context.request_log.finished(self, 101 if mode == RAW else 200, waited)
         self._streaming = connection
+        connection.context.request_log.finished(self, 101 if mode == RAW else 200, waited)
         return connection
 
     # Running handlers

@@ -187,6 +187,10 @@ class Request:
         known = self.given_id()
         return headers if known is None else [*(headers or ()), (b"X-Request-Id", known)]
 
+    def client(self) -> str | None:
+        """The address that it came from: known until it is answered, and while its answer is a stream."""
+        return None
+
     def trace_id(self) -> str | None:
         """The caller's trace, for finding a line of the log from a trace and back."""
         match = _TRACE.fullmatch(self.headers.get(b"traceparent", b""))

@@ -127,6 +127,8 @@ def log_fields(request: Request, status: int, elapsed: float | None = None) -> d
         "status": status,
         "ms": None if elapsed is None else round(elapsed * 1000, 3),
         "name": shown_name(request),
+        "client": request.client(),
+        "key": None if request.key is None else request.key.name,
         "trace_id": request.trace_id(),
     }
     return {"fields": {name: value for name, value in fields.items() if value is not None}}
