@@ -31,8 +31,8 @@ MUTATIONS = (
         "believe-any-length",
         "A compressed buffer takes no more memory than was counted for it, whatever it says.",
         "log/write/arrow_messages.py",
-        "np.where(told == -1, packed - _PREFIX_BYTES, told)",
-        "packed - _PREFIX_BYTES",
+        "    return length - _PREFIX.size if told == -1 else _checked(told)\n",
+        "    return length - _PREFIX.size\n",
         ("tests/log/write/test_arrow_messages.py",),
     ),
     Mutation(

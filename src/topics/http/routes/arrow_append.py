@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 # Decoding more than this would hold up all other requests, so it is left to a thread.
-INLINE_BYTES = 64 * 1024
+INLINE_BYTES = 256 * 1024
+INLINE_BATCHES = 64
 COLUMNS = ("data", "tag", "node", "meta")
 
 
@@ -160,10 +161,12 @@ async def checked_batches(exchange: Exchange, max_bytes: int) -> "list[ColumnBat
 
     note_columns(exchange, COLUMNS)
 
-    body = exchange.body
-    if len(body) <= INLINE_BYTES and unfolded_size(body, max_bytes) <= INLINE_BYTES:
-        return check_stream(body, max_bytes)
-    return await asyncio.to_thread(check_stream, body, max_bytes)
+    body, size = exchange.body, None
+    if len(body) <= INLINE_BYTES:
+        size, batches = unfolded_size(body, max_bytes)
+        if size <= INLINE_BYTES and batches <= INLINE_BATCHES:
+            return check_stream(body, max_bytes, size)
+    return await asyncio.to_thread(check_stream, body, max_bytes, size)
 
 
 def note_columns(exchange: Exchange, known: Collection[str]) -> None:

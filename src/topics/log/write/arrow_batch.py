@@ -111,13 +111,14 @@ class ColumnBatch(Batch):
         return self._ends
 
 
-def read_stream(body: bytes, max_bytes: int) -> Iterator[pa.RecordBatch]:
+def read_stream(body: bytes, max_bytes: int, size: int | None = None) -> Iterator[pa.RecordBatch]:
     """The record batches of an Arrow stream, each safe to work with; raises for bytes that are not one.
 
     Buffers may be compressed and values may be referred to many times; the ceiling holds for what all of that
-    unfolds to, and is known to hold before anything unfolds.
+    unfolds to, and is known to hold before anything unfolds. `size`: what its messages say, if that is known.
     """
-    size = unfolded_size(body, max_bytes)
+    if size is None:
+        size, _ = unfolded_size(body, max_bytes)
     try:
         with pa.ipc.open_stream(body) as reader:
             for batch in reader:
@@ -162,10 +163,10 @@ def column_names(body: bytes) -> list[str]:
         raise invalid(f"body is not a valid Arrow stream: {error}") from None
 
 
-def check_stream(body: bytes, max_bytes: int) -> list[ColumnBatch]:
+def check_stream(body: bytes, max_bytes: int, size: int | None = None) -> list[ColumnBatch]:
     """All batches of a stream, or the first reason why one of them cannot be written."""
     batches = []
-    for index, batch in enumerate(read_stream(body, max_bytes)):
+    for index, batch in enumerate(read_stream(body, max_bytes, size)):
         try:
             batches.append(check_batch(batch))
         except ApiError as error:

@@ -14,8 +14,6 @@ differently here and there could unfold to more than was counted.
 import struct
 from collections.abc import Iterator
 
-import numpy as np
-
 from topics.values import MAX_BULK_RECORDS, MIB, ApiError, invalid
 
 # Every one of them is answered for, and 64 MiB of empty ones would be a quarter of a million.
@@ -28,15 +26,20 @@ _LENGTH = struct.Struct("<I")
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
 # A trial of 2020, before compression was part of the format; the library still understands it.
 _TRIAL_COMPRESSION = b"ARROW:experimental_compression"
-_PREFIX_BYTES = 8
+_PREFIX = struct.Struct("<q")
+_PAIR = struct.Struct("<qq")
+_U16, _I32 = struct.Struct("<H"), struct.Struct("<i")
 
 
 class NotArrow(ValueError):
     """The bytes are not the messages of a stream."""
 
 
-def unfolded_size(body: bytes, max_bytes: int) -> int:
-    """The bytes of all buffers of all batches and dictionaries; refuses the body if they are too many."""
+def unfolded_size(body: bytes, max_bytes: int) -> tuple[int, int]:
+    """The bytes of all buffers of all batches and dictionaries, and how many batches there are.
+
+    Refuses the body if that is too much.
+    """
     size = batches = 0
     try:
         for kind, header, body_at in _messages(body):
@@ -50,12 +53,12 @@ def unfolded_size(body: bytes, max_bytes: int) -> int:
             if kind == _BATCH:
                 batches += 1
                 _check_counts(batch, batches)
-            size += _size_of(batch, body, body_at, max_bytes)
+            size += _size_of(batch, body, body_at)
             if size > max_bytes:
                 raise unfolds_to_too_much(max_bytes)
     except (struct.error, IndexError, NotArrow) as error:
         raise invalid(f"body is not a valid Arrow stream: {error}") from None
-    return size
+    return size, batches
 
 
 def unfolds_to_too_much(max_bytes: int) -> ApiError:
@@ -69,33 +72,25 @@ def _check_counts(batch: "_Table", batches: int) -> None:
         raise ApiError("batch_too_large", f"at most {MAX_BULK_RECORDS} rows fit in one record batch")
 
 
-def _size_of(batch: "_Table", body: bytes, body_at: int, max_bytes: int) -> int:
-    buffers = batch.structs(2)
-    offsets, lengths = buffers[:, 0], buffers[:, 1]
-    if len(buffers) and (offsets.min() < 0 or lengths.min() < 0):
-        raise NotArrow("a buffer lies before its message")
-    if batch.table(3) is not None:
-        is_there = lengths > 0
-        packed = lengths[is_there]
-        if len(packed) and packed.min() < _PREFIX_BYTES:
-            raise NotArrow("a compressed buffer is too short")
-        told = _prefixes(body, body_at, offsets[is_there])
-        lengths = np.where(told == -1, packed - _PREFIX_BYTES, told)
-        if len(lengths) and lengths.min() < 0:
-            raise NotArrow("a compressed buffer with a negative length")
-    if len(lengths) and lengths.max() > max_bytes:
-        # Before they are added up: a few such numbers together would be none.
-        raise unfolds_to_too_much(max_bytes)
-    return int(lengths.sum())
+def _size_of(batch: "_Table", body: bytes, body_at: int) -> int:
+    buffers = batch.pairs(2)
+    if batch.table(3) is None:
+        return sum(_checked(length) for _, length in buffers)
+    return sum(_unpacked(body, body_at, offset, length) for offset, length in buffers if length)
 
 
-def _prefixes(body: bytes, body_at: int, offsets: np.ndarray) -> np.ndarray:
-    """What stands at the beginning of compressed buffers, wherever they lie."""
-    starts = offsets + body_at
-    if len(starts) and starts.max() > len(body) - _PREFIX_BYTES:
-        raise NotArrow("a buffer lies behind the end")
-    octets = np.frombuffer(body, np.uint8)[starts[:, None] + np.arange(_PREFIX_BYTES)]
-    return np.ascontiguousarray(octets).view("<i8").ravel()
+def _unpacked(body: bytes, body_at: int, offset: int, length: int) -> int:
+    """What stands at the beginning of a compressed buffer."""
+    if _checked(length) < _PREFIX.size:
+        raise NotArrow("a compressed buffer is too short")
+    (told,) = _PREFIX.unpack_from(body, body_at + _checked(offset))
+    return length - _PREFIX.size if told == -1 else _checked(told)
+
+
+def _checked(number: int) -> int:
+    if number < 0:
+        raise NotArrow("a negative length")
+    return number
 
 
 def _messages(body: bytes) -> Iterator[tuple[int, "_Table", int]]:
@@ -132,16 +127,16 @@ class _Table:
     def __init__(self, data: bytes, at: int) -> None:
         self.data = data
         self._at = at
-        self._fields_at = at - struct.unpack_from("<i", data, at)[0]
+        self._fields_at = at - _I32.unpack_from(data, at)[0]
         if self._fields_at < 0:
             raise NotArrow("a table without fields")
-        (self._size,) = struct.unpack_from("<H", data, self._fields_at)
+        (self._size,) = _U16.unpack_from(data, self._fields_at)
 
     def _place(self, field: int) -> int | None:
         entry = 4 + 2 * field
         if entry + 2 > self._size:
             return None
-        (offset,) = struct.unpack_from("<H", self.data, self._fields_at + entry)
+        (offset,) = _U16.unpack_from(self.data, self._fields_at + entry)
         return self._at + offset if offset else None
 
     def number(self, field: int, form: str) -> int:
@@ -150,22 +145,24 @@ class _Table:
 
     def _target(self, field: int) -> int | None:
         place = self._place(field)
-        return None if place is None else place + int(struct.unpack_from("<I", self.data, place)[0])
+        return None if place is None else place + int(_LENGTH.unpack_from(self.data, place)[0])
 
     def table(self, field: int) -> "_Table | None":
         target = self._target(field)
         return None if target is None else _Table(self.data, target)
 
-    def structs(self, field: int) -> np.ndarray:
-        """A vector of pairs of numbers."""
+    def pairs(self, field: int) -> Iterator[tuple[int, int]]:
+        """A vector of structs of two numbers."""
         target = self._target(field)
         if target is None:
-            return np.empty((0, 2), np.int64)
-        (count,) = struct.unpack_from("<I", self.data, target)
-        if target + 4 + 16 * count > len(self.data):
+            return iter(())
+        (count,) = _LENGTH.unpack_from(self.data, target)
+        start = target + _LENGTH.size
+        vector = self.data[start : start + _PAIR.size * count]
+        if len(vector) < _PAIR.size * count:
             raise NotArrow("a list of buffers is cut off")
-        return np.frombuffer(self.data, "<i8", 2 * count, target + 4).reshape(-1, 2)
+        return _PAIR.iter_unpack(vector)
 
 
 def _root(data: bytes) -> _Table:
-    return _Table(data, struct.unpack_from("<I", data, 0)[0])
+    return _Table(data, _LENGTH.unpack_from(data, 0)[0])
