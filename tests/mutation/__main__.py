@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
@@ -58,7 +59,8 @@ def table(verdicts: list[Verdict]) -> Table:
     shown = Table("mutation", "promise", "caught", "s", "by")
     for verdict in verdicts:
         caught = "yes" if verdict.caught else "NO"
-        by = verdict.said.removeprefix("FAILED ").partition(" - ")[0]
+        # Names of tests have brackets, which would be taken for the beginning of a colour.
+        by = escape(verdict.said.removeprefix("FAILED ").partition(" - ")[0])
         shown.add_row(verdict.mutation.name, verdict.mutation.promise, caught, f"{verdict.seconds:.0f}", by)
     return shown
 

@@ -232,10 +232,23 @@ class Upkeep:
             run.freeze()
         try:
             await self._commit.pause()
-            self._commit.resume()
+            try:
+                await self._sync_journal()
+            finally:
+                self._commit.resume()
         finally:
             for run in growing:
                 run.thaw()
+
+    async def _sync_journal(self) -> None:
+        """While nothing is committed. What no sync has covered stays open, and what is open takes room."""
+        ticket = self._engine.journal.begin_sync()
+        try:
+            await asyncio.to_thread(ticket.run)
+        except OSError as error:
+            self._engine.queue.give_up(error)
+        else:
+            self._engine.queue.note_sync(ticket)
 
     async def stop(self) -> None:
         # Not in the middle of a pass: its thread would go on writing files beside the last checkpoint.

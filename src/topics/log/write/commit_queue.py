@@ -293,11 +293,15 @@ class CommitQueue(Refusals):
             self._latch(error)
             return
         ops, self._syncing = self._syncing, []
-        self._journal.finish_sync(ticket)
-        self._witness.synced(self._journal.synced)
+        self.note_sync(ticket)
         elapsed = time.perf_counter() - self._sync_started
         self.counters.syncs_us.observe(int(elapsed * 1e6))
         self._apply_synced(ops, max(elapsed * 1000, 0.001))
+
+    def note_sync(self, ticket: SyncTicket) -> None:
+        """What the journal held when the ticket was taken is on disk."""
+        self._journal.finish_sync(ticket)
+        self._witness.synced(self._journal.synced)
 
     def _apply_synced(self, ops: list[Op], fsync_ms: float) -> None:
         self.applying = True
