@@ -267,7 +267,7 @@ def test_state_of_a_fresh_topic(new_topic: NewTopic) -> None:
     state = new_topic().state("")
     assert set(state) == {
         *("topic", "type", "head_seq", "earliest_seq", "next_seq", "count", "bytes", "epoch", "config"),
-        *("effective_priority", "last_write_ts", "last_read_ts", "performance"),
+        *("effective_priority", "last_write_ts", "last_read_ts", "idempotency_kept_ms", "performance"),
     }
     assert (state["head_seq"], state["earliest_seq"], state["next_seq"]) == (0, 1, 1)
     assert (state["count"], state["bytes"], state["type"]) == (0, 0, "log")

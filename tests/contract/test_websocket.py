@@ -123,6 +123,7 @@ def test_a_publish_is_a_write(server: Server, client: SocketClient, unborn: Topi
         "op": "ack",
         "request_id": 1,
         "topic": unborn.name,
+        "epoch": unborn.state()["epoch"],
         "first_seq": 1,
         "last_seq": 2,
         "seqs": [1, 2],

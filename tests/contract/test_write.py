@@ -31,6 +31,7 @@ def test_the_answer_to_a_write(new_topic: NewTopic) -> None:
     performance = first.pop("performance")
     assert first == {
         "topic": topic.name,
+        "epoch": topic.state()["epoch"],
         "first_seq": 1,
         "last_seq": 3,
         "seqs": [1, 2, 3],

@@ -19,7 +19,7 @@ from topics.flow.kept_cursors import Cursor
 from topics.flow.queues.leases import Packed
 from topics.flow.routers import frames as routers
 from topics.flow.routers.definitions import Definition, RouterOptions
-from topics.flow.stages.identities import StageRange, UnownedCommit
+from topics.flow.stages.identities import UnownedCommit, UnownedRange
 from topics.flow.stages.parts import write_part
 from topics.flow.stages.spool import part_path, stage_key
 from topics.log.lifecycle import CreatePayload
@@ -110,7 +110,7 @@ SPARED_STEP = routers.Step(
 # Leased, held back, returned.
 JOBS: list[Packed] = [(1, 77, "worker", TS + 30_000, 1), (2, 0, "", TS + 500, 2), (3, 0, "", 0, 3)]
 CURSOR = Cursor("lake", 4, 1, TS)
-COMMITTED = UnownedCommit("stream-1", 7, 2, 0xFEED, [StageRange("orders", 5, 6, 2)])
+COMMITTED = UnownedCommit("stream-1", 7, 2, 0xFEED, [UnownedRange("orders", 5, 6, 2)])
 # The name of a stage and of one of its parts, and its rows.
 PART = ("load-1", "0")
 PART_ROWS = {"topic": ["orders", None], "node": ["n1", None], "tag": [None, "t"], "data": ["1", '{"a":2}']}

@@ -21,7 +21,7 @@ from topics.storage.snapshot import SnapshotStore
 GOLDEN = Path(__file__).parent / "owned_stages"
 TS = 1_700_000_000_000
 COMMITS = [
-    OwnedCommit("", "stream-1", Commit(7, 2, 0xFEED, [StageRange("orders", 5, 6, 2)]), []),
+    OwnedCommit("", "stream-1", Commit(7, 2, 0xFEED, [StageRange("orders", 5, 6, 2, 1)]), []),
     OwnedCommit("a.|b.", "stream-1", Commit(0, 0, 0, []), ["forgotten"]),
 ]
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.golden.make import BOOT, GOLDEN, PART, TS, flow_state, routers
+from tests.golden.make_keys import GOLDEN as KEYS
 from topics.flow.cursors import Cursors, FormerCursors
 from topics.flow.kept_cursors import Cursor
 from topics.flow.queues.leases import Entry
@@ -25,6 +26,7 @@ from topics.flow.stages.identities import (
     StageRange,
     UnownedCommit,
     UnownedIdentities,
+    UnownedRange,
 )
 from topics.flow.stages.open_stages import IDLE_MS
 from topics.flow.stages.spool import SUFFIX, stage_key
@@ -34,6 +36,8 @@ from topics.log.lives import Lives, LivesState
 from topics.log.remove import ledger
 from topics.log.seal.sealer import SHARED_RUNS
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState
+from topics.log.write.all_keys import AllKeys
+from topics.log.write.all_keys import TopicState as KeysOfTopic
 from topics.log.write.batch import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
 from topics.storage import journal, journal_reader, segment, snapshot, witness
 from topics.storage.directories import Directories
@@ -157,6 +161,7 @@ ARRAYS = {
     "owned commit": OwnedCommit,
     "unowned commit": UnownedCommit,
     "range": StageRange,
+    "unowned range": UnownedRange,
 }
 
 
@@ -173,10 +178,11 @@ def test_arrays_of_routers_queues_cursors_and_stages() -> None:
 def test_the_map_of_a_snapshot() -> None:
     described = {row[0].strip("`") for row in tables("Snapshot")[0]}
     # What came later has examples of its own.
-    later = {Identities.name, Lives.name, Cursors.name, LossJournal.name}
+    later = {Identities.name, Lives.name, AllKeys.name, Cursors.name, LossJournal.name}
     assert described == flow_state().extensions.keys() | later
     assert described == {FormerCursors.name, Queues.name, UnownedIdentities.name, "routers"} | later
     assert ", ".join(f"`{name}`" for name in LivesState.__struct_fields__) in section("Snapshot")
+    assert ", ".join(f"`{name}`" for name in KeysOfTopic.__struct_fields__) in section("Snapshot")
     text = section("Snapshot")
     assert ", ".join(f"{kind} {name}" for kind, name in enumerate(ledger.KIND_NAMES)) in text
     assert f"the last {REMEMBERED_BATCHES} batches" in text
@@ -213,6 +219,25 @@ def test_backups() -> None:
     assert f"`format` {backups.FORMAT}" in rows[f"<name>/{backups.MANIFEST}"]
     assert {f"<name>/{backups.FLAGS}", backups.LOCK} <= rows.keys()
     assert backups.Copied.__struct_fields__ == ("name", "size", "checksum")
+
+
+def test_keyed_payload() -> None:
+    """Read by the document alone."""
+    data = (KEYS / "journal" / journal.file_name(0)).read_bytes()
+    header = decode_header(data, FILE_HEADER_BYTES)
+    assert header is not None
+    assert header.kind == Kind.KEYED
+    payload = data[FILE_HEADER_BYTES + HEADER_BYTES :][: header.payload_length]
+    sizes = [row[1] for row in tables("Payload of KEYED")[0]]
+    assert sizes == ["4 (u32)", "16", "4 × keys", "4 × keys", "16 × keys", "the rest"]
+    keys, at, parts = int.from_bytes(payload[:4], "little"), 4, []
+    for size in (16, 4 * keys, 4 * keys, 16 * keys):
+        parts.append(payload[at : at + size])
+        at += size
+    salt, offsets, counts, digests = parts
+    assert (offsets, counts) == (bytes(4), b"\2\0\0\0")
+    assert digests == hashlib.blake2b(b"a", digest_size=16, salt=salt).digest()
+    assert b'"two"' in payload[at:]
 
 
 def test_append_flags() -> None:

@@ -140,6 +140,7 @@ def test_extensions_stand_in_the_order_in_which_snapshots_name_them(tmp_path: Pa
     lab = NodeLab(tmp_path)
     assert [extension.name for extension in lab.engine.extensions] == [
         "lives",
+        "keys",
         "named_cursors",
         "cursors",
         "identities",

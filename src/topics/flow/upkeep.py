@@ -131,6 +131,7 @@ class Upkeep:
         if engine.writes_off is not None and now >= self._not_before:
             await self._reclaim()
         engine.clock_mark.extend(engine.now())
+        engine.keys.sweep(engine.now())
         if (now >= self._not_before or self._commit.brake.is_on) and self._checkpointer.is_due():
             with self._span("checkpoint"):
                 await self._alone()

@@ -23,7 +23,7 @@ from topics.storage.journal import file_name
 PROBLEM, NOTE = "problem", "note"
 _KINDS = frozenset(map(int, Kind))
 # Frames that hand out seqs, and so tell in their header which.
-_RECORDS = (Kind.APPEND, Kind.ADVANCE, Kind.ROUTE, Kind.GROUP)
+_RECORDS = (Kind.APPEND, Kind.KEYED, Kind.ADVANCE, Kind.ROUTE, Kind.GROUP)
 
 
 @dataclass(slots=True, frozen=True)

@@ -76,6 +76,8 @@ def truncate(engine: Engine, routers: Routers, topic: Topic, head: int) -> None:
 def _take_back(engine: Engine, topic: Topic, head: int) -> None:
     surviving_damage(topic, lambda: _cut_runs(engine, topic, head))
     topic.rewind(head)
+    if topic.keys is not None:
+        topic.keys.take_back(head)
     topic.settle_totals()
     settle_floor(topic, topic.floor)
 

@@ -46,6 +46,7 @@ from topics.log.write.batch import (
     AppendBody,
     AppendForm,
     Batch,
+    KeyedLine,
     batch_from_columns,
     decode_append,
     decode_payload,
@@ -54,7 +55,7 @@ from topics.log.write.batch import (
 from topics.log.write.commit_loop import CommitLoop
 from topics.log.write.commit_queue import MAX_WAITING_OPS
 from topics.log.write.group import admit_group, append_group
-from topics.log.write.idempotency import checked_key
+from topics.log.write.idempotency import checked_key, keys_kept_ms
 from topics.log.write.lone_appends import SMALL_BODY_BYTES, LoneAppends
 from topics.log.write.operation import CallbackOp, Creation, Fail, Op
 from topics.log.write.reservation import cover, extend_if_short

@@ -18,6 +18,7 @@ from topics.log.seal.segment_store import SegmentStore
 from topics.log.seal.unsealed import Unsealed
 from topics.log.topic import Topic
 from topics.log.totals import Totals
+from topics.log.write.all_keys import AllKeys
 from topics.log.write.commit_queue import CommitQueue, Counters
 from topics.storage import (
     Directories,
@@ -59,7 +60,8 @@ class Core:
         self.next_topic_id = 1
         self.next_segment = 1
         self.lives = Lives(self)
-        self.extensions: list[Extension] = [self.lives]
+        self.keys = AllKeys(settings, lambda topic_id: self.by_id.get(topic_id))
+        self.extensions: list[Extension] = [self.lives, self.keys]
         # Topics that are fed by reference: a small frame may give out many of their seqs.
         self.derived: set[int] = set()
         # Topics written since the current journal file began; their heads close it.

@@ -75,8 +75,12 @@ def apply_config(topic: Topic, config: TopicConfig, now: int) -> int:
     """Returns how many records its caps have taken."""
     # What the old TTL has taken stays gone, whether or not a reader came in time to see it go.
     expire(topic, now)
+    if topic.keys is not None:
+        topic.keys.close_window(now)
     topic.set_config(config)
     expire(topic, now)
+    if topic.keys is not None:
+        topic.keys.close_window(now)
     count = topic.live_count
     enforce_caps(topic)
     return count - topic.live_count

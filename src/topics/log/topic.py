@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from topics.log.watermarks import Hole, Watermarks
 from topics.log.write.batch import Batch
 from topics.storage import I64
 from topics.values import TopicConfig
+
+if TYPE_CHECKING:
+    from topics.log.write.idempotency import TopicKeys
 
 Seqs = TypeVar("Seqs", Sequence[int], I64)
 
@@ -44,7 +47,8 @@ class Topic(Watermarks):
     # Operations that wait for a sync: later ones of this topic do not overtake them.
     pending_sync: int = 0
     tags: TagIndex = field(default_factory=TagIndex)
-    idempotency: Any = None  # an IdempotencyMemory, once a keyed write came
+    # Of writes that came with one, as long as there are some to be remembered.
+    keys: "TopicKeys | None" = None
     listeners: list[Callable[[], None]] = field(default_factory=list)
     last_write_ts: int | None = None
     last_read_ts: int | None = None
@@ -80,6 +84,9 @@ class Topic(Watermarks):
     def read_at(self, now_ms: int) -> None:
         """A reader asked for its records."""
         self.last_read_ts = now_ms
+
+    def keep_keys(self, keys: "TopicKeys | None") -> None:
+        self.keys = keys
 
     def attach(self, extension: Any) -> None:
         self.extension = extension
@@ -305,6 +312,8 @@ class Topic(Watermarks):
             if not run.ephemeral:
                 self.store.unsealed.shrank(size)
         self.tags.forget_above(seq)
+        if self.keys is not None:
+            self.keys.take_back(seq)
         self.assigned = seq
 
     def _clear_pending(self) -> None:

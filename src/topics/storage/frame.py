@@ -44,6 +44,7 @@ class Kind(IntEnum):
     DEAD_LETTER = 17
     LINES = 18  # loss lines that moved without a frame from which replay could tell
     GROUP = 19  # whole frames, one behind the other, that count together or not at all
+    KEYED = 20  # an append with idempotency keys
     QUEUE_LOSSES = 21  # which lost jobs the workers of a queue have been told of
     CREATE_AGAIN = 22  # as CREATE, under a name that an earlier topic had
     OWNED_STAGE = 23

@@ -26,6 +26,7 @@ from topics.storage.filesystem import (
 )
 from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, Header, Kind, decode_header
 from topics.storage.journal import JournalFile, decode_file_header, file_name
+from topics.storage.keyed_frame import apart
 
 log = logging.getLogger("topics.recovery")
 
@@ -34,7 +35,7 @@ QUARANTINE = "damaged"
 PROOF = "proven"
 PROOF_MAGIC = b"TOPICSPR"
 PROOF_VERSION = 1
-_GROUP, _VOID = int(Kind.GROUP), int(Kind.VOID)
+_GROUP, _KEYED, _VOID = int(Kind.GROUP), int(Kind.KEYED), int(Kind.VOID)
 # A pattern searches a mapped file where it lies; `bytes.find` would need a copy of it every time.
 _MAGIC = re.compile(re.escape(FRAME_MAGIC_BYTES))
 
@@ -160,6 +161,8 @@ class JournalReader:
             if frame is not None:
                 if frame.kind == _GROUP:
                     yield from _members(frame)
+                elif frame.kind == _KEYED:
+                    yield from apart(frame)
                 elif frame.kind != _VOID:
                     yield frame
                 at += HEADER_BYTES + len(frame.payload)

@@ -81,6 +81,8 @@ class Settings:
     # None: chosen by the server.
     disk_reserve_bytes: int | None = field(default=None, metadata={"least": 0, "most": MAX_SEQ})
     max_connections: int = _number(20_000)
+    max_idempotency_keys: int = _number(1_000_000, least=1)
+    max_idempotency_keys_per_topic: int = _number(500_000, least=1)
     seq_base: int = _number(1, least=1)
     segment_max_events: int = _number(10_000, least=1)
     # 0: runs are not sealed because of their size, or because of their age.

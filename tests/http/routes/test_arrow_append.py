@@ -26,6 +26,7 @@ def test_every_batch_is_answered_for(server: ServerProcess) -> None:
     assert body.pop("performance").keys() == {"server_total_ms", "wal_append_ms", "fsync_ms"}
     assert body == {
         "topic": "b.all",
+        "epoch": server.get("/v0/topics/b.all")["epoch"],
         "batches": [
             {"first_seq": 1, "last_seq": 2, "count": 2, "deduped": False},
             {"first_seq": 3, "last_seq": 3, "count": 1, "deduped": False},

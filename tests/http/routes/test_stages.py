@@ -26,6 +26,11 @@ def data(server: ServerProcess, topic: str) -> list[Any]:
     return [record["data"] for record in server.post(f"/v0/topics/{topic}/diff", {})["records"]]
 
 
+def epoch(server: ServerProcess, topic: str) -> int:
+    found: int = server.get(f"/v0/topics/{topic}")["epoch"]
+    return found
+
+
 def test_parts_are_collected_and_committed_once(server: ServerProcess) -> None:
     answer = put(server, "one/parts/0?topic=st.a", {"data": ["1", "2"], "topic": [None, "st.b"]})
     assert answer.status == 200
@@ -37,8 +42,8 @@ def test_parts_are_collected_and_committed_once(server: ServerProcess) -> None:
         "committed": True,
         "deduped": False,
         "topics": {
-            "st.a": {"first_seq": 1, "last_seq": 2, "count": 2},
-            "st.b": {"first_seq": 1, "last_seq": 1, "count": 1},
+            "st.a": {"first_seq": 1, "last_seq": 2, "count": 2, "epoch": epoch(server, "st.a")},
+            "st.b": {"first_seq": 1, "last_seq": 1, "count": 1, "epoch": epoch(server, "st.b")},
         },
     }
     assert (data(server, "st.a"), data(server, "st.b")) == ([1, 3], [2])
@@ -141,7 +146,7 @@ def test_a_killed_server_remembers_what_was_committed(tmp_path_factory: pytest.T
         again = commit(server, "t", 0, id="s").json
         assert (again["deduped"], again["topics"]) == (True, first)
         assert commit(server, "s", 0, batch=1).json["topics"] == {
-            "a": {"first_seq": 3, "last_seq": 3, "count": 1}
+            "a": {"first_seq": 3, "last_seq": 3, "count": 1, "epoch": epoch(server, "a")}
         }
         assert data(server, "a") == [1, 2, 3]
     finally:

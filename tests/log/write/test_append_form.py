@@ -71,10 +71,11 @@ def told(text: bytes) -> tuple[Any, ...]:
     request = parse_append(text)
     rows = request.batch.render(7, 1000)
     values = [json.loads(line) for line in rows.splitlines()]
+    key = request.idempotency_key
     return (
         values,
         request.batch.tags,
-        request.idempotency_key,
+        None if key is None else key.decode(),
         request.create,
         request.return_seqs,
         request.config,

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
+from collections.abc import Callable
+from itertools import count
+
 import pytest
 
-from tests.log.harness import Lab
-from topics.log.write import idempotency
+from tests.log.harness import Lab, short_of_memory
 from topics.log.write.append import AppendOp
 from topics.log.write.append_request import parse_append
+from topics.log.write.idempotency import keys_kept_ms
+from topics.log.write.key_chunk import CHUNK_KEYS
 from topics.values.errors import ApiError
 
 WINDOW_MS = 100
@@ -62,14 +68,182 @@ def test_who_waits_for_one_that_fails_fails_too(lab: Lab) -> None:
     assert not lab.write("t", 1, key="a").deduped
 
 
-def test_keys_that_are_over_are_swept_out(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idempotency, "_SWEEP_AT", 4)
-    lab.drop("t")
-    lab.put("t", idempotency_window_ms=WINDOW_MS)
+def test_keys_that_are_over_are_swept_out(lab: Lab) -> None:
     for number in range(4):
-        lab.write("t", number, key=str(number))
         lab.clock.advance(WINDOW_MS // 2 + 1)
-    memory = lab.topic("t").idempotency
-    assert memory is not None
-    assert memory.find("0", lab.engine.now()) is None
-    assert len(memory._by_key) == 2, "the last two are inside their window"
+        lab.write("t", number, key=str(number))
+    lab.engine.keys.sweep(lab.engine.now())
+    assert lab.engine.keys.count == 2, "the last two are inside their window"
+
+
+def seqs_of(op: AppendOp) -> tuple[int, int, int, bool]:
+    return op.first_seq, op.last_seq, op.head_seq, op.deduped
+
+
+def test_a_retry_hears_what_the_first_one_heard(lab: Lab) -> None:
+    lab.write("t", 0)
+    assert seqs_of(lab.write("t", 1, 2, 3, key="a")) == (2, 4, 4, False)
+    lab.write("t", 4)
+    assert seqs_of(lab.write("t", "other", key="a")) == (2, 4, 4, True)
+
+
+def test_a_key_that_was_over_counts_anew_from_its_second_use(lab: Lab) -> None:
+    """Also where its first use still lies beside the second one."""
+    lab.write("t", 1, key="a")
+    lab.write("t", 2, key="b")
+    lab.clock.advance(WINDOW_MS + 1)
+    assert seqs_of(lab.write("t", 3, key="a")) == (3, 3, 3, False)
+    lab.clock.advance(WINDOW_MS)
+    assert seqs_of(lab.write("t", 4, key="a")) == (3, 3, 3, True)
+    lab.engine.keys.sweep(lab.engine.now())
+    assert seqs_of(lab.write("t", 4, key="a")) == (3, 3, 3, True)
+    assert lab.engine.keys.count == 1
+
+
+def test_a_write_that_failed_leaves_no_key(lab: Lab) -> None:
+    """Not even for those who come while the failure is being told."""
+    lab.write("t", 1, key="kept")
+    first = submit(lab, "a")
+    again: list[object] = []
+
+    def tell(_: ApiError) -> None:
+        request = parse_append(b'{"records":[{"data":1}]}', b"a")
+        with pytest.raises(ApiError):
+            lab.engine.append("t", request, again.append, again.append)
+
+    lab.engine.append("t", parse_append(b'{"records":[{"data":2}]}', b"b"), first.append, tell)
+    lab.engine.queue.give_up(OSError("the disk is gone"))
+    assert isinstance(first[0], ApiError)
+    assert not again, "a write that failed was answered for"
+    assert lab.engine.keys.count == 1
+
+
+def test_a_write_that_was_refused_leaves_no_key(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.put("t", cap_records=1, discard="reject", idempotency_window_ms=WINDOW_MS)
+    lab.write("t", 1)
+    with pytest.raises(ApiError, match="full"):
+        lab.write("t", 2, key="a")
+    lab.put("t", idempotency_window_ms=WINDOW_MS)
+    with monkeypatch.context() as patch:
+        short_of_memory(patch)
+        with pytest.raises(ApiError, match="memory"):
+            lab.write("t", 2, key="a")
+    assert lab.engine.keys.count == 0
+    assert seqs_of(lab.write("t", 2, key="a")) == (2, 2, 2, False)
+
+
+def test_a_topic_without_a_window_remembers_nothing(lab: Lab) -> None:
+    lab.put("t", idempotency_window_ms=0)
+    for _ in range(2):
+        assert not lab.write("t", 1, key="a").deduped
+    assert lab.engine.keys.count == 0
+
+
+def test_a_shorter_window_ends_at_once_and_a_longer_one_brings_nothing_back(lab: Lab) -> None:
+    lab.write("t", 1, key="a")
+    lab.clock.advance(50)
+    lab.write("t", 2, key="b")
+    lab.clock.advance(10)
+    lab.put("t", idempotency_window_ms=30)
+    lab.put("t", idempotency_window_ms=1000)
+    assert lab.write("t", 2, key="b").deduped
+    assert not lab.write("t", 1, key="a").deduped
+    lab.clock.advance(900)
+    assert lab.write("t", 2, key="b").deduped
+    lab.put("t", idempotency_window_ms=0)
+    lab.put("t", idempotency_window_ms=1000)
+    assert not lab.write("t", 2, key="b").deduped
+
+
+def test_a_dropped_topic_takes_its_keys_along(lab: Lab) -> None:
+    lab.write("t", 1, key="a")
+    lab.drop("t")
+    assert lab.engine.keys.count == 0
+    assert not lab.write("t", 1, key="a").deduped
+
+
+# --- bounds -------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_forgets_its_oldest_keys_when_it_has_too_many(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(max_idempotency_keys_per_topic=3)
+    lab.put("t", idempotency_window_ms=1000)
+    lab.put("u", idempotency_window_ms=1000)
+    for number in range(5):
+        lab.clock.advance(10)
+        lab.write("t", number, key=str(number))
+    lab.write("u", 0, key="0")
+    keys, now = lab.engine.keys, lab.engine.now()
+    assert (keys.count, keys.forgotten) == (4, 2)
+    assert (keys_kept_ms(lab.topic("t"), now), keys_kept_ms(lab.topic("u"), now)) == (30, 1000)
+    assert [lab.write("t", 0, key=str(number)).deduped for number in (2, 3, 4)] == [True] * 3
+    assert lab.write("u", 0, key="0").deduped
+    assert not lab.write("t", 0, key="1").deduped
+
+
+def test_the_oldest_keys_of_all_topics_go_when_there_are_too_many(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(max_idempotency_keys=4)
+    for name in "abc":
+        lab.put(name, idempotency_window_ms=1000)
+    for number, name in enumerate("aabacb"):
+        lab.clock.advance(10)
+        lab.write(name, number, key=str(number))
+    assert (lab.engine.keys.count, lab.engine.keys.forgotten) == (4, 2)
+    now = lab.engine.now()
+    assert [keys_kept_ms(lab.topic(name), now) for name in "abc"] == [40, 1000, 1000]
+    assert [lab.write(name, 0, key=key).deduped for name, key in ("b2", "a3", "c4", "b5")] == [True] * 4
+    lab.clock.advance(10)
+    lab.write("c", 6, key="6")
+    assert not lab.write("b", 0, key="2").deduped, "the oldest of all was another one"
+    assert lab.write("a", 0, key="3").deduped is False
+    assert lab.engine.keys.count == 4
+
+
+def test_what_is_over_is_not_counted_as_forgotten(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(max_idempotency_keys_per_topic=3)
+    lab.put("t", idempotency_window_ms=100)
+    for number in range(9):
+        lab.clock.advance(60)
+        lab.write("t", number, key=str(number))
+    assert (lab.engine.keys.count, lab.engine.keys.forgotten) == (3, 0)
+    assert keys_kept_ms(lab.topic("t"), lab.engine.now()) == 100
+
+
+def test_bounds_hold_over_many_chunks(make_lab: Callable[..., Lab]) -> None:
+    most = 3 * CHUNK_KEYS
+    lab = make_lab(max_idempotency_keys_per_topic=most)
+    lab.put("t", idempotency_window_ms=10**9)
+    numbers = range(5 * CHUNK_KEYS)
+    for number in numbers:
+        lab.clock.advance(number % 2)
+        lab.write("t", number, key=str(number))
+    keys = lab.engine.keys
+    assert most * 0.98 <= keys.count <= most
+    assert keys.count + keys.forgotten == len(numbers)
+    oldest = len(numbers) - keys.count
+    assert seqs_of(lab.write("t", 0, key=str(oldest))) == (oldest + 1, oldest + 1, oldest + 1, True)
+    assert not lab.write("t", 0, key=str(oldest - 1)).deduped
+
+
+@pytest.mark.parametrize("at_a_time", [1, 16])
+def test_a_key_takes_at_most_200_bytes(lab: Lab, at_a_time: int) -> None:
+    """Whatever was written with it, and also when it goes on so long that old ones make room for new ones."""
+    lab.put("t", idempotency_window_ms=10_000)
+    topic, engine = lab.topic("t"), lab.engine
+    keys = engine.keys.of(topic)
+    engine.keys.most_a_topic = 11_000
+    names, worst = (b"%040d" % number for number in count()), 0.0
+    gc.collect()
+    tracemalloc.start()
+    for _ in range(40_000 // at_a_time):
+        write = keys.take_each([next(names) for _ in range(at_a_time)])
+        write.remember(1, engine.now())
+        write.settle()
+        del write
+        if keys.count > 8000:
+            used = tracemalloc.get_traced_memory()[0]
+            worst = max(worst, used / keys.count)
+    tracemalloc.stop()
+    assert engine.keys.forgotten > 28_000
+    print(f"{worst:.0f} bytes a key")
+    assert worst <= 200, f"{worst:.0f} bytes a key"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.log.harness import Lab
+from topics.log.lifecycle import drop_topic
 from topics.log.write.append import AppendOp
 from topics.log.write.append_request import AppendRequest
 from topics.log.write.batch import PlainLine, decode_append, lone_record
@@ -110,3 +111,110 @@ def test_more_than_a_frame_takes_are_several(lab: Lab, lone: LoneAppends[str], a
         lone.add(str(number), lab.topic("t"), line())
     lab.engine.queue.sync_now()
     assert [(len(writers), first) for writers, first in answers.groups] == [(1024, 1), (476, 1025)]
+
+
+# --- with keys ----------------------------------------------------------------------------------------------
+
+
+def kinds(lab: Lab) -> list[int]:
+    return [frame.kind for frame in lab.frames() if frame.kind in (Kind.APPEND, Kind.KEYED)]
+
+
+def test_those_with_keys_go_together_too(lab: Lab, lone: LoneAppends[str], answers: Answers) -> None:
+    for writer in "abc":
+        lone.add_keyed(writer, lab.topic("t"), line(), writer.encode())
+    lone.add("d", lab.topic("t"), line())
+    lab.engine.queue.flush()
+    assert answers.groups == [(["d"], 1), (["a", "b", "c"], 2)]
+    assert kinds(lab) == [Kind.APPEND, Kind.KEYED]
+    for restart in (lambda: None, lab.restart):
+        restart()
+        again = [lab.write("t", 0, key=key) for key in "abc"]
+        assert [(op.first_seq, op.count, op.head_seq, op.deduped) for op in again] == [
+            (2, 1, 2, True),
+            (3, 1, 3, True),
+            (4, 1, 4, True),
+        ]
+
+
+def test_a_repeat_in_the_same_turn_gets_the_seq_of_the_first(
+    lab: Lab, lone: LoneAppends[str], answers: Answers
+) -> None:
+    for writer, key in (("a", b"k"), ("b", b"l"), ("c", b"k")):
+        lone.add_keyed(writer, lab.topic("t"), line(), key)
+    lab.engine.queue.flush()
+    assert sorted(answers.groups) == [(["a"], 1), (["b"], 2), (["c"], 1)]
+    assert lab.topic("t").head == 2
+
+
+def test_a_repeat_of_one_on_its_way_waits_for_it(lab: Lab, lone: LoneAppends[str], answers: Answers) -> None:
+    lab.put("t", durability="fsync")
+    lone.add_keyed("a", lab.topic("t"), line(), b"k")
+    lab.engine.queue.flush()
+    for writer, key in (("b", b"k"), ("c", b"other")):
+        lone.add_keyed(writer, lab.topic("t"), line(), key)
+    lab.engine.queue.flush()
+    assert answers.groups == []
+    lab.engine.queue.sync_now()
+    assert sorted(answers.groups) == [(["a"], 1), (["b"], 1), (["c"], 2)]
+
+
+def test_keys_of_a_topic_without_a_window_are_not_kept(
+    lab: Lab, lone: LoneAppends[str], answers: Answers
+) -> None:
+    lab.put("t", idempotency_window_ms=0)
+    for writer in "ab":
+        lone.add_keyed(writer, lab.topic("t"), line(), b"k")
+    lab.engine.queue.flush()
+    assert answers.groups == [(["a", "b"], 1)]
+    assert kinds(lab) == [Kind.APPEND]
+
+
+def test_where_not_all_fit_those_refused_keep_their_keys(
+    lab: Lab, lone: LoneAppends[str], answers: Answers
+) -> None:
+    lab.put("t", cap_records=2, discard="reject")
+    for writer in "abc":
+        lone.add_keyed(writer, lab.topic("t"), line(), writer.encode())
+    lab.engine.queue.flush()
+    assert answers.failed == [("c", "topic_full")]
+    lab.put("t")
+    assert [lab.write("t", 0, key=key).deduped for key in "abc"] == [True, True, False]
+
+
+def test_a_failed_commit_leaves_no_key_of_theirs(
+    lab: Lab, lone: LoneAppends[str], answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for writer in "ab":
+        lone.add_keyed(writer, lab.topic("t"), line(), writer.encode())
+
+    def refuse(*_: object) -> int:
+        raise OSError("the disk refuses")
+
+    monkeypatch.setattr(type(lab.engine.journal.current_file()), "write", refuse)
+    lab.engine.queue.flush()
+    assert answers.failed == [("a", "internal"), ("b", "internal")]
+    assert lab.engine.keys.count == 0
+
+
+def test_a_topic_that_went_meanwhile_is_not_written_to(
+    lab: Lab, lone: LoneAppends[str], answers: Answers
+) -> None:
+    lone.add_keyed("a", lab.topic("t"), line(), b"k")
+    drop_topic(lab.engine, "t", False, lambda _: None, lambda _: None)
+    lab.engine.queue.sync_now()
+    assert answers.groups == [(["a"], 1)]
+    assert lab.topic("t").head == 1
+    assert lab.write("t", 0, key="k").deduped
+
+
+def test_more_with_keys_than_a_frame_takes_are_several(
+    lab: Lab, lone: LoneAppends[str], answers: Answers
+) -> None:
+    for number in range(1500):
+        lone.add_keyed(str(number), lab.topic("t"), line(), b"%d" % number)
+    lab.engine.queue.sync_now()
+    assert [(len(writers), first) for writers, first in answers.groups] == [(1024, 1), (476, 1025)]
+    for restart in (lambda: None, lab.restart):
+        restart()
+        assert [lab.write("t", 0, key=key).first_seq for key in ("0", "1023", "1499")] == [1, 1024, 1500]

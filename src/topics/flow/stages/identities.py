@@ -29,11 +29,16 @@ _BATCH_OVERHEAD = 128
 _APPLICATION_OVERHEAD = 512
 
 
-class StageRange(msgspec.Struct, array_like=True, gc=False):
+class UnownedRange(msgspec.Struct, array_like=True, gc=False):
     topic: str
     first_seq: int
     last_seq: int
     count: int
+
+
+class StageRange(UnownedRange, array_like=True, gc=False):
+    # The life of the topic in which they were written; 0 if that is not known.
+    epoch: int = 0
 
 
 class Commit(msgspec.Struct, array_like=True, gc=False):
@@ -61,10 +66,11 @@ class UnownedCommit(msgspec.Struct, array_like=True, gc=False):
     batch: int
     count: int
     digest: int
-    ranges: list[StageRange]
+    ranges: list[UnownedRange]
 
     def as_commit(self) -> Commit:
-        return Commit(self.batch, self.count, self.digest, self.ranges)
+        ranges = [StageRange(*msgspec.structs.astuple(each)) for each in self.ranges]
+        return Commit(self.batch, self.count, self.digest, ranges)
 
 
 _pack = msgspec.msgpack.encode

@@ -294,7 +294,7 @@ def _ranges(members: list[AppendOp]) -> list[StageRange]:
     for member in members:
         assert member.topic is not None
         name = member.topic.name
-        known = ranges.setdefault(name, StageRange(name, member.first_seq, 0, 0))
+        known = ranges.setdefault(name, StageRange(name, member.first_seq, 0, 0, member.topic.id))
         known.last_seq = member.last_seq
         known.count += member.count
     return list(ranges.values())

@@ -161,6 +161,7 @@ _EVICTIONS = (ledger.CAP, ledger.TTL, ledger.LOST)
 
 def log_families(node: Node) -> Iterator[Family]:
     yield from _removals(node.engine)
+    yield from _keys(node.engine)
     yield from _seals(node)
     yield from _files(node.engine)
     yield from _room(node)
@@ -183,6 +184,13 @@ def journal_families(engine: Engine) -> Iterator[Family]:
     yield gauge("topics_wal_queue_depth_peak", "Most operations ever waiting.", counters.queue_depth_peak)
     yield gauge("topics_wal_read_only", "1 when writes are off until restart.", int(engine.read_only))
     yield histogram("topics_wal_fsync_latency_us", "Microseconds per sync.", counters.syncs_us)
+
+
+def _keys(engine: Engine) -> Iterator[Family]:
+    keys = engine.keys
+    yield gauge("topics_idempotency_keys", "Idempotency keys that are remembered.", keys.count)
+    text = "Idempotency keys forgotten before their window was over, because there were too many."
+    yield counter("topics_idempotency_keys_forgotten_total", text, keys.forgotten)
 
 
 def _removals(engine: Engine) -> Iterator[Family]:

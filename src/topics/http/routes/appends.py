@@ -13,8 +13,10 @@ from topics.log import (
     SMALL_BODY_BYTES,
     AppendOp,
     AppendRequest,
+    KeyedLine,
     LoneAppends,
     check_append,
+    checked_key,
     decode_append,
     disables_backpressure,
     lone_record,
@@ -51,11 +53,15 @@ class AppendRoutes:
         key_header = exchange.headers.get(b"idempotency-key")
         body = exchange.body
         decoded = decode_append(body, exchange.note)
-        if len(body) <= SMALL_BODY_BYTES and key_header is None and b"?" not in exchange.target:
+        if len(body) <= SMALL_BODY_BYTES and b"?" not in exchange.target:
             line = lone_record(decoded)
             topic = self._topics.get(exchange.name)
             if line is not None and topic is not None:
-                self._lone.add(exchange, topic, line)
+                named = decoded.key if isinstance(decoded, KeyedLine) else None
+                if named is None and key_header is None:
+                    self._lone.add(exchange, topic, line)
+                else:
+                    self._lone.add_keyed(exchange, topic, line, checked_key(named, key_header))
                 return
         self.append_alone(exchange, check_append(decoded, len(body), key_header))
 
@@ -114,7 +120,7 @@ def _around(op: AppendOp, count: int, elapsed_s: float) -> tuple[bytes, bytes]:
     """What the answer says before its seqs, and behind them."""
     topic = op.topic
     assert topic is not None
-    before = b'{"topic":"%b","first_seq":' % topic.name_json
+    before = b'{"topic":"%b","epoch":%d,"first_seq":' % (topic.name_json, topic.id)
     after = (
         b',"count":%d,"created":%b,"deduped":%b,'
         b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'

@@ -43,7 +43,8 @@ class BulkAppendRoutes:
 
     async def append(self, exchange: Exchange) -> None:
         require_arrow(exchange)
-        key = checked_key(exchange.query("idempotency_key"), exchange.header(b"idempotency-key"))
+        named, header = exchange.query("idempotency_key"), exchange.header(b"idempotency-key")
+        key = None if named is None and header is None else checked_key(named, header)
         batches = await checked_batches(exchange, self._service.settings.max_body_bytes)
         if not any(batch.count for batch in batches):
             raise invalid("the stream holds no rows")
@@ -53,7 +54,7 @@ class BulkAppendRoutes:
 class BulkAppend:
     """One bulk write: every batch goes through the same door as a JSON write, and is answered for in turn."""
 
-    def __init__(self, service: Service, exchange: Exchange, key: str | None) -> None:
+    def __init__(self, service: Service, exchange: Exchange, key: bytes | None) -> None:
         self._service = service
         self._exchange = exchange
         self._key = key
@@ -62,7 +63,7 @@ class BulkAppend:
         self._submitted: list[tuple[int, asyncio.Future[AppendOp]]] = []
         self._results: list[dict[str, Any]] = []
         self._created = False
-        self._head_seq = 0
+        self._head_seq = self._epoch = 0
         self._wal_ms = self._fsync_ms = 0.0
 
     async def run(self, batches: "list[ColumnBatch]") -> None:
@@ -95,7 +96,7 @@ class BulkAppend:
     def _submit(self, index: int, batch: "ColumnBatch") -> None:
         done: asyncio.Future[AppendOp] = asyncio.get_running_loop().create_future()
         # The index is part of the identity: a retry repeats exactly the batches that were committed.
-        key = None if self._key is None else f"{self._key}\0{index}"
+        key = None if self._key is None else b"%b\0%d" % (self._key, index)
         request = column_request(batch, create=self._create, idempotency_key=key)
         exchange = self._exchange
         self._service.append(
@@ -107,8 +108,10 @@ class BulkAppend:
         self._results[index] = _result(op)
         self._created = self._created or op.created
         self._head_seq = max(self._head_seq, op.head_seq)
+        assert op.topic is not None
+        self._epoch = op.topic.id
         self._wal_ms += op.wal_ms
-        if op.topic is not None and op.topic.config.durable:
+        if op.topic.config.durable:
             self._fsync_ms = max(self._fsync_ms, op.fsync_ms)
 
     def _refused(self, refusal: ApiError) -> ApiError:
@@ -119,6 +122,7 @@ class BulkAppend:
     def _answer(self) -> None:
         body = {
             "topic": self._exchange.name,
+            "epoch": self._epoch,
             "batches": self._results,
             "head_seq": self._head_seq,
             "count": sum(result["count"] for result in self._results),

@@ -4,6 +4,7 @@ from functools import partial
 
 import msgspec
 
+from topics.flow.stages.identities import StageRange
 from topics.flow.stages.open_stages import MAX_PARTS
 from topics.flow.stages.stages import CommitRequest, Stages
 from topics.http.door.keys import WRITE, ApiKey
@@ -91,10 +92,7 @@ class StageRoutes:
         exchange.refuse_misnamed()
         await load(_PARTS)
         committed, deduped = await self._stages.commit(request)
-        topics = {
-            r.topic: {"first_seq": r.first_seq, "last_seq": r.last_seq, "count": r.count}
-            for r in committed.ranges
-        }
+        topics = {written.topic: _range(written) for written in committed.ranges}
         answer(exchange, {"committed": True, "deduped": deduped, "topics": topics})
 
     async def drop(self, exchange: Exchange) -> None:
@@ -102,6 +100,12 @@ class StageRoutes:
         await load(_PARTS)
         parts = await self._stages.drop(_owner(exchange.key), exchange.name)
         answer(exchange, {"stage": exchange.name, "deleted": parts > 0})
+
+
+def _range(written: StageRange) -> dict[str, int]:
+    body = {"first_seq": written.first_seq, "last_seq": written.last_seq, "count": written.count}
+    # Servers of the first edition did not note it.
+    return body | {"epoch": written.epoch} if written.epoch else body
 
 
 class _Names:

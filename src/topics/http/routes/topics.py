@@ -8,7 +8,7 @@ from topics.http.routes.paging import PAGING, page, start_of_page
 from topics.http.routes.service import Service, answer, check_dead_letter
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log import Topic, drop_topic, put_topic, refuse_unless_empty
+from topics.log import Topic, drop_topic, keys_kept_ms, put_topic, refuse_unless_empty
 from topics.values import (
     DEFAULT_CONFIG,
     config_to_json,
@@ -91,6 +91,7 @@ class TopicRoutes:
             "effective_priority": effective_priority(topic.config, topic.last_read_ts, now),
             "last_write_ts": topic.last_write_ts,
             "last_read_ts": topic.last_read_ts,
+            "idempotency_kept_ms": keys_kept_ms(topic, now),
         }
         if topic.config.is_queue:
             body["queue"] = topic.extension.counters(now)

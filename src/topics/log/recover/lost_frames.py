@@ -11,7 +11,7 @@ from topics.storage import CREATIONS, HEADER_BYTES, Damage, Kind, around_data
 from topics.values import DEFAULT_CONFIG, MAX_BULK_RECORDS, MAX_SEQ
 
 log = logging.getLogger("topics.recovery")
-_GIVING_OUT_SEQS = (Kind.APPEND, Kind.ADVANCE, Kind.GROUP, Kind.ROUTE)
+_GIVING_OUT_SEQS = (Kind.APPEND, Kind.KEYED, Kind.ADVANCE, Kind.GROUP, Kind.ROUTE)
 # No record takes less journal than this: a row of one-digit numbers, and the length of its data.
 _SMALLEST_RECORD_BYTES = around_data(1, 0) + len("0") + 4
 

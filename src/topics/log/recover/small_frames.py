@@ -46,31 +46,42 @@ class JoinedFrames:
 
 
 def join_small(items: Iterable[Frame | Damage], border: int) -> Iterator[Frame | Damage | JoinedFrames]:
-    """The same frames in the same order; none below the position `border` is joined with one above it."""
+    """The same frames in the same order, but for keys, which come behind all frames that are joined.
+
+    None below the position `border` is joined with one above it.
+    """
     held: list[Frame] = []
-    append = int(Kind.APPEND)
+    keys: list[Frame] = []
+    append, keyed = int(Kind.APPEND), int(Kind.KEYED)
     for item in items:
-        if isinstance(item, Frame) and item.kind == append and not item.flags and item.count <= SMALL_RECORDS:
-            if held:
-                last = held[-1]
-                if (
-                    item.topic_id == last.topic_id
-                    and item.first_seq == last.first_seq + last.count
-                    and len(held) < MAX_FRAMES
-                    and (item.position < border) == (last.position < border)
-                ):
-                    held.append(item)
-                    continue
-                yield _as_one(held)
-            held = [item]
-            continue
+        if isinstance(item, Frame):
+            if item.kind == append and not item.flags and item.count <= SMALL_RECORDS:
+                if held and not _continues(item, held, border):
+                    yield from _as_one(held, keys)
+                    held, keys = [], []
+                held.append(item)
+                continue
+            if held and item.kind == keyed:
+                keys.append(item)
+                continue
         if held:
-            yield _as_one(held)
-            held = []
+            yield from _as_one(held, keys)
+            held, keys = [], []
         yield item
     if held:
-        yield _as_one(held)
+        yield from _as_one(held, keys)
 
 
-def _as_one(frames: list[Frame]) -> Frame | JoinedFrames:
-    return frames[0] if len(frames) == 1 else JoinedFrames(frames)
+def _continues(frame: Frame, held: list[Frame], border: int) -> bool:
+    last = held[-1]
+    return (
+        frame.topic_id == last.topic_id
+        and frame.first_seq == last.first_seq + last.count
+        and len(held) < MAX_FRAMES
+        and (frame.position < border) == (last.position < border)
+    )
+
+
+def _as_one(frames: list[Frame], keys: list[Frame]) -> Iterator[Frame | JoinedFrames]:
+    yield frames[0] if len(frames) == 1 else JoinedFrames(frames)
+    yield from keys

@@ -25,7 +25,7 @@ from topics.log.extension import Extension
 from topics.log.run import Run
 from topics.log.seal.sealer import Sealer
 from topics.log.seal.segment_store import entry_of
-from topics.log.seal.snapshot_state import SnapshotState, encode, encode_snapshot
+from topics.log.seal.snapshot_state import Part, SnapshotState, encode, encode_snapshot
 from topics.storage import Segment, SegmentDamaged
 
 # A checkpoint starts when this much was written since the last one, even if no run is full.
@@ -144,7 +144,7 @@ class Checkpointer:
         changed.update(waiting)
         return False
 
-    def capture(self) -> tuple[list[bytes], int]:
+    def capture(self) -> tuple[list[Part], int]:
         """State at the journal's end; call it when nothing is between journal and application."""
         engine = self._engine
         while self.capture_step():
@@ -166,7 +166,7 @@ class Checkpointer:
         )
         return encode_snapshot(state, list(self._states.values())), replay_from
 
-    def write_snapshot(self, body: list[bytes]) -> None:
+    def write_snapshot(self, body: list[Part]) -> None:
         """Off the loop. Once it is durable, deletions that two snapshots know may be flipped."""
         engine, joined = self._engine, b"".join(body)
         engine.require_home(engine.dirs.snapshots)

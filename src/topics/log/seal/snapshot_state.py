@@ -62,17 +62,41 @@ class SnapshotState(msgspec.Struct, array_like=True, gc=False):
 
 encode = msgspec.msgpack.Encoder().encode
 _decoder = msgspec.msgpack.Decoder(SnapshotState)
-# MessagePack's heads of an array of seven, which a snapshot is, and of one with a 32-bit length.
-_SEVEN = b"\x97"
+# MessagePack's heads: of arrays, with few items or with a 32-bit length, and of bytes with such a length.
+_FEW, _MANY_MARK, _BYTES_MARK = 0x90, 0xDD, 0xC6
 _MANY = struct.Struct(">BI")
-_MANY_MARK = 0xDD
+# A map of less than sixteen.
+_MAP = 0x80
+
+Part = bytes | bytearray | memoryview
 
 
-def encode_snapshot(state: SnapshotState, topics: list[bytes]) -> list[bytes]:
+def array_head(count: int) -> bytes:
+    return bytes((_FEW + count,)) if count < 16 else _MANY.pack(_MANY_MARK, count)
+
+
+def bytes_head(size: int) -> bytes:
+    return _MANY.pack(_BYTES_MARK, size)
+
+
+class EncodedState:
+    """State of an extension that is MessagePack already, in parts that are not copied while writes wait."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: list[Part]) -> None:
+        self.parts = parts
+
+
+def encode_snapshot(state: SnapshotState, topics: list[bytes]) -> list[Part]:
     """A snapshot whose topics are encoded already, in parts: joining them is work for another thread."""
     numbers = (state.position, state.replay_from, state.next_topic_id, state.next_segment, state.clock_ms)
-    head = [_SEVEN, *map(encode, numbers), _MANY.pack(_MANY_MARK, len(topics))]
-    return [*head, *topics, encode(state.extensions)]
+    parts: list[Part] = [array_head(len(state.__struct_fields__)), *map(encode, numbers)]
+    parts += [array_head(len(topics)), *topics, bytes((_MAP + len(state.extensions),))]
+    for name, saved in state.extensions.items():
+        parts.append(encode(name))
+        parts += saved.parts if isinstance(saved, EncodedState) else [encode(saved)]
+    return parts
 
 
 def decode(body: bytes) -> SnapshotState | None:

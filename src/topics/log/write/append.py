@@ -8,7 +8,7 @@ from topics.log.remove.retention import enforce_caps, expire
 from topics.log.topic import Topic
 from topics.log.write.append_request import AppendRequest
 from topics.log.write.batch import Batch, encode_payload
-from topics.log.write.idempotency import IdempotencyMemory, Remembered
+from topics.log.write.idempotency import KeyedWrite
 from topics.log.write.operation import Fail, Op
 from topics.log.write.reservation import cover, extend_if_short
 from topics.storage import Kind
@@ -25,7 +25,7 @@ from topics.values import (
 )
 
 # Enum members cost a lookup each time; the write path runs often enough to notice.
-_APPEND, _ADVANCE = int(Kind.APPEND), int(Kind.ADVANCE)
+_APPEND, _ADVANCE, _KEYED = int(Kind.APPEND), int(Kind.ADVANCE), int(Kind.KEYED)
 
 
 class AppendOp(Op):
@@ -38,10 +38,9 @@ class AppendOp(Op):
         "deduped",
         "first_seq",
         "head_seq",
-        "key",
+        "keys",
         "on_done",
         "on_error",
-        "remembered",
         "reserve_to",
         "size",
         "ts",
@@ -65,8 +64,7 @@ class AppendOp(Op):
         self.reserve_to = 0
         self.created = False
         self.deduped = False
-        self.key: str | None = None
-        self.remembered: Remembered | None = None
+        self.keys: KeyedWrite | None = None
         self.on_done: Callable[[AppendOp], None] = _ignore
         self.on_error: Callable[[ApiError], None] = _ignore
 
@@ -97,8 +95,8 @@ class AppendOp(Op):
 
     def announce(self) -> None:
         """The writer hears of it, then the readers that wait."""
-        if self.remembered is not None:
-            self._settle()
+        if self.keys is not None:
+            self.keys.settle()
         self.on_done(self)
         topic = self.topic
         assert topic is not None
@@ -106,11 +104,8 @@ class AppendOp(Op):
             topic.wake()
 
     def fail(self, error: ApiError) -> None:
-        if self.remembered is not None and self.key is not None and self.topic is not None:
-            if self.topic.idempotency is not None:
-                self.topic.idempotency.forget(self.key)
-            for waiter in self.remembered.waiters:
-                waiter.on_error(error)
+        if self.keys is not None:
+            self.keys.fail(error)
         self.on_error(error)
 
     def withdraw(self) -> None:
@@ -119,20 +114,11 @@ class AppendOp(Op):
         self.topic.withdraw_reservation()
         self.core.counters.frames -= self.count
 
-    def _settle(self) -> None:
-        assert self.remembered is not None
-        self.remembered.pending = False
-        # Remembered for minutes: keep the answer, not the frames.
-        self.buffers = []
-        waiters, self.remembered.waiters = self.remembered.waiters, []
-        for waiter in waiters:
-            waiter.answer_as(self)
-
-    def answer_as(self, original: "AppendOp") -> None:
-        """Give this retry the answer of the write it repeats."""
-        self.first_seq = original.first_seq
-        self.count = original.count
-        self.head_seq = original.head_seq
+    def answer_as(self, first_seq: int, count: int) -> None:
+        """This write repeats one that got these seqs, and gets its answer."""
+        self.first_seq = first_seq
+        self.count = count
+        self.head_seq = self.last_seq
         self.deduped = True
         self.created = False
         self.on_done(self)
@@ -164,20 +150,35 @@ def append(
     op.created = created
     op.on_done = done
     op.on_error = fail
+    key = request.idempotency_key
+    if key is not None and topic.config.idempotency_window_ms:
+        op.keys = core.keys.of(topic).take(key, op, now)
+        if op.keys is None:
+            return
     try:
-        append_batch(core, topic, request.batch, op, key=request.idempotency_key)
+        append_batch(core, topic, request.batch, op)
     except ApiError as error:
+        if op.keys is not None:
+            op.keys.withdraw()
         if not created:
             raise
         # The new topic stays; the refusal is answered once it is there to be seen.
         refusals.append(error)
 
 
-def append_to(core: Core, topic: Topic, batch: Batch, done: Callable[[AppendOp], None], fail: Fail) -> None:
+def append_to(
+    core: Core,
+    topic: Topic,
+    batch: Batch,
+    done: Callable[[AppendOp], None],
+    fail: Fail,
+    keys: KeyedWrite | None = None,
+) -> None:
     """Write a batch to a topic that was there a moment ago."""
     if core.by_name.get(topic.name) is not topic:
         raise topic_not_found(topic.name)
     op = AppendOp(core, topic, batch, core.now())
+    op.keys = keys
     op.on_done = done
     op.on_error = fail
     append_batch(core, topic, batch, op)
@@ -203,7 +204,6 @@ def append_batch(
     batch: Batch,
     op: AppendOp,
     *,
-    key: str | None = None,
     hops: bytes | None = None,
     submit: Callable[[Op], None] | None = None,
 ) -> None:
@@ -212,8 +212,6 @@ def append_batch(
     `submit` takes the operation instead of the queue, for writes that are committed together.
     """
     now = op.ts
-    if key is not None and _answered_from_memory(topic, key, op, now):
-        return
     admit(core, topic, batch.count, batch.size, now)
     if submit is None:
         # The write, and perhaps a reservation with it: nothing may be refused once it has its seqs.
@@ -232,12 +230,17 @@ def append_batch(
         rows = batch.render(first_seq, ts)
         if durability == "ephemeral":
             kind, payload, flags = _ADVANCE, b"", 0
-        else:
+        elif op.keys is None:
             payload, flags = encode_payload(batch, rows, hops)
             kind = _APPEND
+        else:
+            payload, flags = encode_payload(batch, rows, hops, op.keys.encoded())
+            kind = _KEYED
         if last_seq > topic.reserved:
             op.reserve_to = cover(core, topic, last_seq, op)
         op.buffers += journal.frame(kind, payload, topic.id, first_seq, count, ts, flags)
+        if op.keys is not None:
+            op.keys.remember(first_seq, ts)
         topic.assign(batch, rows, ts, journal.position, hops, ephemeral=kind == _ADVANCE)
     except MemoryError:
         # What it asked to reserve is asked for again: the frame that did so goes the way of the write.
@@ -248,30 +251,8 @@ def append_batch(
     (submit or core.queue.submit_checked)(op)
     core.touched.add(topic)
     core.counters.frames += count
-    if key is not None and topic.config.idempotency_window_ms:
-        _remember(topic, key, op, now)
     if topic.reserve_asked - last_seq < topic.reserving >> 2:
         extend_if_short(core, topic)
-
-
-def _answered_from_memory(topic: Topic, key: str, op: AppendOp, now: int) -> bool:
-    memory: IdempotencyMemory | None = topic.idempotency
-    entry = memory.find(key, now) if memory is not None else None
-    if entry is None:
-        return False
-    if entry.pending:
-        entry.waiters.append(op)
-    else:
-        op.answer_as(entry.op)
-    return True
-
-
-def _remember(topic: Topic, key: str, op: AppendOp, now: int) -> None:
-    if topic.idempotency is None:
-        topic.idempotency = IdempotencyMemory()
-    op.key = key
-    op.remembered = Remembered(op, now + topic.config.idempotency_window_ms)
-    topic.idempotency.remember(key, op.remembered, now)
 
 
 def admit(core: Core, topic: Topic, count: int, size: int, now: int) -> None:

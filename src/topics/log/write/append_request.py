@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw
 from topics.log.write.batch import (
     AppendBody,
     Batch,
+    KeyedLine,
     Line,
     PlainLine,
     decode_append,
@@ -47,9 +48,9 @@ _decode_meta = msgspec.json.Decoder(dict[str, Raw]).decode
 class AppendRequest:
     __slots__ = ("batch", "config", "create", "idempotency_key", "return_seqs")
 
-    def __init__(self, batch: Batch, request: AppendBody) -> None:
+    def __init__(self, batch: Batch, request: AppendBody, idempotency_key: bytes | None) -> None:
         self.batch = batch
-        self.idempotency_key = request.idempotency_key
+        self.idempotency_key = idempotency_key
         self.create = request.create
         self.return_seqs = request.return_seqs
         # Judged even when the topic exists already and the config is without effect.
@@ -61,9 +62,9 @@ class AppendRequest:
         return (self.config or DEFAULT_CONFIG).auto_create if self.create is None else self.create
 
 
-def column_request(batch: Batch, *, create: bool | None, idempotency_key: str | None) -> AppendRequest:
+def column_request(batch: Batch, *, create: bool | None, idempotency_key: bytes | None) -> AppendRequest:
     """A write whose records did not arrive as JSON."""
-    return AppendRequest(batch, AppendBody(create=create, idempotency_key=idempotency_key))
+    return AppendRequest(batch, AppendBody(create=create), idempotency_key)
 
 
 def parse_append(body: bytes, key_header: bytes | None = None) -> AppendRequest:
@@ -86,18 +87,21 @@ def disables_backpressure(body: bytes) -> bool:
 
 
 def check_append(
-    request: AppendBody | list[PlainLine], body_size: int, key_header: bytes | None
+    request: AppendBody | list[PlainLine] | KeyedLine, body_size: int, key_header: bytes | None
 ) -> AppendRequest:
     if isinstance(request, list):
         request = AppendBody(records=request)  # type: ignore[arg-type]
+    elif isinstance(request, KeyedLine):
+        request = AppendBody(records=[request.line], idempotency_key=request.key)  # type: ignore[list-item]
     records = request.records
     if records is UNSET or not records:
         raise invalid("records must be an array of 1 to 10000 records")
     if len(records) > MAX_BATCH_RECORDS:
         raise too_many()
+    key = None
     if key_header is not None or request.idempotency_key is not None:
-        request.idempotency_key = checked_key(request.idempotency_key, key_header)
-    return AppendRequest(_check_records(records, request.node, body_size), request)
+        key = checked_key(request.idempotency_key, key_header)
+    return AppendRequest(_check_records(records, request.node, body_size), request, key)
 
 
 def _check_records(records: list[Line] | list[PlainLine], batch_node: str | None, body_size: int) -> Batch:

@@ -82,6 +82,13 @@ class AppendBody(msgspec.Struct, gc=False, kw_only=True, forbid_unknown_fields=T
     return_seqs: bool = True
 
 
+class KeyedLine(msgspec.Struct, gc=False):
+    """A write of one plain record with an idempotency key, and of nothing else."""
+
+    line: PlainLine
+    key: str
+
+
 class _Records(msgspec.Struct, gc=False):
     records: list[Raw] = []
 
@@ -126,8 +133,8 @@ class AppendForm(Generic[Write]):
         )
         self._decode_plain: Callable[[bytes], Write] = msgspec.json.Decoder(cast(Any, plain)).decode
 
-    def decode(self, body: bytes, note: Note = Misnamed.refuse) -> Write | list[PlainLine]:
-        """Just the records, if they are plain and there is nothing else.
+    def decode(self, body: bytes, note: Note = Misnamed.refuse) -> Write | list[PlainLine] | KeyedLine:
+        """Just the records, if they are plain and there is nothing else but, perhaps, a key.
 
         `note` is told of names that do not belong, or come twice; inside of records only of the first.
         """
@@ -143,14 +150,15 @@ class AppendForm(Generic[Write]):
                     # Not all of them plain, or something is wrong: the other decoder can tell.
                     return self._kind(records=_decode_lines(records))
             if len(body) <= _SHORT_BYTES and _KEY in body:
-                request = self._decode_keyed(body)
-            if request is None:
-                request = self._decode_in_parts(body)
+                keyed = self._decode_keyed(body)
+                if keyed is not None:
+                    return keyed
+            request = self._decode_in_parts(body)
         except UNDECODABLE:
             pass
         return self._decode_carefully(body, note) if request is None else request
 
-    def _decode_keyed(self, body: bytes) -> Write | None:
+    def _decode_keyed(self, body: bytes) -> KeyedLine | None:
         """One plain record and a key. None, if there is more: this much leaves no room for anything else."""
         try:
             request = self._decode_plain(body)
@@ -159,7 +167,9 @@ class AppendForm(Generic[Write]):
         key, records = request.idempotency_key, request.records
         if key is None or records is UNSET or len(records) != 1:
             return None
-        return request if len(body) - len(records[0].data) - len(key) == _KEYED_BYTES else None
+        line = cast(PlainLine, records[0])
+        is_all = len(body) - len(line.data) - len(key) == _KEYED_BYTES
+        return KeyedLine(line, key) if is_all and line.data is not _NOTHING else None
 
     def _decode_in_parts(self, body: bytes) -> Write | None:
         """None, if it does not come apart that easily."""
@@ -209,14 +219,14 @@ def too_many() -> ApiError:
     return ApiError("batch_too_large", f"at most {MAX_BATCH_RECORDS} records fit in one write")
 
 
-def lone_record(request: AppendBody | list[PlainLine]) -> PlainLine | None:
-    """The record of a write that consists of one plain record and asks for nothing else.
+def lone_record(request: AppendBody | list[PlainLine] | KeyedLine) -> PlainLine | None:
+    """The record of a write that consists of one plain record and asks for nothing else but, perhaps, a key.
 
     Its size is the caller's business.
     """
-    if type(request) is list and len(request) == 1 and request[0].data is not _NOTHING:
-        return request[0]
-    return None
+    if type(request) is list:
+        return request[0] if len(request) == 1 and request[0].data is not _NOTHING else None
+    return request.line if type(request) is KeyedLine else None
 
 
 def compact_json(body: bytes) -> bytes:
@@ -326,13 +336,15 @@ def batch_from_columns(
 # --- in the journal ---------------------------------------------------------------------------------------
 
 
-def encode_payload(batch: Batch, rows: bytes, hops: bytes | None = None) -> tuple[bytes, int]:
-    """Payload and flags."""
+def encode_payload(
+    batch: Batch, rows: bytes, hops: bytes | None = None, keys: bytes = b""
+) -> tuple[bytes, int]:
+    """Payload and flags. Keys stand before everything else."""
     data_lens = batch.data_lens.tobytes()
     if batch.meta_lens is None and batch.tags is None and batch.nodes is None and hops is None:
-        return b"".join((_LENGTHS.pack(len(rows), 0), rows, data_lens)), 0
+        return b"".join((keys, _LENGTHS.pack(len(rows), 0), rows, data_lens)), 0
     flags = 0
-    parts = [b"", rows, data_lens]
+    parts = [keys, b"", rows, data_lens]
     tags = b""
     if batch.meta_lens is not None:
         flags |= HAS_META
@@ -347,7 +359,7 @@ def encode_payload(batch: Batch, rows: bytes, hops: bytes | None = None) -> tupl
     if batch.nodes is not None:
         flags |= HAS_NODES
         parts.append(_pack(batch.nodes))
-    parts[0] = _LENGTHS.pack(len(rows), len(tags))
+    parts[1] = _LENGTHS.pack(len(rows), len(tags))
     return b"".join(parts), flags
 
 

@@ -13,6 +13,7 @@ from topics.log.topic import Topic
 from topics.log.write.append import AppendOp, append_to
 from topics.log.write.append_request import AppendRequest, column_request
 from topics.log.write.batch import PlainLine, plain_batch
+from topics.log.write.idempotency import KeyedWrite, MaybeRetry
 from topics.values import ApiError
 
 # Larger ones gain nothing from company.
@@ -42,26 +43,50 @@ class LoneAppends(Generic[Writer]):
         self._core = core
         self._answering = answering
         self._gathered: dict[Topic, tuple[list[Writer], list[PlainLine]]] = {}
+        # Those with an idempotency key go together, too: then each record of a batch has one, or none has.
+        self._keyed: dict[Topic, tuple[list[Writer], list[PlainLine], list[bytes]]] = {}
         # How many came together the last time.
         self._company = 0
 
     def add(self, writer: Writer, topic: Topic, line: PlainLine) -> None:
         gathered = self._gathered
         if not gathered:
-            self._core.queue.before_flush(self._submit, expects_more=self._company > _FEW)
+            self._begin()
         together = gathered.get(topic)
         if together is None:
             together = gathered[topic] = ([], [])
         together[0].append(writer)
         together[1].append(line)
 
+    def add_keyed(self, writer: Writer, topic: Topic, line: PlainLine, key: bytes) -> None:
+        keyed = self._keyed
+        if not keyed:
+            self._begin()
+        together = keyed.get(topic)
+        if together is None:
+            together = keyed[topic] = ([], [], [])
+        together[0].append(writer)
+        together[1].append(line)
+        together[2].append(key)
+
+    def _begin(self) -> None:
+        if not self._gathered and not self._keyed:
+            self._core.queue.before_flush(self._submit, expects_more=self._company > _FEW)
+
     def _submit(self) -> None:
         gathered, self._gathered = self._gathered, {}
+        keyed, self._keyed = self._keyed, {}
         self._company = sum([len(lines) for _, lines in gathered.values()])
         for topic, (writers, lines) in gathered.items():
             for start in range(0, len(lines), _MOST_TOGETHER):
                 stop = start + _MOST_TOGETHER
                 self._append(topic, writers[start:stop], lines[start:stop])
+        if keyed:
+            self._company += sum([len(lines) for _, lines, _ in keyed.values()])
+            for topic, (writers, lines, keys) in keyed.items():
+                for start in range(0, len(lines), _MOST_TOGETHER):
+                    stop = start + _MOST_TOGETHER
+                    self._append_keyed(topic, writers[start:stop], lines[start:stop], keys[start:stop])
 
     def _append(self, topic: Topic, writers: list[Writer], lines: list[PlainLine]) -> None:
         answering = self._answering
@@ -71,10 +96,26 @@ class LoneAppends(Generic[Writer]):
         except ApiError:
             # Perhaps only the last does not fit: each hears for itself.
             for writer, line in zip(writers, lines, strict=True):
-                self._append_alone(writer, line)
+                self._append_alone(writer, line, None)
 
-    def _append_alone(self, writer: Writer, line: PlainLine) -> None:
-        request = column_request(plain_batch([line]), create=None, idempotency_key=None)
+    def _append_keyed(
+        self, topic: Topic, writers: list[Writer], lines: list[PlainLine], keys: list[bytes]
+    ) -> None:
+        answering, core = self._answering, self._core
+        taken: KeyedWrite | None = None
+        try:
+            if topic.config.idempotency_window_ms:
+                taken = core.keys.of(topic).take_each(keys)
+            done, fail = partial(answering.answer, writers), partial(answering.fail, writers)
+            append_to(core, topic, plain_batch(lines), done, fail, taken)
+        except (ApiError, MaybeRetry):
+            if taken is not None:
+                taken.withdraw()
+            for writer, line, key in zip(writers, lines, keys, strict=True):
+                self._append_alone(writer, line, key)
+
+    def _append_alone(self, writer: Writer, line: PlainLine, key: bytes | None) -> None:
+        request = column_request(plain_batch([line]), create=None, idempotency_key=key)
         try:
             self._answering.append_alone(writer, request)
         except ApiError as error:
