@@ -62,7 +62,7 @@ PROOFS = {
         "test_holes_in_front_of_everything_become_one_when_there_are_too_many",
     ),
     "leases": ("flow/queues/test_leases.py", "test_times_of_leases_and_delays_that_ended_do_not_pile_up"),
-    "idempotency keys": ("log/write/test_idempotency.py", "test_keys_that_are_over_are_swept_out"),
+    "idempotency keys": ("log/write/test_idempotency.py", "test_bounds_hold_over_many_chunks"),
     "known heads": ("http/wire/test_known_requests.py", "test_the_number_of_heads_is_bounded"),
     "known targets": ("http/wire/test_routing.py", "test_memory_of_targets_is_bounded"),
     "known keys": ("http/door/test_keys.py", "test_remembered_headers_are_bounded"),
@@ -319,6 +319,12 @@ COLLECTIONS = {
     },
     "log/totals.py": {"Totals.read_records": FIXED},
     "log/watermarks.py": {"Watermarks.changed": "max_topics", "Watermarks.holes": "holes of a topic"},
+    "log/write/all_keys.py": {
+        "AllKeys._holders": "max_topics",
+        "AllKeys._by_age": "max_topics",
+        "AllKeys._to_sweep": "max_topics",
+        "AllKeys._heads": FIXED,
+    },
     "log/write/append.py": {"AppendOp.buffers": "waiting changes"},
     "log/write/batch.py": {
         "Batch.data_lens": REQUEST,
@@ -327,10 +333,15 @@ COLLECTIONS = {
     "log/write/commit_queue.py": {"CommitQueue._gatherers": FIXED},
     "log/write/group.py": {"GroupOp.members": "parts of a commit"},
     "log/write/idempotency.py": {
-        "Remembered.waiters": "max_connections",
-        "IdempotencyMemory._by_key": "idempotency keys",
+        "TopicKeys._by_place": "idempotency keys",
+        "TopicKeys._chunks": "idempotency keys",
+        "TopicKeys.waiters": "max_connections",
     },
-    "log/write/lone_appends.py": {"LoneAppends._gathered": "max_connections"},
+    "log/write/key_chunk.py": {"KeyChunk.digests": "idempotency keys", "KeyChunk.rows": "idempotency keys"},
+    "log/write/lone_appends.py": {
+        "LoneAppends._gathered": "max_connections",
+        "LoneAppends._keyed": "max_connections",
+    },
     "log/write/refusals.py": {
         "Refusals.waiting": "waiting changes",
         "Refusals._unsynced": "waiting changes",
