@@ -63,6 +63,7 @@ PROOFS = {
     ),
     "leases": ("flow/queues/test_leases.py", "test_times_of_leases_and_delays_that_ended_do_not_pile_up"),
     "idempotency keys": ("log/write/test_idempotency.py", "test_bounds_hold_over_many_chunks"),
+    "early requests": ("http/test_recovering.py", "test_no_more_than_a_thousand_wait"),
     "known heads": ("http/wire/test_known_requests.py", "test_the_number_of_heads_is_bounded"),
     "known targets": ("http/wire/test_routing.py", "test_memory_of_targets_is_bounded"),
     "known keys": ("http/door/test_keys.py", "test_remembered_headers_are_bounded"),
@@ -157,6 +158,7 @@ COLLECTIONS = {
     "flow/watch/subscription.py": {"Delivery.shared": REQUEST},
     "http/app.py": {"Application.on_ready": FIXED, "Application.on_reload": FIXED},
     "http/door/keys.py": {"KeyRing._by_header": "known keys", "KeyRing.keys": FIXED},
+    "http/door/readiness.py": {"Readiness._held": "early requests"},
     "http/door/stream_slots.py": {"StreamSlots._open_by_key": "max_sse_connections_per_key"},
     "http/metrics/scrape.py": {
         "Scrape.by_class": FIXED,
@@ -181,6 +183,7 @@ COLLECTIONS = {
     },
     "http/server.py": {
         "Server._listeners": FIXED,
+        "Server._sockets": FIXED,
         "Server.on_shutdown": FIXED,
         "Server.on_stopped": FIXED,
         "Server.addresses": FIXED,

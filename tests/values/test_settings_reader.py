@@ -119,7 +119,6 @@ def test_a_name_that_does_not_exist_is_refused_with_the_nearest(name: str, meant
         "TOPICS_PORT_4000_TCP",
         "TOPICS_PORT_4000_TCP_ADDR",
         "TOPICS_URL",
-        "TOPICS_API_KEY",
         "TOPICS_KEY_FILE",
         "TOPICS_PROFILE",
         "TOPICS",
@@ -140,6 +139,14 @@ def test_what_kubernetes_says_about_a_service_is_no_port() -> None:
     # Where nothing of the kind comes from Kubernetes, it is a mistake.
     assert "--port (TOPICS_PORT)" in mistake(flags={"port": "tcp://10.0.0.1:4000"})
     assert "port (TOPICS_PORT)" in mistake(file={"port": "tcp://10.0.0.1:4000"})
+
+
+def test_a_key_for_clients_is_not_taken_for_one_that_is_asked_for() -> None:
+    (warning,) = read({"TOPICS_API_KEY": "hush"}).warnings
+    assert "TOPICS_API_KEYS" in warning
+    assert "hush" not in warning
+    assert read({"TOPICS_API_KEY": "hush", "TOPICS_API_KEYS": "k"}).warnings == []
+    assert read({"TOPICS_API_KEY": "hush"}, {"api_keys_file": "keys"}).warnings == []
 
 
 def test_every_mistake_gets_its_line() -> None:

@@ -53,12 +53,14 @@ class SettingsReader:
         self._origins: dict[str, str] = {}
         self._mistakes: list[str] = []
         self._warnings: list[str] = []
+        self._has_client_key = False
 
     def read_flags(self, given: Mapping[str, str]) -> None:
         for name, text in given.items():
             self._take("flag", name, text, f"--{name.replace('_', '-')} ({variable(name)})")
 
     def read_environment(self, environment: Mapping[str, str]) -> None:
+        self._has_client_key = "TOPICS_API_KEY" in environment
         for wanted, text in environment.items():
             if not wanted.startswith(PREFIX):
                 continue
@@ -110,7 +112,10 @@ class SettingsReader:
         if self._mistakes:
             raise ConfigError("\n".join(self._mistakes))
         origins = {name: self._origins.get(name, "default") for name in _KNOWN}
-        return Configuration(Settings(**self._values), origins, self._warnings)
+        settings = Settings(**self._values)
+        if self._has_client_key and not settings.api_keys and settings.api_keys_file is None:
+            self._warnings.append("TOPICS_API_KEY is for clients; a server asks for those in TOPICS_API_KEYS")
+        return Configuration(settings, origins, self._warnings)
 
 
 def parse(name: str, text: str) -> Any:
