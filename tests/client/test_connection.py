@@ -106,9 +106,10 @@ def test_an_idle_connection_that_the_server_closed_is_opened_again(
 
 
 def test_a_busy_server_is_asked_again(scripted: Scripted, connect: Callable[..., Connection]) -> None:
-    scripted.answers = [(503, error("not_ready")), (429, error("throttled")), (200, b"ok")]
+    refusals = [(503, error("not_ready")), (429, error("throttled")), (507, error("disk_full"))]
+    scripted.answers = [*refusals, (200, b"ok")]
     assert connect().fetch("POST", "/", b"body") == b"ok"
-    assert [body for *_, body in scripted.asked] == [b"body"] * 3
+    assert [body for *_, body in scripted.asked] == [b"body"] * 4
 
 
 def test_a_server_that_stays_busy_is_reported(scripted: Scripted, connect: Callable[..., Connection]) -> None:

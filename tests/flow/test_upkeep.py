@@ -126,3 +126,59 @@ def test_the_collector_is_kept_from_topics_only_when_there_are_many_more(
     finally:
         gc.unfreeze()
         lab.kill()
+
+
+def checkpoint_now(lab: Lab, *, upto: int = 0) -> None:
+    async def driven() -> None:
+        commit = CommitLoop(lab.engine, asyncio.get_running_loop())
+        try:
+            await Upkeep(lab.engine, commit, lab.checkpointer).checkpoint(upto=upto)
+        finally:
+            commit.close()
+
+    asyncio.run(driven())
+
+
+def full(*_: object, **__: object) -> bool:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_cold_directory_without_room_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is another disk: segments stay where they are, and appends go on."""
+    lab = Lab(tmp_path / "hot", cold_dir=str(tmp_path / "cold"), hot_retain_segments=0, segment_max_events=5)
+    lab.write_each("t", 12)
+    with monkeypatch.context() as patched:
+        patched.setattr(upkeep.Tiers, "copy", full)
+        checkpoint_now(lab)
+    assert "the cold directory has no room" in caplog.text
+    assert lab.engine.writes_off is None
+    assert segments(tmp_path / "hot" / "segments")
+    lab.write("t", 13)
+    checkpoint_now(lab)
+    assert segments(tmp_path / "cold")
+    lab.stop()
+
+
+def test_what_cannot_be_sealed_for_want_of_room_stays_in_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The snapshot is written all the same, and whoever asked for the journal to go is told."""
+    lab = Lab(tmp_path, segment_max_events=5)
+    lab.write_each("t", 12)
+    rows = lab.diff("t").rows
+    passes = lab.checkpointer.passes
+    with monkeypatch.context() as patched:
+        patched.setattr("topics.storage.segment.SegmentWriter.write", full)
+        checkpoint_now(lab)
+        assert lab.checkpointer.passes == passes + 1
+        with pytest.raises(OSError, match="no room for the records that have to leave the journal"):
+            checkpoint_now(lab, upto=lab.engine.journal.position)
+    assert not segments(tmp_path / "segments")
+    lab.write("t", 13)
+    checkpoint_now(lab)
+    assert segments(tmp_path / "segments")
+    lab.restart()
+    assert lab.diff("t").rows.startswith(rows)
+    lab.stop()

@@ -16,7 +16,8 @@ PATIENCE_S = 20.0
 SOCKET_TIMEOUT_S = 60.0
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
-_TRANSIENT = (429, 503)
+# Nothing was done, and trying again is safe: too much at once, starting or stopping, no room on the disk.
+_TRANSIENT = (429, 503, 507)
 # Everything below the first, and the second, is a control character.
 _SPACE, _DELETE = 0x20, 0x7F
 

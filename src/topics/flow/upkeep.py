@@ -216,11 +216,22 @@ class Upkeep:
         gone = checkpointer.release(replay_from)
         if gone:
             await asyncio.to_thread(checkpointer.remove, gone)
-        for number in await self._tiers.due():
-            if await asyncio.to_thread(self._tiers.copy, number):
-                self._tiers.switch(number)
+        await self._move_cold()
         if upto and is_short_of_room:
             raise OSError(errno.ENOSPC, "no room for the records that have to leave the journal")
+
+    async def _move_cold(self) -> None:
+        """A second tier without room is no reason to stop anything: segments stay where they are."""
+        for number in await self._tiers.due():
+            try:
+                is_copied = await asyncio.to_thread(self._tiers.copy, number)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                log.error("the cold directory has no room: %s; segments stay where they are", error)
+                return
+            if is_copied:
+                self._tiers.switch(number)
 
     async def _settle(self, upto: int) -> None:
         """Let runs from below `upto` come to rest: one with records on their way to disk is not sealed."""
