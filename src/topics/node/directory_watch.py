@@ -31,14 +31,14 @@ class DirectoryWatch:
             self._timer.cancel()
 
     def _look_again(self) -> None:
-        self.look()
-        if self._engine.writes_off is not WritesOff.DIRECTORY_REPLACED:
+        if self.look():
             self.start()
 
-    def look(self) -> None:
+    def look(self) -> bool:
         """On the loop. What is wrong stays wrong until a restart: what became of the files is not known."""
         if self._home.keep() and self._engine.journal.is_in_place():
-            return
+            return True
         why = f"the data directory {self._engine.dirs.root} was replaced or moved away"
         log.error("%s: nothing is written any more until a restart", why)
         self._engine.end_writes(WritesOff.DIRECTORY_REPLACED, why)
+        return False

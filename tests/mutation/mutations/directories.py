@@ -104,8 +104,8 @@ MUTATIONS = (
         "go-on-elsewhere",
         "A server whose directory was replaced or moved away stops acknowledging within 5 s, and says so.",
         "node/directory_watch.py",
-        "        if self._home.keep() and self._engine.journal.is_in_place():\n            return\n",
-        "        return\n",
+        "        if self._home.keep() and self._engine.journal.is_in_place():\n            return True\n",
+        "        return True\n",
         (f"{_CONTRACT}::test_a_server_whose_directory_is_replaced_acknowledges_nothing", _WATCH),
     ),
     Mutation(
