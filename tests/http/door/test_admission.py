@@ -133,7 +133,7 @@ def test_places_in_flight(serve, wait_until):
     running = serve([hold, stream, deny], keys="a:r,b", max_inflight_per_key=2)
     wires = [running.connect() for _ in range(3)]
     for wire in wires[:2]:
-        wire.send(b"POST /hold HTTP/1.1\r\nAuthorization: Bearer a\r\n\r\n")
+        wire.send(b"POST /hold HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\n\r\n")
     wait_until(lambda: len(parked) == 2)
     for target in ("/hold", "/nowhere", "/admin"):
         reply = wires[2].request("GET", target, headers=bearer("a"))
@@ -158,8 +158,8 @@ def test_a_client_that_vanishes_inside_its_body_gives_its_place_back(serve, wait
     running = serve(routes(), keys="all", max_inflight_per_key=1)
     wire = running.connect()
     wire.send(
-        b"POST /v0/topics/a HTTP/1.1\r\nAuthorization: Bearer all\r\nContent-Type: application/json\r\n"
-        b"Content-Length: 50\r\n\r\nhalf"
+        b"POST /v0/topics/a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer all\r\n"
+        b"Content-Type: application/json\r\nContent-Length: 50\r\n\r\nhalf"
     )
     wait_until(lambda: running.inflight() == 1)
     assert running.request("GET", "/v0/topics", headers=bearer("all")).status == 429

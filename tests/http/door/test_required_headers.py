@@ -36,7 +36,7 @@ def test_refused_types(bodies, value):
 
 
 def test_a_missing_type_is_refused_and_the_connection_goes_on(bodies):
-    bodies.send(b"POST /required HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
+    bodies.send(b"POST /required HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
     assert bodies.read().status == 415
     assert bodies.request("POST", "/required", b"{}").status == 200
 

@@ -46,8 +46,8 @@ def requests() -> list[bytes]:
         raw_request("GET", "/v0/ws", None, BEARER),
         raw_request("GET", "/v0/nowhere", None, {"Authorization": f"Basic {GUESS}"}),
         raw_request("GET", "/v0/nowhere", None, {"Authorization": OWNER}),
-        f"GET /v0/topics HTTP/1.1\r\nAuthorization: Bearer {OWNER}\r\nContent-Length: x\r\n\r\n".encode(),
-        f"GET /v0/topics HTTP/1.1\r\nAuthorization: Bearer {OWNER}\x00\r\n\r\n".encode(),
+        raw_request("GET", "/v0/topics", None, BEARER | {"Content-Length": "x"}),
+        f"GET /v0/topics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {OWNER}\x00\r\n\r\n".encode(),
         f"Authorization: Bearer {OWNER}\r\n\r\n".encode(),
     ]
 

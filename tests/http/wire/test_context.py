@@ -29,7 +29,7 @@ def test_an_idle_connection_is_closed(serve):
 
 def test_a_head_must_be_complete_in_time_however_busy_the_client_looks(serve):
     wire = start(serve, head_s=0.3).connect()
-    wire.send(b"POST / HTTP/1.1\r\n")
+    wire.send(b"POST / HTTP/1.1\r\nHost: x\r\n")
     with pytest.raises(OSError):  # noqa: PT012
         for _ in range(100):
             wire.send(b"X: y\r\n")
@@ -93,6 +93,6 @@ def test_a_client_that_reads_its_answer_drop_by_drop_is_cut_off(serve, raw, wait
 def test_lingering_ends(serve, wait_until):
     running = start(serve, linger_s=0.2)
     wire = running.connect()
-    wire.send(b"POST / HTTP/1.1\r\nContent-Length: 5000000\r\n\r\n")
+    wire.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n")
     assert wire.read().status == 413
     wait_until(lambda: not running.server.context.connections)

@@ -81,7 +81,7 @@ def test_closing_is_told_once_to_a_parked_request(serve, wait_until):
 
     running = serve([Route(method="GET", template="/", handler=park)], keys="k")
     wire = running.connect()
-    wire.send(b"GET / HTTP/1.1\r\nAuthorization: Bearer k\r\n\r\n")
+    wire.send(b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n\r\n")
     wait_until(lambda: running.inflight() == 1)
     wire.close()
     wait_until(lambda: len(seen) == 1)
@@ -109,7 +109,7 @@ def test_a_task_may_end_with_its_client(serve, wait_until):
     )
     running = serve([route])
     wire = running.connect()
-    wire.send(b"GET / HTTP/1.1\r\n\r\n")
+    wire.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     wait_until(lambda: bool(running.server.context.tasks))
     wire.close()
     wait_until(lambda: bool(ended) and not running.server.context.tasks)

@@ -19,7 +19,7 @@ UPGRADE = {
 FIRST = raw_request("POST", "/v0/topics/log", b'{"records":[{"data":1}]}')
 
 
-@pytest.mark.parametrize("behind", [b"", b"GET /v0/health HTTP/1.1\r\n\r\n", b"\x81\x85garbage"])
+@pytest.mark.parametrize("behind", [b"", b"GET /v0/health HTTP/1.1\r\nHost: x\r\n\r\n", b"\x81\x85garbage"])
 @pytest.mark.parametrize(
     "last",
     [

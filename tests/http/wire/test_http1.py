@@ -19,6 +19,8 @@ ROUTES = [
     Route(method="GET", template="/name/:topic", handler=echo),
     Route(method="GET", template="/v0/ws", handler=echo, websocket=True),
 ]
+# A head without what says how its body ends.
+POST = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ def test_one_byte_at_a_time(wire, raw):
 
 
 def test_chunked_bodies(wire):
-    head = b"POST /echo HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = POST + b"Transfer-Encoding: chunked\r\n\r\n"
     wire.send(head + b"3\r\n[1,\r\n2;ext=1\r\n2]\r\n0\r\n\r\n")
     assert wire.read().body == b"[1,2]"
 
@@ -64,7 +66,9 @@ def test_chunked_bodies(wire):
 def test_tiny_chunks_take_no_more_memory_than_their_bytes(serve, wait_until):
     running = serve([Route(method="POST", template="/", handler=lambda exchange: None, body=Body.REQUIRED)])
     wire = running.connect()
-    wire.send(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n")
+    wire.send(
+        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n"
+    )
     wire.send(b"2\r\nab\r\n" * 50_000)
 
     def held():
@@ -77,7 +81,7 @@ def test_tiny_chunks_take_no_more_memory_than_their_bytes(serve, wait_until):
 def test_trailers_do_not_become_headers_of_the_next_request(serve):
     wire = serve(ROUTES, keys="k").connect()
     wire.send(
-        b"POST /echo HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+        POST + b"Transfer-Encoding: chunked\r\n"
         b"Authorization: Bearer k\r\n\r\n1\r\n1\r\n0\r\nAuthorization: Bearer k\r\nX: y\r\n\r\n"
     )
     assert wire.read().body == b"1"
@@ -89,7 +93,7 @@ def test_repeated_headers_are_joined(serve):
         exchange.reply(exchange.header(b"accept"))
 
     wire = serve([Route(method="GET", template="/", handler=show)]).connect()
-    wire.send(b"GET / HTTP/1.1\r\nACCEPT: a\r\naccept: b\r\n\r\n")
+    wire.send(b"GET / HTTP/1.1\r\nHost: x\r\nACCEPT: a\r\naccept: b\r\n\r\n")
     assert wire.read().body == b"a, b"
 
 
@@ -100,13 +104,13 @@ def test_repeated_headers_are_joined(serve):
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"GET /name/a HTTP/9.9\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"GET /name/a HTTP/1.1\r\nBad Header: x\r\n\r\n",
-        b"GET /name/a HTTP/1.1\r\nContent-Length: x\r\n\r\n",
-        b"GET /name/a HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-        b"POST /echo HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
-        b"POST /echo HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"POST /echo HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"GET /name/a\x00b HTTP/1.1\r\n\r\n",
+        b"GET /name/a HTTP/1.1\r\nHost: x\r\nBad Header: x\r\n\r\n",
+        b"GET /name/a HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
+        b"GET /name/a HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /name/a\x00b HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
 )
 def test_malformed_requests_get_400_and_the_end(wire, data):
@@ -136,22 +140,19 @@ def test_a_long_target_is_refused(wire):
 @pytest.mark.parametrize("end", [b"\r\n\r\n", b""])
 def test_long_headers_are_refused(wire, end):
     assert wire.request("GET", "/name/a", headers={"X": "y" * 60_000}).status == 200
-    wire.send(b"GET /name/a HTTP/1.1\r\nX: " + b"y" * 200_000 + end)
+    wire.send(b"GET /name/a HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 200_000 + end)
     answer = wire.read()
     assert (answer.status, answer.code) == (431, "invalid_request")
     assert wire.at_end()
 
 
 def test_endless_trailers_are_refused(wire):
-    wire.send(
-        b"POST /echo HTTP/1.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-        b"1\r\n1\r\n0\r\nX: " + b"y" * 200_000
-    )
+    wire.send(POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\nX: " + b"y" * 200_000)
     assert wire.read().status == 431
 
 
 def test_an_announced_body_too_large_is_refused_before_it_is_read(wire):
-    wire.send(b"POST /echo HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\n\r\n")
+    wire.send(POST + b"Content-Length: 99999999999\r\n\r\n")
     answer = wire.read()
     assert (answer.status, answer.code) == (413, "payload_too_large")
     assert answer.headers["connection"] == "close"
@@ -165,7 +166,7 @@ def test_a_client_that_sends_all_before_reading_still_gets_its_413(wire, chunked
         framing = b"Transfer-Encoding: chunked\r\n\r\n" + b"%x\r\n" % size
     else:
         framing = b"Content-Length: %d\r\n\r\n" % size
-    wire.send(b"POST /echo HTTP/1.1\r\nContent-Type: application/json\r\n" + framing)
+    wire.send(POST + framing)
     piece = bytes(1 << 20)
     for _ in range(30):
         wire.send(piece)
@@ -191,10 +192,7 @@ def test_a_small_refused_body_leaves_the_connection_usable(serve, raw):
 
 def test_expect_continue(serve):
     running = serve(ROUTES, keys="k")
-    head = (
-        b"POST /echo HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
-        b"Expect: 100-continue\r\nAuthorization: Bearer "
-    )
+    head = POST + b"Content-Length: 2\r\nExpect: 100-continue\r\nAuthorization: Bearer "
     wire = running.connect()
     wire.send(head + b"k\r\n\r\n")
     assert wire.file.readline() == b"HTTP/1.1 100 Continue\r\n"
@@ -254,10 +252,10 @@ def test_any_bytes_are_survived(running, caplog):
     """Whatever arrives, the server answers or closes, and goes on serving others."""
     lines = st.sampled_from(
         [
-            b"GET /name/a HTTP/1.1\r\n",
-            b"POST /echo HTTP/1.1\r\n",
-            b"CONNECT a:1 HTTP/1.1\r\n",
-            b"FOO / HTTP/1.1\r\n",
+            b"GET /name/a HTTP/1.1\r\nHost: x\r\n",
+            b"POST /echo HTTP/1.1\r\nHost: x\r\n",
+            b"CONNECT a:1 HTTP/1.1\r\nHost: x\r\n",
+            b"FOO / HTTP/1.1\r\nHost: x\r\n",
             b"Content-Type: application/json\r\n",
             b"Content-Length: 3\r\n",
             b"Transfer-Encoding: chunked\r\n",

@@ -73,7 +73,7 @@ def test_a_known_head_cut_before_its_end(serve):
         method="POST", template="/v0/topics/:topic", handler=lambda e: e.reply(e.body), body=Body.REQUIRED
     )
     wire = serve([route]).connect()
-    head = b"POST /v0/topics/a HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d"
+    head = b"POST /v0/topics/a HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d"
     size = len(head % 10) - 2
     whole = head % size + b"\r\n\r\n" + b"x" * size
     for _ in range(3):
@@ -114,7 +114,7 @@ def test_a_long_conversation(serve, keys):
         for name, size, key, cut in steps:
             body = b"x" * size
             data = (
-                f"POST /v0/topics/{name} HTTP/1.1\r\nAuthorization: Bearer {key}\r\n"
+                f"POST /v0/topics/{name} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
                 f"Connection: keep-alive\r\nContent-Length: {size}\r\nContent-Type: application/json\r\n\r\n"
             ).encode() + body
             wire.send(data[:cut])

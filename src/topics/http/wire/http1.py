@@ -11,6 +11,7 @@ from topics.http.door.admission import too_large
 from topics.http.wire.channel import DEAF, HTTP, LINGER, RAW
 from topics.http.wire.context import BODY, HEAD, IDLE, LINGERING, WORKING, WRITE, WireContext
 from topics.http.wire.exchange import Exchange
+from topics.http.wire.framing import begins_well, host_of, is_chunked
 from topics.http.wire.pipeline import Pipeline
 from topics.http.wire.request import ID_HEADER
 from topics.values import ApiError, invalid
@@ -20,16 +21,20 @@ logger = logging.getLogger("topics.http")
 # The parser cannot be stopped inside one piece, so this bounds how many requests a piece may hold.
 _SLICE_BYTES = 16 * 1024
 _MANY_UNKNOWN_HEADS = 64
+_BLANK, _CR = 32, 13
 
 
 class Connection(Pipeline):
     __slots__ = (
         "_feeding",
+        "_half_blank",
         "_head_bytes",
         "_headers",
         "_held_at",
         "_held_back",
+        "_host",
         "_latest",
+        "_opening",
         "_parser",
         "_reading",
         "_target",
@@ -43,6 +48,12 @@ class Connection(Pipeline):
         # None once a head is complete: header lines that follow then are trailers, which we do not want.
         self._headers: dict[bytes, bytes] | None = {}
         self._head_bytes = 0
+        # The piece with which a request begins, or those that have its first line.
+        self._opening = b""
+        # The last piece ended with what is perhaps the first half of an empty line.
+        self._half_blank = False
+        # The host that the last request asked; at first one that none can ask.
+        self._host: bytes | None = b"\r\n"
         # The request whose body is arriving.
         self._reading: Exchange | None = None
         # Input not parsed yet because too much is waiting already, and how far it is parsed.
@@ -104,6 +115,13 @@ class Connection(Pipeline):
         reading = self._reading
         received = reading.received if reading is not None else 0
         begun, requests = self._begun, self._requests
+        if not begun:
+            self._opening = data
+        elif self._headers is not None and b"\r\n" not in self._opening:
+            self._opening += data
+        if not begun and (data[0] <= _BLANK or self._half_blank) and not self._goes_on_well(data):
+            self._refuse_input(_not_http(), 400)
+            return
         try:
             parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -114,9 +132,26 @@ class Connection(Pipeline):
         except httptools.HttpParserInvalidMethodError:
             self._unheard_of_method(data, at_start=not begun and requests == self._requests)
         except httptools.HttpParserError:
-            self._refuse_input(invalid("the request is not valid HTTP"), 400)
+            self._refuse_input(_not_http(), 400)
         if self._begun:
+            if self._headers is not None and not begins_well(self._opening):
+                # Its head is not complete, and need not be, if it is of a version that has none.
+                self._refuse_input(_not_http(), 400)
             self._check_overhead(reading, received, len(data))
+            return
+        # The piece is not kept any longer: it may be large.
+        self._opening = b""
+        if data[-1] == _CR:
+            self._half_blank = True
+
+    def _goes_on_well(self, data: bytes) -> bool:
+        """Between two requests: there may be empty lines, and one of them may be cut in two."""
+        was_half, self._half_blank = self._half_blank, False
+        if was_half and data[:1] == b"\n":
+            self._opening = data[1:]
+        elif was_half and not self._requests:
+            return False  # without its other half, and not the end of a body
+        return begins_well(self._opening)
 
     def _check_overhead(self, reading: Exchange | None, received: int, fed: int) -> None:
         """Bound what is not body: target, headers, the framing of chunks, trailers."""
@@ -154,10 +189,17 @@ class Connection(Pipeline):
         self._head_bytes = 0
         self._requests += 1
         exchange = Exchange(self, parser.get_method(), target, headers)
+        version = "1.1"
+        # Otherwise it is 1.1: with any other version, a connection that goes on has to be asked for.
         if not parser.should_keep_alive() or b"connection" in headers:
+            version = parser.get_http_version()
             exchange.closes = not parser.should_keep_alive()
-            exchange.http10 = parser.get_http_version() == "1.0"
+            exchange.http10 = version == "1.0"
             exchange.plain = not (exchange.closes or exchange.http10)
+        is_unusual = headers.get(b"host") != self._host or target[:1] != b"/" or version != "1.1"
+        if (is_unusual or b"transfer-encoding" in headers) and not self._is_sound(target, headers, version):
+            self._refuse_input(_not_http(), 400)
+            return
         if ID_HEADER in headers:
             # Its answer has a header of its own.
             exchange.plain = False
@@ -168,6 +210,20 @@ class Connection(Pipeline):
             return
         self._reading = exchange
         self.take(exchange)
+
+    def _is_sound(self, target: bytes, headers: dict[bytes, bytes], version: str) -> bool:
+        """Whether version, host and framing of a request are what they should be."""
+        if version != "1.1" and not begins_well(self._opening):
+            return False
+        if b"transfer-encoding" in headers and (version != "1.1" or not is_chunked(headers)):
+            return False
+        if version == "1.0" and b"host" not in headers:
+            return True
+        host = host_of(target, headers)
+        if host is None or version not in ("1.0", "1.1"):
+            return False
+        headers[b"host"] = self._host = host
+        return True
 
     def on_body(self, piece: bytes) -> None:
         exchange = self._reading
@@ -232,7 +288,7 @@ class Connection(Pipeline):
         line, newline, rest = data.partition(b"\r\n")
         method, _, after = line.partition(b" ")
         if self.mode or not at_start or not newline or not (method.isalpha() and method.isupper()):
-            self._refuse_input(invalid("the request is not valid HTTP"), 400)
+            self._refuse_input(_not_http(), 400)
             return
         self._parser = httptools.HttpRequestParser(self)
         # The parser knows this method and no route has it, so this happens once only.
@@ -296,6 +352,10 @@ class Connection(Pipeline):
         super().forget_input()
         self._reading = self._latest = None
         self._held_back = b""
+
+
+def _not_http() -> ApiError:
+    return invalid("the request is not valid HTTP")
 
 
 def _target_too_long() -> ApiError:

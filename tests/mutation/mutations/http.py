@@ -1,0 +1,59 @@
+"""What the wire promises: a request ends where every other party sees it end."""
+
+from __future__ import annotations
+
+from tests.mutation.runner import Mutation
+
+_ALONE = "tests/smuggling/test_alone.py"
+_FRAMING = "tests/http/wire/test_framing.py"
+
+MUTATIONS = (
+    Mutation(
+        "do-without-a-host",
+        "HTTP/1.1 without exactly one `Host` is refused, and the connection closed.",
+        "http/wire/framing.py",
+        "    if host is None:\n        return None\n",
+        '    if host is None:\n        return b""\n',
+        (_ALONE, _FRAMING),
+    ),
+    Mutation(
+        "believe-any-host",
+        "Two `Host`s are refused, and so is one that cannot be a host.",
+        "http/wire/framing.py",
+        "    if not _HOST.fullmatch(host):\n        return None\n",
+        "",
+        (_ALONE, _FRAMING),
+    ),
+    Mutation(
+        "unwrap-anything",
+        "Any `Transfer-Encoding` but `chunked` is refused.",
+        "http/wire/framing.py",
+        '    return headers[b"transfer-encoding"].rstrip(b" ").lower() == b"chunked"\n',
+        "    return True\n",
+        (_ALONE, _FRAMING),
+    ),
+    Mutation(
+        "chunks-of-old",
+        "`Transfer-Encoding` in HTTP/1.0 is refused.",
+        "http/wire/http1.py",
+        'and (version != "1.1" or not is_chunked(headers)):',
+        "and not is_chunked(headers):",
+        (_ALONE,),
+    ),
+    Mutation(
+        "speak-any-version",
+        "HTTP/0.9 and versions that are not HTTP/1 are refused.",
+        "http/wire/http1.py",
+        '        if host is None or version not in ("1.0", "1.1"):\n',
+        "        if host is None:\n",
+        (_ALONE,),
+    ),
+    Mutation(
+        "skip-what-comes-before-a-request",
+        "A line feed alone, a carriage return alone or a blank before a request is refused.",
+        "http/wire/framing.py",
+        "== _HTTP1 and data[0] > _BLANK\n",
+        "== _HTTP1\n",
+        (_ALONE, _FRAMING),
+    ),
+)
