@@ -11,8 +11,8 @@ import pytest
 
 from tests.node.lab import NodeLab
 from tests.support.directories import pictured
-from topics.node import directory_watch
-from topics.node.directory_watch import DirectoryWatch
+from topics.node import node as nodes
+from topics.node.node import DirectoryWatch
 from topics.storage.segment import file_name
 from topics.values.errors import ApiError, WritesOff
 
@@ -128,7 +128,7 @@ def test_what_lies_elsewhere_is_not_lost(lab: NodeLab) -> None:
 
 
 def test_it_looks_by_itself(lab: NodeLab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory_watch, "LOOK_S", 0.01)
+    monkeypatch.setattr(nodes, "LOOK_S", 0.01)
 
     async def run() -> None:
         lab.node.run()

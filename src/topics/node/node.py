@@ -26,14 +26,15 @@ from topics.keep.backup_holds import BackupHolds
 from topics.keep.directory import sealed_runs
 from topics.keep.purge import Purges
 from topics.log import MAX_WAITING_OPS, Checkpointer, CommitLoop, Engine, Recovery
-from topics.node.directory_watch import DirectoryWatch
 from topics.storage import Directories, Filesystem, Home, is_full
-from topics.values import MAX_SEQ, Clock, Settings, SystemClock
+from topics.values import MAX_SEQ, Clock, Settings, SystemClock, WritesOff
 
 log = logging.getLogger("topics")
 
 # A clean stop seals what is left only when replaying it would be slow.
 SEAL_ON_STOP_BYTES = 64 * 1024 * 1024
+# Nothing is acknowledged five seconds after the directory went; this leaves time for a loop that is busy.
+LOOK_S = 1.0
 
 
 class State(Enum):
@@ -56,6 +57,39 @@ class Flushed:
     sealed_runs: int
     is_checkpointed: bool
     took_s: float
+
+
+class DirectoryWatch:
+    """Looks every second whether the log still lies where its path says.
+
+    A directory that is moved away, removed or replaced takes its open files along: writes would succeed, and
+    be acknowledged, and no later start would find them. So they end.
+    """
+
+    def __init__(self, home: Home, engine: Engine) -> None:
+        self._home = home
+        self._engine = engine
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look_again)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look_again(self) -> None:
+        if self.look():
+            self.start()
+
+    def look(self) -> bool:
+        """On the loop. What is wrong stays wrong until a restart: what became of the files is not known."""
+        if self._home.keep() and self._engine.journal.is_in_place():
+            return True
+        why = f"the data directory {self._engine.dirs.root} was replaced or moved away"
+        log.error("%s: nothing is written any more until a restart", why)
+        self._engine.end_writes(WritesOff.DIRECTORY_REPLACED, why)
+        return False
 
 
 class Node:

@@ -103,7 +103,7 @@ MUTATIONS = (
     Mutation(
         "go-on-elsewhere",
         "A server whose directory was replaced or moved away stops acknowledging within 5 s, and says so.",
-        "node/directory_watch.py",
+        "node/node.py",
         "        if self._home.keep() and self._engine.journal.is_in_place():\n            return True\n",
         "        return True\n",
         (f"{_CONTRACT}::test_a_server_whose_directory_is_replaced_acknowledges_nothing", _WATCH),
@@ -111,7 +111,7 @@ MUTATIONS = (
     Mutation(
         "look-only-at-the-directory",
         "A server whose journal was taken away stops acknowledging as well.",
-        "node/directory_watch.py",
+        "node/node.py",
         "        if self._home.keep() and self._engine.journal.is_in_place():\n",
         "        if self._home.keep():\n",
         (f"{_WATCH}::test_writes_end",),
