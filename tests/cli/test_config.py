@@ -71,6 +71,13 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     assert "did you mean port?" in refused("config", TOPICS_CONFIG=str(broken))
 
 
+def test_a_path_that_is_no_text() -> None:
+    assert r"a\udcffb" in topics("config", TOPICS_DATA_DIR="a\udcffb").output
+    assert (
+        topics("config", "--json", TOPICS_DATA_DIR="a\udcffb").json["TOPICS_DATA_DIR"]["value"] == "a\udcffb"
+    )
+
+
 def test_it_warns_as_serve_does() -> None:
     outcome = topics("config", TOPICS_PORT="tcp://10.0.0.1:80")
     assert outcome.code == 0

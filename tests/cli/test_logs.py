@@ -34,6 +34,13 @@ def test_a_human_line_stays_one_line() -> None:
     assert "WARNING topics.http: hello a" in line
 
 
+@pytest.mark.parametrize("formatter", [HumanLines(), JsonLines()])
+def test_a_path_that_is_no_text_can_be_told(formatter: logging.Formatter) -> None:
+    line = formatter.format(record("it is in %s", "a\udcffb", data_dir="a\udcffb"))
+    assert len(line.splitlines()) == 1
+    assert line.encode("utf-8", "backslashreplace").count(b"udcff") == 2
+
+
 def test_a_json_line_stays_one_line_and_keeps_every_character() -> None:
     line = JsonLines().format(record("hello %s", NASTY, name=NASTY, status=200))
     assert len(line.splitlines()) == 1

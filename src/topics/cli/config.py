@@ -41,4 +41,4 @@ def _text(value: object) -> str:
     """As it would be written in the environment."""
     if isinstance(value, bool):
         return "on" if value else "off"
-    return "unset" if value is None else str(value)
+    return "unset" if value is None else str(value).encode("utf-8", "backslashreplace").decode()

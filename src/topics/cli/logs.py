@@ -3,6 +3,7 @@
 A line never spans two, whatever a client sent, and what a request says about itself stands in fields.
 """
 
+import json
 import logging
 import re
 import sys
@@ -104,8 +105,11 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
+        try:
+            text = msgspec.json.encode(line).decode()
+        except UnicodeEncodeError:  # a path that is not UTF-8
+            text = json.dumps(line, default=str)
         # JSON escapes what could break a line, except these two, which some readers take for an end.
-        text = msgspec.json.encode(line).decode()
         return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029").replace("\x7f", "\\u007f")
 
 
