@@ -39,7 +39,7 @@ from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState
 from topics.log.write.all_keys import AllKeys
 from topics.log.write.all_keys import TopicState as KeysOfTopic
 from topics.log.write.batch import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
-from topics.storage import journal, journal_reader, segment, snapshot, witness
+from topics.storage import cold_files, identity, journal, journal_reader, segment, snapshot, witness
 from topics.storage.directories import Directories
 from topics.storage.fileheader import FILE_HEADER_BYTES, checksum
 from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Kind, decode_header
@@ -219,6 +219,22 @@ def test_backups() -> None:
     assert f"`format` {backups.FORMAT}" in rows[f"<name>/{backups.MANIFEST}"]
     assert {f"<name>/{backups.FLAGS}", backups.LOCK} <= rows.keys()
     assert backups.Copied.__struct_fields__ == ("name", "size", "checksum")
+
+
+def test_identities() -> None:
+    (rows,) = tables("Identity")
+    keys: dict[str, list[str]] = {}
+    file = ""
+    for name, key, _ in rows:
+        file = name.strip("`") or file
+        keys.setdefault(file, []).append(key.strip("`"))
+    assert keys == {
+        identity.IDENTITY: [*identity.Identity.__struct_fields__],
+        cold_files.OWNER: [*cold_files.Owner.__struct_fields__],
+    }
+    text, digest, end = identity.encode(identity.Identity("0f" * 16)).split(b"\n")
+    assert json.loads(text) == {"identity": "0f" * 16}
+    assert (digest, end) == (f"{checksum(text):016x}".encode(), b"")
 
 
 def test_keyed_payload() -> None:

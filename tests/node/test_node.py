@@ -9,6 +9,7 @@ import pytest
 
 from tests.node.lab import NodeLab
 from tests.support import eventually
+from topics.flow.upkeep import Tiers
 from topics.node import node as nodes
 from topics.node.node import Flushed, Node, State
 from topics.storage.filesystem import LockHeld
@@ -150,3 +151,26 @@ def test_extensions_stand_in_the_order_in_which_snapshots_name_them(tmp_path: Pa
         "routers",
     ]
     lab.stop()
+
+
+def test_a_cold_directory_with_a_slash_at_its_end(tmp_path: Path) -> None:
+    """It is the same directory: what lies there, and is not ours, stays."""
+    cold = tmp_path / "cold"
+    lab = NodeLab(tmp_path / "data", cold_dir=f"{cold}/", hot_retain_segments=0)
+    lab.write_each("t", 8)
+    lab.checkpoint(everything=True)
+    tiers = Tiers(lab.engine)
+    for number in asyncio.run(tiers.due()):
+        assert tiers.copy(number)
+        tiers.switch(number)
+    moved = sorted(cold.glob("*.segment"))
+    assert len(moved) == 2
+    moved[0].write_bytes(b"of another")
+    lab.delete("t", before=100)
+    for _ in range(3):
+        lab.write("t", 1)
+        lab.checkpoint(everything=True)
+    assert sorted(cold.glob("*.segment")) == moved[:1]
+    cold.rename(tmp_path / "away")
+    assert not lab.node.home.has(str(moved[0]))
+    lab.kill()

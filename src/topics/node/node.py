@@ -234,6 +234,6 @@ class Node:
 def _with_cold_dir(cold_dir: str | None, settings: Settings) -> Settings:
     """Without a second tier nothing is moved there any more; what had been moved is still read."""
     if cold_dir is None or settings.cold_dir is not None:
-        return settings
+        return replace(settings, cold_dir=cold_dir)
     log.warning("TOPICS_COLD_DIR is not set; old segments are still read from %s", cold_dir)
     return replace(settings, cold_dir=cold_dir, hot_retain_segments=MAX_SEQ)

@@ -6,6 +6,8 @@
                                     │
                     journal reader: frames back, in order, damage announced
 
+A process has the directories to itself (`home`): they are locked, and say of which log they are (`identity`).
+
 All disk access goes through `filesystem.Filesystem`, so that a test can put a simulated disk under it.
 File names are numbers; a topic's name never becomes a path. What other rooms need, they import from here.
 """

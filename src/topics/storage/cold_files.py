@@ -80,8 +80,8 @@ class ColdFiles:
             self.refused.add(number)
             return False
         header = fileheader.encode(segment.MAGIC, segment.VERSION, named, mark=self.mark)
-        parts = [header, content[FILE_HEADER_BYTES:]]
-        write_file_atomically(self._fs, self.directory, segment.file_name(number), parts)
+        rest = memoryview(content)[FILE_HEADER_BYTES:]
+        write_file_atomically(self._fs, self.directory, segment.file_name(number), [header, rest])
         return True
 
     def has_room_for(self, number: int) -> bool:

@@ -14,7 +14,8 @@ class Directories:
 
     def __init__(self, root: str, cold: str | None = None) -> None:
         self.root = root
-        self.cold = cold
+        # The directory of a file there is compared with it.
+        self.cold = cold if cold is None else cold.rstrip("/") or "/"
         self.journal = os.path.join(root, "journal")
         self.segments = os.path.join(root, "segments")
         self.snapshots = os.path.join(root, "snapshots")

@@ -331,7 +331,7 @@ def in_pieces(buffers: Sequence[Buffer]) -> Iterator[list[memoryview]]:
         yield piece
 
 
-def write_file_atomically(fs: Filesystem, directory: str, name: str, parts: Sequence[bytes]) -> None:
+def write_file_atomically(fs: Filesystem, directory: str, name: str, parts: Sequence[Buffer]) -> None:
     """`replace_file` and directory sync: durable when it returns."""
     replace_file(fs, os.path.join(directory, name), parts)
     fs.sync_dir(directory)
