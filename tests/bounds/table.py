@@ -80,13 +80,15 @@ RECOVERY = "recovery: only while the server starts"
 FREE = (FIXED, REQUEST, RECORDS, RECOVERY)
 
 COLLECTIONS = {
-    "flow/cursors.py": {
-        "Cursors._by_topic": "named cursors",
-        "Cursors._sorted_topics": "named cursors",
-        "Cursors._gone": "cursors left behind",
-    },
     "flow/disk_space.py": {"FillRate._samples": FIXED},
     "flow/file_holds.py": {"FileHolds._holds": "max_snapshots"},
+    "flow/kept_cursors.py": {
+        "KeptCursors._by_topic": "named cursors",
+        "KeptCursors._sorted_topics": "named cursors",
+        "KeptCursors._gone": "cursors left behind",
+        "KeptCursors._encoded": "named cursors",
+        "KeptCursors._changed": "named cursors",
+    },
     "flow/large_deletes.py": {"Deletions._tasks": "max_connections"},
     "flow/pacing.py": {"Pacer._held": "held writes"},
     "flow/pins.py": {"SealedView.runs": REQUEST, "SealedView.holes": REQUEST},

@@ -21,7 +21,7 @@ from tests.support.arrow import arrow_stream
 
 LOWERED = {
     "topics.flow.cursors.MAX_CURSORS": 3,
-    "topics.flow.cursors.MAX_LEFT_BEHIND": 3,
+    "topics.flow.kept_cursors.MAX_LEFT_BEHIND": 3,
     "topics.flow.pins.MAX_VIEWS": 2,
     "topics.flow.queues.leases.STALE_TIMES": 2,
     "topics.flow.routers.exactly_once.MAX_KEYS": 4,
@@ -37,6 +37,7 @@ LOWERED = {
 ROUNDS = 12
 # Written down until the next snapshot, or the next look at the disk, which comes by itself.
 UNTIL_UPKEEP = {
+    "KeptCursors._changed",
     "Core.touched",
     "FillRate._samples",
     "Routers.referred",
