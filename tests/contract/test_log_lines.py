@@ -34,6 +34,7 @@ def test_the_start_and_the_stop_say_what_matters(tmp_path: Path, number: signal.
     assert (begun["data_dir"], begun["topics"]) == (str(tmp_path / "data"), 0)
     assert begun["keys"] == "not asked for"
     assert begun["recovery_ms"] > 0
+    assert begun["disk_free_bytes"] > begun["disk_reserve_bytes"] > 0
 
     with server.raw():
         server.signal(number)

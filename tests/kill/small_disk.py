@@ -57,12 +57,21 @@ class SizeLimit:
 
 
 @contextlib.contextmanager
-def mounted(place: Path, megabytes: int) -> Iterator[bool]:
-    """Whether it could be done: not everybody may mount."""
+def mounted(place: Path, megabytes: int, kind: str = "tmpfs") -> Iterator[bool]:
+    """Whether it could be done: not everybody may mount. Of another kind, it lies in a file beside."""
     place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(place)]
+    size = f"{megabytes}m"
+    commands = [["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]]
+    if kind != "tmpfs":
+        image = f"{place}.image"
+        commands = [
+            ["truncate", "-s", size, image],
+            [f"mkfs.{kind}", "-q", image],
+            ["mount", "-o", "loop", image, str(place)],
+        ]
     try:
-        is_mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+        codes = [subprocess.run(command, capture_output=True, check=False).returncode for command in commands]
+        is_mounted = not any(codes)
     except FileNotFoundError:
         is_mounted = False
     try:

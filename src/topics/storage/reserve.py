@@ -28,6 +28,8 @@ _GIVEN_SHARE = 16
 _BESIDE_BYTES = 16 * 1024
 # What a start writes before it answers: the beginning of a journal file, a name or two.
 _START_BYTES = 64 * 1024
+# With so much unused, no start is short of room, whatever a file system keeps for itself.
+_PLENTY_BYTES = 64 * MIB
 
 Result = TypeVar("Result")
 
@@ -68,12 +70,13 @@ class Reserve:
 
     def _grow(self, target: int) -> bool:
         """Whether there was room for it."""
-        if self._file is None:
-            self._file = self._fs.create(self._path)
         try:
+            if self._file is None:
+                self._file = self._fs.create(self._path)
             self._file.allocate(target)
         except OSError as error:
-            self._file.truncate(self.size)
+            if self._file is not None:
+                self._file.truncate(self.size)
             if not is_full(error):
                 raise
             return False
@@ -118,10 +121,11 @@ class Reserve:
     def let_start(self) -> None:
         """A server starts, and the disk may be full."""
         room = self._fs.room(self._directory)
-        if room.unused_bytes < min(_GIVEN_BYTES, enough_bytes(room.size_bytes)):
-            # What is left is perhaps what was given away before.
-            self.is_needed = True
-        if room.unused_bytes < _START_BYTES:
+        if room.unused_bytes >= _PLENTY_BYTES:
+            return
+        # If there is no more than that, it is perhaps what was given away before.
+        self.is_needed = not self._could_have(min(_GIVEN_BYTES, enough_bytes(room.size_bytes)))
+        if self.is_needed and not self._could_have(_START_BYTES):
             self.give(min(_START_BYTES, self.size))
 
     @property
@@ -138,12 +142,13 @@ class Reserve:
         """Whether so much room has come back that writes are worth taking again."""
         room = self._fs.room(self._directory)
         enough = enough_bytes(room.size_bytes)
-        if room.unused_bytes < enough:
-            return False
+        return room.unused_bytes >= enough and self._could_have(enough)
+
+    def _could_have(self, size: int) -> bool:
+        """Tried, not only asked: there may be a quota, or blocks that this process may not use."""
         with self._lock:
-            # Tried, not only asked: there may be a quota, or blocks that this process may not use.
             before = self.size
-            has_room = self._grow(before + enough)
+            has_room = self._grow(before + size)
             if has_room:
                 self._cut(before)
             return has_room
