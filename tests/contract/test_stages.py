@@ -60,8 +60,8 @@ def test_a_tenant_cannot_touch_the_stage_of_another(server: Server) -> None:
     a.put("a.t", "2").ok()
     assert a.drop() is True
     a.put("a.t", "3").ok()
-    assert a.commit("0").ok()["topics"] == {"a.t": {"first_seq": 1, "last_seq": 1, "count": 1}}
-    assert b.commit("0").ok()["topics"] == {"b.t": {"first_seq": 1, "last_seq": 1, "count": 1}}
+    assert a.commit("0").ok()["topics"] == {"a.t": {"first_seq": 1, "last_seq": 1, "count": 1, "epoch": 1}}
+    assert b.commit("0").ok()["topics"] == {"b.t": {"first_seq": 1, "last_seq": 1, "count": 1, "epoch": 2}}
 
 
 def test_a_tenant_cannot_burn_the_identity_of_another(server: Server) -> None:
