@@ -124,13 +124,14 @@ def test_head_gets_405_without_a_body(serve):
 
 
 @pytest.mark.parametrize(
-    ("trouble", "status", "message"),
+    ("trouble", "status", "code", "message"),
     [
-        (OSError(28, "No space left on device", "/secret/path"), 500, "No space left on device"),
-        (MemoryError(), 429, "no memory"),
+        (OSError(5, "Input/output error", "/secret/path"), 500, "internal", "Input/output error"),
+        (OSError(28, "No space left on device", "/secret/path"), 507, "disk_full", ""),
+        (MemoryError(), 429, "throttled", "no memory"),
     ],
 )
-def test_a_machine_at_its_limits_is_said_to_be_so(serve, caplog, trouble, status, message):
+def test_a_machine_at_its_limits_is_said_to_be_so(serve, caplog, trouble, status, code, message):
     async def troubled(exchange):
         raise trouble
 
@@ -139,7 +140,7 @@ def test_a_machine_at_its_limits_is_said_to_be_so(serve, caplog, trouble, status
     running.server.context.relieve = lambda: relieved.append(True)
     answer = running.connect().request("GET", "/")
     assert len(relieved) == (status == 429)
-    assert (answer.status, answer.code) == (status, "internal" if status == 500 else "throttled")
+    assert (answer.status, answer.code) == (status, code)
     assert message in answer.json["error"]["message"]
     assert b"secret" not in answer.body
     assert "Traceback" not in caplog.text
