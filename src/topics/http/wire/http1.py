@@ -34,6 +34,7 @@ class Connection(Pipeline):
         "_held_back",
         "_host",
         "_latest",
+        "_opened_behind",
         "_opening",
         "_parser",
         "_reading",
@@ -48,8 +49,10 @@ class Connection(Pipeline):
         # None once a head is complete: header lines that follow then are trailers, which we do not want.
         self._headers: dict[bytes, bytes] | None = {}
         self._head_bytes = 0
-        # The piece with which a request begins, or those that have its first line.
+        # The piece with which a request begins, or those that have its first line; and how many requests had
+        # come before it.
         self._opening = b""
+        self._opened_behind = 0
         # The last piece ended with what is perhaps the first half of an empty line.
         self._half_blank = False
         # The host that the last request asked; at first one that none can ask.
@@ -114,9 +117,9 @@ class Connection(Pipeline):
         assert parser is not None
         reading = self._reading
         received = reading.received if reading is not None else 0
-        begun, requests = self._begun, self._requests
+        begun = self._begun
         if not begun:
-            self._opening = data
+            self._opening, self._opened_behind = data, self._requests
         elif self._headers is not None and b"\r\n" not in self._opening:
             self._opening += data
         if not begun and (data[0] <= _BLANK or self._half_blank) and not self._goes_on_well(data):
@@ -130,7 +133,7 @@ class Connection(Pipeline):
             logger.exception("a parser callback failed")
             self._refuse_input(ApiError("internal", "internal error"), 500)
         except httptools.HttpParserInvalidMethodError:
-            self._unheard_of_method(data, at_start=not begun and requests == self._requests)
+            self._unheard_of_method()
         except httptools.HttpParserError:
             self._refuse_input(_not_http(), 400)
         if self._begun:
@@ -283,16 +286,19 @@ class Connection(Pipeline):
         else:
             exchange.fail(error, status)
 
-    def _unheard_of_method(self, data: bytes, *, at_start: bool) -> None:
+    def _unheard_of_method(self) -> None:
         """The parser knows a fixed list of methods; for others, let routing say that they are not allowed."""
-        line, newline, rest = data.partition(b"\r\n")
+        line, newline, rest = self._opening.partition(b"\r\n")
         method, _, after = line.partition(b" ")
-        if self.mode or not at_start or not newline or not (method.isalpha() and method.isupper()):
+        is_behind_another = self._opened_behind != self._requests
+        if self.mode or is_behind_another or not (method.isalpha() and method.isupper()):
             self._refuse_input(_not_http(), 400)
-            return
-        self._parser = httptools.HttpRequestParser(self)
-        # The parser knows this method and no route has it, so this happens once only.
-        self._feed(b"PATCH " + after + newline + rest)
+        elif newline:
+            self._parser = httptools.HttpRequestParser(self)
+            self._begun = False
+            # The parser knows this method and no route has it, so this happens once only.
+            self._feed(b"PATCH " + after + newline + rest)
+        # Otherwise the line goes on in another piece, at which the parser stumbles again.
 
     def _after_upgrade(self, rest: bytes) -> None:
         """The parser stops at an upgrade. Taken or not, what follows has to go somewhere."""
