@@ -167,18 +167,18 @@ COLLECTIONS = {
         "Scrape.known": "labels of metrics",
         "Scrape.queues": REQUEST,
     },
-    "http/routes/arrow_append.py": {"BulkAppend._submitted": REQUEST, "BulkAppend._results": REQUEST},
-    "http/routes/desk.py": {"Desk.workers": "max_sse_connections", "Desks._by_queue": "max_topics"},
+    "http/routes/records/arrow_append.py": {"BulkAppend._submitted": REQUEST, "BulkAppend._results": REQUEST},
+    "http/routes/jobs/desk.py": {"Desk.workers": "max_sse_connections", "Desks._by_queue": "max_topics"},
     "http/routes/service.py": {"Service.parked": "max_connections"},
-    "http/routes/socket.py": {
+    "http/routes/streams/socket.py": {
         "_Subscribe.topics": REQUEST,
         "_Unsubscribe.topics": REQUEST,
         "SocketRoutes.sockets": "max_sse_connections",
         "SocketRoutes._publications": "max_sse_connections",
         "SocketRoutes._commands": FIXED,
     },
-    "http/routes/socket_publishing.py": {"Publications._waiting": "max_request_bytes"},
-    "http/routes/watch.py": {
+    "http/routes/streams/socket_publishing.py": {"Publications._waiting": "max_request_bytes"},
+    "http/routes/streams/watch.py": {
         "WatchBody.topics": REQUEST,
         "WatchRoutes.streams": "max_sse_connections",
         "WatchStream._subscriptions": "topics of a session",

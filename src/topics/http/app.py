@@ -11,24 +11,25 @@ from topics.http.door.readiness import Readiness
 from topics.http.door.stream_slots import StreamSlots
 from topics.http.metrics.routes import Metrics
 from topics.http.routes.admin import AdminRoutes
-from topics.http.routes.appends import AppendRoutes
-from topics.http.routes.arrow_append import BulkAppendRoutes
 from topics.http.routes.cursors import CursorRoutes
-from topics.http.routes.desk import Desks
 from topics.http.routes.info import InfoRoutes
-from topics.http.routes.ledger import LedgerRoutes
+from topics.http.routes.jobs.desk import Desks
+from topics.http.routes.jobs.queues import QueueRoutes
+from topics.http.routes.jobs.work import WorkRoutes
 from topics.http.routes.probes import Probes
-from topics.http.routes.queues import QueueRoutes
-from topics.http.routes.records import RecordRoutes
+from topics.http.routes.records.appends import AppendRoutes
+from topics.http.routes.records.arrow_append import BulkAppendRoutes
+from topics.http.routes.records.deletes import DeleteRoutes
+from topics.http.routes.records.diff import DiffRoutes
+from topics.http.routes.records.ledger import LedgerRoutes
+from topics.http.routes.records.scan import ScanRoutes
+from topics.http.routes.records.segments import SegmentRoutes
 from topics.http.routes.routers import RouterRoutes
-from topics.http.routes.scan import ScanRoutes
-from topics.http.routes.segments import SegmentRoutes
 from topics.http.routes.service import Parked, Service
-from topics.http.routes.socket import SocketRoutes
 from topics.http.routes.stages import StageRoutes
+from topics.http.routes.streams.socket import SocketRoutes
+from topics.http.routes.streams.watch import WatchRoutes
 from topics.http.routes.topics import TopicRoutes
-from topics.http.routes.watch import WatchRoutes
-from topics.http.routes.work import WorkRoutes
 from topics.http.server import Server
 from topics.http.tracing import start_tracing
 from topics.http.wire.channel import shown_address
@@ -103,7 +104,8 @@ class Application:
             *InfoRoutes(node).routes(),
             *TopicRoutes(service).routes(),
             *AppendRoutes(service).routes(),
-            *RecordRoutes(service).routes(),
+            *DiffRoutes(service).routes(),
+            *DeleteRoutes(service).routes(),
             *ScanRoutes(service).routes(),
             *BulkAppendRoutes(service).routes(),
             *SegmentRoutes(service, node.pins).routes(),

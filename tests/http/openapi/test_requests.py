@@ -12,11 +12,11 @@ import msgspec
 
 import topics.http.routes
 from tests.http.openapi.described import JSON, Described
-from topics.http.routes import socket
+from topics.http.routes.jobs.queues import MAX_ERROR_BYTES
 from topics.http.routes.paging import DEFAULT_PAGE, MAX_PAGE
-from topics.http.routes.queues import MAX_ERROR_BYTES
-from topics.http.routes.socket_publishing import PublishBody
-from topics.http.routes.watch import HEARTBEAT_MS_RANGE
+from topics.http.routes.streams import socket
+from topics.http.routes.streams.socket_publishing import PublishBody
+from topics.http.routes.streams.watch import HEARTBEAT_MS_RANGE
 from topics.log import MAX_BUCKETS
 from topics.log.write.batch import AppendBody, Line
 from topics.values.config import CLAIM_JITTER_MS_MAX, LEASE_MS_RANGE, PRIORITY_LIMIT, ConfigBody, TopicConfig

@@ -13,7 +13,7 @@ from wsproto.events import BytesMessage, CloseConnection, Message, Ping, Pong
 
 from tests.http.streaming import RunningApp, SocketClient
 from tests.support import eventually
-from topics.http.routes import socket as socket_module
+from topics.http.routes.streams import socket as socket_module
 from topics.http.wire.websocket import accept_token, text_frame
 from topics.values.errors import ApiError
 

@@ -46,7 +46,7 @@ MUTATIONS = (
     Mutation(
         "show-a-whole-ledger",
         "However many ranges a ledger has, an answer has a page of them.",
-        "http/routes/ledger.py",
+        "http/routes/records/ledger.py",
         "max(after, topic.seq_base - 1), page_size(exchange))",
         "max(after, topic.seq_base - 1), topic.head + 1)",
         ("tests/contract/test_ledger.py",),
@@ -94,7 +94,7 @@ MUTATIONS = (
     Mutation(
         "subscribe-to-everything",
         "A socket has so many subscriptions and no more.",
-        "http/routes/socket.py",
+        "http/routes/streams/socket.py",
         "        if len(socket.by_name.keys() | openings.keys()) > MAX_SUBSCRIPTIONS:\n",
         "        if False:\n",
         ("tests/http/wire/test_websocket.py",),

@@ -26,7 +26,7 @@ MUTATIONS = (
     Mutation(
         "delete-in-a-dry-run",
         "A dry run deletes nothing.",
-        "http/routes/records.py",
+        "http/routes/records/deletes.py",
         "        if body.dry_run:\n",
         "        if False:\n",
         ("tests/contract/test_aimed_deletes.py",),

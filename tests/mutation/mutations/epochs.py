@@ -23,7 +23,7 @@ MUTATIONS = (
     Mutation(
         "take-an-epoch-for-decoration",
         "A watch with the epoch of another life is told `recreated`, and gets this one from its beginning.",
-        "http/routes/subscriptions.py",
+        "http/routes/streams/subscriptions.py",
         "        return Opening(topic, start.from_seq, start.epoch)\n",
         "        return Opening(topic, start.from_seq, topic.id)\n",
         (f"{_CONTRACT}::test_a_session_shows_epochs_and_takes_them",),
@@ -31,7 +31,7 @@ MUTATIONS = (
     Mutation(
         "wait-until-a-wrong-position-looks-right",
         "A position above the head stays one of another life, also when more is written before it is read.",
-        "http/routes/subscriptions.py",
+        "http/routes/streams/subscriptions.py",
         "topic.id if start.from_seq <= topic.head else NO_LIFE",
         "topic.id",
         (f"{_CONTRACT}::test_a_position_above_the_head_does_not_become_right_by_waiting",),

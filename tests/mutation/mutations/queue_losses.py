@@ -76,15 +76,15 @@ MUTATIONS = (
     Mutation(
         "wake-only-one-who-waits",
         "A claim that waits for a job goes on waiting when another worker got it.",
-        "http/routes/waiting_claim.py",
+        "http/routes/jobs/waiting_claim.py",
         "        if claim.jobs or claim.notice is not None or self._is_over:\n",
         "        if True:\n",
-        ("tests/http/routes/test_waiting_claim.py",),
+        ("tests/http/routes/jobs/test_waiting_claim.py",),
     ),
     Mutation(
         "lease-to-the-departed",
         "A worker that went away while it waited takes no job with it.",
-        "http/routes/waiting_claim.py",
+        "http/routes/jobs/waiting_claim.py",
         "        self._exchange.on_close(self._leave)\n",
         "",
         ("tests/contract/test_claim_waits.py::test_a_worker_that_leaves_takes_no_job_with_it",),

@@ -9,8 +9,8 @@ from topics.flow.stages.open_stages import MAX_PARTS
 from topics.flow.stages.stages import CommitRequest, Stages
 from topics.http.door.keys import WRITE, ApiKey
 from topics.http.late_imports import load
-from topics.http.routes.arrow_append import COLUMNS, note_columns, require_arrow
 from topics.http.routes.fields import decode, unsigned
+from topics.http.routes.records.arrow_append import COLUMNS, note_columns, require_arrow
 from topics.http.routes.service import Service, answer, check_name
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route

@@ -1,6 +1,6 @@
 """WebSocket: the handshake, frames in both directions, and what happens to a connection in between.
 
-What the messages mean is in `http.routes.socket`.
+What the messages mean is in `http.routes.streams.socket`.
 """
 
 import asyncio

@@ -9,8 +9,8 @@ import pytest
 from tests.http.queue_app import LEASE_MS, QueueApp
 from tests.http.streaming import EventReader
 from tests.support import eventually
-from topics.http.routes import desk
-from topics.http.routes import work as work_stream
+from topics.http.routes.jobs import desk
+from topics.http.routes.jobs import work as work_stream
 
 
 @pytest.fixture

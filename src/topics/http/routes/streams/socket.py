@@ -13,7 +13,7 @@ from topics.flow.watch.subscription import Subscription
 from topics.http.door.keys import ADMIN, READ, WRITE, is_revoked
 from topics.http.door.stream_slots import StreamSlots
 from topics.http.routes.service import Service
-from topics.http.routes.socket_publishing import (
+from topics.http.routes.streams.socket_publishing import (
     MISTAKES,
     PUBLISH,
     Message,
@@ -22,7 +22,7 @@ from topics.http.routes.socket_publishing import (
     Publications,
     error_message,
 )
-from topics.http.routes.subscriptions import Start, Wanted, check_names, open_topics
+from topics.http.routes.streams.subscriptions import Start, Wanted, check_names, open_topics
 from topics.http.wire.event_stream import REVOKED
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route

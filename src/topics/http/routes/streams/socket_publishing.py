@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from topics.http.routes.appends import append_answer
+from topics.http.routes.records.appends import append_answer
 from topics.http.routes.service import Service
 from topics.http.wire.websocket import Socket
 from topics.log import AppendBody, AppendForm, AppendOp, check_append, disables_backpressure

@@ -1,4 +1,4 @@
-"""Records: read them (with long-poll), delete them."""
+"""A page of records above a cursor, at once or when there are some."""
 
 import asyncio
 from typing import Any
@@ -6,13 +6,12 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from topics.flow.large_deletes import Deletions
-from topics.http.door.keys import DELETE, READ, ApiKey
-from topics.http.routes.fields import check_seqs, clamped, decode, node_set, unsigned, unsigned_or_none
-from topics.http.routes.service import Service, answer, elapsed_ms
+from topics.http.door.keys import READ, ApiKey
+from topics.http.routes.fields import clamped, decode, node_set, unsigned
+from topics.http.routes.service import Service, elapsed_ms
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log import STORED, DeleteOutcome, Page, Shape, Topic, parse_match
+from topics.log import STORED, Page, Shape, Topic
 from topics.values import (
     DEFAULT_LIMIT,
     DEFAULT_READ_BYTES,
@@ -20,7 +19,6 @@ from topics.values import (
     MAX_READ_BYTES,
     MAX_WAIT_MS,
     Form,
-    invalid,
     topic_not_found,
 )
 
@@ -36,35 +34,20 @@ class DiffBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     epoch: int | UnsetType = UNSET
 
 
-class DeleteBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    before_seq: int | None = None
-    match: str | list[object] | None = None
-    seqs: list[int] | UnsetType = UNSET
-    dry_run: bool = False
-
-
 _diff = Form(DiffBody)
-_delete = Form(DeleteBody)
 _encode = msgspec.json.encode
 _DEFAULT_DIFF = DiffBody()
 _SHAPES = {(tags, meta): Shape(tags=tags, meta=meta) for tags in (False, True) for meta in (False, True)}
 _SHAPES[False, True] = STORED  # the very object, which reads know without asking
 
 
-class RecordRoutes:
+class DiffRoutes:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._doors = service.doors
-        self._deletions = Deletions(service.engine)
 
     def routes(self) -> list[Route]:
-        one = "/v0/topics/:topic"
-        return [
-            Route("POST", one + "/diff", self.diff, scopes=READ, body=Body.OPTIONAL),
-            Route("POST", one + "/delete", self.delete, scopes=DELETE, body=Body.REQUIRED),
-        ]
-
-    # --- read -------------------------------------------------------------------------------------------
+        return [Route("POST", "/v0/topics/:topic/diff", self.diff, scopes=READ, body=Body.OPTIONAL)]
 
     def diff(self, exchange: Exchange) -> None:
         self._doors.read_in_turn(exchange, exchange.name, len(exchange.body), self._diff)
@@ -80,42 +63,6 @@ class RecordRoutes:
             ParkedRead(self._service, exchange, topic, read, page).park()
         else:
             exchange.reply(render_page(exchange, topic, page))
-
-    # --- delete -----------------------------------------------------------------------------------------
-
-    def delete(self, exchange: Exchange) -> None:
-        body = decode(exchange, _delete)
-        seqs = None if body.seqs is UNSET else body.seqs
-        if body.before_seq is None and body.match is None and seqs is None:
-            raise invalid("before_seq, match or seqs is required")
-        before = unsigned_or_none(body.before_seq, "before_seq")
-        match = None if body.match is None else parse_match(body.match)
-        if seqs is not None:
-            check_seqs(seqs)
-            if not seqs:
-                raise invalid("seqs must name at least one seq")
-        topic = self._service.topic(exchange)
-        self._service.pull(topic)
-
-        def tell(outcome: DeleteOutcome) -> None:
-            result = {
-                "topic": topic.name,
-                "deleted": outcome.deleted,
-                "earliest_seq": outcome.earliest_seq,
-                "head_seq": topic.head,
-                "count": outcome.count,
-                "bytes": outcome.bytes,
-                "dry_run": body.dry_run,
-            }
-            answer(exchange, result)
-
-        def done(deleted: int) -> None:
-            tell(DeleteOutcome(deleted, topic.live_count, topic.live_bytes, topic.floor))
-
-        if body.dry_run:
-            self._deletions.preview(topic, before, match, tell, exchange.fail, seqs=seqs)
-        else:
-            self._deletions.delete(topic, before, match, done, exchange.fail, seqs=seqs)
 
 
 class Read:

@@ -9,10 +9,10 @@ from topics.flow.queues.claims import Claim
 from topics.flow.queues.queue import JobQueue
 from topics.flow.queues.registry import Queues
 from topics.http.door.keys import READ, WRITE
-from topics.http.routes.desk import Desks
 from topics.http.routes.fields import check_node, check_seqs, clamped, decode, lease_length
+from topics.http.routes.jobs.desk import Desks
+from topics.http.routes.jobs.waiting_claim import WaitingClaim, reply_claim
 from topics.http.routes.service import Service, answer, elapsed_ms
-from topics.http.routes.waiting_claim import WaitingClaim, reply_claim
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
 from topics.log import Op

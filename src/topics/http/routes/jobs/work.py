@@ -8,9 +8,9 @@ from topics.flow.queues.losses import Notice
 from topics.flow.queues.registry import Queues
 from topics.http.door.keys import READ, WRITE, ApiKey, is_revoked
 from topics.http.door.stream_slots import StreamSlots
-from topics.http.routes.desk import Desk, Desks
 from topics.http.routes.fields import check_node, lease_length
-from topics.http.routes.queues import queue_of
+from topics.http.routes.jobs.desk import Desk, Desks
+from topics.http.routes.jobs.queues import queue_of
 from topics.http.routes.service import Service
 from topics.http.wire import event_stream as sse
 from topics.http.wire.channel import Stream

@@ -13,7 +13,7 @@ from topics.http.door.required_headers import require_event_stream_accepted, una
 from topics.http.door.stream_slots import StreamSlots
 from topics.http.routes.fields import clamped, decode
 from topics.http.routes.service import Service, answer
-from topics.http.routes.subscriptions import Opening, Start, Wanted, open_topics
+from topics.http.routes.streams.subscriptions import Opening, Start, Wanted, open_topics
 from topics.http.wire import event_stream as sse
 from topics.http.wire.channel import Stream
 from topics.http.wire.exchange import Exchange

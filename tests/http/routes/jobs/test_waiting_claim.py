@@ -9,7 +9,7 @@ import pytest
 
 from tests.http.queue_app import LEASE_MS, QueueApp
 from tests.support import eventually
-from topics.http.routes import desk
+from topics.http.routes.jobs import desk
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.node.lab import NodeLab
-from topics.http.routes.appends import AppendRoutes
+from topics.http.routes.records.appends import AppendRoutes
 from topics.http.routes.service import Service
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route

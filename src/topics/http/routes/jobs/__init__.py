@@ -1,0 +1,1 @@
+"""Jobs of a queue: claimed, finished, given back; and those who wait for some."""

@@ -1,0 +1,1 @@
+"""Records of one topic: appended, read, deleted, and the account of those that are gone."""
