@@ -59,6 +59,16 @@ class Record:
 
 
 @dataclass
+class Keyed:
+    """What is remembered of a write that came with a key."""
+
+    first: int
+    last: int
+    ts: int
+    is_volatile: bool
+
+
+@dataclass
 class Answer:
     """`tombstone`: gap_from, gap_to, reason, missed_estimate, earliest_seq, head_seq, previous_epoch."""
 
@@ -99,6 +109,8 @@ class ReferenceTopic:
     cap_hi: int = 0
     ttl_hi: int = 0
     lost_hi: int = 0
+    # By the key that came with a write.
+    keys: dict[str | None, Keyed] = field(default_factory=dict)
     # Restart holes that had live records below them, as (first, last).
     interior_holes: list[tuple[int, int]] = field(default_factory=list)
 
@@ -168,8 +180,14 @@ class ReferenceTopic:
             self.interior_holes.remove((first, last))
             self.lost_hi = max(self.lost_hi, last)
 
-    def write(self, drafts: list[Draft], now: int) -> tuple[int, int]:
-        """First and last seq. Raises before anything changed when the write is refused."""
+    def write(self, drafts: list[Draft], now: int, key: str | None = None) -> tuple[int, int, bool]:
+        """First and last seq, and whether it is a retry, of which nothing is written.
+
+        Raises before anything changed when the write is refused.
+        """
+        self._let_keys_go(now)
+        if key in self.keys:
+            return self.keys[key].first, self.keys[key].last, True
         self.expire(now)
         if self.config.discard == "reject":
             self._admit(drafts)
@@ -178,8 +196,17 @@ class ReferenceTopic:
         volatile = self.config.durability == "ephemeral"
         for seq, draft in enumerate(drafts, first):
             self.records.append(Record(seq, ts, draft, volatile))
+        if key is not None and self.config.idempotency_window_ms:
+            self.keys[key] = Keyed(first, self.head, ts, volatile)
         self.enforce_caps()
-        return first, self.head
+        return first, self.head, False
+
+    def _let_keys_go(self, now: int) -> None:
+        """A key is remembered for the window that the topic has, as long as it has had one."""
+        window_ms = self.config.idempotency_window_ms
+        self.keys = {
+            key: keyed for key, keyed in self.keys.items() if window_ms and now - keyed.ts <= window_ms
+        }
 
     def _admit(self, drafts: list[Draft]) -> None:
         caps = self.config.cap_records, self.config.cap_bytes
@@ -212,8 +239,10 @@ class ReferenceTopic:
     def configure(self, config: TopicConfig, now: int) -> None:
         # What the old TTL has already taken stays gone, whatever the new one says.
         self.expire(now)
+        self._let_keys_go(now)
         self.config = config
         self.expire(now)
+        self._let_keys_go(now)
         self.enforce_caps()
 
     # --- reading ----------------------------------------------------------------------------------------
@@ -286,3 +315,6 @@ class ReferenceTopic:
     @property
     def has_volatile(self) -> bool:
         return any(record.is_volatile for record in self.records)
+
+    def forget_volatile_keys(self) -> None:
+        self.keys = {key: keyed for key, keyed in self.keys.items() if not keyed.is_volatile}

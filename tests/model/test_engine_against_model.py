@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.model.reference import Draft
-from tests.model.twins import Match, Step, Twins, scratch_directory
+from tests.model.twins import KeyedWrite, Match, Step, Twins, scratch_directory
 from topics.values.config import TopicConfig
 
 NAMES = ["a", "b"]
@@ -34,6 +34,7 @@ TTLS, CAPS, BYTE_CAPS = [0, 0, 50, 500, 5000], [0, 0, 1, 3, 7, 20], [0, 0, 0, 1,
 DISCARDS = ["old", "old", "reject"]
 CLASSES = ["disk", "disk", "memory", "fsync", "fsync", "ephemeral"]
 LEAPS_MS = [1, 1, 49, 50, 51, 450, 5001, -30, -600]
+KEYS, WINDOWS_MS = ["k", "l", "m"], [0, 50, 500, 100_000, 100_000]
 LIMITS, BUDGETS = [1, 2, 5, 1000], [1, 10, 60, 1 << 20]
 
 names = st.sampled_from(NAMES)
@@ -55,10 +56,13 @@ configs = st.builds(
     discard=st.sampled_from(DISCARDS),
     durability=st.sampled_from(CLASSES),
     dedupe_node=st.booleans(),
+    idempotency_window_ms=st.sampled_from(WINDOWS_MS),
 )
+keyed_writes = st.builds(KeyedWrite, batches, st.sampled_from(KEYS))
 seqs = st.lists(st.integers(0, 40) | st.sampled_from([2**63, 2**64 - 1]), min_size=1, max_size=8)
 steps = st.tuples(
-    names, batches | matches | st.integers(0, 5) | st.frozensets(st.integers(0, 40), min_size=1)
+    names,
+    batches | keyed_writes | matches | st.integers(0, 5) | st.frozensets(st.integers(0, 40), min_size=1),
 )
 
 
@@ -88,6 +92,11 @@ class EngineAgainstModel(RuleBasedStateMachine):
     def write(self, name: str, several: list[list[Draft]]) -> None:
         for drafts in several:
             self.twins.write(name, drafts)
+
+    @rule(name=names, several=st.lists(keyed_writes, min_size=1, max_size=5))
+    def write_with_keys(self, name: str, several: list[KeyedWrite]) -> None:
+        for write in several:
+            self.twins.write(name, write.drafts, write.key)
 
     @rule(name=names, config=configs)
     def put(self, name: str, config: TopicConfig) -> None:
@@ -195,6 +204,7 @@ class Walk:
             discard=self.pick(DISCARDS),  # type: ignore[arg-type]
             durability=self.pick(CLASSES),  # type: ignore[arg-type]
             dedupe_node=self.pick([True, False]),
+            idempotency_window_ms=self.pick(WINDOWS_MS),
         )
 
     def step(self) -> None:
@@ -207,7 +217,7 @@ class Walk:
                 self.twins.come_back(name, self.pick(LIMITS))
 
     def write(self, name: str) -> None:
-        self.twins.write(name, self.drafts())
+        self.twins.write(name, self.drafts(), self.pick([None, None, *KEYS]))
 
     def delete(self, name: str) -> None:
         if name not in self.twins.model:
@@ -233,6 +243,7 @@ class Walk:
     def burst(self, _: str) -> None:
         choices: list[Step] = [self.drafts(), self.drafts(), self.pick(MATCHES), self.random.randint(0, 4)]
         choices.append(frozenset(self.random.choices(range(1, 40), k=4)))
+        choices.append(KeyedWrite(self.drafts(), self.pick(KEYS)))
         self.twins.burst([(self.pick(NAMES), self.pick(choices)) for _ in range(self.random.randint(2, 5))])
 
     def put(self, name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,8 +25,17 @@ from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
 
 Match = tuple[str, str]
-# A write, a tag delete, a delete of these seqs, or a prefix delete so many seqs above the floor.
-Step = list[Draft] | Match | frozenset[int] | int
+
+
+@dataclass(frozen=True)
+class KeyedWrite:
+    drafts: list[Draft]
+    key: str
+
+
+# A write, with or without a key, a tag delete, a delete of these seqs, or a prefix delete so many seqs above
+# the floor.
+Step = list[Draft] | KeyedWrite | Match | frozenset[int] | int
 
 
 def scratch_directory() -> str | None:
@@ -49,26 +59,26 @@ class Twins:
 
     # --- writing ----------------------------------------------------------------------------------------
 
-    def write(self, name: str, drafts: list[Draft]) -> None:
+    def write(self, name: str, drafts: list[Draft], key: str | None = None) -> None:
         model = self.model.get(name)
         created = model is None
         if model is None:
             model = self._new(name, TopicConfig(), self.lab.engine.next_topic_id)
         expected: Any
         try:
-            first, last = model.write(drafts, self.now())
-            expected = (first, last, last, created)
+            first, last, is_retry = model.write(drafts, self.now(), key)
+            expected = (first, last, last, created, is_retry)
         except Refused as refusal:
             expected = refusal.code
-        assert self._append(name, drafts) == expected
+        assert self._append(name, drafts, key) == expected
 
-    def _append(self, name: str, drafts: list[Draft]) -> Any:
-        request = parse_append(body(drafts))
+    def _append(self, name: str, drafts: list[Draft], key: str | None) -> Any:
+        request = parse_append(body(drafts, key))
         try:
             op = self.lab.commit(lambda done, fail: self.lab.engine.append(name, request, done, fail))
         except ApiError as refusal:
             return refusal.code
-        return op.first_seq, op.last_seq, op.head_seq, op.created
+        return op.first_seq, op.last_seq, op.head_seq, op.created, op.deduped
 
     def put(self, name: str, config: TopicConfig) -> None:
         created = self.lab.commit(lambda done, fail: put_topic(self.lab.engine, name, config, done, fail))
@@ -128,6 +138,8 @@ class Twins:
             model = self.model[name]
             if isinstance(step, list):
                 expected[number] = model.write(step, self.now())[1]
+            elif isinstance(step, KeyedWrite):
+                expected[number] = model.write(step.drafts, self.now(), step.key)[1]
             elif isinstance(step, tuple):
                 expected[number] = model.delete(None, step, self.now())
             elif isinstance(step, frozenset):
@@ -152,6 +164,9 @@ class Twins:
         engine, topic = self.lab.engine, self.lab.topic(name)
         if isinstance(step, list):
             request = parse_append(body(step))
+            engine.append(name, request, lambda op: answered(op.last_seq), failed)
+        elif isinstance(step, KeyedWrite):
+            request = parse_append(body(step.drafts, step.key))
             engine.append(name, request, lambda op: answered(op.last_seq), failed)
         elif isinstance(step, tuple):
             engine.delete_records(topic, None, tag_match(step), answered, failed)
@@ -189,6 +204,7 @@ class Twins:
             # Whoever would have been told of a loss before the restart is told of one after it.
             for cursor in range(model.loss_line - 1):
                 assert self.lab.gaps(name, cursor), "a loss is not announced any more"
+            model.forget_volatile_keys()
             if model.has_volatile:
                 forget_volatile(model, topic)
 
@@ -312,5 +328,6 @@ def tag_match(match: Match | None) -> TagMatch | None:
     return None if match is None else TagMatch(match[1], match[0] == "Glob")
 
 
-def body(drafts: list[Draft]) -> bytes:
-    return json.dumps({"records": [draft.to_json() for draft in drafts]}, ensure_ascii=False).encode()
+def body(drafts: list[Draft], key: str | None = None) -> bytes:
+    request = {"records": [draft.to_json() for draft in drafts], "idempotency_key": key}
+    return json.dumps(request, ensure_ascii=False).encode()

@@ -108,7 +108,7 @@ class AllKeys(Extension):
         by_age = self._by_age
         while by_age:
             ms, number, keys = by_age[0]
-            if not keys.count or keys.topic.dropped:
+            if not keys.count:
                 heappop(by_age)
             elif ms > self._aged_at_ms:
                 break  # holders that came later may have older ones
@@ -143,7 +143,7 @@ class AllKeys(Extension):
 
     def topic_dropped(self, topic: Topic) -> None:
         if topic.keys is not None:
-            self.count -= topic.keys.count
+            topic.keys.clear()
             self._holders.discard(topic.keys)
             topic.keep_keys(None)
 
@@ -162,7 +162,6 @@ class AllKeys(Extension):
         self.of(topic).replay(keys, frame.first_seq, frame.ts)
 
     def _forget_all(self) -> None:
-        self._by_age = []
         for keys in list(self._holders):
             self.topic_dropped(keys.topic)
 

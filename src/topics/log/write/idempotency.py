@@ -129,12 +129,14 @@ class TopicKeys:
 
     def since(self, now_ms: int) -> int:
         """Keys of this time and later count."""
-        window_ms = self.topic.config.idempotency_window_ms
-        return max(now_ms - window_ms if window_ms else now_ms + 1, self.over_before_ms)
+        return max(now_ms - self.topic.config.idempotency_window_ms, self.over_before_ms)
 
     def close_window(self, now_ms: int) -> None:
         """Before and after the window is changed: what it has left behind does not come back."""
-        self.over_before_ms = self.since(now_ms)
+        if self.topic.config.idempotency_window_ms:
+            self.over_before_ms = self.since(now_ms)
+        else:
+            self.clear()
 
     # --- writes -----------------------------------------------------------------------------------------
 
@@ -265,6 +267,10 @@ class TopicKeys:
             self._chunks.remove(chunk)
             if not self._chunks:
                 self._by_place = {}  # a dictionary does not shrink by itself
+
+    def clear(self) -> None:
+        self.all.count -= self.count
+        self._by_place, self._chunks, self.count = {}, [], 0
 
     def take_back(self, head: int) -> None:
         """Forget what belongs to records above `head`."""
