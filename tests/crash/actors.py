@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.crash.effects import Match
 from tests.crash.forwarding import pull, route
+from tests.crash.keys import KEYS
 from tests.crash.lives import REBORN, remove_cursor, set_cursor
 from tests.crash.staging import Staging
 from tests.crash.verify import check_running
@@ -139,7 +140,7 @@ class Actors:
             topic = self.world.engine.find(name)
             if topic is not None and topic.live_count > MANY_RECORDS:
                 self.world.delete(name, before=topic.head - 5)
-            self.world.append(name, self._drafts())
+            self.world.append(name, self._drafts(), self.rng.choice((None, None, *KEYS)))
 
         return append
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 Draft = tuple[bytes, str | None, str | None]
 
 
-def body(drafts: list[Draft]) -> bytes:
-    return b'{"records":[' + b",".join(map(_line, drafts)) + b"]}"
+def body(drafts: list[Draft], key: str | None = None) -> bytes:
+    named = b"" if key is None else b',"idempotency_key":"%b"' % key.encode()
+    return b'{"records":[%b]%b}' % (b",".join(map(_line, drafts)), named)
 
 
 def _line(draft: Draft) -> bytes:

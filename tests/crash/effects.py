@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tests.model.reference import matches
 from topics.values.config import TopicConfig
+
+if TYPE_CHECKING:
+    from tests.crash.keys import Keyed
 
 Match = tuple[str, str]
 
@@ -52,6 +56,9 @@ class TopicModel:
     # What a cap has taken. If a file with what it left rots, the cap may find room for some of it again.
     evicted: set[int] = field(default_factory=set)
     presumed: set[int] = field(default_factory=set)
+    # What is remembered of writes with a key, and every answer that one of them ever got.
+    keys: dict[str, Keyed] = field(default_factory=dict)
+    keys_ever: set[tuple[str, tuple[int, int]]] = field(default_factory=set)
     # Of a queue: jobs whose writers have an answer; jobs finished or deleted, for certain or perhaps;
     # jobs of whose loss a worker was told; and whether a restart may have taken any of this since.
     acknowledged: set[int] = field(default_factory=set)

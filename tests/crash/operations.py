@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 from tests.crash.forwarding import pull, route
+from tests.crash.keys import KEYS
 from tests.crash.lives import REBORN, remove_cursor, set_cursor
 from tests.crash.staging import Staging
 from tests.crash.verify import check_running
@@ -34,7 +35,8 @@ def furnished(rng: random.Random) -> World:
     world.commit()
     for turn in range(3):
         for name in (*CLASSES, "capped", "aging", "jobs", "safe-jobs", "brief-jobs"):
-            world.append(name, [world.draft(tag, padding=turn) for tag in (None, "x", "xy", "y")])
+            drafts = [world.draft(tag, padding=turn) for tag in (None, "x", "xy", "y")]
+            world.append(name, drafts, KEYS[turn] if turn < 2 else None)
         world.commit()
         for name in ("copies", "safe-copies", "chosen"):
             pull(world, name)
@@ -74,6 +76,19 @@ def _append(durability: str) -> Operation:
         _go_on(world)
 
     return operate
+
+
+def _append_keyed(world: World) -> None:
+    """A key that is new, one that comes again while its write is on its way, and one that a snapshot has."""
+    for name in ("disk", "fsync"):
+        world.append(name, [world.draft("x"), world.draft()], KEYS[2])
+        world.append(name, [world.draft()], KEYS[2])
+        world.append(name, [world.draft()], KEYS[0])
+    _go_on(world)
+    world.checkpoint()
+    world.append("disk", [world.draft()], KEYS[2])
+    world.append("disk", [world.draft()], KEYS[3])
+    world.commit()
 
 
 def _append_many(world: World) -> None:
@@ -242,6 +257,7 @@ def _remove_on_a_full_disk(world: World) -> None:
 
 OPERATIONS: dict[str, Operation] = {
     **{f"append {durability}": _append(durability) for durability in CLASSES},
+    "append with a key": _append_keyed,
     "append with a reservation": _append_many,
     "append over a cap": _append("capped"),
     "delete by seq": _delete("disk", 6, None),

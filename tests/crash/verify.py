@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.crash.effects import TopicModel
 from tests.crash.installation import Installation
+from tests.crash.keys import Answer, known_keys, remembered
 from tests.crash.lives import check_lives, named_cursors
 from tests.crash.losses import check_notice
 from tests.crash.model import Gaps, Rows, covers, lost_records, observe
@@ -23,8 +24,10 @@ class Found:
         self.topics: dict[int, Topic] = {topic.id: topic for topic in engine.by_id.values()}
         self.rows: dict[int, Rows] = {}
         self.gaps: dict[int, Gaps] = {}
+        self.keys: dict[int, dict[str, Answer]] = {}
         for topic in engine.by_id.values():
             self.rows[topic.id], self.gaps[topic.id] = observe(engine, topic)
+            self.keys[topic.id] = known_keys(engine, topic)
 
 
 def crash(world: World, *, power: bool) -> None:
@@ -79,6 +82,8 @@ def _difference(world: World, found: Found) -> str | None:
         expected = {r.seq: r.row for r in known.unexpired(now) if not r.is_volatile}
         if found.rows[known.id] != expected:
             return f"{known.name}: {_unlike(found.rows[known.id], expected)}"
+        if found.keys[known.id] != remembered(known, now):
+            return f"{known.name}: keys {found.keys[known.id]} instead of {remembered(known, now)}"
     cursors = named_cursors(world)
     if cursors != world.model.cursors:
         return f"cursors {cursors} instead of {world.model.cursors}"
@@ -134,6 +139,7 @@ def _adopt(known: TopicModel, topic: Topic) -> None:
     """What the restart settled is the truth from here on."""
     known.live = {record.seq: record for record in known.live.values() if not record.is_volatile}
     known.live_bytes = sum(len(record.data) for record in known.live.values())
+    known.keys = {key: keyed for key, keyed in known.keys.items() if not keyed.is_volatile}
     known.head = known.shown_head = topic.head
     known.cap_hi, known.ttl_hi = topic.cap_hi, topic.ttl_hi
     known.lost_hi, known.trim_hi = topic.lost_hi, topic.trim_hi
@@ -208,6 +214,8 @@ def judge_damaged(world: World, found: Found, *, may_bring_back: bool) -> None:
             assert not known.shown_head or may_bring_back, f"{known.name} is gone"
             continue
         rows, gaps = found.rows[known.id], found.gaps[known.id]
+        invented = found.keys[known.id].items() - known.keys_ever
+        assert not invented, f"{known.name}: {invented} is no answer that was ever given"
         for seq, row in rows.items():
             written = known.written.get(seq)
             assert written is not None, f"{known.name}: {seq} is invented"

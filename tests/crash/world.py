@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from tests.crash.disk import SimulatedDisk
 from tests.crash.drafts import Draft, body
-from tests.crash.effects import Added, Configured, Did, Match, Record, Removed, TopicModel
+from tests.crash.effects import Added, Configured, Did, Effect, Match, Record, Removed, TopicModel
 from tests.crash.installation import Installation, finished
+from tests.crash.keys import Keyed, Remembers
 from tests.crash.losses import check_notice, note_told
 from tests.crash.model import Event, Model
 from tests.model.twins import tag_match
@@ -18,6 +20,7 @@ from topics.flow.queues.claims import Claim
 from topics.flow.queues.losses import Notice
 from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.topic import Topic
+from topics.log.write.append import AppendOp
 from topics.log.write.append_request import parse_append
 from topics.log.write.operation import Op
 from topics.storage.filesystem import is_full
@@ -190,20 +193,49 @@ class World:
         volatile = topic.config.durability == "ephemeral"
         return [Record(seq, ts, *draft, volatile) for seq, draft in enumerate(drafts, first)]
 
-    def append(self, name: str, drafts: list[Draft]) -> bool:
+    def append(self, name: str, drafts: list[Draft], key: str | None = None) -> bool:
         engine = self.engine
         topic = engine.find(name)
         if topic is None:
             return False
         known = self._seen(topic)
+        earlier = None if key is None else self._answered_before(known, key)
+        if earlier is not None:
+            return self._repeat(name, body(drafts, key), earlier)
         first, ts = topic.assigned + 1, max(engine.now(), topic.last_ts)
         assert first > known.shown_head, f"{name}: seq {first} is given out twice"
-        event = self.model.event(Added(known, self.records(topic, drafts, first, ts), ts))
-        request = parse_append(body(drafts))
+        records = self.records(topic, drafts, first, ts)
+        effects: list[Effect] = [Added(known, records, ts)]
+        if key is not None:
+            keyed = Keyed((first, len(drafts)), ts, records[0].is_volatile)
+            effects.append(Remembers(known, key, keyed))
+        event = self.model.event(*effects)
+        request = parse_append(body(drafts, key))
         return self.submit(
             event,
             lambda: engine.append(name, request, lambda op: self.ack(event, op, topic), self.failing(event)),
         )
+
+    def _answered_before(self, known: TopicModel, key: str) -> tuple[int, int] | None:
+        """What the first write with this key was told, or will be."""
+        under_way = [event.effects for event in self.model.events if not event.is_acked]
+        for effect in chain.from_iterable(under_way):
+            if isinstance(effect, Remembers) and effect.topic is known and effect.key == key:
+                return effect.keyed.answer
+        keyed = known.keys.get(key)
+        window_ms = known.config.idempotency_window_ms
+        return keyed.answer if keyed is not None and self.engine.now() - keyed.ts <= window_ms else None
+
+    def _repeat(self, name: str, text: bytes, expected: tuple[int, int]) -> bool:
+        def done(op: AppendOp) -> None:
+            assert op.deduped, f"{name}: a write was repeated that is there"
+            assert (op.first_seq, op.count) == expected, f"{name}: a retry was told of other records"
+
+        try:
+            self.engine.append(name, parse_append(text), done, self.failed)
+        except ApiError:
+            return False
+        return True
 
     def delete(
         self,

@@ -61,7 +61,7 @@ def test_the_snapshot_is_read_and_its_keys_are_found(tmp_path: Path) -> None:
     config = SimpleNamespace(idempotency_window_ms=1000, durability="disk")
     topic = SimpleNamespace(id=1, config=config, head=8, assigned=8, keys=None)
     topic.keep_keys = lambda keys: setattr(topic, "keys", keys)
-    all_keys = AllKeys(Settings(), lambda _: topic)  # type: ignore[arg-type,return-value]
+    all_keys = AllKeys(Settings(), bytes(16), lambda _: topic)  # type: ignore[arg-type,return-value]
     all_keys.load(state.extensions[AllKeys.name])
     found = []
     for key in (b"a", b"b", b"c"):

@@ -60,7 +60,8 @@ class Core:
         self.next_topic_id = 1
         self.next_segment = 1
         self.lives = Lives(self)
-        self.keys = AllKeys(settings, lambda topic_id: self.by_id.get(topic_id))
+        salt = bytes.fromhex(fs.new_identity())
+        self.keys = AllKeys(settings, salt, lambda topic_id: self.by_id.get(topic_id))
         self.extensions: list[Extension] = [self.lives, self.keys]
         # Topics that are fed by reference: a small frame may give out many of their seqs.
         self.derived: set[int] = set()

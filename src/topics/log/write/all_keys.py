@@ -5,7 +5,6 @@ its window is over. What is remembered is bounded for each topic and in all; whe
 are forgotten before their time, which is counted.
 """
 
-import os
 from collections.abc import Callable
 from hashlib import blake2b
 from heapq import heapify, heappop, heapreplace
@@ -17,7 +16,7 @@ from topics.log.extension import Extension
 from topics.log.seal.snapshot_state import EncodedState, Part, array_head, bytes_head
 from topics.log.topic import Topic
 from topics.log.write.idempotency import TopicKeys
-from topics.storage import DIGEST_BYTES, SALT_BYTES, Frame, Kind, decode_keys, keys_head
+from topics.storage import DIGEST_BYTES, Frame, Kind, decode_keys, keys_head
 from topics.values import Settings
 
 # In one turn of upkeep so many topics are looked at, until so many keys have been let go.
@@ -56,8 +55,8 @@ class AllKeys(Extension):
     name = "keys"
     kinds: tuple[int, ...] = (Kind.KEYED,)
 
-    def __init__(self, settings: Settings, find: Callable[[int], Topic | None]) -> None:
-        """`find` knows topics by their id."""
+    def __init__(self, settings: Settings, salt: bytes, find: Callable[[int], Topic | None]) -> None:
+        """`salt`: like no other, for a log in which no key is remembered. `find` knows topics by their id."""
         self.most = settings.max_idempotency_keys
         self.most_a_topic = settings.max_idempotency_keys_per_topic
         self._find = find
@@ -69,7 +68,7 @@ class AllKeys(Extension):
         self._by_age: list[tuple[int, int, TopicKeys]] = []
         self._aged_at_ms = 0
         self._to_sweep: list[TopicKeys] = []
-        self._use_salt(os.urandom(SALT_BYTES))
+        self._use_salt(salt)
 
     def _use_salt(self, salt: bytes) -> None:
         self.salt = salt
