@@ -112,6 +112,34 @@ def test_any_moment_the_backup_knows(tmp_path: Path) -> None:
         assert content(restore(tmp_path, f"at{number}", "--at", at)) == expected
 
 
+def test_keys_are_restored_with_their_records_and_no_others(tmp_path: Path) -> None:
+    """A retry of what the restore left out is written; one of what it kept is not."""
+    lab = lab_in(tmp_path)
+    # The restore happens today, long after.
+    lab.put("t", idempotency_window_ms=10**12)
+    for number in range(6):
+        lab.clock.advance(1000)
+        lab.write("t", number, number, key=f"k{number}")
+    at = lab.clock.now_ms() - 2500
+    for _ in range(2):
+        lab.checkpoint(everything=True)
+    lab.stop()
+    backup(tmp_path)
+    for target, *arguments in (
+        ("all",),
+        ("seq", "--seq", "t=7"),
+        ("inside", "--seq", "t=11"),
+        ("moment", "--at", at),
+        ("same", "--same-history"),
+    ):
+        restored = restore(tmp_path, target, *arguments)
+        head = restored.topic("t").head
+        again = [restored.write("t", "x", key=f"k{number}") for number in range(6)]
+        assert [op.deduped for op in again] == [2 * number + 2 <= head for number in range(6)], target
+        assert [op.first_seq for op in again if op.deduped] == [*range(1, head, 2)], target
+        restored.stop()
+
+
 def test_a_moment_before_the_backup(tmp_path: Path) -> None:
     lab = lab_in(tmp_path)
     fill(lab, count=10)

@@ -46,7 +46,7 @@ from topics.log.write.batch import (
     AppendBody,
     AppendForm,
     Batch,
-    KeyedLine,
+    KeyedLines,
     batch_from_columns,
     decode_append,
     decode_payload,

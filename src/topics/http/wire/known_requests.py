@@ -1,7 +1,8 @@
 """Clients that keep their connections send the same heads again and again.
 
 A head that was parsed, routed and let in once is remembered with all that came of it. The same bytes again
-need neither parsing nor routing nor a look at the key.
+need neither parsing nor routing nor a look at the key. An idempotency key, which is another one each time, is
+left out of what is remembered.
 """
 
 from topics.http.wire.answer_heads import JSON
@@ -13,6 +14,10 @@ _UNREPEATABLE = (b"expect", b"upgrade", b"transfer-encoding")
 _MOST_HEADS = 4096
 _MOST_HEAD_BYTES = 1024
 END = b"\r\n\r\n"
+# The idempotency key as most clients send it; any other is left to the parser.
+KEY_HEADER = b"idempotency-key"
+_KEY_LINES = (b"\r\nIdempotency-Key: ", b"\r\nidempotency-key: ")
+_KEY_AT = len(_KEY_LINES[0])
 
 
 class KnownRequest:
@@ -22,7 +27,7 @@ class KnownRequest:
 
     def __init__(self, like: Request, route: Route) -> None:
         self.body_bytes = like.received
-        self.headers = like.headers
+        self.headers = {name: value for name, value in like.headers.items() if name != KEY_HEADER}
         self.key = like.key
         self.method = like.method_bytes
         self.name = like.name
@@ -38,15 +43,39 @@ class KnownRequests:
     """Found by hash. An attacker cannot feel its way to a key here: bytes are compared only where two hashes
     agree, and the hash is keyed with a secret of this process."""
 
-    __slots__ = ("_heads", "get")
+    __slots__ = ("_heads", "_key_line_at", "get")
 
     def __init__(self) -> None:
         self._heads: dict[bytes, KnownRequest] = {}
+        # Where the line of the key was in the last head that had one: often it is there again.
+        self._key_line_at = 0
         self.get = self._heads.get
 
     def forget(self) -> None:
         """What keys may do has changed."""
         self._heads.clear()
+
+    def find_keyed(self, head: bytes) -> tuple[KnownRequest | None, bytes]:
+        """For a head that is not known as it is: without its idempotency key it may be; and that key."""
+        parts = self._without_key(head)
+        return (None, b"") if parts is None else (self.get(parts[0]), parts[1])
+
+    def _without_key(self, head: bytes) -> tuple[bytes, bytes] | None:
+        """The head without the line of the idempotency key, and that key; None if none is to be seen."""
+        at = self._key_line_at
+        if head[at : at + _KEY_AT] not in _KEY_LINES:
+            at = max(head.find(line) for line in _KEY_LINES)
+            if at < 0:
+                return None
+            self._key_line_at = at
+        stop = head.find(b"\r\n", at + _KEY_AT)
+        if stop < 0:
+            stop = len(head)
+        key = head[at + _KEY_AT : stop]
+        # What a parser would refuse in there is left to it.
+        if not key.isascii() or not key.decode().isprintable():
+            return None
+        return head[:at] + head[stop:], key
 
     def remember(self, request: Request, data: bytes) -> None:
         """`data` is exactly this request; not all kinds are worth it, or may be taken without parsing."""
@@ -61,6 +90,12 @@ class KnownRequests:
         head_bytes = len(data) - request.received - len(END)
         if head_bytes > _MOST_HEAD_BYTES or data.find(END) != head_bytes:
             return
+        head = data[:head_bytes]
+        if KEY_HEADER in headers:
+            parts = self._without_key(head)
+            if parts is None or parts[1] != headers[KEY_HEADER]:
+                return
+            head = parts[0]
         if len(self._heads) >= _MOST_HEADS:
             self._heads.clear()
-        self._heads[data[:head_bytes]] = KnownRequest(request, route)
+        self._heads[head] = KnownRequest(request, route)

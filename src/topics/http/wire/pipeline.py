@@ -12,7 +12,7 @@ from topics.http.wire.answer_heads import CONTINUE, JSON, LENGTHS, HeaderList
 from topics.http.wire.channel import DEAF, RAW, STREAM, Channel
 from topics.http.wire.context import WireContext
 from topics.http.wire.exchange import Exchange
-from topics.http.wire.known_requests import END, KnownRequest
+from topics.http.wire.known_requests import END, KEY_HEADER, KnownRequest
 from topics.http.wire.request_body import Gunzip, is_compressed, note_unread_names
 from topics.values import ApiError
 
@@ -89,21 +89,28 @@ class Pipeline(Channel):
             return
         if not (self._behind or self._begun or self._current is not None or self._write_paused):
             end = data.find(END)
-            known = self.context.known_requests.get(data[:end]) if end > 0 else None
-            if (
-                known is not None
-                and len(data) - end - 4 == known.body_bytes
-                and self._take_known(known, data[end + 4 :])
-            ):
-                return
+            if end > 0:
+                known = self.context.known_requests.get(data[:end])
+                idempotency_key = b""
+                if known is None:
+                    known, idempotency_key = self.context.known_requests.find_keyed(data[:end])
+                if (
+                    known is not None
+                    and len(data) - end - 4 == known.body_bytes
+                    and self._take_known(known, data[end + 4 :], idempotency_key)
+                ):
+                    return
         self.parse(data)
 
-    def _take_known(self, known: KnownRequest, body: bytes) -> bool:
+    def _take_known(self, known: KnownRequest, body: bytes, idempotency_key: bytes) -> bool:
         """False when the request might be refused: that is for the usual way to decide."""
         context, key = self.context, known.key
         if not context.readiness.open:
             return False
-        exchange = Exchange(self, known.method, known.target, known.headers)
+        headers = known.headers
+        if idempotency_key:
+            headers = {**headers, KEY_HEADER: idempotency_key}
+        exchange = Exchange(self, known.method, known.target, headers)
         if key is not None:
             most = context.settings.max_inflight_per_key
             if most and key.inflight >= most:

@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw
 from topics.log.write.batch import (
     AppendBody,
     Batch,
-    KeyedLine,
+    KeyedLines,
     Line,
     PlainLine,
     decode_append,
@@ -87,12 +87,12 @@ def disables_backpressure(body: bytes) -> bool:
 
 
 def check_append(
-    request: AppendBody | list[PlainLine] | KeyedLine, body_size: int, key_header: bytes | None
+    request: AppendBody | list[PlainLine] | KeyedLines, body_size: int, key_header: bytes | None
 ) -> AppendRequest:
     if isinstance(request, list):
         request = AppendBody(records=request)  # type: ignore[arg-type]
-    elif isinstance(request, KeyedLine):
-        request = AppendBody(records=[request.line], idempotency_key=request.key)  # type: ignore[list-item]
+    elif isinstance(request, KeyedLines):
+        request = AppendBody(records=request.records, idempotency_key=request.key)  # type: ignore[arg-type]
     records = request.records
     if records is UNSET or not records:
         raise invalid("records must be an array of 1 to 10000 records")

@@ -12,9 +12,9 @@ Which of the bracketed parts are present is in the frame's flags.
 """
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -82,10 +82,10 @@ class AppendBody(msgspec.Struct, gc=False, kw_only=True, forbid_unknown_fields=T
     return_seqs: bool = True
 
 
-class KeyedLine(msgspec.Struct, gc=False):
-    """A write of one plain record with an idempotency key, and of nothing else."""
+class KeyedLines(msgspec.Struct, gc=False):
+    """A write of plain records with an idempotency key, and of nothing else."""
 
-    line: PlainLine
+    records: list[PlainLine]
     key: str
 
 
@@ -97,14 +97,16 @@ Write = TypeVar("Write", bound=AppendBody)
 
 _decode_plain = msgspec.json.Decoder(list[PlainLine]).decode
 _decode_lines = msgspec.json.Decoder(list[Line]).decode
+_decode_key = msgspec.json.Decoder(str).decode
 _decode_records = msgspec.json.Decoder(_Records).decode
 _encode_lines = msgspec.json.Encoder().encode_lines
 # How a write of nothing but records begins and ends, and how its records begin in any other.
 _ONLY_BEGINS, _ONLY_ENDS = b'{"records":[', b"}]}"
 _RECORDS = b'"records":'
 _SHORT_BYTES = 4096
-_KEY = b'"idempotency_key":'
-_KEYED_BYTES = len(b'{"records":[{"data":}],"idempotency_key":""}')
+# The same with a key behind the records, or before them.
+_KEY_FOLLOWS, _BRACE = b'],"idempotency_key":', ord("}")
+_KEY_BEGINS, _RECORDS_FOLLOW = b'{"idempotency_key":"', b'","records":['
 
 HAS_META, HAS_TAGS, HAS_NODES, HAS_HOPS = 1, 2, 4, 8
 _LENGTHS = Struct("<II")
@@ -123,17 +125,8 @@ class AppendForm(Generic[Write]):
         self._kind = kind
         self._form = Form(kind)
         self._decode = msgspec.json.Decoder(kind).decode
-        plain = msgspec.defstruct(
-            kind.__name__,
-            [("records", list[PlainLine] | UnsetType, UNSET)],
-            bases=(kind,),
-            gc=False,
-            kw_only=True,
-            forbid_unknown_fields=True,
-        )
-        self._decode_plain: Callable[[bytes], Write] = msgspec.json.Decoder(cast(Any, plain)).decode
 
-    def decode(self, body: bytes, note: Note = Misnamed.refuse) -> Write | list[PlainLine] | KeyedLine:
+    def decode(self, body: bytes, note: Note = Misnamed.refuse) -> Write | list[PlainLine] | KeyedLines:
         """Just the records, if they are plain and there is nothing else but, perhaps, a key.
 
         `note` is told of names that do not belong, or come twice; inside of records only of the first.
@@ -141,35 +134,24 @@ class AppendForm(Generic[Write]):
         body = compact_json(body)
         request: Write | None = None
         try:
-            if body[:12] == _ONLY_BEGINS and body[-3:] == _ONLY_ENDS:
-                # If anything else stood between the brackets, it would not be one array.
-                records = _cut(body, 11, -1)
-                try:
-                    return _decode_plain(records)
-                except msgspec.ValidationError:
-                    # Not all of them plain, or something is wrong: the other decoder can tell.
-                    return self._kind(records=_decode_lines(records))
-            if len(body) <= _SHORT_BYTES and _KEY in body:
-                keyed = self._decode_keyed(body)
-                if keyed is not None:
-                    return keyed
+            if body[:12] == _ONLY_BEGINS:
+                if body[-3:] == _ONLY_ENDS:
+                    # If anything else stood between the brackets, it would not be one array.
+                    records = _cut(body, 11, -1)
+                    try:
+                        return _decode_plain(records)
+                    except msgspec.ValidationError:
+                        # Not all of them plain, or something is wrong: the other decoder can tell.
+                        return self._kind(records=_decode_lines(records))
+                keyed = _key_behind(body)
+            else:
+                keyed = _key_before(body)
+            if keyed is not None:
+                return keyed
             request = self._decode_in_parts(body)
         except UNDECODABLE:
             pass
         return self._decode_carefully(body, note) if request is None else request
-
-    def _decode_keyed(self, body: bytes) -> KeyedLine | None:
-        """One plain record and a key. None, if there is more: this much leaves no room for anything else."""
-        try:
-            request = self._decode_plain(body)
-        except msgspec.ValidationError:
-            return None
-        key, records = request.idempotency_key, request.records
-        if key is None or records is UNSET or len(records) != 1:
-            return None
-        line = cast(PlainLine, records[0])
-        is_all = len(body) - len(line.data) - len(key) == _KEYED_BYTES
-        return KeyedLine(line, key) if is_all and line.data is not _NOTHING else None
 
     def _decode_in_parts(self, body: bytes) -> Write | None:
         """None, if it does not come apart that easily."""
@@ -202,6 +184,28 @@ class AppendForm(Generic[Write]):
 decode_append = AppendForm(AppendBody).decode
 
 
+def _key_behind(body: bytes) -> KeyedLines | None:
+    """Nothing but plain records and a key, in this order: if both pieces are whole, nothing else is there."""
+    key_at = body.rfind(b'"', 0, -2)
+    if body[key_at - 20 : key_at] == _KEY_FOLLOWS and body[-1] == _BRACE and len(body) <= _SHORT_BYTES:
+        try:
+            return KeyedLines(_decode_plain(body[11 : key_at - 19]), _decode_key(body[key_at:-1]))
+        except msgspec.DecodeError:
+            pass
+    return None
+
+
+def _key_before(body: bytes) -> KeyedLines | None:
+    """The same with the key first."""
+    if body[:20] == _KEY_BEGINS and body[-3:] == _ONLY_ENDS and len(body) <= _SHORT_BYTES:
+        at = body.find(_RECORDS_FOLLOW)
+        try:
+            return KeyedLines(_decode_plain(body[at + 12 : -1]), _decode_key(body[19 : at + 1]))
+        except msgspec.DecodeError:
+            pass
+    return None
+
+
 def _cut(body: bytes, start: int, stop: int) -> bytes | memoryview:
     """A short piece is copied sooner than it is viewed."""
     return body[start:stop] if len(body) <= _SHORT_BYTES else memoryview(body)[start:stop]
@@ -219,14 +223,16 @@ def too_many() -> ApiError:
     return ApiError("batch_too_large", f"at most {MAX_BATCH_RECORDS} records fit in one write")
 
 
-def lone_record(request: AppendBody | list[PlainLine] | KeyedLine) -> PlainLine | None:
+def lone_record(request: AppendBody | list[PlainLine] | KeyedLines) -> PlainLine | None:
     """The record of a write that consists of one plain record and asks for nothing else but, perhaps, a key.
 
     Its size is the caller's business.
     """
-    if type(request) is list:
-        return request[0] if len(request) == 1 and request[0].data is not _NOTHING else None
-    return request.line if type(request) is KeyedLine else None
+    if type(request) is KeyedLines:
+        request = request.records
+    if type(request) is list and len(request) == 1 and request[0].data is not _NOTHING:
+        return request[0]
+    return None
 
 
 def compact_json(body: bytes) -> bytes:

@@ -13,7 +13,7 @@ from topics.log import (
     SMALL_BODY_BYTES,
     AppendOp,
     AppendRequest,
-    KeyedLine,
+    KeyedLines,
     LoneAppends,
     check_append,
     checked_key,
@@ -57,10 +57,10 @@ class AppendRoutes:
             line = lone_record(decoded)
             topic = self._topics.get(exchange.name)
             if line is not None and topic is not None:
-                named = decoded.key if isinstance(decoded, KeyedLine) else None
-                if named is None and key_header is None:
+                if key_header is None and type(decoded) is list:
                     self._lone.add(exchange, topic, line)
                 else:
+                    named = decoded.key if isinstance(decoded, KeyedLines) else None
                     self._lone.add_keyed(exchange, topic, line, checked_key(named, key_header))
                 return
         self.append_alone(exchange, check_append(decoded, len(body), key_header))
