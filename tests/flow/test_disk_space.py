@@ -136,3 +136,16 @@ def test_the_reserve_grows_with_what_it_has_to_help_with(world: World) -> None:
     world.engine.settings.disk_reserve_bytes = 0
     space.make_reserve()
     assert space.reserve_bytes == 0
+
+
+def test_a_reserve_that_was_asked_for_and_is_smaller_is_told_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    space = DiskSpace(world.engine, lambda: 0.0)
+    world.engine.settings.disk_reserve_bytes = 10 << 20
+    world.disk.capacity = world.disk.used_bytes() + (16 << 20)
+    for _ in range(3):
+        space.make_reserve()
+    assert space.reserve_bytes <= (17 << 20) // 16
+    assert len(caplog.records) == 1
+    assert "a sixteenth of what is free at most" in caplog.text

@@ -9,6 +9,7 @@ import pytest
 
 from tests.crash.disk import SimulatedDisk
 from tests.crash.faults import Fault, FaultPlan
+from tests.storage.support import NotedDisk
 from topics.storage import Room
 from topics.storage.filesystem import Filesystem
 from topics.storage.reserve import BLOCK_BYTES, FILE_NAME, SHARE, Reserve, enough_bytes
@@ -70,6 +71,20 @@ def test_on_a_full_disk_there_is_none(tmp_path: Path) -> None:
     assert reserve.size == 0
     reserve.let_start()
     assert reserve.is_needed
+
+
+def test_a_start_does_not_wait_for_its_syncs(tmp_path: Path) -> None:
+    disk = NotedDisk()
+    reserve = Reserve(disk, str(tmp_path))
+    reserve.make(MIB, is_hasty=True)
+    assert reserve.size == MIB
+    assert ("sync", FILE_NAME) not in disk.notes
+    reserve.make(MIB)
+    assert disk.notes[-2:] == [("sync", FILE_NAME), ("sync_dir", tmp_path.name)]
+    notes = len(disk.notes)
+    reserve.make(MIB)
+    assert len(disk.notes) == notes
+    reserve.close()
 
 
 def test_another_process_finds_it(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from topics.log import Engine
+from topics.storage import BLOCK_BYTES
 from topics.values import MIB, WritesOff
 
 log = logging.getLogger("topics.disk")
@@ -60,6 +61,8 @@ class DiskSpace:
         self._task: asyncio.Task[None] | None = None
         self._sample_at = 0.0
         self._remind_at = 0.0
+        # That the reserve is smaller than it was meant to be is told once.
+        self._has_told = False
         self.rate = FillRate()
 
     @property
@@ -69,17 +72,21 @@ class DiskSpace:
     def seconds_until_full(self) -> float:
         return 0.0 if self._engine.writes_off is WritesOff.DISK_FULL else self.rate.seconds_left()
 
-    def make_reserve(self) -> None:
+    def make_reserve(self, *, is_hasty: bool = False) -> None:
         """Any thread. A server that gets none is worth more than one that does not start."""
         engine = self._engine
-        wanted = engine.settings.disk_reserve_bytes
+        asked = wanted = engine.settings.disk_reserve_bytes
         if wanted is None:
             segment = min(engine.settings.seal_bytes, engine.totals.bytes)
             wanted = RESERVE_BYTES + segment + 2 * engine.snapshots.newest_bytes
         try:
-            engine.reserve.make(wanted)
+            engine.reserve.make(wanted, is_hasty=is_hasty)
         except OSError as error:
             log.warning("no room is kept in reserve: %s", error)
+        if asked is not None and not self._has_told and self.reserve_bytes + BLOCK_BYTES <= asked:
+            self._has_told = True
+            message = "of %d bytes, %d are kept in reserve: it takes a sixteenth of what is free at most"
+            log.warning(message, asked, self.reserve_bytes)
 
     # --- while it runs ----------------------------------------------------------------------------------
 

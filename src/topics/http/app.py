@@ -161,7 +161,7 @@ class Application:
 
     def _recover(self) -> None:
         self.node.recover(self._go_on)
-        self.node.disk.make_reserve()
+        self.node.disk.make_reserve(is_hasty=True)
 
     def reload(self) -> None:
         """Read again what an operator may have changed. What cannot be read stays as it was."""

@@ -42,6 +42,8 @@ class Reserve:
         # Given away on the loop, made beside it.
         self._lock = Lock()
         self._file: File | None = None
+        # All of it would be there after a power loss.
+        self._is_durable = True
         # What there is now, and the most there has been.
         self.size = self.made = 0
         # Something found no room but here, since the last time that there was enough.
@@ -49,24 +51,31 @@ class Reserve:
         if fs.exists(self._path):
             self._file = fs.open(self._path)
             self.size = self.made = self._file.size()
+            # The process that made it may have been killed before it was.
+            self._is_durable = False
 
-    def make(self, wanted: int) -> None:
+    def make(self, wanted: int, *, is_hasty: bool = False) -> None:
         """As large as wanted, or as there is room for. Only another wish makes it smaller again.
 
-        Beside the loop: where a file system cannot do it in one go, it is written.
+        Beside the loop: where a file system cannot do it in one go, it is written. `is_hasty`: a start does
+        not wait for syncs; the next call makes up for them.
         """
         with self._lock:
             free = self._fs.room(self._directory).free_bytes
             target = min(wanted, (free + self.size) // SHARE) // BLOCK_BYTES * BLOCK_BYTES
-            if target > self.size and self._grow(target):
-                # After a power loss it has to be there, or others may have taken what it held.
-                assert self._file is not None
-                self._file.sync()
-                self._fs.sync_dir(self._directory)
+            if target > self.size:
+                if self._grow(target):
+                    self._is_durable = False
             elif wanted < self.size:
                 self._cut(wanted)
                 self.made = wanted
             self.made = max(self.made, self.size)
+            if not self._is_durable and not is_hasty:
+                # After a power loss it has to be there, or others may have taken what it held.
+                assert self._file is not None
+                self._file.sync()
+                self._fs.sync_dir(self._directory)
+                self._is_durable = True
 
     def _grow(self, target: int) -> bool:
         """Whether there was room for it."""

@@ -71,7 +71,7 @@ MUTATIONS = (
         "A reserve that was made is there after a power loss.",
         "storage/reserve.py",
         "                self._file.sync()\n                self._fs.sync_dir(self._directory)\n",
-        "                pass\n",
+        "",
         (f"{_FULL}::test_a_start_on_a_full_disk_serves_reads",),
     ),
     Mutation(

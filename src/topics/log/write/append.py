@@ -112,7 +112,6 @@ class AppendOp(Op):
         assert self.topic is not None
         self.topic.take_back(self.first_seq - 1, self.count, self.size)
         self.topic.withdraw_reservation()
-        self.core.counters.frames -= self.count
 
     def answer_as(self, first_seq: int, count: int) -> None:
         """This write repeats one that got these seqs, and gets its answer."""
