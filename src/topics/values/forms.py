@@ -32,8 +32,9 @@ _SPACE_AND_COLON = re.compile(rb"\s:")
 # In compact JSON: texts, with the colon that makes one a name, and brackets.
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"(:?)|[\[\]{}]')
 _OPEN = b"[{"
-# Letters of numbers and of lease ids. Clients send the same body again and again, but for these.
-_CHANGING = b"0123456789abcdef"
+# Clients send the same body again and again, but for letters of numbers and ids: here they all look alike.
+_CHANGING = b"123456789abcdefABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_ALIKE = bytes.maketrans(_CHANGING, b"0" * len(_CHANGING))
 _LONGEST_PATTERN = 512
 _MOST_PATTERNS = 512
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -45,7 +46,7 @@ class Form(Generic[Body]):
     def __init__(self, kind: type[Body]) -> None:
         self.kind = kind
         self._decode = msgspec.json.Decoder(kind).decode
-        # Bodies in which no name came twice, without the letters that change from one to the next.
+        # Bodies in which no name came twice, with letters that change from one to the next made alike.
         self._patterns: set[bytes] = set()
 
     def read(self, body: bytes, note: Note = Misnamed.refuse) -> Body:
@@ -56,30 +57,32 @@ class Form(Generic[Body]):
         if not body.isascii():
             require_utf8(body)
         try:
-            value = self._decode(body)
-            # One name cannot come twice; of several, decoding does not tell.
-            if (
-                body.count(b":") < 2
-                or body.translate(None, _CHANGING) in self._patterns
-                or self._has_no_twins(body)
-            ):
+            value = self.fitting(body)
+            if value is not None:
                 return value
         except UNDECODABLE:
             pass
-        text = self.cleared(body, note)
-        try:
-            return self._decode(text)
-        except UNDECODABLE as error:
-            raise undecodable(error) from None
+        return self.decode(self.cleared(body, note))
+
+    def fitting(self, body: bytes) -> Body | None:
+        """What the body says, if it is certain that nothing in it is out of place.
+
+        Raises what `UNDECODABLE` lists.
+        """
+        value = self._decode(body)
+        # A name that comes twice is nothing that decoding would notice.
+        if body.translate(_ALIKE) in self._patterns or self._has_no_twins(body):
+            return value
+        return None
 
     def _has_no_twins(self, body: bytes) -> bool:
         if not has_no_twins(body):
             return False
-        # With a backslash, a letter that is left out may have been half a character.
+        # With a backslash in it, a name may be spelled with letters that are made alike.
         if len(body) <= _LONGEST_PATTERN and b"\\" not in body and self._patterns_tell_names:
             if len(self._patterns) >= _MOST_PATTERNS:
                 self._patterns.clear()
-            self._patterns.add(body.translate(None, _CHANGING))
+            self._patterns.add(body.translate(_ALIKE))
         return True
 
     @cached_property
@@ -96,6 +99,13 @@ class Form(Generic[Body]):
         if misnamed:
             note(misnamed)
         return text
+
+    def decode(self, text: bytes) -> Body:
+        """What has been cleared, or an `invalid_request`."""
+        try:
+            return self._decode(text)
+        except UNDECODABLE as error:
+            raise undecodable(error) from None
 
     @cached_property
     def outline(self) -> "Outline | None":
@@ -135,10 +145,10 @@ class Outline:
     items: "Outline | None" = None
 
     def is_told_by_patterns(self) -> bool:
-        """Without the letters that change, no two names are alike, and no name may be anything."""
+        """Where letters that change are made alike, no two names are; and no name may be anything."""
         if self.names is None:
             return self.items is not None and self.items.is_told_by_patterns()
-        kept = {name.encode().translate(None, _CHANGING) for name in self.names}
+        kept = {name.encode().translate(_ALIKE) for name in self.names}
         inner = [outline for outline in self.names.values() if outline is not None]
         return len(kept) == len(self.names) and all(outline.is_told_by_patterns() for outline in inner)
 

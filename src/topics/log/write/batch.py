@@ -29,10 +29,8 @@ from topics.values import (
     Form,
     Misnamed,
     Note,
-    has_no_twins,
     invalid,
     require_utf8,
-    undecodable,
 )
 
 # What a key that was not sent leaves behind; `Raw` that was sent is never empty.
@@ -103,8 +101,9 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 # How a write of nothing but records begins and ends, and how its records begin in any other.
 _ONLY_BEGINS, _ONLY_ENDS = b'{"records":[', b"}]}"
 _RECORDS = b'"records":'
+# Up to here, a piece of a body is copied sooner than it is viewed.
 _SHORT_BYTES = 4096
-# The same with a key behind the records, or before them.
+# A write of records and a key, behind them or before them.
 _KEY_FOLLOWS, _BRACE = b'],"idempotency_key":', ord("}")
 _KEY_BEGINS, _RECORDS_FOLLOW = b'{"idempotency_key":"', b'","records":['
 
@@ -124,7 +123,6 @@ class AppendForm(Generic[Write]):
     def __init__(self, kind: type[Write]) -> None:
         self._kind = kind
         self._form = Form(kind)
-        self._decode = msgspec.json.Decoder(kind).decode
 
     def decode(self, body: bytes, note: Note = Misnamed.refuse) -> Write | list[PlainLine] | KeyedLines:
         """Just the records, if they are plain and there is nothing else but, perhaps, a key.
@@ -137,7 +135,7 @@ class AppendForm(Generic[Write]):
             if body[:12] == _ONLY_BEGINS:
                 if body[-3:] == _ONLY_ENDS:
                     # If anything else stood between the brackets, it would not be one array.
-                    records = _cut(body, 11, -1)
+                    records = body[11:-1] if len(body) <= _SHORT_BYTES else memoryview(body)[11:-1]
                     try:
                         return _decode_plain(records)
                     except msgspec.ValidationError:
@@ -158,10 +156,10 @@ class AppendForm(Generic[Write]):
         start, stop = body.find(_RECORDS) + len(_RECORDS), body.rfind(b"]") + 1
         around = body[:start] + b"[]" + body[stop:]
         # If this is a write, then its records stood where now the brackets are, or nothing of the kind did.
-        request = self._decode(around)
-        if not has_no_twins(around):
+        request = self._form.fitting(around)
+        if request is None:
             return None
-        records = _cut(body, start, stop)
+        records = memoryview(body)[start:stop]
         if request.node is None:
             try:
                 request.records = _decode_plain(records)  # type: ignore[assignment]
@@ -175,10 +173,7 @@ class AppendForm(Generic[Write]):
         text = self._form.cleared(body, note)
         if _count_records(text) > MAX_BATCH_RECORDS:
             raise too_many()
-        try:
-            return self._decode(text)
-        except UNDECODABLE as error:
-            raise undecodable(error) from None
+        return self._form.decode(text)
 
 
 decode_append = AppendForm(AppendBody).decode
@@ -204,11 +199,6 @@ def _key_before(body: bytes) -> KeyedLines | None:
         except msgspec.DecodeError:
             pass
     return None
-
-
-def _cut(body: bytes, start: int, stop: int) -> bytes | memoryview:
-    """A short piece is copied sooner than it is viewed."""
-    return body[start:stop] if len(body) <= _SHORT_BYTES else memoryview(body)[start:stop]
 
 
 def _count_records(body: bytes) -> int:

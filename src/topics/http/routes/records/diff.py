@@ -53,7 +53,8 @@ class DiffRoutes:
         self._doors.read_in_turn(exchange, exchange.name, len(exchange.body), self._diff)
 
     def _diff(self, exchange: Exchange) -> None:
-        body = decode(exchange, _diff) if exchange.body else _DEFAULT_DIFF
+        # Not through `decode`: one call less where most reads come along.
+        body = _diff.read(exchange.body, exchange.note) if exchange.body else _DEFAULT_DIFF
         read = Read(body)
         if exchange.misnamed is not None:
             self._service.topic(exchange)
