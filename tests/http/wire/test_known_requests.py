@@ -51,6 +51,50 @@ def test_a_body_that_is_not_plain_json_is_asked_about_each_time():
     assert not remembered(headers=other).get(HEAD).is_json
 
 
+KEYED = HEAD.replace(b"\r\nX", b"\r\nIdempotency-Key: first\r\nX")
+
+
+def test_an_idempotency_key_is_no_part_of_what_is_remembered():
+    heads = remembered(KEYED, headers={**HEADERS, b"idempotency-key": b"first"})
+    for key, name, before in [
+        (b"first", b"Idempotency-Key", b"X"),
+        (b"second: 2, 'b'", b"idempotency-key", b"X"),
+        (b"3", b"Idempotency-Key", b"Content-Length"),
+    ]:
+        known, found = heads.find_keyed(
+            HEAD.replace(b"\r\n" + before, b"\r\n" + name + b": " + key + b"\r\n" + before)
+        )
+        assert (known.name, known.headers, found) == ("a", HEADERS, key)
+    last = heads.find_keyed(HEAD + b"\r\nIdempotency-Key: last")
+    assert (last[0].name, last[1]) == ("a", b"last")
+    assert heads.find_keyed(KEYED.replace(b"/a", b"/b"))[0] is None
+    # The same head without a key is the same but for the key.
+    assert heads.get(HEAD).headers == HEADERS
+    assert heads.get(KEYED) is None
+
+
+@pytest.mark.parametrize("key", [b"", b" first", b"first ", b"a\nb", b"a\tb", b"a\x7fb", "é".encode()])
+def test_keys_that_the_parser_has_to_see(key):
+    heads = remembered()
+    assert heads.find_keyed(KEYED.replace(b"first", key)) == (None, b"")
+
+
+@pytest.mark.parametrize(
+    ("head", "value"),
+    [
+        (KEYED.replace(b"Idempotency-Key", b"IDEMPOTENCY-KEY"), b"first"),
+        (KEYED.replace(b"Key: ", b"Key:"), b"first"),
+        (KEYED + b"\r\nIdempotency-Key: second", b"first, second"),
+        (KEYED + b"\r\nidempotency-KEY: second", b"first, second"),
+    ],
+)
+def test_a_key_that_is_not_as_usual_is_not_left_out(head, value):
+    heads = remembered(head, headers={**HEADERS, b"idempotency-key": value})
+    assert heads.get(head) is None
+    assert heads.get(HEAD) is None
+    assert remembered().find_keyed(head)[0] is None
+
+
 def test_long_heads_are_not_kept():
     long = HEAD + b"\r\nY: " + b"y" * 1024
     assert remembered(head=long).get(long) is None
@@ -92,7 +136,8 @@ def test_a_long_conversation(serve, keys):
     """Alike and not alike, whole and in pieces, allowed and refused: always the right answer."""
 
     def echo(exchange):
-        exchange.reply(exchange.name.encode() + b"=" + exchange.body)
+        named = exchange.headers.get(b"idempotency-key", b"")
+        exchange.reply(exchange.name.encode() + b"=" + named + b"=" + exchange.body)
 
     route = Route(method="POST", template="/v0/topics/:topic", handler=echo, scopes=2, body=Body.REQUIRED)
     running = serve([route], keys=keys, max_body_bytes=50)
@@ -102,6 +147,7 @@ def test_a_long_conversation(serve, keys):
             st.integers(0, 50),
             st.sampled_from(["k", "k", "k", "other"]),
             st.integers(0, 150),
+            st.sampled_from(["", "", "1", "22", "a b"]),
         ),
         min_size=1,
         max_size=12,
@@ -111,10 +157,11 @@ def test_a_long_conversation(serve, keys):
     @given(steps)
     def talk(steps):
         wire = running.connect()
-        for name, size, key, cut in steps:
+        for name, size, key, cut, named in steps:
             body = b"x" * size
+            line = f"Idempotency-Key: {named}\r\n" if named else ""
             data = (
-                f"POST /v0/topics/{name} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+                f"POST /v0/topics/{name} HTTP/1.1\r\nHost: x\r\n{line}Authorization: Bearer {key}\r\n"
                 f"Connection: keep-alive\r\nContent-Length: {size}\r\nContent-Type: application/json\r\n\r\n"
             ).encode() + body
             wire.send(data[:cut])
@@ -123,7 +170,7 @@ def test_a_long_conversation(serve, keys):
             if keys and key == "other":
                 assert answer.status == 403
             else:
-                assert answer.body == name.encode() + b"=" + body
+                assert answer.body == f"{name}={named}=".encode() + body
         wire.close()
 
     talk()

@@ -72,8 +72,8 @@ class KnownRequests:
         if stop < 0:
             stop = len(head)
         key = head[at + _KEY_AT : stop]
-        # What a parser would refuse in there is left to it.
-        if not key.isascii() or not key.decode().isprintable():
+        # What the parser might refuse, or see otherwise, is left to it.
+        if not (key and key.isascii() and key.decode().isprintable() and key == key.strip()):
             return None
         return head[:at] + head[stop:], key
 
