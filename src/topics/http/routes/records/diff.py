@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from topics.http.door.keys import READ, ApiKey
-from topics.http.routes.fields import clamped, decode, node_set, unsigned
+from topics.http.routes.fields import clamped, node_set, unsigned
 from topics.http.routes.service import Service, elapsed_ms
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
