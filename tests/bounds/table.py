@@ -201,7 +201,7 @@ COLLECTIONS = {
     "http/wire/event_stream.py": {"Heartbeats._entries": "max_sse_connections"},
     "http/wire/exchange.py": {"Exchange._closers": REQUEST, "Exchange.pieces": "max_request_bytes"},
     "http/wire/http1.py": {"Connection._headers": REQUEST},
-    "http/wire/known_requests.py": {"KnownRequests._heads": "known heads"},
+    "http/wire/known_requests.py": {"KnownRequest.headers": REQUEST, "KnownRequests._heads": "known heads"},
     "http/wire/pipeline.py": {"Pipeline._waiting": "pipelined requests"},
     "http/wire/request.py": {"Request.headers": REQUEST, "Request._query": REQUEST},
     "http/wire/request_body.py": {"Gunzip._parts": "size of a body"},
