@@ -22,6 +22,7 @@ from topics.http.routes.records.arrow_append import BulkAppendRoutes
 from topics.http.routes.records.deletes import DeleteRoutes
 from topics.http.routes.records.diff import DiffRoutes
 from topics.http.routes.records.ledger import LedgerRoutes
+from topics.http.routes.records.records import RecordRoutes
 from topics.http.routes.records.scan import ScanRoutes
 from topics.http.routes.records.segments import SegmentRoutes
 from topics.http.routes.routers import RouterRoutes
@@ -106,6 +107,7 @@ class Application:
             *AppendRoutes(service).routes(),
             *DiffRoutes(service).routes(),
             *DeleteRoutes(service).routes(),
+            *RecordRoutes(service).routes(),
             *ScanRoutes(service).routes(),
             *BulkAppendRoutes(service).routes(),
             *SegmentRoutes(service, node.pins).routes(),

@@ -109,6 +109,9 @@ def test_every_detail_of_an_error_is_described(start: Start, described: Describe
     visit("POST", "/v0/topics/other/append", arrow=row, wanted=201)
     visit("POST", "/v0/topics/third/append", arrow=row, wanted=429)
     visit("GET", "/v0/topics/full/cursors/none", wanted=404)
+    visit("GET", "/v0/topics/other/records/2", wanted=404)
+    visit("POST", "/v0/topics/other/delete", {"before_seq": 2})
+    visit("GET", "/v0/topics/other/records/1", wanted=410)
     commit = {"identity": {"id": "i", "batch": 1}, "parts": [0]}
     visit("POST", "/v0/stages/s/commit", commit, wanted=404)
     for value, wanted in (("1", 200), ("2", 409)):
@@ -137,6 +140,8 @@ def _visit_topics(visit: Visit) -> None:
     visit("POST", "/v0/topics/other", {"records": [{"data": 1}]}, wanted=201)
     page = visit("POST", "/v0/topics/log/diff", {"include_tags": True})
     assert page["tombstone"]
+    assert visit("GET", "/v0/topics/log/records?last=2&tag=t*&include_tags=true")["records"]
+    assert visit("GET", "/v0/topics/log/records/5")["record"]["$tag"] == "t"
     visit("PUT", "/v0/topics/warned", {"lease_ms": 5000}, wanted=201)
     visit("POST", "/v0/topics/log/delete", {"match": "t", "dry_run": True})
     visit("POST", "/v0/topics/log/delete", {"match": "t"})

@@ -29,6 +29,7 @@ from topics.values.settings import (
     MAX_LIMIT,
     MAX_META_KEYS,
     MAX_NODE_BYTES,
+    MAX_NODES,
     MAX_READ_BYTES,
     MAX_TAG_BYTES,
     MAX_WAIT_MS,
@@ -46,6 +47,7 @@ CLAMPED = {
 U64: Json = {"minimum": 0, "maximum": U64_MAX}
 LEASE: Json = {"minimum": 0, "description": CLAMPED["lease_ms"]}
 LIMIT: Json = {"minimum": 0, "description": CLAMPED["limit"]}
+NODES: Json = {"items": {"type": "string"}, "maxItems": MAX_NODES}
 NODE: Json = {"minLength": 1, "maxLength": MAX_NODE_BYTES}
 HELD: Json = {"node": NODE, "seqs": {"maxItems": MAX_CLAIM, "items": {"type": "integer", **U64}}}
 # By body and field; lengths are in bytes of UTF-8, so a schema's characters are only an upper bound.
@@ -122,6 +124,13 @@ PARAMETER_LIMITS: dict[str, Json] = {
     "lease_ms": {"minimum": 0, "maximum": LEASE_MS_RANGE[1]},
     "for": {"enum": ["writes"]},
     "buckets": {"minimum": 1, "maximum": MAX_BUCKETS},
+    "from_seq": {**U64, "default": 0},
+    "limit": {"minimum": 0},
+    "last": {"minimum": 0},
+    "wait_ms": {"minimum": 0, "default": 0},
+    **dict.fromkeys(("epoch", "since", "until"), U64),
+    # Of an operation, where the same name means something else elsewhere.
+    "records.node": NODES,
 }
 LIMITING = {f"{most}{what}" for most in ("min", "max") for what in ("imum", "Length", "Items", "Properties")}
 # What a description may say of a field beyond what its type says.
@@ -132,7 +141,7 @@ ANYTHING = {"description": "any"}
 
 def decoded_types() -> set[Any]:
     """What the decoders in the modules of the routes decode to."""
-    for module in pkgutil.iter_modules(topics.http.routes.__path__, "topics.http.routes."):
+    for module in pkgutil.walk_packages(topics.http.routes.__path__, "topics.http.routes."):
         importlib.import_module(module.name)
     modules = [module for name, module in sys.modules.items() if name.startswith("topics.http.routes.")]
     return {found.kind for module in modules for found in vars(module).values() if isinstance(found, Form)}
@@ -243,7 +252,8 @@ def test_limits_of_parameters_are_those_of_the_settings(described: Described) ->
             if schema["type"] == "boolean":
                 assert list(told) == ["default"], name
             else:
-                assert told == PARAMETER_LIMITS.get(name, {}), name
+                own = PARAMETER_LIMITS.get(f"{operation['operationId']}.{name}")
+                assert told == (PARAMETER_LIMITS.get(name, {}) if own is None else own), name
     work = described.parameters(described.by_route["GET", "/v0/topics/:topic/work"], "query")
     assert CLAMPED["lease_ms"] in [parameter["description"] for parameter in work]
 

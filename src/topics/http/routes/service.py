@@ -1,16 +1,19 @@
 """A node as route handlers see it, and how answers are timed."""
 
+import asyncio
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from topics.http.door.keys import ADMIN, ApiKey
 from topics.http.wire.exchange import Exchange
-from topics.log import AppendOp, AppendRequest, Fail, Topic
+from topics.log import AppendOp, AppendRequest, Fail, Steps, Topic
 from topics.node.node import Node
 from topics.values import ApiError, Misnamed, TopicConfig, require_topic_name
+
+Result = TypeVar("Result")
 
 
 class Parked(Protocol):
@@ -73,6 +76,17 @@ def answer(exchange: Exchange, body: dict[str, Any], status: int = 200, **perfor
     """A success: the data itself, and how long it took."""
     body["performance"] = {"server_total_ms": round(elapsed_ms(exchange), 3), **performance}
     exchange.reply(msgspec.json.encode(body), status)
+
+
+async def in_turns(steps: Steps[Result]) -> Result:
+    """Between two steps, others have their turn."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        await asyncio.sleep(0)
 
 
 def check_dead_letter(key: ApiKey | None, config: TopicConfig) -> None:

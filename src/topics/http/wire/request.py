@@ -13,10 +13,11 @@ from topics.http.door.keys import ApiKey
 from topics.http.door.request_room import RequestRoom
 from topics.http.wire.answer_heads import HeaderList
 from topics.http.wire.routing import Route, path_of
-from topics.values import Misnamed
+from topics.values import Misnamed, invalid
 
 _TRUE = ("true", "1")
 _FALSE = ("false", "0")
+_MOST_DIGITS = 40
 ID_HEADER = b"x-request-id"
 # What ends up in logs is short and cannot break a line; anything else is as good as no id.
 _ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:/+=@-]{0,127}")
@@ -115,6 +116,20 @@ class Request:
         if value in _TRUE:
             return True
         return False if value in _FALSE else default
+
+    def query_number(self, name: str) -> int | None:
+        """None when it is not given; anything but an unsigned integer is a mistake."""
+        text = self.query(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdecimal()):
+            raise invalid(f"{name} must be an unsigned integer")
+        # What is longer than this is too large for anything, and costs as much as it is long.
+        return int(text[:_MOST_DIGITS])
+
+    def query_all(self, name: str) -> list[str]:
+        """Every value given for a query parameter, in their order."""
+        return [value for given, value in self._query_pairs() if given == name]
 
     # What it names
 

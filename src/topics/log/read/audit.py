@@ -80,6 +80,15 @@ def _gone(topic: Topic) -> tuple[int, int]:
     return topic.id, topic.head - topic.live_count
 
 
+def why_missing(topic: Topic, seq: int) -> int:
+    """The kind of one seq, which was given out and cannot be read."""
+    for first, last, kind in hole_ranges(topic):
+        if first <= seq <= last:
+            return kind
+    kind_below = topic.ledger.kind_of(seq)
+    return ledger.DELETED if kind_below is None else kind_below
+
+
 def hole_ranges(topic: Topic) -> list[Range]:
     return [(hole.first, hole.last, hole.kind) for hole in topic.holes]
 

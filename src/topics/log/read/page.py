@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from topics.log.core import Core
+from topics.log.read.filter import Choice, survivors
 from topics.log.read.render import STORED, Shape, gather
 from topics.log.read.tombstone import Tombstone, locate
 from topics.log.remove.removal import surviving_damage
@@ -51,6 +52,7 @@ def read(
     shape: Shape = STORED,
     epoch: int | None = None,
     upto: int | None = None,
+    choice: Choice | None = None,
 ) -> Page:
     """One page of records above a cursor: the read path of every protocol."""
     if topic.config.ttl_ms:
@@ -65,7 +67,10 @@ def read(
         page = Page(position, gap, topic.head, topic.floor)
         if position < stop_before - 1:
             before = topic.store.cold_reads
-            _Walk(topic, page, limit, max_bytes, nodes, shape).go(stop_before)
+            if choice is None:
+                _Walk(topic, page, limit, max_bytes, nodes, shape).go(stop_before)
+            else:
+                _ChoosyWalk(topic, page, limit, max_bytes, nodes, shape, choice).go(stop_before)
             page.cold_reads = topic.store.cold_reads - before
         return page
 
@@ -135,7 +140,7 @@ class _Walk:
 
     def _take_filtered(self, run: Run, start: int, stop: int) -> _Taken:
         columns = self.topic.store.columns(run)
-        wanted = survivors(run, columns, start, stop, self.nodes)
+        wanted = self._wanted(run, columns, start, stop)
         examined = stop
         if len(wanted) >= self.room:
             wanted = wanted[: self.room]
@@ -154,16 +159,30 @@ class _Walk:
         size = int(sizes[len(wanted) - 1]) if len(wanted) else 0
         return gather(columns, wanted, self.shape), len(wanted), examined, size
 
+    def _wanted(self, run: Run, columns: Columns, start: int, stop: int) -> np.ndarray:
+        return survivors(run, columns, start, stop, self.nodes)
 
-def survivors(run: Run, columns: Columns, start: int, stop: int, nodes: frozenset[str] | None) -> np.ndarray:
-    """Indexes of the records in a stretch that are alive and not from the reader's own nodes."""
-    if run.dead is None:
-        wanted = np.arange(start, stop)
-    else:
-        wanted = np.flatnonzero(np.frombuffer(run.dead, np.uint8)[start:stop] == 0) + start
-    node_codes = columns.node_codes
-    if nodes and node_codes is not None:
-        own = [code for code, name in enumerate(columns.nodes, 1) if name in nodes]
-        if own:
-            wanted = wanted[~np.isin(node_codes[wanted], own)]
-    return wanted
+
+# What a choosy reader is not interested in has to be looked at too. A page that has cost so much ends, even
+# if it is empty: no other client is served while it is made.
+MOST_EXAMINED = 100_000
+
+
+@dataclass(slots=True)
+class _ChoosyWalk(_Walk):
+    """Past what is not of the reader's choice."""
+
+    choice: Choice
+    examined: int = 0
+
+    def _take(self, run: Run, start: int, stop: int) -> _Taken:
+        if not run.live_count or self.choice.is_outside(run):
+            return b"", 0, stop, 0
+        stop = min(stop, start + MOST_EXAMINED - self.examined)
+        if stop == start:
+            return b"", 0, start, 0
+        self.examined += stop - start
+        return self._take_filtered(run, start, stop)
+
+    def _wanted(self, run: Run, columns: Columns, start: int, stop: int) -> np.ndarray:
+        return self.choice.survivors(run, columns, start, stop, self.nodes)

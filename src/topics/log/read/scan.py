@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from topics.log.engine import Engine
-from topics.log.read.page import survivors
+from topics.log.read.filter import Choice
 from topics.log.read.tombstone import Tombstone, locate
 from topics.log.remove.removal import surviving_damage
 from topics.log.remove.tags import TagMatch
 from topics.log.run import Run
 from topics.log.topic import Topic
-from topics.storage import I64, Columns
+from topics.storage import Columns
 from topics.storage.arrow_columns import record_batch, schema
 from topics.values import topic_not_found
 
@@ -78,6 +78,7 @@ class Scan:
         self._engine = engine
         self._request = request
         self._nodes = request.nodes if topic.config.dedupe_node else None
+        self._choice = Choice(request.match, request.since_ts, request.until_ts)
         self._epoch = request.epoch
         self._stop = topic.head if request.to_seq is None else min(request.to_seq, topic.head)
         self._room = request.max_records
@@ -132,13 +133,13 @@ class Scan:
 
     def _take(self, walk: _Walk, run: Run, start: int, stop: int) -> int:
         """Add what is wanted of a stretch of one run; returns the index up to which it was examined."""
-        if not run.live_count or self._is_outside_time(run):
+        if not run.live_count or self._choice.is_outside(run):
             return stop
         columns = self.topic.store.columns(run)
         stop = _fitting(columns, start, stop, STEP_BYTES - walk.bytes, is_first=not walk.scanned)
         if stop <= start:
             return start
-        wanted = self._wanted(run, columns, start, stop)
+        wanted = self._choice.survivors(run, columns, start, stop, self._nodes)
         if self._room is not None and len(wanted) >= self._room - walk.count:
             wanted = wanted[: self._room - walk.count]
             stop = int(wanted[-1]) + 1
@@ -147,21 +148,6 @@ class Scan:
             walk.count += len(wanted)
         walk.bytes += columns.start_of(stop) - columns.start_of(start)
         return stop
-
-    def _is_outside_time(self, run: Run) -> bool:
-        since, until = self._request.since_ts, self._request.until_ts
-        return (since is not None and run.last_ts < since) or (until is not None and run.first_ts >= until)
-
-    def _wanted(self, run: Run, columns: Columns, start: int, stop: int) -> I64:
-        request = self._request
-        if request.since_ts is not None:
-            start = max(start, int(np.searchsorted(columns.ts, request.since_ts)))
-        if request.until_ts is not None:
-            stop = min(stop, int(np.searchsorted(columns.ts, request.until_ts)))
-        if stop <= start:
-            return np.empty(0, np.int64)
-        wanted = survivors(run, columns, start, stop, self._nodes)
-        return wanted if request.match is None else wanted[_tagged(columns, wanted, request.match)]
 
     def _joined(self, parts: list[pa.RecordBatch]) -> pa.RecordBatch:
         if len(parts) == 1:
@@ -178,10 +164,3 @@ def _fitting(columns: Columns, start: int, stop: int, budget: int, *, is_first: 
     most = columns.start_of(start) + max(budget, 0)
     fitting = int(np.searchsorted(columns.ends[start:stop], most, side="right"))
     return start + max(fitting, 1 if is_first else 0)
-
-
-def _tagged(columns: Columns, wanted: I64, match: TagMatch) -> np.ndarray:
-    if columns.tag_codes is None:
-        return np.zeros(len(wanted), np.bool_)
-    codes = [code for code, tag in enumerate(columns.tags, 1) if match.matches(tag)]
-    return np.isin(columns.tag_codes[wanted], codes)

@@ -11,7 +11,7 @@ from topics.http.routes.fields import clamped, node_set, unsigned
 from topics.http.routes.service import Service, elapsed_ms
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log import STORED, Page, Shape, Topic
+from topics.log import STORED, Choice, Page, Shape, Topic
 from topics.values import (
     DEFAULT_LIMIT,
     DEFAULT_READ_BYTES,
@@ -58,20 +58,15 @@ class DiffRoutes:
         read = Read(body)
         if exchange.misnamed is not None:
             self._service.topic(exchange)
-        topic = self._doors.read(exchange.name)
-        page = read.page(self._service, topic)
-        if read.wait_ms and page.count == 0 and page.tombstone is None and page.caught_up:
-            ParkedRead(self._service, exchange, topic, read, page).park()
-        else:
-            exchange.reply(render_page(exchange, topic, page))
+        read.answer(self._service, exchange, self._doors.read(exchange.name))
 
 
 class Read:
-    """A checked diff request."""
+    """A checked diff request, or one by GET, which may be choosy."""
 
-    __slots__ = ("epoch", "from_seq", "limit", "max_bytes", "nodes", "shape", "wait_ms")
+    __slots__ = ("choice", "epoch", "from_seq", "limit", "max_bytes", "nodes", "shape", "wait_ms")
 
-    def __init__(self, body: DiffBody) -> None:
+    def __init__(self, body: DiffBody, choice: Choice | None = None) -> None:
         self.from_seq = unsigned(body.from_seq, "from_seq")
         self.limit = clamped(body.limit, DEFAULT_LIMIT, MAX_LIMIT, "limit")
         self.max_bytes = clamped(body.max_batch_bytes, DEFAULT_READ_BYTES, MAX_READ_BYTES, "max_batch_bytes")
@@ -79,6 +74,15 @@ class Read:
         self.nodes = node_set(body.node)
         self.shape = _SHAPES[body.include_tags, body.include_meta]
         self.epoch = None if body.epoch is UNSET else unsigned(body.epoch, "epoch")
+        self.choice = choice
+
+    def answer(self, service: Service, exchange: Exchange, topic: Topic) -> None:
+        """At once, or when there is something to tell."""
+        page = self.page(service, topic)
+        if self.wait_ms and page.count == 0 and page.tombstone is None and page.caught_up:
+            ParkedRead(service, exchange, topic, self, page).park()
+        else:
+            exchange.reply(render_page(exchange, topic, page))
 
     def page(self, service: Service, topic: Topic) -> Page:
         return service.engine.read(
@@ -89,6 +93,7 @@ class Read:
             nodes=self.nodes,
             shape=self.shape,
             epoch=self.epoch,
+            choice=self.choice,
         )
 
 

@@ -1,14 +1,13 @@
 """Why seqs are missing: the ranges, a page at a time, or a picture of the whole topic."""
 
-import asyncio
 from typing import Any
 
 from topics.http.door.keys import READ
 from topics.http.routes.paging import cursor_after, page_size, start_of_page
-from topics.http.routes.service import Service, answer
+from topics.http.routes.service import Service, answer, in_turns
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
-from topics.log import KIND_NAMES, MAX_BUCKETS, Steps, Topic, bucket_steps, exact, range_steps
+from topics.log import KIND_NAMES, MAX_BUCKETS, Topic, bucket_steps, exact, range_steps
 from topics.values import MAX_SEQ, invalid
 
 
@@ -39,30 +38,20 @@ class LedgerRoutes:
 
 
 async def _ranges(topic: Topic, after: int, size: int) -> dict[str, Any]:
-    ranges = await _in_turns(exact(topic, lambda: range_steps(topic, after, size + 1)))
+    ranges = await in_turns(exact(topic, lambda: range_steps(topic, after, size + 1)))
     shown = [{"from": first, "to": last, "kind": KIND_NAMES[kind]} for first, last, kind in ranges[:size]]
     more = {"next_cursor": cursor_after(str(ranges[size - 1][1]))} if len(ranges) > size else {}
     return {"ranges": shown, **more}
 
 
 async def _buckets(topic: Topic, count: int) -> dict[str, Any]:
-    found = await _in_turns(exact(topic, lambda: bucket_steps(topic, count)))
+    found = await in_turns(exact(topic, lambda: bucket_steps(topic, count)))
     return {
         "buckets": [
             {"from": b.first, "to": b.last, "live": b.live, **dict(zip(KIND_NAMES, b.missing, strict=True))}
             for b in found
         ]
     }
-
-
-async def _in_turns(steps: Steps[Any]) -> Any:
-    """Between two steps, others have their turn."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
-        await asyncio.sleep(0)
 
 
 def _count(text: str) -> int:

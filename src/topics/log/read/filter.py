@@ -1,0 +1,96 @@
+"""Which records of a stretch a reader gets: those that are alive, not its own, and of its choice.
+
+Whatever is left out here is passed in silence: it was deleted, or the reader did not want it.
+"""
+
+import msgspec
+import numpy as np
+
+from topics.log.read.audit import Steps
+from topics.log.remove.tags import TagMatch
+from topics.log.run import Run
+from topics.log.topic import Topic
+from topics.storage import I64, Columns
+
+
+def survivors(run: Run, columns: Columns, start: int, stop: int, nodes: frozenset[str] | None) -> np.ndarray:
+    """Indexes of the records in a stretch that are alive and not from the reader's own nodes."""
+    if run.dead is None:
+        wanted = np.arange(start, stop)
+    else:
+        wanted = np.flatnonzero(np.frombuffer(run.dead, np.uint8)[start:stop] == 0) + start
+    node_codes = columns.node_codes
+    if nodes and node_codes is not None:
+        own = [code for code, name in enumerate(columns.nodes, 1) if name in nodes]
+        if own:
+            wanted = wanted[~np.isin(node_codes[wanted], own)]
+    return wanted
+
+
+class Choice(msgspec.Struct, frozen=True, gc=False):
+    """What a reader wants to see of a topic: some tags, some time."""
+
+    match: TagMatch | None = None
+    # Inclusive.
+    since_ts: int | None = None
+    # Exclusive.
+    until_ts: int | None = None
+
+    def is_outside(self, run: Run) -> bool:
+        """No record of the run can be wanted, so it need not be looked at."""
+        since, until = self.since_ts, self.until_ts
+        return (since is not None and run.last_ts < since) or (until is not None and run.first_ts >= until)
+
+    def survivors(
+        self, run: Run, columns: Columns, start: int, stop: int, nodes: frozenset[str] | None
+    ) -> I64:
+        """The same as above, as far as they are wanted."""
+        if self.since_ts is not None:
+            start = max(start, int(np.searchsorted(columns.ts, self.since_ts)))
+        if self.until_ts is not None:
+            stop = min(stop, int(np.searchsorted(columns.ts, self.until_ts)))
+        if stop <= start:
+            return np.empty(0, np.int64)
+        alive = survivors(run, columns, start, stop, nodes)
+        return alive if self.match is None else alive[_tagged(columns, alive, self.match)]
+
+
+def _tagged(columns: Columns, indexes: I64, match: TagMatch) -> np.ndarray:
+    if columns.tag_codes is None:
+        return np.zeros(len(indexes), np.bool_)
+    codes = [code for code, tag in enumerate(columns.tags, 1) if match.matches(tag)]
+    return np.isin(columns.tag_codes[indexes], codes)
+
+
+_EVERYTHING = Choice()
+
+
+def last_steps(
+    topic: Topic, count: int, nodes: frozenset[str] | None = None, choice: Choice | None = None
+) -> Steps[int]:
+    """The cursor behind which the last so many records lie that this reader would get.
+
+    From the end back, one run after the other; it pauses after each that had to be opened.
+    """
+    if not count:
+        return topic.head
+    if not topic.config.dedupe_node:
+        nodes = None
+    is_choosy = choice is not None or bool(nodes)
+    choice = choice or _EVERYTHING
+    left, floor, head = count, topic.floor, topic.head
+    for run in reversed(tuple(topic.runs)):
+        first, last = max(run.base, floor), min(run.last, head)
+        if last < first or not run.live_count or choice.is_outside(run):
+            continue
+        is_whole = first == run.base and last == run.last
+        if is_whole and not is_choosy and run.live_count < left:
+            left -= run.live_count
+            continue
+        columns = topic.store.columns(run)
+        found = choice.survivors(run, columns, first - run.base, last - run.base + 1, nodes)
+        if len(found) >= left:
+            return run.base + int(found[-left]) - 1
+        left -= len(found)
+        yield
+    return floor - 1
