@@ -36,6 +36,8 @@ class Context:
     once: bool
     # Spark is started by the first who asks, so a pipeline that fails before costs no JVM.
     session: Callable[[], SparkSession]
+    # A batch that is committed with other rows than it has now counts as written.
+    accept: bool = False
 
     @property
     def spark(self) -> SparkSession:

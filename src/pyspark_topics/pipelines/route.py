@@ -8,10 +8,7 @@ and its number, so a batch that runs again after a crash is recognised there.
 """
 
 import inspect
-import json
-import logging
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,21 +16,19 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.offsets import ORIGIN, Offsets, Position, from_json
-from pyspark_topics.options import WriteOptions
+from pyspark_topics.offsets import Offsets
+from pyspark_topics.options import parse_read
 from pyspark_topics.payload import as_records, parse_data
 from pyspark_topics.pipelines import settings
 from pyspark_topics.pipelines.context import Context, Outcome
+from pyspark_topics.pipelines.micro_batches import RunningRoute
 from pyspark_topics.pipelines.parquet import local_path
 from pyspark_topics.pipelines.settings import FORMATS
-from pyspark_topics.pipelines.tombstones import Sieve, as_rows
-from pyspark_topics.session import beside
-from pyspark_topics.staging import Staged, stage_frame
-from pyspark_topics.stream import publish_cursors
-from topics.client import Client, Refused
+from pyspark_topics.pipelines.tombstones import Sieve
+from pyspark_topics.subscription import subscribed
+from topics.client import Client
 
 # All records of all topics of the route.
 RECORDS = "records"
@@ -105,14 +100,6 @@ def by_function(function: Callable[..., Any], views: Views, spark: SparkSession)
     return result
 
 
-log = logging.getLogger(__name__)
-
-# How often a running query is asked whether it still runs.
-LOOK_EVERY_S = 0.2
-# A batch that is being committed is waited for when the pipeline is told to end.
-FINISH_S = 20.0
-
-
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     kind: ClassVar[str] = "route"
     follows: ClassVar[bool] = True
@@ -163,9 +150,14 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     def run(self, context: Context) -> Outcome:
         with context.server.client() as client:
-            run = _RunningRoute(self, context, client)
+            run = RunningRoute(self, context, client)
             run.follow()
         return Outcome(facts={"read": run.read, "written": run.written})
+
+    def heads(self, context: Context, client: Client) -> Offsets:
+        """Where the route begins that is to begin with what comes from now on."""
+        options = parse_read(settings.source_options(context.server, self.topics, self.pattern))
+        return {name: view.end for name, view in subscribed(client, options)[0].items()}
 
     # --- the query --------------------------------------------------------------------------------------
 
@@ -202,122 +194,3 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         for name, path in self.tables.items():
             makers[name] = lambda path=path: read_table(spark, path)  # type: ignore[misc]
         return Views(makers)
-
-
-@dataclass
-class _RunningRoute:
-    """One start of a route, from its checkpoint on."""
-
-    route: Route
-    context: Context
-    client: Client
-    read: int = 0
-    written: int = 0
-
-    def __post_init__(self) -> None:
-        self._checkpoint = self.context.state / "checkpoint"
-        self._sieve = Sieve(self.context.spark.sparkContext)
-        # Held while a micro-batch is written, and while the query is ended.
-        self._writing = threading.Lock()
-        self._identity: str | None = None
-        self._first = True
-
-    def follow(self) -> None:
-        context = self.context
-        # Routes must not see each other's views.
-        result = self.route.result(beside(context.spark), self._sieve, context)
-        writer = (
-            result.writeStream.foreachBatch(self._write)
-            .outputMode(self.route.mode)
-            .queryName(context.name)
-            .option("checkpointLocation", str(self._checkpoint))
-        )
-        if context.once:
-            writer = writer.trigger(availableNow=True)
-        else:
-            writer = writer.trigger(processingTime=f"{int(self.route.every_s * 1000)} milliseconds")
-        query = writer.start()
-        context.progress.say("running")
-        while not context.stop.is_set():
-            if query.awaitTermination(LOOK_EVERY_S):
-                return
-        self._end(query)
-
-    def _end(self, query: StreamingQuery) -> None:
-        """Between two batches: one that is cut short would only be done again."""
-        is_free = self._writing.acquire(timeout=FINISH_S)
-        try:
-            query.stop()
-        finally:
-            if is_free:
-                self._writing.release()
-
-    # --- a micro-batch ----------------------------------------------------------------------------------
-
-    def _write(self, frame: DataFrame, batch: int) -> None:
-        with self._writing:
-            self._sieve.take()
-            target = self.route.into
-            staged = stage_frame(frame, WriteOptions(self.context.server, target))
-            count, tombstones = self._sieve.take()
-            if tombstones:
-                rows = as_rows(tombstones, self.route.losses_into)
-                staged.put(self.client, "tombstones", [rows], target)
-            self._commit(staged, batch)
-            self.read += count
-            self.written += staged.records
-            lag = publish_cursors(self.client, self.context.name, self._moved(batch))
-            self.context.progress.advance(count, lag=lag, lost=len(tombstones))
-
-    def _commit(self, staged: Staged, batch: int) -> None:
-        try:
-            staged.commit(self.client, self._query_id(), batch)
-        except Refused as refusal:
-            if refusal.code != "stage_conflict" or not self._first or not self._input_changed(batch):
-                raise
-            # It had been written before the crash, when its input was still whole. What was removed since
-            # makes it impossible to compare, but not to know: the batch is in the topic, once.
-            log.warning(
-                "%s: batch %d was written before, and its input has changed since; going on behind it",
-                self.context.name,
-                batch,
-            )
-        self._first = False
-
-    def _query_id(self) -> str:
-        """The id that Spark keeps in the checkpoint, so it outlives this process."""
-        if self._identity is None:
-            self._identity = json.loads((self._checkpoint / "metadata").read_text())["id"]
-        return self._identity
-
-    # --- what Spark planned -----------------------------------------------------------------------------
-
-    def _offsets(self, batch: int) -> Offsets:
-        """From Spark's own plan of a batch: a line per source, behind a version and a line of its own."""
-        path = self._checkpoint / "offsets" / str(batch)
-        if not path.exists():
-            return {}
-        offsets: Offsets = {}
-        for line in path.read_text().splitlines()[2:]:
-            if line.startswith("{"):
-                offsets.update(from_json(json.loads(line)))
-        return offsets
-
-    def _moved(self, batch: int) -> Offsets:
-        before = self._offsets(batch - 1)
-        return {topic: at for topic, at in self._offsets(batch).items() if before.get(topic) != at}
-
-    def _input_changed(self, batch: int) -> bool:
-        """Whether something of what this batch reads has been deleted, dropped, or lost."""
-        before = self._offsets(batch - 1)
-        for topic, end in self._moved(batch).items():
-            start = before.get(topic, Position(ORIGIN, end.epoch))
-            try:
-                ledger = self.client.ledger(topic)
-            except Refused:
-                return True  # the topic is gone
-            if not start.epoch == end.epoch == ledger["epoch"]:
-                return True
-            if any(gone["from"] <= end.seq and gone["to"] > start.seq for gone in ledger["ranges"]):
-                return True
-        return False

@@ -39,6 +39,8 @@ class Runner:
     # Start failed pipelines again, for as long as the runner runs and Spark does.
     restart: bool = False
     spark_is_gone: Callable[[], bool] = lambda: False
+    # What the user says about a run that cannot go on by itself: see `Context`.
+    accept: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self, pipelines: Mapping[str, Pipeline]) -> dict[str, Outcome]:
@@ -86,7 +88,14 @@ class _Worker:
         runner = self._runner
         folder = runner.state / self.name
         context = Context(
-            self.name, runner.server, folder, self.progress, runner.stop, runner.once, runner.session
+            self.name,
+            runner.server,
+            folder,
+            self.progress,
+            runner.stop,
+            runner.once,
+            runner.session,
+            accept=runner.accept,
         )
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,9 @@
 """Loss on its way through a pipeline: taken out of the rows, and announced in the derived topic.
 
-A tombstone cannot go through a query, which would filter or sum it away. So tombstone rows are set aside as
-they come out of the source, in the same pass that reads the records, and each becomes a record of the derived
-topic in the same commit as the rows that were made from the rest:
+A tombstone cannot go through a query, which would filter or sum it away. So the driver asks, before a batch
+is read, what was lost in its stretch, and tombstone rows are set aside as they come out of the source,
+because more may be lost until it is read. Each becomes a record of the derived topic in the same commit as
+the rows that were made from the rest:
 
     {"data": {"kind": "tombstone", "topic": "orders", "gap_from": 1, "gap_to": 2, "reason": "cap"},
      "tag": "tombstone"}
@@ -23,11 +24,60 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import BooleanType
 
-from pyspark_topics.schema import LOSS_COLUMNS, TOMBSTONE
+from pyspark_topics.loss import LossPolicy
+from pyspark_topics.partitions import SeqRange
+from pyspark_topics.pipelines.account import SeqSet
+from pyspark_topics.scan import ScanFilter, ScanReader
+from pyspark_topics.schema import LOSS_COLUMNS, TOMBSTONE, ReadSchema
+from topics.client import Client
 
 TAG = "tombstone"
 # How the text of such a record begins; records are compact JSON, and keys keep their order.
 _BEGINNING = '{"kind":"tombstone",'
+
+
+_ASKED = ReadSchema(("topic", "data", *LOSS_COLUMNS))
+
+
+def lost_in(client: Client, ranges: Iterable[SeqRange]) -> list[str]:
+    """What the server announces for these stretches, and what routes further up had announced in them.
+
+    Of the records, the server looks at the tags alone.
+    """
+    reader = ScanReader(client, _ASKED, LossPolicy("rows", _ASKED), ScanFilter(tag=["tag", "Eq", TAG]))
+    texts = []
+    for wanted in ranges:
+        for row in (row for batch in reader.read(wanted) for row in batch.to_pylist()):
+            if row["kind"] == TOMBSTONE:
+                texts.append(as_text(row["topic"], row["gap_from"], row["gap_to"], row["reason"]))
+            elif row["data"].startswith(_BEGINNING):
+                texts.append(row["data"])
+    return texts
+
+
+def together(met: Iterable[str], asked: Iterable[str]) -> list[str]:
+    """Each loss once, in an order of its own: what tasks met, and what was asked and they did not meet."""
+    met = list(dict.fromkeys(met))
+    covered: dict[str, SeqSet] = {}
+    for gap in map(json.loads, met):
+        if gap["gap_to"] is not None:
+            known = covered.get(gap["topic"], SeqSet())
+            covered[gap["topic"]] = known | SeqSet.of([(gap["gap_from"], gap["gap_to"])])
+    rest = [text for one in asked if one not in met for text in _uncovered(one, covered)]
+    return sorted(dict.fromkeys([*met, *rest]), key=_place)
+
+
+def _uncovered(text: str, covered: dict[str, SeqSet]) -> Iterable[str]:
+    gap = json.loads(text)
+    if gap["gap_to"] is None or gap["gap_from"] > gap["gap_to"] or gap["topic"] not in covered:
+        return [text]
+    left = SeqSet.of([(gap["gap_from"], gap["gap_to"])]) - covered[gap["topic"]]
+    return [as_text(gap["topic"], first, last, gap["reason"]) for first, last in left.ranges]
+
+
+def _place(text: str) -> tuple[str, int, str]:
+    gap = json.loads(text)
+    return gap["topic"], gap["gap_from"], text
 
 
 class _Gathered(AccumulatorParam[Any]):
@@ -57,8 +107,7 @@ class Sieve:
         """Since the last call: how many records went through, and the tombstones as JSON text."""
         count, texts = self._found.value
         self._found.value = [0, []]
-        # A stage that ran twice reports twice.
-        return count, list(dict.fromkeys(texts))
+        return count, texts
 
 
 def _keeper(found: Accumulator[Any]) -> Any:

@@ -41,6 +41,11 @@ def add_parser(verbs: Any) -> None:
     run_parser.add_argument("--url", help=f"the server, if the file names none (TOPICS_URL, {DEFAULT_URL})")
     run_parser.add_argument("--once", action="store_true", help="stop at the heads of now")
     run_parser.add_argument("--restart", action="store_true", help="start again what failed, after a pause")
+    run_parser.add_argument(
+        "--accept",
+        action="store_true",
+        help="routes: a batch that is committed with other rows counts as written; go on behind it",
+    )
     add_json(run_parser)
     run_parser.set_defaults(run=run)
     list_parser = actions.add_parser("list", help="show the pipelines of a file", description="Check a file.")
@@ -116,6 +121,7 @@ def _prepare(
         once=arguments.once,
         restart=arguments.restart,
         spark_is_gone=session.is_gone,
+        accept=arguments.accept,
     )
     return session, runner
 

@@ -91,6 +91,32 @@ def test_loss_travels_on_through_a_second_route(server: Server, topic: str, pipe
     assert server.data(f"{topic}.2") == [tombstone(topic, 1, 2, "cap")]
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "data IN (SELECT u FROM nothing)",
+        "EXISTS (SELECT 1 FROM nothing WHERE u = data)",
+        "data NOT IN (SELECT string(NULL) FROM one)",
+        "true LIMIT 1",
+    ],
+)
+def test_loss_is_announced_whatever_the_query_reads(
+    condition: str, server: Server, topic: str, pipelines: Pipelines, tmp_path: Path
+) -> None:
+    """None of these reads its source to the end; the plan of most does not have it any more."""
+    server.configure(topic, cap_records=2)
+    server.append(topic, *range(5))
+    sources = [f"{topic}.before", topic]
+    server.append(sources[0], {"data": tombstone("far", 1, 2, "ttl"), "tag": "tombstone"})
+    tables = {"nothing": str(tmp_path / "nothing.csv"), "one": str(tmp_path / "one.csv")}
+    (tmp_path / "nothing.csv").write_text("u\n")
+    (tmp_path / "one.csv").write_text("u\nx\n")
+    sql = f"SELECT data FROM records WHERE {condition}"
+    pipelines.run(Route(topics=sources, into=f"{topic}.out", sql=sql, tables=tables))
+    found = [one for one in server.data(f"{topic}.out") if isinstance(one, dict)]
+    assert found == [tombstone("far", 1, 2, "ttl"), tombstone(topic, 1, 3, "cap")]
+
+
 def test_a_stateful_aggregate_keeps_its_state(server: Server, topic: str, pipelines: Pipelines) -> None:
     route = Route(
         topics=[topic],
@@ -208,6 +234,25 @@ def test_a_query_that_depends_on_chance_fails_loudly(
     shutil.rmtree(pipelines.state / "it" / "checkpoint" / "commits")
     assert "stage_conflict" in pipelines.failure(route)
     assert len(server.data(f"{topic}.out")) == 5
+
+
+def test_a_route_that_was_edited_behind_a_commit_says_how_to_go_on(
+    server: Server, topic: str, pipelines: Pipelines
+) -> None:
+    server.append(topic, 1, 2)
+    sql = "SELECT int(data) AS n FROM records"
+    pipelines.run(Route(topics=[topic], into=f"{topic}.out", sql=sql))
+    shutil.rmtree(pipelines.state / "it" / "checkpoint" / "commits")
+    server.append(topic, 3)
+    edited = Route(topics=[topic], into=f"{topic}.out", sql=sql.replace("int(data)", "int(data) * 10"))
+    assert "batch 0 of it was committed before" in pipelines.failure(edited)
+    assert "--accept" in pipelines.failure(edited)
+    assert pipelines.runner(once=True, accept=True).run({"it": edited})["it"].ok
+    assert server.data(f"{topic}.out") == [{"n": 1}, {"n": 2}, {"n": 30}]
+    # Behind it, everything is as it was.
+    server.append(topic, 4)
+    pipelines.run(edited)
+    assert server.data(f"{topic}.out")[3:] == [{"n": 40}]
 
 
 def test_a_following_route_publishes_its_cursor_and_stops_cleanly(

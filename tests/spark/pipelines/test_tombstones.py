@@ -1,6 +1,6 @@
 """Loss as records of a derived topic."""
 
-from pyspark_topics.pipelines.tombstones import as_rows, as_text
+from pyspark_topics.pipelines.tombstones import as_rows, as_text, together
 
 
 def test_the_text_is_compact_and_its_keys_keep_their_order() -> None:
@@ -16,3 +16,21 @@ def test_rows_as_the_sink_takes_them() -> None:
         "tag": ["tombstone", "tombstone"],
         "topic": ["losses", "losses"],
     }
+
+
+def test_what_was_asked_and_what_tasks_met_is_told_once() -> None:
+    """More may be lost between the two, and a stretch may have been met in two pieces."""
+    met = [as_text("a", 4, 7, "cap"), as_text("a", 1, 3, "cap"), as_text("a", 1, 3, "cap")]
+    asked = [as_text("a", 1, 5, "cap"), as_text("a", 9, 10, "lost"), as_text("b", 1, 0, "recreated")]
+    assert together(met, asked) == [
+        as_text("a", 1, 3, "cap"),
+        as_text("a", 4, 7, "cap"),
+        as_text("a", 9, 10, "lost"),
+        as_text("b", 1, 0, "recreated"),
+    ]
+    assert together([], asked) == asked
+    assert together([as_text("a", 2, 3, "cap")], [as_text("a", 1, 5, "cap")]) == [
+        as_text("a", 1, 1, "cap"),
+        as_text("a", 2, 3, "cap"),
+        as_text("a", 4, 5, "cap"),
+    ]

@@ -1,0 +1,186 @@
+"""A route while it runs: each micro-batch of its query, with what the sources lost, in one commit.
+
+    offsets of the batch → what was lost there, asked before the query runs ┐
+    the query's rows → stage ← what its tasks met beside that ──────────────┴→ commit → cursors
+
+The query decides what it reads: one that joins with an empty table reads nothing at all. What was lost in the
+stretch of a batch is therefore asked by the driver, and does not depend on the query.
+"""
+
+import json
+import logging
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
+
+from pyspark_topics.errors import PipelineFailed
+from pyspark_topics.offsets import ORIGIN, Offsets, Position, from_json
+from pyspark_topics.options import WriteOptions
+from pyspark_topics.partitions import SeqRange, ranges_between
+from pyspark_topics.pipelines.context import Context
+from pyspark_topics.pipelines.tombstones import Sieve, as_rows, lost_in, together
+from pyspark_topics.session import beside
+from pyspark_topics.staging import Staged, stage_frame
+from pyspark_topics.stream import publish_cursors
+from topics.client import Client, Refused
+
+if TYPE_CHECKING:
+    from pyspark_topics.pipelines.route import Route
+
+log = logging.getLogger(__name__)
+
+# How often a running query is asked whether it still runs.
+LOOK_EVERY_S = 0.2
+# A batch that is being committed is waited for when the pipeline is told to end.
+FINISH_S = 20.0
+
+
+@dataclass
+class RunningRoute:
+    """One start of a route, from its checkpoint on."""
+
+    route: "Route"
+    context: Context
+    client: Client
+    read: int = 0
+    written: int = 0
+
+    def __post_init__(self) -> None:
+        self._checkpoint = self.context.state / "checkpoint"
+        self._sieve = Sieve(self.context.spark.sparkContext)
+        # Held while a micro-batch is written, and while the query is ended.
+        self._writing = threading.Lock()
+        self._identity: str | None = None
+        self._first = True
+        # Where a query without a checkpoint begins, in every topic that it does not read from its beginning.
+        self._begin: Offsets = {}
+
+    def follow(self) -> None:
+        context = self.context
+        # Routes must not see each other's views.
+        result = self.route.result(beside(context.spark), self._sieve, context)
+        if self.route.start == "latest" and not self._sources(0):
+            self._begin = self.route.heads(context, self.client)
+        writer = (
+            result.writeStream.foreachBatch(self._write)
+            .outputMode(self.route.mode)
+            .queryName(context.name)
+            .option("checkpointLocation", str(self._checkpoint))
+        )
+        if context.once:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{int(self.route.every_s * 1000)} milliseconds")
+        query = writer.start()
+        context.progress.say("running")
+        while not context.stop.is_set():
+            if query.awaitTermination(LOOK_EVERY_S):
+                return
+        self._end(query)
+
+    def _end(self, query: StreamingQuery) -> None:
+        """Between two batches: one that is cut short would only be done again."""
+        is_free = self._writing.acquire(timeout=FINISH_S)
+        try:
+            query.stop()
+        finally:
+            if is_free:
+                self._writing.release()
+
+    # --- a micro-batch ----------------------------------------------------------------------------------
+
+    def _write(self, frame: DataFrame, batch: int) -> None:
+        with self._writing:
+            self._sieve.take()
+            asked = lost_in(self.client, self._ranges(batch))
+            target = self.route.into
+            staged = stage_frame(frame, WriteOptions(self.context.server, target))
+            count, met = self._sieve.take()
+            tombstones = together(met, asked)
+            if tombstones:
+                rows = as_rows(tombstones, self.route.losses_into)
+                staged.put(self.client, "tombstones", [rows], target)
+            self._commit(staged, batch)
+            self.read += count
+            self.written += staged.records
+            lag = publish_cursors(self.client, self.context.name, self._moved(batch))
+            self.context.progress.advance(count, lag=lag, lost=len(tombstones))
+
+    def _commit(self, staged: Staged, batch: int) -> None:
+        try:
+            staged.commit(self.client, self._query_id(), batch)
+        except Refused as refusal:
+            if refusal.code != "stage_conflict" or not self._first:
+                raise
+            self._pass_over(batch, refusal)
+        self._first = False
+
+    def _pass_over(self, batch: int, refusal: Refused) -> None:
+        """The first batch of this run was committed before the last one ended, and with other rows."""
+        if self._input_changed(batch):
+            # What was removed since makes it impossible to compare, but not to know: the batch is in the
+            # topic, once.
+            why = "its input has changed since"
+        elif self.context.accept:
+            why = "it counts as it was written then"
+        else:
+            raise PipelineFailed(
+                f"batch {batch} of {self.context.name} was committed before the last run ended, and now "
+                "comes out with other rows: the route, one of its tables or what it calls was changed "
+                "since, or it depends on chance. What was committed stays. To go on behind that "
+                f"batch, run this once with --accept; to go on as before, undo the change "
+                f"({refusal.code}: {refusal.message})"
+            ) from None
+        log.warning(
+            "%s: batch %d was written before, and %s; going on behind it", self.context.name, batch, why
+        )
+
+    def _query_id(self) -> str:
+        """The id that Spark keeps in the checkpoint, so it outlives this process."""
+        if self._identity is None:
+            self._identity = json.loads((self._checkpoint / "metadata").read_text())["id"]
+        return self._identity
+
+    # --- what Spark planned -----------------------------------------------------------------------------
+
+    def _sources(self, batch: int) -> list[Offsets]:
+        """From Spark's own plan of a batch: a line per source, behind a version and a line of its own."""
+        path = self._checkpoint / "offsets" / str(batch)
+        if not path.exists():
+            return []
+        lines = path.read_text().splitlines()[2:]
+        return [from_json(json.loads(line)) if line.startswith("{") else {} for line in lines]
+
+    def _ranges(self, batch: int) -> list[SeqRange]:
+        """What the batch reads: by the plan, whatever the query makes of it."""
+        after = self._sources(batch)
+        before = self._sources(batch - 1) or [self._begin] * len(after)
+        found = [
+            one for start, end in zip(before, after, strict=False) for one in ranges_between(start, end, {})
+        ]
+        return list(dict.fromkeys(found))
+
+    def _offsets(self, batch: int) -> Offsets:
+        return {topic: at for source in self._sources(batch) for topic, at in source.items()}
+
+    def _moved(self, batch: int) -> Offsets:
+        before = self._offsets(batch - 1)
+        return {topic: at for topic, at in self._offsets(batch).items() if before.get(topic) != at}
+
+    def _input_changed(self, batch: int) -> bool:
+        """Whether something of what this batch reads has been deleted, dropped, or lost."""
+        before = self._offsets(batch - 1)
+        for topic, end in self._moved(batch).items():
+            start = before.get(topic, Position(ORIGIN, end.epoch))
+            try:
+                ledger = self.client.ledger(topic)
+            except Refused:
+                return True  # the topic is gone
+            if not start.epoch == end.epoch == ledger["epoch"]:
+                return True
+            if any(gone["from"] <= end.seq and gone["to"] > start.seq for gone in ledger["ranges"]):
+                return True
+        return False
