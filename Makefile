@@ -62,8 +62,9 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrad
 	--no-emit-index-url --no-emit-find-links --no-header --no-annotate
 lock: $(VENV)/bin/python
 	$(PIP) install uv
-	$(LOCK) pyproject.toml -o requirements/base.txt
-	$(LOCK) pyproject.toml --extra spark --extra otel --extra test -o requirements/test.txt
+	$(LOCK) pyproject.toml --extra server -o requirements/base.txt
+	$(LOCK) pyproject.toml --extra server --extra arrow --extra spark --extra otel --extra test \
+		-o requirements/test.txt
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
@@ -73,15 +74,17 @@ $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "topics needs Python 3.11 or later")'
 	$(PYTHON) -m venv $(VENV)
 
-# Both lock files come from one resolution, so .test adds to .base and changes nothing in it.
+# Both lock files come from one resolution, so .test adds to .base and changes nothing in it. The distribution was
+# once called topics: where that is still installed, its files would go when it goes, and they are ours.
 $(VENV)/.base: requirements/base.txt pyproject.toml | $(VENV)/bin/python
 	$(PIP) install -r requirements/base.txt
+	$(PIP) uninstall --yes topics 2>/dev/null
 	$(PIP) install --no-deps --editable .
 	@touch $@
 
 # What the spark extra asks for, in the versions of the lock file.
 $(VENV)/.spark: requirements/test.txt $(VENV)/.base
-	$(PIP) install --constraint requirements/test.txt --editable '.[spark]'
+	$(PIP) install --constraint requirements/test.txt --editable '.[server,spark]'
 	@touch $@
 
 $(VENV)/.test: requirements/test.txt $(VENV)/.base

@@ -38,7 +38,7 @@ def ensure_java(environment: MutableMapping[str, str] | None = None) -> str:
     if home is None:
         raise NoJava(
             f"Spark needs Java {OLDEST_JAVA} or later, and this machine has none: "
-            "install one, or run pip install 'topics[spark]', which brings its own"
+            "install one, or run pip install 'topics-log[spark]', which brings its own"
         )
     environment["JAVA_HOME"] = home
     return home

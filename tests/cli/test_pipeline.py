@@ -60,4 +60,4 @@ def test_without_spark_it_says_what_to_install(file: Path, monkeypatch: pytest.M
     for name in [name for name in sys.modules if name.startswith(("pyspark_topics", "deltalake"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "deltalake", None)
-    assert "pip install 'topics[spark]'" in refused("pipeline", "run", file)
+    assert "pip install 'topics-log[spark]'" in refused("pipeline", "run", file)

@@ -186,4 +186,4 @@ def test_without_the_packages_it_is_one_line(tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 2
-    assert done.stderr == "topics: TOPICS_TRACING needs `pip install topics[otel]`\n"
+    assert done.stderr == "topics: TOPICS_TRACING needs `pip install topics-log[otel]`\n"

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from topics.cli.work import add_json, add_where, amount, client_for, counted, offline_settings, progress, show
+from topics.cli.offline import add_where, offline_settings, progress
+from topics.cli.work import add_json, amount, client_for, counted, show
 from topics.client import Client, TopicsError
 from topics.keep.backup import Backup, Source, stopped_server
 from topics.keep.backup_directory import BackupDamaged, BackupStore, Manifest

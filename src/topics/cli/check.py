@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from topics.cli.work import add_cold_dir, add_json, counted, offline_settings, progress, show
+from topics.cli.offline import add_cold_dir, offline_settings, progress
+from topics.cli.work import add_json, counted, show
 from topics.keep.check import Checked, check
 from topics.keep.check_journal import PROBLEM
 from topics.node.node import Node

@@ -9,7 +9,8 @@ import asyncio
 import time
 from typing import Any
 
-from topics.cli.work import add_json, add_where, amount, client_for, counted, offline_settings, progress, show
+from topics.cli.offline import add_where, offline_settings, progress
+from topics.cli.work import add_json, amount, client_for, counted, show
 from topics.keep.directory import directories_of, require_all_segments
 from topics.keep.purge import FAILED, REWRITING
 from topics.keep.steps import Steps

@@ -89,7 +89,7 @@ def _load(path: Path) -> "Declaration":
         from pyspark_topics.pipelines.declaration import DeclarationError, read_declaration
     except ImportError as error:
         raise UserMistake(
-            f"pipelines need Spark, which is not installed ({error.name}): pip install 'topics[spark]'"
+            f"pipelines need Spark, which is not installed ({error.name}): pip install 'topics-log[spark]'"
         ) from None
     try:
         return read_declaration(path)

@@ -9,7 +9,8 @@ import os
 from datetime import datetime
 from typing import Any
 
-from topics.cli.work import add_cold_dir, add_json, counted, offline_settings, progress, show
+from topics.cli.offline import add_cold_dir, offline_settings, progress
+from topics.cli.work import add_json, counted, show
 from topics.keep.backup_directory import Manifest
 from topics.keep.restore import Restore, Restored, Wanted, chosen, located
 from topics.node.node import Node

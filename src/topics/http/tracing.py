@@ -123,7 +123,7 @@ def start_tracing(environment: Mapping[str, str]) -> Tracing:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        raise ConfigError("TOPICS_TRACING needs `pip install topics[otel]`") from None
+        raise ConfigError("TOPICS_TRACING needs `pip install topics-log[otel]`") from None
     named = "OTEL_SERVICE_NAME" in environment or "service.name" in environment.get(
         "OTEL_RESOURCE_ATTRIBUTES", ""
     )

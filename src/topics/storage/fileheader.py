@@ -11,6 +11,7 @@ import struct
 from xxhash import xxh3_64_intdigest
 
 from topics.storage.filesystem import Buffer
+from topics.values import Explained
 
 
 def checksum(*buffers: Buffer) -> int:
@@ -25,7 +26,7 @@ _DIGEST = struct.Struct("<Q")
 FILE_HEADER_BYTES = _FIXED.size + _DIGEST.size
 
 
-class ForeignFile(Exception):
+class ForeignFile(Explained):
     """The file is intact, but not what we may read here: to treat it as damaged would destroy it."""
 
 

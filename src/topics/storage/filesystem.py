@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Self, TypeAlias
 
+from topics.values import Explained
+
 # What files are written from.
 Buffer: TypeAlias = bytes | bytearray | memoryview
 # Linux refuses more buffers than this in one vectored write.
@@ -30,8 +32,10 @@ TEMPORARY = ".tmp"
 _ZEROS_BYTES = 1024 * 1024
 
 
-class LockHeld(Exception):
+class LockHeld(Explained):
     """Another live process owns the data directory."""
+
+    advice = "stop the server first"
 
 
 class Room(NamedTuple):

@@ -27,6 +27,7 @@ from topics.values.errors import (
     STATUS_BY_CODE,
     ApiError,
     ConfigError,
+    Explained,
     OutcomeUnknown,
     UserMistake,
     WritesOff,

@@ -46,11 +46,18 @@ class WritesOff(StrEnum):
     STORAGE_FAILED = "storage_failed"
 
 
-class ConfigError(Exception):
+class Explained(Exception):
+    """Ends a command: its text is a line for the person who typed it, and no traceback says more."""
+
+    # What to do about it, where that is the same every time.
+    advice = ""
+
+
+class ConfigError(Explained):
     """A setting that makes starting impossible: one line for the operator, and never a secret."""
 
 
-class UserMistake(Exception):
+class UserMistake(Explained):
     """Something the person who typed a command can put right."""
 
 

@@ -18,6 +18,7 @@ from topics.log.recover.small_frames import JoinedFrames, join_small
 from topics.log.seal.checkpoint import Checkpointer, Predecessor
 from topics.log.seal.snapshot_state import SnapshotState, decode
 from topics.storage import Damage, Frame, Journal, JournalReader, Kind
+from topics.values import Explained
 
 log = logging.getLogger("topics.recovery")
 # How often progress is told, at most, while the journal is read.
@@ -27,7 +28,7 @@ _EMPTY = SnapshotState(0, 0, 1, 1, 0, [], {})
 _OWN_KINDS = frozenset((*range(Kind.CREATE, Kind.HEADS + 1), Kind.LINES, Kind.CREATE_AGAIN))
 
 
-class RecoveryFailed(Exception):
+class RecoveryFailed(Explained):
     """The data directory cannot be opened without losing something silently."""
 
 

@@ -1,0 +1,68 @@
+"""What the verbs on a data directory share: where it is, and bars that show how far they are."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from topics.cli.settings import read_settings
+from topics.cli.work import DEFAULT_URL
+from topics.keep.steps import Steps
+from topics.values import Settings
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+class Bar(Steps):
+    """A bar that moves, on a terminal."""
+
+    def __init__(self, progress: "Progress") -> None:
+        self._progress = progress
+        self._text = ""
+        self._task = progress.add_task("", visible=False)
+
+    def begin(self, text: str, total: float | None = None) -> None:
+        if text != self._text:
+            self._progress.remove_task(self._task)
+            self._text = text
+            self._task = self._progress.add_task(text, total=total)
+
+    def advance(self, by: float = 1) -> None:
+        self._progress.advance(self._task, by)
+
+    def reach(self, value: float, total: float | None = None) -> None:
+        self._progress.update(self._task, completed=value, total=total)
+
+
+@contextmanager
+def progress(*, as_json: bool) -> Iterator[Steps]:
+    if as_json or not sys.stderr.isatty():
+        yield Steps()
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        yield Bar(bar)
+
+
+def add_where(parser: argparse.ArgumentParser) -> Any:
+    """A server that runs, or the directory of one that does not. More of the same choice may be added."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--url", help=f"a running server (TOPICS_URL, {DEFAULT_URL})")
+    where.add_argument("--data-dir", help="a data directory without a running server")
+    add_cold_dir(parser)
+    return where
+
+
+def add_cold_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cold-dir", help="the server's cold directory (TOPICS_COLD_DIR)")
+
+
+def offline_settings(data_dir: str, cold_dir: str | None = None) -> Settings:
+    """Sizes as the server has them."""
+    settings = read_settings().settings
+    return replace(settings, data_dir=data_dir, cold_dir=cold_dir or settings.cold_dir)
