@@ -1,29 +1,216 @@
-"""What can go wrong between a client and the server, in words for the person who has to act."""
+"""What can go wrong between a program and its log, in words for the person who has to act.
 
-from typing import Any
+TopicsError
+├── Refused            the server said no: TopicNotFound, Unauthorized, Forbidden, RecordGone
+├── Unreachable        it was never asked
+├── Uncertain          it was asked, and what became of that is not known
+├── Loss               records are gone: RecordsLost, TopicRestarted
+├── ConfigDiffers      the topic is there, with other settings
+├── InvalidData        a record does not fit the topic's type
+├── LeaseLost          a job is no longer this worker's
+└── NoJob              none came in time
+"""
+
+import re
+from typing import Any, Generic, TypeVar
+
+from topics.client.records import Lost, Restarted
+
+LossT = TypeVar("LossT", bound="Lost | Restarted")
 
 # What to do about an answer, where the code alone does not say it.
 _HINTS = {
     "unauthorized": "give a valid key",
     "forbidden": "the key lacks the scope or the topic prefix this needs",
+    "disk_full": "make room on the server's disk; the write may be repeated",
 }
 
 
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
 class TopicsError(Exception):
-    """The server said no, or could not be asked."""
+    """`code` is the word to branch on: the server's own, or the name of the class in snake case."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        detail: dict[str, Any] | None = None,
+        hint: str | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or _snake(type(self).__name__)
+        self.detail = detail or {}
+        self.hint = hint
+        self.request_id = request_id
 
 
 class Unreachable(TopicsError):
-    """No answer within the client's patience."""
+    """No connection within the client's patience: nothing was sent."""
+
+
+class Uncertain(TopicsError):
+    """The write was sent, and no answer came: it may be in the log or not.
+
+    Writing the same again with this `idempotency_key` is safe while the topic remembers keys.
+    """
+
+    def __init__(self, message: str, *, idempotency_key: str, request_id: str | None = None) -> None:
+        super().__init__(message, request_id=request_id)
+        self.idempotency_key = idempotency_key
 
 
 class Refused(TopicsError):
-    """The server answered with an error; `code` is the word to branch on."""
+    """The server answered with an error."""
 
-    def __init__(self, status: int, code: str, message: str, detail: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        detail: dict[str, Any] | None = None,
+        request_id: str | None = None,
+    ) -> None:
         hint = _HINTS.get(code)
-        super().__init__(f"{message} ({status} {code}{'' if hint is None else ': ' + hint})")
-        self.status = status
-        self.code = code
+        said = f"{message} ({status} {code}{'' if hint is None else ': ' + hint})"
+        super().__init__(said, code=code, detail=detail, hint=hint, request_id=request_id)
         self.message = message
-        self.detail = detail or {}
+        self.status = status
+
+
+class TopicNotFound(Refused):
+    pass
+
+
+class Unauthorized(Refused):
+    pass
+
+
+class Forbidden(Refused):
+    pass
+
+
+class RecordGone(Refused):
+    """There is no such record any more; `why` says what took it."""
+
+    @property
+    def why(self) -> str:
+        return str(self.detail.get("why", "unknown"))
+
+
+_BY_CODE: dict[str, type[Refused]] = {
+    "topic_not_found": TopicNotFound,
+    "unauthorized": Unauthorized,
+    "forbidden": Forbidden,
+    "record_gone": RecordGone,
+}
+
+
+def refusal(
+    status: int,
+    code: str,
+    message: str,
+    detail: dict[str, Any] | None = None,
+    request_id: str | None = None,
+) -> Refused:
+    """The error for an answer of the server."""
+    return _BY_CODE.get(code, Refused)(status, code, message, detail, request_id)
+
+
+class Loss(TopicsError, Generic[LossT]):
+    """A reader has come to a gap. Nothing behind it was handed out, and the cursor stands in front of it."""
+
+    def __init__(self, loss: LossT, message: str) -> None:
+        super().__init__(message)
+        self.loss: LossT = loss
+
+    @property
+    def topic(self) -> str:
+        return self.loss.topic
+
+    @property
+    def epoch(self) -> int:
+        return self.loss.epoch
+
+
+class RecordsLost(Loss[Lost]):
+    def __init__(self, loss: Lost) -> None:
+        count = loss.missed_estimate
+        super().__init__(
+            loss,
+            f"{loss.topic} lost seqs {loss.gap_from} to {loss.gap_to} ({loss.reason}):"
+            f" about {count:,} {'record' if count == 1 else 'records'} that this reader has not seen",
+        )
+
+    @property
+    def gap_from(self) -> int:
+        return self.loss.gap_from
+
+    @property
+    def gap_to(self) -> int:
+        return self.loss.gap_to
+
+    @property
+    def reason(self) -> str:
+        return self.loss.reason
+
+    @property
+    def missed_estimate(self) -> int:
+        return self.loss.missed_estimate
+
+
+class TopicRestarted(Loss[Restarted]):
+    def __init__(self, loss: Restarted) -> None:
+        super().__init__(
+            loss,
+            f"{loss.topic} was made anew (epoch {loss.epoch}, this reader knew {loss.previous_epoch}):"
+            " what it had not read of the former topic is gone",
+        )
+
+    @property
+    def previous_epoch(self) -> int | None:
+        return self.loss.previous_epoch
+
+
+def loss_error(loss: Lost | Restarted) -> RecordsLost | TopicRestarted:
+    return RecordsLost(loss) if isinstance(loss, Lost) else TopicRestarted(loss)
+
+
+class ConfigDiffers(TopicsError):
+    """The topic is there with other settings, and stays as it is."""
+
+    def __init__(self, topic: str, differences: dict[str, tuple[Any, Any]]) -> None:
+        said = ", ".join(
+            f"{name} is {found!r}, not {wanted!r}" for name, (wanted, found) in differences.items()
+        )
+        super().__init__(f"topic {topic} exists with other settings: {said}")
+        self.topic = topic
+        self.differences = differences
+
+
+class InvalidData(TopicsError, ValueError):
+    """Data that does not fit the type of its topic. `seq` is None for what was to be written."""
+
+    def __init__(self, topic: str, seq: int | None, reason: str) -> None:
+        which = "a record to be written" if seq is None else f"record {seq}"
+        super().__init__(f"{which} of {topic} does not fit the topic's type: {reason}")
+        self.topic = topic
+        self.seq = seq
+
+
+class LeaseLost(TopicsError):
+    """The job went back to the queue, or elsewhere, while it was worked on."""
+
+    def __init__(self, topic: str, seq: int) -> None:
+        super().__init__(f"the lease on job {seq} of {topic} has ended: another worker may have it")
+        self.topic = topic
+        self.seq = seq
+
+
+class NoJob(TopicsError):
+    """No job came in the time given."""

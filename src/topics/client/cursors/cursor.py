@@ -1,0 +1,217 @@
+"""Where a consumer stands, kept so that it survives the consumer.
+
+    Cursor                 your own: give it load() and store(position)
+    ├── MemoryCursor       ends with the process
+    ├── FileCursor         a file of its own
+    ├── SqliteCursor       a row in your database, stored together with your effect
+    └── ServerCursor       at the server, beside the topic
+
+A position moves when a record is done: when the next one is asked for, or by `commit`. A loss does not move
+it: its reader has to `accept` it.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from topics.client.records import Accepted, AnyLoss, Lost, Position, Record, Restarted
+from topics.client.wire.effects import Call, Operation
+from topics.client.wire.session import Session
+
+if TYPE_CHECKING:
+    from topics.client.errors import Loss
+
+Start = Literal["first", "earliest", "head"]
+
+
+class Cursor:
+    """Subclass it to keep positions elsewhere: `load()` gives the last one, `store(position)` keeps one.
+
+    `start` says where a consumer begins that has no position yet: at the first record ever written ("first":
+    all that was lost since then is owed, and announced), at the earliest one still there, or at the head.
+    With `every` above 1, each Nth record is stored only: more speed, more repeats after a crash.
+    """
+
+    # Whether storing is quick and local, so that `commit` may do it at once under asyncio as well.
+    is_local = False
+    # Defaults of all instances, so that a subclass may do without super().__init__().
+    start: Start = "first"
+    every = 1
+    _topic: str | None = None
+    _position: Position | None = None
+    _stored: Position | None = None
+    _waiting = 0
+    _is_loaded = False
+    _accepted: tuple[Accepted, ...] = ()
+    # What runs operations, while and after a blocking reader uses the cursor.
+    _run: Callable[[Operation[Any]], Any] | None = None
+    _session: Session | None = None
+
+    def __init__(self, *, start: Start = "first", every: int = 1) -> None:
+        if start not in ("first", "earliest", "head"):
+            raise ValueError(f'start is "first", "earliest" or "head", not {start!r}')
+        if every < 1:
+            raise ValueError("every is 1 or more")
+        self.start = start
+        self.every = every
+
+    # --- for your own -----------------------------------------------------------------------------------
+
+    def load(self) -> Position | None:
+        raise NotImplementedError(f"{type(self).__name__} needs load()")
+
+    def store(self, position: Position) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} needs store(position)")
+
+    # --- for users --------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Position | None:
+        """None before the first use."""
+        return self._position
+
+    @property
+    def accepted(self) -> list[Accepted]:
+        """The losses this consumer has gone past, and why."""
+        return list(self._accepted)
+
+    def commit(self, record: Record[Any]) -> None:
+        """This record is done, and all before it."""
+        self._check_topic(record.topic)
+        self._move(Position(record.topic, record.epoch, record.seq))
+        self._note_now()
+
+    def accept(self, loss: "AnyLoss | Loss[Any]", *, why: str) -> None:
+        """Go on behind a loss, from now on and after every restart of the consumer."""
+        found: Any = getattr(loss, "loss", loss)
+        if not isinstance(found, Lost | Restarted):
+            raise TypeError("accept takes a Lost, a Restarted, or the exception that brought one")
+        if not why.strip():
+            raise ValueError("say why this loss is accepted")
+        self._check_topic(found.topic)
+        self._check_adjacent(found)
+        accepted = Accepted(found, why)
+        self._topic = found.topic
+        self._move(behind(found))
+        self._accepted += (accepted,)
+        self._keep_accepted(accepted)
+
+    # --- for readers ------------------------------------------------------------------------------------
+
+    def begin(
+        self, topic: str, session: Session, run: Callable[[Operation[Any]], Any] | None = None
+    ) -> Operation[None]:
+        """A reader of this topic starts to use it."""
+        self._check_topic(topic)
+        self._run = run
+        self._session = session
+        if not self._is_loaded and self.position is None:
+            position: Any = yield from self.fetch(topic)
+            if position is not None and not isinstance(position, Position):
+                raise ValueError(f"{type(self).__name__}.load() gave {position!r}, which is no Position")
+            self._position = self._stored = position
+            self._check_topic(topic)
+        self._is_loaded = True
+        self._topic = topic
+        yield from self.flush()  # what was accepted while no reader could store it
+
+    def fetch(self, topic: str) -> Operation[Any]:
+        """The position as it was stored last."""
+        return (yield Call(self.load))  # a coroutine's, under asyncio, if it is one
+
+    def keep(self, position: Position) -> Operation[None]:
+        yield Call(self.store, (position,))
+
+    def flush(self) -> Operation[None]:
+        """Store what is not stored yet."""
+        position = self.position
+        if position is not None and position != self._stored:
+            yield from self.keep(position)
+            self._stored = position
+        self._waiting = 0
+
+    def hand_out(self, record: Record[Any] | None) -> None:
+        """This record is under way, or none any more."""
+
+    def advance(self, position: Position) -> bool:
+        """The reader is done up to here; whether it is time to store that."""
+        self._move(position)
+        self._waiting += 1
+        return self._waiting >= self.every
+
+    def _move(self, position: Position) -> None:
+        """Never back: what is done stays done."""
+        at = self._position
+        if at is None or (position.epoch, position.seq) > (at.epoch, at.seq):
+            self._position = position
+
+    def _note_now(self) -> None:
+        if self.is_local:
+            drive(self.flush())
+        elif self._run is not None:
+            self._run(self.flush())
+
+    def _keep_accepted(self, accepted: Accepted) -> None:
+        """Where the kind of cursor can keep more than a position, it keeps both."""
+        self._note_now()
+
+    def _check_topic(self, topic: str) -> None:
+        at = self.position
+        known = self._topic if at is None else at.topic
+        if known is not None and known != topic:
+            raise ValueError(f"this cursor is of topic {known}, not of {topic}")
+
+    def _check_adjacent(self, loss: AnyLoss) -> None:
+        """Records between the position and a loss would be left out without having been read."""
+        at = self.position
+        if at is None or not isinstance(loss, Lost) or at.epoch != loss.epoch:
+            return
+        if loss.gap_from > at.seq + 1:
+            raise ValueError(
+                f"this cursor stands behind seq {at.seq}: it has not come to the loss from {loss.gap_from}"
+            )
+
+
+class MemoryCursor(Cursor):
+    """Lives as long as the process."""
+
+    is_local = True
+    # The last record that is done, as its reader notes it: a position is made of it only when asked for.
+    done: Record[Any] | None = None
+
+    def load(self) -> Position | None:
+        return None
+
+    def store(self, position: Position) -> None:
+        pass
+
+    @property
+    def position(self) -> Position | None:
+        if self.done is not None:
+            self._move(Position(self.done.topic, self.done.epoch, self.done.seq))
+        return self._position
+
+    def _move(self, position: Position) -> None:
+        done, self.done = self.done, None
+        if done is not None:
+            super()._move(Position(done.topic, done.epoch, done.seq))
+        super()._move(position)
+
+
+def behind(loss: AnyLoss) -> Position:
+    """Where a reader goes on that has taken note of a loss."""
+    if isinstance(loss, Lost):
+        return Position(loss.topic, loss.epoch, loss.gap_to)
+    return Position(loss.topic, loss.epoch, loss.first_seq - 1)
+
+
+def drive(operation: Operation[Any]) -> Any:
+    """Run an operation that only calls local functions."""
+    value: Any = None
+    while True:
+        try:
+            effect = operation.send(value)
+        except StopIteration as end:
+            return end.value
+        if not isinstance(effect, Call):
+            raise RuntimeError("a cursor at the server is stored by its reader")
+        value = effect.function(*effect.arguments)

@@ -1,0 +1,104 @@
+"""Data to JSON and back: untyped, or as a dataclass, a msgspec struct or a pydantic model says.
+
+What is no JSON is refused before anything is sent: NaN would otherwise travel as null, a set as a list.
+"""
+
+import json
+from collections.abc import Callable
+from math import isfinite
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from topics.client.errors import InvalidData
+
+T = TypeVar("T")
+_PLAIN = frozenset((str, int, bool, type(None)))
+_encode = msgspec.json.Encoder().encode
+
+
+def check_json(value: Any) -> None:
+    """Raises `TypeError` or `ValueError` on what JSON has no word for."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return
+    if kind is dict:
+        if not _PLAIN.issuperset(map(type, value.values())):
+            for inner in value.values():
+                check_json(inner)
+    elif kind is list or kind is tuple:
+        if not _PLAIN.issuperset(map(type, value)):
+            for inner in value:
+                check_json(inner)
+    elif kind is float:
+        if not isfinite(value):
+            raise ValueError(f"{value} is no JSON")
+    elif isinstance(value, str | int | float | dict | list | tuple):
+        # A subclass, such as an enumeration's or a counter's: judged as what it is at heart.
+        kinds: tuple[Any, ...] = (str, int, float, dict, list, tuple)
+        check_json(next(kind for kind in kinds if isinstance(value, kind))(value))
+    else:
+        raise TypeError(f"{kind.__name__} is no JSON: give a dict, list, str, number, bool or None")
+
+
+def encode_json(value: Any) -> bytes:
+    check_json(value)
+    try:
+        return _encode(value)
+    except OverflowError:  # integers beyond 64 bits, which JSON has
+        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+
+
+class Codec(Generic[T]):
+    """How a topic's data is written and read."""
+
+    __slots__ = ("_write", "decode", "kind")
+
+    def __init__(
+        self, kind: Any, write: Callable[[Any], bytes], decode: Callable[[bytes | msgspec.Raw], T]
+    ) -> None:
+        self.kind = kind
+        self._write = write
+        self.decode = decode
+
+    @property
+    def is_plain(self) -> bool:
+        return self.kind is None
+
+    def encode(self, topic: str, value: T) -> bytes:
+        if self.kind is None:
+            return encode_json(value)
+        try:
+            raw = self._write(value)
+            # What is written can be read again by a consumer with the same type.
+            self.decode(raw)
+        except (TypeError, ValueError) as error:
+            raise InvalidData(topic, None, str(error)) from error
+        return raw
+
+
+def codec_for(kind: "type[T] | None") -> Codec[T]:
+    if kind is None:
+        return cast("Codec[T]", Codec(None, encode_json, msgspec.json.decode))
+    if hasattr(kind, "model_validate_json"):
+        return Codec(kind, *_pydantic(kind))
+    decoder = msgspec.json.Decoder(kind)
+    return Codec(kind, _encode_typed, decoder.decode)
+
+
+def _encode_typed(value: Any) -> bytes:
+    raw = _encode(value)
+    if b"null" in raw:
+        # The encoder says null for NaN; a number that is none must not become one that is missing.
+        check_json(msgspec.to_builtins(value))
+    return raw
+
+
+def _pydantic(kind: Any) -> tuple[Callable[[Any], bytes], Callable[[bytes | msgspec.Raw], Any]]:
+    def write(value: Any) -> bytes:
+        if not isinstance(value, kind):
+            raise TypeError(f"{type(value).__name__} is no {kind.__name__}")
+        raw: bytes = value.model_dump_json().encode()
+        return raw
+
+    return write, lambda raw: kind.model_validate_json(bytes(raw))

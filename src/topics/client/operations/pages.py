@@ -1,0 +1,113 @@
+"""Pages of a topic as the server answers them, and what they say: records of a type, and at most one loss."""
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from topics.client.encoding import Codec
+from topics.client.errors import InvalidData
+from topics.client.records import AnyLoss, Lost, Record, Restarted
+
+T = TypeVar("T")
+
+
+class _Row(msgspec.Struct, gc=False):
+    seq: int = msgspec.field(name="$seq")
+    ts: int = msgspec.field(name="$ts")
+    data: Any
+    tag: str | None = msgspec.field(name="$tag", default=None)
+    node: str | None = msgspec.field(name="$node", default=None)
+    meta: dict[str, Any] | None = None
+
+
+class _RawRow(_Row, gc=False):
+    data: msgspec.Raw
+
+
+class Tombstone(msgspec.Struct, gc=False):
+    gap_from: int
+    gap_to: int
+    reason: str
+    missed_estimate: int
+    previous_epoch: int | None = None
+
+    def loss(self, topic: str, epoch: int, known_epoch: int | None) -> AnyLoss:
+        if self.reason == "recreated":
+            former = self.previous_epoch if self.previous_epoch is not None else known_epoch
+            return Restarted(topic, epoch, former, self.gap_from)
+        return Lost(topic, epoch, self.gap_from, self.gap_to, self.reason, self.missed_estimate)
+
+
+class Page(msgspec.Struct, gc=False):
+    records: list[_Row]
+    next_from_seq: int
+    head_seq: int
+    caught_up: bool
+    epoch: int
+    tombstone: Tombstone | None = None
+
+
+class _RawPage(Page, gc=False):
+    records: list[_RawRow]  # type: ignore[assignment]
+
+
+_decode_page = msgspec.json.Decoder(Page).decode
+_decode_raw_page = msgspec.json.Decoder(_RawPage).decode
+
+
+class Batch(Generic[T]):
+    """What is handed out next: a loss in front, records, and the one behind them that does not fit."""
+
+    __slots__ = ("loss", "misfit", "records")
+
+    def __init__(
+        self, records: list[Record[T]], loss: AnyLoss | None = None, misfit: InvalidData | None = None
+    ) -> None:
+        self.records = records
+        self.loss = loss
+        self.misfit = misfit
+
+
+def decode_page(codec: Codec[Any], body: bytes) -> Page:
+    return (_decode_page if codec.is_plain else _decode_raw_page)(body)
+
+
+def records_of(codec: Codec[T], topic: str, page: Page) -> Batch[T]:
+    epoch = page.epoch
+    if codec.is_plain:
+        return Batch(
+            [
+                Record(topic, epoch, row.seq, row.ts, row.data, row.tag, row.node, row.meta)
+                for row in page.records
+            ]
+        )
+    decode = codec.decode
+    records: list[Record[T]] = []
+    for row in page.records:
+        try:
+            data = decode(row.data)
+        except ValueError as error:
+            # Those before it are handed out first; the cursor stays in front of it.
+            return Batch(records, None, InvalidData(topic, row.seq, str(error)))
+        records.append(Record(topic, epoch, row.seq, row.ts, data, row.tag, row.node, row.meta))
+    return Batch(records)
+
+
+class _SingleRecord(msgspec.Struct, gc=False):
+    topic: str
+    epoch: int
+    record: _RawRow
+
+
+_decode_single = msgspec.json.Decoder(_SingleRecord).decode
+
+
+def single_record(codec: Codec[T], body: bytes) -> Record[T]:
+    """A record that was asked for by its seq."""
+    found = _decode_single(body)
+    row = found.record
+    try:
+        data = codec.decode(row.data)
+    except ValueError as error:
+        raise InvalidData(found.topic, row.seq, str(error)) from error
+    return Record(found.topic, found.epoch, row.seq, row.ts, data, row.tag, row.node, row.meta)

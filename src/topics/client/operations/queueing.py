@@ -1,0 +1,222 @@
+"""Jobs: claimed under a lease, given back or finished; losses told before a job is handed out."""
+
+import getpass
+import os
+import socket
+import threading
+import time
+from typing import Any, Generic, TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from topics.client.encoding import Codec, encode_json
+from topics.client.errors import InvalidData, LeaseLost, RecordGone, Refused, TopicsError, loss_error
+from topics.client.operations.choice import OnLoss
+from topics.client.operations.pages import Tombstone
+from topics.client.operations.settings import Wanted
+from topics.client.records import AnyLoss
+from topics.client.wire.effects import Call, Operation, Request, Response
+from topics.client.wire.session import Json, Session, topic_path
+
+T = TypeVar("T")
+# The server's longest wait; longer ones are several.
+LONGEST_WAIT_S = 25.0
+ERROR_BYTES = 1024
+# What a lease lasts where the topic's own is not known.
+DEFAULT_LEASE_MS = 30_000
+MAX_NODE_BYTES = 128
+# A lease is renewed when a third of it has passed: two renewals may fail before it ends.
+HEARTBEATS = 3
+
+
+class _Row(msgspec.Struct, gc=False):
+    data: msgspec.Raw
+    lease_id: str
+    deadline: int
+    deliveries: int
+    seq: int = msgspec.field(name="$seq")
+    ts: int = msgspec.field(name="$ts")
+    tag: str | None = msgspec.field(name="$tag", default=None)
+    meta: dict[str, Any] | None = None
+
+
+class _Claimed(msgspec.Struct, gc=False):
+    claimed: list[_Row]
+    tombstone: Tombstone | None = None
+    epoch: int = 0
+
+
+_decode_claim = msgspec.json.Decoder(_Claimed).decode
+
+
+class Lease(msgspec.Struct):
+    """A job as it was claimed, and until when it is ours."""
+
+    row: _Row
+    lease_s: float
+    ends: float  # by this process' own clock, which no correction of the time of day moves
+
+
+class Holding:
+    """What one client holds of the queues' jobs without having handed it out: threads may share it."""
+
+    def __init__(self) -> None:
+        self.node = worker_name()
+        self._kept: dict[str, list[Lease]] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, topic: str, leases: list[Lease]) -> None:
+        with self._lock:
+            self._kept.setdefault(topic, []).extend(leases)
+
+    def take(self, topic: str, limit: int) -> list[Lease]:
+        """So many of those whose lease is not over."""
+        with self._lock:
+            kept = [lease for lease in self._kept.pop(topic, ()) if time.monotonic() < lease.ends]
+            if kept[limit:]:
+                self._kept[topic] = kept[limit:]
+            return kept[:limit]
+
+    def take_all(self) -> dict[str, list[Lease]]:
+        with self._lock:
+            kept, self._kept = self._kept, {}
+            return kept
+
+
+def worker_name() -> str:
+    """Differs between all clients there are."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = "worker"
+    name = f"{user}@{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+    return name.encode()[-MAX_NODE_BYTES:].decode("utf-8", "ignore")
+
+
+class Claiming(Generic[T]):
+    """What claims jobs of one queue for one client."""
+
+    def __init__(
+        self, session: Session, topic: str, codec: Codec[T], wanted: Wanted, holding: Holding
+    ) -> None:
+        self._session = session
+        self.topic = topic
+        self._codec = codec
+        self._wanted = wanted
+        self._holding = holding
+
+    def claim(
+        self, limit: int, lease_ms: int | None, wait_s: float, on_loss: OnLoss | None
+    ) -> Operation[list[tuple[Lease, T]]]:
+        """Jobs with their data. Those that came with the news of a loss wait until the news is dealt with."""
+        if limit < 1:
+            raise ValueError("max is 1 or more")
+        yield from self._wanted.ensure()
+        deadline = time.monotonic() + wait_s
+        while True:
+            leases = self._holding.take(self.topic, limit)
+            if not leases:
+                left = min(max(deadline - time.monotonic(), 0.0), LONGEST_WAIT_S)
+                leases, loss = yield from self._ask(limit, lease_ms, left)
+                if loss is not None:
+                    self._holding.keep(self.topic, leases)
+                    if on_loss is None:
+                        raise loss_error(loss)
+                    yield Call(on_loss, (loss,))
+                    continue
+            if leases or time.monotonic() >= deadline:
+                return (yield from self._decoded(leases))
+
+    def _ask(
+        self, limit: int, lease_ms: int | None, wait_s: float
+    ) -> Operation[tuple[list[Lease], AnyLoss | None]]:
+        # The topic's own lease may change at any time; what is asked for is known to the heartbeat.
+        lease_ms = lease_ms or self._wanted.lease_ms or DEFAULT_LEASE_MS
+        body: Json = {"node": self._holding.node, "max": limit, "lease_ms": lease_ms}
+        if wait_s > 0:
+            body["wait_ms"] = int(wait_s * 1000)
+        began = time.monotonic()
+        request = Request(
+            method="POST", target=topic_path(self.topic) + "/claim", body=encode_json(body), wait_s=wait_s
+        )
+        response: Response = yield from self._session.fetch(request)
+        # After a wait, the lease began somewhere in it: most likely now.
+        began = time.monotonic() if wait_s else began
+        answer = _decode_claim(response.body)
+        lease_s = lease_ms / 1000
+        leases = [Lease(row, lease_s, began + lease_s) for row in answer.claimed]
+        told = answer.tombstone
+        return leases, None if told is None else told.loss(self.topic, answer.epoch, None)
+
+    def _decoded(self, leases: list[Lease]) -> Operation[list[tuple[Lease, T]]]:
+        """One that does not fit the type goes back with the reason; the others wait for the next claim."""
+        jobs: list[tuple[Lease, T]] = []
+        for index, lease in enumerate(leases):
+            try:
+                jobs.append((lease, self._codec.decode(lease.row.data)))
+            except ValueError as error:
+                others = [job[0] for job in jobs] + leases[index + 1 :]
+                self._holding.keep(self.topic, others)
+                misfit = InvalidData(self.topic, lease.row.seq, str(error))
+                try:
+                    yield from self.settle("nack", lease, {"error": error_text(misfit)})
+                except LeaseLost:
+                    pass
+                raise misfit from error
+        return jobs
+
+    def settle(
+        self, verb: str, lease: Lease, more: Json | None = None, patience_s: float | None = None
+    ) -> Operation[None]:
+        """Ack, nack or extend one job; raises `LeaseLost` when it is not ours any more."""
+        seq = lease.row.seq
+        node, lease_id = self._holding.node, lease.row.lease_id
+        body = {"node": node, "seqs": [seq], "lease_ids": [lease_id], **(more or {})}
+        broken: list[Exception] = []
+        target = f"{topic_path(self.topic)}/{verb}"
+        answer = yield from self._session.ask("POST", target, body, patience_s=patience_s, broken=broken)
+        if seq not in answer["skipped"] and seq not in answer.get("lost", ()):
+            return
+        if verb == "ack" and broken and (yield from self._is_deleted(seq)):
+            return  # by the attempt that was not answered
+        raise LeaseLost(self.topic, seq)
+
+    def _is_deleted(self, seq: int) -> Operation[bool]:
+        try:
+            yield from self._session.ask("GET", f"{topic_path(self.topic)}/records/{seq}")
+        except RecordGone as gone:
+            return gone.why == "deleted"
+        except Refused:
+            return False
+        return False
+
+
+def give_back(session: Session, holding: Holding) -> Operation[None]:
+    """Jobs that were never handed out are free again at once."""
+    for topic, leases in holding.take_all().items():
+        body = {
+            "node": holding.node,
+            "seqs": [lease.row.seq for lease in leases],
+            "lease_ids": [lease.row.lease_id for lease in leases],
+        }
+        try:
+            yield from session.ask("POST", f"{topic_path(topic)}/nack", body, patience_s=0)
+        except TopicsError:
+            pass  # their leases end by themselves
+
+
+def error_text(error: BaseException | str | None) -> str | None:
+    """As much of an error as the server keeps."""
+    if error is None:
+        return None
+    text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+    return text.encode("utf-8", "replace")[:ERROR_BYTES].decode("utf-8", "ignore")
+
+
+def settlement(error: BaseException | str | None, delay_ms: int) -> Json:
+    """What goes with a nack."""
+    more: Json = {"delay_ms": delay_ms} if delay_ms else {}
+    if error is not None:
+        more["error"] = error_text(error)
+    return more

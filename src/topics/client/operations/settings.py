@@ -1,0 +1,109 @@
+"""The settings a program wants of a topic, and the topic that has them."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
+
+import msgspec
+
+from topics.client.encoding import encode_json
+from topics.client.errors import ConfigDiffers, Refused, TopicNotFound
+from topics.client.wire.effects import Operation
+from topics.client.wire.session import Session, topic_path
+from topics.values.config import TopicConfig, config_to_json, parse_config
+from topics.values.errors import ApiError
+
+
+class LogSettings(TypedDict, total=False):
+    """The settings of a topic, but for its type."""
+
+    ttl_ms: int
+    cap_records: int
+    cap_bytes: int
+    discard: Literal["old", "reject"]
+    durable: bool
+    durability: Literal["ephemeral", "memory", "disk", "fsync"]
+    priority: int | None
+    auto_priority: bool
+    auto_create: bool
+    idempotency_window_ms: int
+    dedupe_node: bool
+    lease_ms: int
+    claim_jitter_ms: int
+    max_deliveries: int
+    dead_letter: str | None
+    leases_durable: bool
+
+
+class TopicSettings(LogSettings, total=False):
+    """All of them."""
+
+    type: Literal["log", "queue"]
+
+
+NAMES = tuple(field.name for field in msgspec.structs.fields(TopicConfig))
+
+
+def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises `TypeError` on a name that no topic has, `ValueError` on what a setting cannot be."""
+    unknown = [name for name in settings if name not in NAMES]
+    if unknown:
+        raise TypeError(f"{unknown[0]!r} is no setting of a topic; there are {', '.join(NAMES)}")
+    _resolve(settings)
+    return dict(settings)
+
+
+def _resolve(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """As the server would take them: defaults filled in, values in their range."""
+    try:
+        return config_to_json(parse_config(encode_json(dict(settings))))
+    except ApiError as error:
+        raise ValueError(error.message) from None
+
+
+class Wanted:
+    """What a topic has to be like before the first write, push or claim."""
+
+    def __init__(self, session: Session, topic: str, settings: Mapping[str, Any]) -> None:
+        self._session = session
+        self._topic = topic
+        self._settings = check_settings(settings)
+        self._is_there = not settings
+        # What the topic's own lease is, once it has been looked at.
+        self.lease_ms: int | None = None
+
+    @property
+    def is_given(self) -> bool:
+        return bool(self._settings)
+
+    def ensure(self, *, again: bool = False) -> Operation[None]:
+        """Make the topic if it is missing; one with other settings stays, and that is an error."""
+        if self._is_there and not again:
+            return
+        while True:
+            try:
+                state = yield from self._session.ask("GET", topic_path(self._topic) + "?touch=false")
+                self._compare(state["config"])
+                self.lease_ms = state["config"]["lease_ms"]
+                break
+            except TopicNotFound:
+                yield from self._make()
+        self._is_there = True
+
+    def _make(self) -> Operation[None]:
+        """Unless another program was quicker, which is as good."""
+        headers = (("If-None-Match", "*"),)
+        try:
+            yield from self._session.ask("PUT", topic_path(self._topic), self._settings, headers=headers)
+        except Refused as refusal:
+            if refusal.code != "topic_exists":
+                raise
+
+    def _compare(self, found: dict[str, Any]) -> None:
+        wanted = _resolve(self._settings)
+        differences = {
+            name: (wanted[name], found.get(name))
+            for name in self._settings
+            if wanted[name] != found.get(name)
+        }
+        if differences:
+            raise ConfigDiffers(self._topic, differences)

@@ -1,0 +1,77 @@
+"""Where a server is, and the head that every request to it begins with."""
+
+import os
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from topics.client.wire.effects import Request
+
+DEFAULT_URL = "http://127.0.0.1:4000"
+_SPACE, _DELETE = 0x20, 0x7F
+
+
+class Address(msgspec.Struct, frozen=True):
+    url: str
+    is_tls: bool
+    host: str
+    port: int
+    # In front of every path: behind a proxy a server may live in a folder.
+    base: str
+    head: bytes
+
+    def render(self, request: Request) -> bytes:
+        """The bytes of a request."""
+        lines = [f"{request.method} {self.base}{request.target} HTTP/1.1\r\n".encode(), self.head]
+        lines += [f"{name}: {value}\r\n".encode() for name, value in request.headers]
+        if request.body is None:
+            # A POST without a body says so, or proxies wait for one.
+            lines.append(
+                b"\r\n" if request.method in ("GET", "HEAD", "DELETE") else b"Content-Length: 0\r\n\r\n"
+            )
+            return b"".join(lines)
+        lines.append(
+            b"Content-Type: %b\r\nContent-Length: %d\r\n\r\n"
+            % (request.content_type.encode(), len(request.body))
+        )
+        lines.append(request.body)
+        return b"".join(lines)
+
+
+def address_of(url: str | None, api_key: str | None) -> Address:
+    url = url or os.environ.get("TOPICS_URL") or DEFAULT_URL
+    if api_key is None:
+        api_key = os.environ.get("TOPICS_API_KEY") or None
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
+    except ValueError:  # a port that cannot be one
+        is_address, parts, port = False, urlsplit(""), None
+    if not is_address or parts.query or parts.fragment or parts.username:
+        raise ValueError(f'"{url}" is not the address of a server, which looks like {DEFAULT_URL}')
+    assert parts.hostname is not None
+    is_tls = parts.scheme == "https"
+    head = b"Host: %b\r\n" % _host(parts.hostname, port).encode()
+    if api_key is not None:
+        head += b"Authorization: %b\r\n" % bearer(api_key)
+    return Address(
+        url.rstrip("/"), is_tls, parts.hostname, port or (443 if is_tls else 80), parts.path.rstrip("/"), head
+    )
+
+
+def _host(name: str, port: int | None) -> str:
+    shown = f"[{name}]" if ":" in name else name.encode("idna").decode()
+    return shown if port is None else f"{shown}:{port}"
+
+
+def bearer(api_key: str) -> bytes:
+    """As the server reads keys: trimmed, and in the bytes it was given. No error shows any of it."""
+    value = b"Bearer " + api_key.strip().encode("utf-8", "surrogateescape")
+    if any(byte < _SPACE or byte == _DELETE for byte in value):
+        raise ValueError("the API key has a character in it that no header can carry, such as a line break")
+    return value
+
+
+def path(*names: str) -> str:
+    return "/v0/" + "/".join(quote(name, safe="") for name in names)

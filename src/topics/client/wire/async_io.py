@@ -1,0 +1,267 @@
+"""Runs operations on asyncio: the same effects as `blocking`, awaited."""
+
+import asyncio
+import inspect
+import os
+import ssl
+from collections import deque
+from typing import Any, TypeVar
+
+from topics.client.wire.address import Address
+from topics.client.wire.answers import AnswerParser
+from topics.client.wire.effects import (
+    Abandon,
+    Begin,
+    Broken,
+    Call,
+    CloseStream,
+    Effect,
+    Exchange,
+    Finish,
+    NotConnected,
+    Open,
+    Operation,
+    Pause,
+    Receive,
+    Request,
+    Response,
+)
+
+R = TypeVar("R")
+# Requests beyond so many wait for one to end; those that are silent on purpose are not counted.
+MAX_CONNECTIONS = 100
+# A stream that is not read stops being received.
+_STREAM_BYTES = 4 << 20
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._parser = AnswerParser()
+        self._waiter: asyncio.Future[None] | None = None
+        self._failure: Exception | None = None
+        self._wants_head = False
+        self._is_stream = False
+        self._is_paused = False
+        self._transport: asyncio.Transport = None  # type: ignore[assignment]
+
+    # --- what asyncio calls -----------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed(data)
+        except ValueError as error:
+            self._fail(error)
+            return
+        if self._parser.is_complete or self._is_stream or (self._wants_head and self._parser.head_done):
+            self._wake()
+        if self._is_stream and self._parser.body_bytes > _STREAM_BYTES and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._parser.finish():
+            self._failure = ConnectionResetError("closed")
+            self._wake()
+        else:
+            self._fail(exc or ConnectionResetError("the server closed the connection"))
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # --- what the pool calls ----------------------------------------------------------------------------
+
+    @property
+    def is_usable(self) -> bool:
+        return self._failure is None and not self._transport.is_closing() and self._parser.keeps_alive
+
+    def send(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    async def receive(self, timeout_s: float) -> Response:
+        while not self._parser.is_complete:
+            await self._wait(timeout_s)
+        return self._parser.take()
+
+    async def receive_head(self, timeout_s: float) -> Response:
+        self._wants_head = True
+        while not self._parser.head_done:
+            await self._wait(timeout_s)
+        self._wants_head = False
+        head = self._parser.head()
+        self._is_stream = head.status == 200
+        return head if self._is_stream else await self.receive(timeout_s)
+
+    async def receive_some(self, wait_s: float) -> bytes | None:
+        while True:
+            data = self._parser.take_body()
+            if self._is_paused:
+                self._is_paused = False
+                self._transport.resume_reading()
+            if data or self._parser.is_complete or self._failure is not None:
+                return data
+            try:
+                await self._wait(wait_s)
+            except TimeoutError:
+                return None
+            except (OSError, ValueError):
+                return b""
+
+    async def _wait(self, timeout_s: float) -> None:
+        self._raise_failure()
+        waiter = self._waiter = self._loop.create_future()
+        timer = self._loop.call_later(timeout_s, self._time_out, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None and not self._parser.is_complete:
+            raise self._failure
+
+    @staticmethod
+    def _time_out(waiter: "asyncio.Future[None]") -> None:
+        if not waiter.done():
+            waiter.set_exception(TimeoutError("no answer in time"))
+
+    def close(self) -> None:
+        self._transport.abort()
+
+
+class AsyncIO:
+    """A pool of connections of one event loop."""
+
+    def __init__(self, address: Address, timeout_s: float) -> None:
+        self._address = address
+        self._timeout_s = timeout_s
+        self._pid = os.getpid()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._idle: deque[_Connection] = deque()
+        self._places = asyncio.Semaphore(MAX_CONNECTIONS)
+
+    def _enter(self) -> None:
+        """In another loop than before, or behind a fork, the connections of the one before are of no use."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop or self._pid != os.getpid():
+            self._loop, self._pid = loop, os.getpid()
+            self._idle = deque()
+            self._places = asyncio.Semaphore(MAX_CONNECTIONS)
+
+    async def run(self, operation: Operation[R]) -> R:
+        self._enter()
+        value: Any = None
+        failure: BaseException | None = None
+        while True:
+            try:
+                effect = operation.send(value) if failure is None else operation.throw(failure)
+            except StopIteration as end:
+                result: R = end.value
+                return result
+            value = failure = None
+            try:
+                value = await self._perform(effect)
+            except BaseException as error:
+                failure = error
+
+    async def _perform(self, effect: Effect) -> Any:
+        match effect:
+            case Exchange(request):
+                if request.wait_s:
+                    return await self._finish(await self._begin(request), request)
+                async with self._places:
+                    return await self._finish(await self._begin(request), request)
+            case Begin(request):
+                return await self._begin(request), request
+            case Finish((connection, request)):
+                return await self._finish(connection, request)
+            case Abandon((connection, _)):
+                connection.close()
+            case Open(request):
+                return await self._open(request)
+            case Receive(stream, wait_s):
+                return await stream.receive_some(wait_s)
+            case CloseStream(stream):
+                stream.close()
+            case Pause(seconds):
+                await asyncio.sleep(seconds)
+            case Call(function, arguments):
+                result = function(*arguments)
+                return await result if inspect.isawaitable(result) else result
+        return None
+
+    async def _begin(self, request: Request) -> _Connection:
+        data = self._address.render(request)
+        connection = self._take() or await self._connect()
+        connection.send(data)
+        return connection
+
+    async def _connect(self) -> _Connection:
+        loop = asyncio.get_running_loop()
+        address = self._address
+        context = ssl.create_default_context() if address.is_tls else None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(loop),
+                    address.host,
+                    address.port,
+                    ssl=context,
+                    server_hostname=address.host if address.is_tls else None,
+                )
+        except OSError as error:  # TimeoutError is one
+            raise NotConnected(str(error) or "no connection in time") from error
+        return connection
+
+    async def _finish(self, connection: _Connection, request: Request) -> Response:
+        try:
+            response = await connection.receive(self._timeout_s + request.wait_s)
+        except (OSError, ValueError) as error:
+            connection.close()
+            raise Broken(str(error) or type(error).__name__) from error
+        except BaseException:
+            connection.close()  # cancelled: its answer would be taken for the next one's
+            raise
+        self._give_back(connection)
+        return response
+
+    async def _open(self, request: Request) -> tuple[Response, _Connection | None]:
+        connection = await self._begin(request)
+        try:
+            response = await connection.receive_head(self._timeout_s + request.wait_s)
+        except (OSError, ValueError) as error:
+            connection.close()
+            raise Broken(str(error) or type(error).__name__) from error
+        if response.status == 200:
+            return response, connection
+        self._give_back(connection)
+        return response, None
+
+    def _take(self) -> _Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_usable:
+                return connection
+        return None
+
+    def _give_back(self, connection: _Connection) -> None:
+        if connection.is_usable:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    async def close(self) -> None:
+        idle, self._idle = self._idle, deque()
+        for connection in idle:
+            connection.close()
+        await asyncio.sleep(0)

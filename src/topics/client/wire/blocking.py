@@ -1,0 +1,220 @@
+"""Runs operations with blocking sockets. Threads and forks may share it: a connection has one user."""
+
+import os
+import socket
+import ssl
+import time
+from collections import deque
+from typing import Any, TypeVar
+
+from topics.client.wire.address import Address
+from topics.client.wire.answers import AnswerParser
+from topics.client.wire.effects import (
+    Abandon,
+    Begin,
+    Broken,
+    Call,
+    CloseStream,
+    Effect,
+    Exchange,
+    Finish,
+    NotConnected,
+    Open,
+    Operation,
+    Pause,
+    Receive,
+    Request,
+    Response,
+)
+
+R = TypeVar("R")
+_CHUNK = 1 << 18
+_HEADROOM = 1 << 20
+
+
+class _Connection:
+    def __init__(self, address: Address, timeout_s: float) -> None:
+        try:
+            self._socket = socket.create_connection((address.host, address.port), timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if address.is_tls:
+                context = ssl.create_default_context()
+                self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
+        except OSError as error:
+            raise NotConnected(str(error)) from error
+        self._timeout_s = timeout_s
+        self._parser = AnswerParser()
+        self._buffer = bytearray(_CHUNK)
+        self._view = memoryview(self._buffer)
+
+    def send(self, data: bytes) -> None:
+        self._socket.settimeout(self._timeout_s)
+        self._socket.sendall(data)
+
+    def receive(self, wait_s: float) -> Response:
+        while not self._parser.is_complete:
+            self._feed(self._timeout_s + wait_s)
+        return self._parser.take()
+
+    def receive_head(self, wait_s: float) -> Response:
+        """The head of a stream; of an answer that is none, all of it."""
+        while not self._parser.head_done:
+            self._feed(self._timeout_s + wait_s)
+        head = self._parser.head()
+        return head if head.status == 200 else self.receive(wait_s)
+
+    def receive_some(self, wait_s: float) -> bytes | None:
+        """More of a stream; empty at its end, None after `wait_s` of silence."""
+        while True:
+            data = self._parser.take_body()
+            if data or self._parser.is_complete:
+                return data
+            try:
+                self._feed(wait_s)
+            except TimeoutError:
+                return None
+            except (OSError, ValueError):
+                return b""
+
+    def _feed(self, timeout_s: float) -> None:
+        self._socket.settimeout(max(timeout_s, 0.001))
+        count = self._socket.recv_into(self._buffer)
+        if count:
+            self._parser.feed(bytes(self._view[:count]))
+        elif not self._parser.finish():
+            raise ConnectionResetError("the server closed the connection")
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the server has closed it while it was idle, or says something that was not asked."""
+        if isinstance(self._socket, ssl.SSLSocket):
+            return False  # cannot be looked at without being read; if it is closed, it is asked again
+        self._socket.settimeout(0)
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    @property
+    def is_reusable(self) -> bool:
+        return self._parser.keeps_alive
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Blocking:
+    """A pool of connections, and what runs operations over them."""
+
+    def __init__(self, address: Address, timeout_s: float) -> None:
+        self._address = address
+        self._timeout_s = timeout_s
+        self._pid = os.getpid()
+        self._idle: deque[_Connection] = deque()
+
+    def run(self, operation: Operation[R]) -> R:
+        value: Any = None
+        failure: BaseException | None = None
+        while True:
+            try:
+                effect = operation.send(value) if failure is None else operation.throw(failure)
+            except StopIteration as end:
+                result: R = end.value
+                return result
+            value = failure = None
+            try:
+                value = self._perform(effect)
+            except BaseException as error:
+                failure = error
+
+    def _perform(self, effect: Effect) -> Any:
+        match effect:
+            case Exchange(request):
+                return self._finish(*self._begin(request), request.wait_s)
+            case Begin(request):
+                return (*self._begin(request), request.wait_s)
+            case Finish(begun):
+                return self._finish(*begun)
+            case Abandon(begun):
+                begun[0].close()
+            case Open(request):
+                return self._open(request)
+            case Receive(stream, wait_s):
+                return stream.receive_some(wait_s)
+            case CloseStream(stream):
+                stream.close()
+            case Pause(seconds):
+                time.sleep(seconds)
+            case Call(function, arguments):
+                return function(*arguments)
+        return None
+
+    def _begin(self, request: Request) -> tuple[_Connection, Request]:
+        data = self._address.render(request)
+        connection = self._take()
+        if connection is not None:
+            try:
+                connection.send(data)
+                return connection, request
+            except OSError:
+                connection.close()  # closed by the server while it was idle
+        connection = _Connection(self._address, self._timeout_s)
+        try:
+            connection.send(data)
+        except OSError as error:
+            connection.close()
+            raise Broken(str(error)) from error
+        return connection, request
+
+    def _finish(self, connection: _Connection, request: Request, wait_s: float) -> Response:
+        try:
+            response = connection.receive(wait_s)
+        except (OSError, ValueError) as error:
+            connection.close()
+            raise Broken(str(error) or type(error).__name__) from error
+        except BaseException:
+            connection.close()  # interrupted: its answer would be taken for the next one's
+            raise
+        self._give_back(connection)
+        return response
+
+    def _open(self, request: Request) -> tuple[Response, _Connection | None]:
+        connection, _ = self._begin(request)
+        try:
+            response = connection.receive_head(request.wait_s)
+        except (OSError, ValueError) as error:
+            connection.close()
+            raise Broken(str(error)) from error
+        if response.status == 200:
+            return response, connection
+        self._give_back(connection)
+        return response, None
+
+    def _take(self) -> _Connection | None:
+        if self._pid != os.getpid():
+            # A fork: these sockets are the parent's, and what comes over them is for the parent.
+            self._pid = os.getpid()
+            self._idle = deque()
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                return None
+            if not connection.is_stale:
+                return connection
+            connection.close()
+
+    def _give_back(self, connection: _Connection) -> None:
+        if connection.is_reusable and self._pid == os.getpid():
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def close(self) -> None:
+        idle, self._idle = self._idle, deque()
+        if self._pid == os.getpid():
+            for connection in idle:
+                connection.close()

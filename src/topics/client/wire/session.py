@@ -1,0 +1,187 @@
+"""Asking the server, patiently: which failures are waited out, and what is known when patience ends."""
+
+import time
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from topics.client.encoding import encode_json
+from topics.client.errors import Refused, TopicsError, Uncertain, Unreachable, refusal
+from topics.client.wire.address import path
+from topics.client.wire.effects import (
+    Broken,
+    Exchange,
+    Finish,
+    NotConnected,
+    Operation,
+    Pause,
+    Request,
+    Response,
+)
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+# Refusals that pass by themselves, and of which nothing was done.
+TRANSIENT = (429, 503)
+
+Json = dict[str, Any]
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class _Patience:
+    """When to try again, and until when."""
+
+    def __init__(self, seconds: float) -> None:
+        self._deadline = time.monotonic() + seconds
+        self._pause_s = FIRST_PAUSE_S
+
+    def next_pause(self, asked_s: float = 0.0) -> Pause | None:
+        """None when the next attempt would come too late."""
+        seconds = max(self._pause_s, asked_s)
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            return None
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        return Pause(min(seconds, left))
+
+
+class Session:
+    """What all operations of one client share."""
+
+    def __init__(self, url: str, retry_s: float) -> None:
+        self.url = url
+        self.retry_s = retry_s
+
+    def ask(
+        self,
+        method: str,
+        target: str,
+        body: Json | None = None,
+        *,
+        headers: tuple[tuple[str, str], ...] = (),
+        patience_s: float | None = None,
+        broken: list[Exception] | None = None,
+    ) -> Operation[Json]:
+        """Something that may be repeated without harm."""
+        encoded = None if body is None else encode_json(body)
+        request = Request(method=method, target=target, body=encoded, headers=headers)
+        return _decode((yield from self.fetch(request, patience_s, broken)).body)
+
+    def fetch(
+        self,
+        request: Request,
+        patience_s: float | None = None,
+        broken: list[Exception] | None = None,
+    ) -> Operation[Response]:
+        """`broken` gets the attempts that were sent and not answered: what they did is not known."""
+        patience = _Patience(self.retry_s if patience_s is None else patience_s)
+        while True:
+            asked_s = 0.0
+            failure: TopicsError
+            try:
+                response: Response = yield Exchange(request)
+                refused = refused_by(response)
+                if refused is None:
+                    return response
+                if refused.status not in TRANSIENT:
+                    raise refused
+                asked_s, failure = retry_after_s(response), refused
+            except (NotConnected, Broken) as error:
+                if broken is not None and isinstance(error, Broken):
+                    broken.append(error)
+                failure = Unreachable(f"no answer from the topics server at {self.url}: {error}")
+            pause = patience.next_pause(asked_s)
+            if pause is None:
+                raise failure
+            yield pause
+
+    def write(self, topic: str, request: Request, key: str, begun: Any = None) -> Operation[Response]:
+        """A write with an idempotency key: repeated while the server is sure to know the key again.
+
+        `begun` is a first attempt that was sent already.
+        """
+        patience = _Patience(self.retry_s)
+        sent_at: float | None = None  # of the first attempt whose outcome is unknown
+        while True:
+            asked_s = 0.0
+            began = time.monotonic()
+            try:
+                attempt, begun = Exchange(request) if begun is None else Finish(begun), None
+                response: Response = yield attempt
+                refused = refused_by(response)
+                if refused is None:
+                    if sent_at is not None:
+                        yield from self._confirm(topic, response, sent_at, key)
+                    return response
+                if refused.status not in TRANSIENT:
+                    raise refused
+                asked_s = retry_after_s(response)
+                failure: Exception = refused
+            except NotConnected as error:
+                failure = Unreachable(f"no topics server at {self.url}: {error}")
+            except Broken as error:
+                sent_at = began if sent_at is None else sent_at
+                failure = error
+            pause = patience.next_pause(asked_s)
+            if pause is None:
+                raise failure if sent_at is None else self._uncertain(topic, key)
+            yield pause
+            if sent_at is not None and (yield from self._is_forgotten(topic, sent_at)):
+                raise self._uncertain(topic, key)
+
+    def _confirm(self, topic: str, response: Response, sent_at: float, key: str) -> Operation[None]:
+        """A repeat that was not recognised is sure to be the only one if keys were still remembered then."""
+        if not _decode(response.body).get("deduped") and (yield from self._is_forgotten(topic, sent_at)):
+            raise self._uncertain(topic, key)
+
+    def _is_forgotten(self, topic: str, sent_at: float) -> Operation[bool]:
+        """Whether the server may no longer know a key that was first sent at that time."""
+        try:
+            response: Response = yield Exchange(
+                Request(method="GET", target=topic_path(topic) + "?touch=false")
+            )
+        except (NotConnected, Broken):
+            return False  # nothing can be repeated now either
+        if response.status != 200:
+            return False
+        state = _decode(response.body)
+        kept_ms = min(
+            state["config"]["idempotency_window_ms"], state.get("idempotency_kept_ms", float("inf"))
+        )
+        return bool((time.monotonic() - sent_at) * 1000 >= kept_ms)
+
+    def _uncertain(self, topic: str, key: str) -> Uncertain:
+        return Uncertain(
+            f"a write to {topic} was sent to {self.url}, and no answer came: it may be in the log or not",
+            idempotency_key=key,
+        )
+
+
+def new_key() -> str:
+    return uuid4().hex
+
+
+def topic_path(topic: str) -> str:
+    return path("topics", topic)
+
+
+def refused_by(response: Response) -> Refused | None:
+    """The error of an answer, if it is one."""
+    if response.status < 400:
+        return None
+    request_id = response.headers.get("x-request-id")
+    try:
+        error = _decode(response.body)["error"]
+        return refusal(response.status, error["code"], error["message"], error.get("detail"), request_id)
+    except (msgspec.DecodeError, KeyError, TypeError):
+        # A proxy in between, or something that is no topics server at all.
+        text = response.body[:200].decode("utf-8", "replace") or f"status {response.status}"
+        return Refused(response.status, "unknown", text, None, request_id)
+
+
+def retry_after_s(response: Response) -> float:
+    try:
+        return float(response.headers.get("retry-after", "0"))
+    except ValueError:
+        return 0.0
