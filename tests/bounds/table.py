@@ -35,7 +35,7 @@ PROOFS = {
         "http/wire/test_pipeline.py",
         "test_a_client_that_asks_and_never_reads_does_not_fill_memory",
     ),
-    "topics of a session": ("http/routes/test_watch.py", "test_wrong_bodies_are_refused"),
+    "topics of a session": ("http/routes/streams/test_watch.py", "test_wrong_bodies_are_refused"),
     "nodes of a reader": ("contract/test_second_thoughts.py", "test_more_than_a_thousand_nodes"),
     "max_subscriptions": ("http/wire/test_websocket.py", "test_a_socket_has_so_many_subscriptions_at_most"),
     "waiting changes": ("log/write/test_commit_queue.py", "test_a_full_queue_refuses_and_counts"),
@@ -68,6 +68,7 @@ PROOFS = {
     "known targets": ("http/wire/test_routing.py", "test_memory_of_targets_is_bounded"),
     "known keys": ("http/door/test_keys.py", "test_remembered_headers_are_bounded"),
     "labels of metrics": ("http/metrics/test_flow.py", "test_only_the_furthest_are_named"),
+    "losses told": ("log/test_losses_told.py", "test_so_many_topics_are_remembered_and_no_more"),
 }
 
 # What a client cannot make grow by itself, or not for longer than a request.
@@ -159,6 +160,7 @@ COLLECTIONS = {
     },
     "flow/watch/subscription.py": {"Delivery.shared": REQUEST},
     "http/app.py": {"Application.on_ready": FIXED, "Application.on_reload": FIXED},
+    "http/console/attention.py": {"Attention._found": "max_topics"},
     "http/door/keys.py": {"KeyRing._by_header": "known keys", "KeyRing.keys": FIXED},
     "http/door/readiness.py": {"Readiness._held": "early requests"},
     "http/door/stream_slots.py": {"StreamSlots._open_by_key": "max_sse_connections_per_key"},
@@ -251,6 +253,7 @@ COLLECTIONS = {
         "Core.owed_lines": "max_topics",
     },
     "log/lives.py": {"FormerNames._recent": "names of dropped topics", "Lives._later": "max_topics"},
+    "log/losses_told.py": {"LossesTold._by_topic": "losses told", "Told.hours": "losses told"},
     "log/packing.py": {
         "Names._codes": "records in memory",
         "Names.names": "records in memory",

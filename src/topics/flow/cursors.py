@@ -56,6 +56,10 @@ class Cursors(Extension):
         """How many there are of topics that are gone."""
         return self._kept.left_behind
 
+    def has(self, topic: str) -> bool:
+        """Some that are perhaps forgotten by now."""
+        return self._kept.count(topic) > 0
+
     def find(self, topic: str, consumer: str) -> Cursor | None:
         return self._kept.find(topic, consumer, self._engine.now())
 

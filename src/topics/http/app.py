@@ -5,6 +5,8 @@ import logging
 import os
 from collections.abc import Callable
 
+from topics.http.console.overview import OverviewRoutes
+from topics.http.console.page import ConsolePage
 from topics.http.door.keys import KeyRing, is_revoked, read_keys
 from topics.http.door.listen_address import refuse_exposure_without_keys
 from topics.http.door.readiness import Readiness
@@ -99,10 +101,13 @@ class Application:
         self.metrics = Metrics(
             service, self.readiness, probes.uptime_ms, self.stream_slots, self.watches.sessions
         )
+        info = InfoRoutes(node)
         return [
+            *(ConsolePage().routes() if node.settings.console else ()),
+            *OverviewRoutes(service, info.started_ms).routes(),
             *probes.routes(),
             *self.metrics.routes(),
-            *InfoRoutes(node).routes(),
+            *info.routes(),
             *TopicRoutes(service).routes(),
             *AppendRoutes(service).routes(),
             *DiffRoutes(service).routes(),

@@ -16,8 +16,9 @@ from topics.log.engine import Engine
 from topics.log.extension import Extension, Layer
 from topics.log.lifecycle import create_topic, drop_topic, put_topic, refuse_unless_empty, require_room
 from topics.log.read.audit import Steps, exact, missing_ranges, range_steps, why_missing
-from topics.log.read.buckets import MAX_BUCKETS, bucket_steps
+from topics.log.read.buckets import MAX_BUCKETS, bucket_steps, whole
 from topics.log.read.filter import Choice, last_steps, survivors
+from topics.log.read.pace import time_left, written_ms
 from topics.log.read.page import Page
 from topics.log.read.render import STORED, Shape
 from topics.log.read.tombstone import Tombstone, hole_reason

@@ -53,7 +53,7 @@ class Core:
         self.shown_time = ShownTime(clock, self.witness)
         # Whatever happens in the log happens at this time, in milliseconds.
         self.now = self.shown_time.now_ms
-        self.totals = Totals()
+        self.totals = Totals(self.now)
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[int, Topic] = {}
         self.sorted_names: list[str] = []

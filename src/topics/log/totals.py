@@ -1,10 +1,14 @@
 """Sums over all topics, kept as topics change, so that quotas and metrics never have to walk them."""
 
+from collections.abc import Callable
+
+from topics.log.losses_told import LossesTold
 from topics.log.remove.ledger import KIND_NAMES
 
 
 class Totals:
-    def __init__(self) -> None:
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self.losses_told = LossesTold(now_ms)
         self.bytes = 0
         self.records = 0
         self.pending_bytes = 0
@@ -26,8 +30,11 @@ class Totals:
         self.removed_records[kind] += count
         self.removed_bytes[kind] += size
 
-    def served(self, way: str, count: int, gap: str | None) -> None:
-        """A reader got so many records in this way, and a tombstone with this reason if there is one."""
+    def served(self, way: str, count: int) -> None:
+        """A reader got so many records in this way."""
         self.read_records[way] += count
-        if gap is not None:
-            self.tombstones[gap] += 1
+
+    def told(self, topic: str, reason: str, missed: int) -> None:
+        """A reader of this topic got a tombstone."""
+        self.tombstones[reason] += 1
+        self.losses_told.note(topic, reason, missed)

@@ -66,6 +66,7 @@ class Settings:
     api_keys_file: str | None = None
     allow_insecure_no_auth: bool = False
     probe_auth: bool = False
+    console: bool = True
     data_dir: str = "./topics-data"
     cold_dir: str | None = None
     # What requests name and no route knows; the old way is to pass over it.

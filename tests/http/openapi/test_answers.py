@@ -80,6 +80,7 @@ def test_every_answer_is_as_described(app: RunningApp, described: Described) -> 
     for path in ("/v0/health", "/healthz", "/v0/ready", "/readyz", "/v0/openapi.json", "/v0/metrics"):
         visit("GET", path)
     visit("GET", "/v0/info")
+    _visit_overview(visit)
     _visit_topics(visit)
     _visit_queues(visit)
     _visit_routers(visit)
@@ -96,6 +97,17 @@ def test_every_answer_is_as_described(app: RunningApp, described: Described) -> 
         for status in operation["responses"]
         if int(status) < 400
     }
+
+
+def _visit_overview(visit: Visit) -> None:
+    """With a row and an item that have all there is to tell."""
+    assert visit("GET", "/v0/overview")["topics"] == []
+    visit("PUT", "/v0/topics/seen", {"cap_records": 1}, wanted=201)
+    visit("POST", "/v0/topics/seen", {"records": [{"data": 1}, {"data": 2}]})
+    visit("PUT", "/v0/topics/seen/cursors/c", {"seq": 0}, wanted=201)
+    visit("POST", "/v0/topics/seen/diff", {})
+    assert visit("GET", "/v0/overview")["topics"][0]["lag"]["records"] == 2
+    visit("DELETE", "/v0/topics/seen")
 
 
 def test_every_detail_of_an_error_is_described(start: Start, described: Described) -> None:

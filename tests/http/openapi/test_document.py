@@ -29,6 +29,7 @@ from tests.http.openapi.described import (
 )
 from tests.http.openapi.layout import laid_out
 from tests.http.streaming import RunningApp
+from topics.http.console.page import FILES
 from topics.http.door.readiness import Readiness
 from topics.http.routes.probes import DOCUMENT, Probes
 from topics.http.wire.routing import Body, Route
@@ -50,7 +51,8 @@ HEADERS = {
 
 @pytest.fixture(scope="module")
 def routes(shared_app: RunningApp) -> list[Route]:
-    return list(shared_app.app.server.routes)
+    # The files of the console are pages, and no part of the API.
+    return [route for route in shared_app.app.server.routes if route.template not in FILES]
 
 
 # --- the file -------------------------------------------------------------------------------------------

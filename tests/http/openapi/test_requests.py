@@ -131,6 +131,7 @@ PARAMETER_LIMITS: dict[str, Json] = {
     **dict.fromkeys(("epoch", "since", "until"), U64),
     # Of an operation, where the same name means something else elsewhere.
     "records.node": NODES,
+    "type": {"enum": ["log", "queue"]},
 }
 LIMITING = {f"{most}{what}" for most in ("min", "max") for what in ("imum", "Length", "Items", "Properties")}
 # What a description may say of a field beyond what its type says.

@@ -117,7 +117,9 @@ class Feed:
             delivery = deliveries[place] = next_delivery(self._fanout.engine, self.topic, subscription, upto)
         if delivery.events or delivery.seq != subscription.seq:
             watcher.deliver(subscription, delivery)
-            self.topic.totals.served("stream", delivery.count, delivery.gap)
+            self.topic.totals.served("stream", delivery.count)
+            if delivery.gap is not None:
+                self.topic.totals.told(self.topic.name, delivery.gap, delivery.missed)
         subscription.move(delivery)
         if delivery.more and not watcher.stalled:
             self._behind[subscription] = None

@@ -56,9 +56,10 @@ class Delivery:
     level: bool
     more: bool
     first_life: bool = True
-    # How many records it holds, and the reason of the loss it tells of.
+    # How many records it holds, and the reason of the loss it tells of, and how many that are.
     count: int = 0
     gap: str | None = None
+    missed: int = 0
     # What each protocol made of it, for the next subscription at the same place.
     shared: dict[str, bytes] = field(default_factory=dict)
     size: int = field(init=False)
@@ -142,6 +143,7 @@ def next_delivery(engine: Engine, topic: Topic, subscription: Subscription, upto
         first_life=topic.first_life,
         count=page.count,
         gap=None if gap is None else gap.reason,
+        missed=0 if gap is None else gap.missed_estimate,
     )
 
 

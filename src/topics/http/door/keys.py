@@ -12,7 +12,7 @@ DELETE = 4
 ADMIN = 8
 ALL = READ | WRITE | DELETE | ADMIN
 
-_BITS = {"read": READ, "write": WRITE, "delete": DELETE, "admin": ADMIN}
+SCOPES = {"read": READ, "write": WRITE, "delete": DELETE, "admin": ADMIN}
 # Every way of writing a valid header takes a place; this only has to hold the usual ones.
 _REMEMBERED_HEADERS = 1024
 
@@ -24,7 +24,7 @@ class ApiKey:
 
     def __init__(self, entry: KeyEntry) -> None:
         self.digest = entry.digest
-        self.scopes = sum(_BITS[scope] for scope in entry.scopes)
+        self.scopes = sum(SCOPES[scope] for scope in entry.scopes)
         self._prefixes = entry.prefixes
         self.name = entry.name
         # Ordinary requests of this key that are not answered yet.

@@ -14,7 +14,7 @@ from topics.node.node import Node
 class InfoRoutes:
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._started_ms = int(time() * 1000)
+        self.started_ms = int(time() * 1000)
 
     def routes(self) -> list[Route]:
         return [Route("GET", "/v0/info", self.show, scopes=READ)]
@@ -24,7 +24,7 @@ class InfoRoutes:
         node, off = self._node, self._node.engine.writes_off
         about: dict[str, Any] = {
             "version": topics.__version__,
-            "started_ms": self._started_ms,
+            "started_ms": self.started_ms,
             "writes": off is None,
             "reason": off,
             "disk": {"free_bytes": node.engine.free_bytes(), "reserve_bytes": node.disk.reserve_bytes},

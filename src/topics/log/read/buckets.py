@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topics.log.read.audit import Range, Steps, cut_out, deleted_in, hole_ranges
+from topics.log.read.audit import Range, Steps, at_once, cut_out, deleted_in, hole_ranges
 from topics.log.remove import ledger
+from topics.log.remove.removal import surviving_damage
 from topics.log.topic import Topic
 from topics.storage import I64
 
@@ -62,6 +63,11 @@ def bucket_steps(topic: Topic, count: int) -> Steps[list[Bucket]]:
     return [
         Bucket(bounds[number], bounds[number + 1] - 1, missing[:, number].tolist()) for number in range(count)
     ]
+
+
+def whole(topic: Topic) -> list[Bucket]:
+    """The same in one stretch and at once: what became of all that was ever written. None of an empty one."""
+    return surviving_damage(topic, lambda: at_once(bucket_steps(topic, 1)))
 
 
 def _ledger_ranges(topic: Topic) -> tuple[I64, I64, I64]:

@@ -102,7 +102,9 @@ def render_page(exchange: Exchange, topic: Topic, page: Page) -> bytes:
     # Any buffer will do for %b; the view spares a copy of the whole page.
     rows: Any = memoryview(page.rows.replace(b"\n", b","))[:-1] if page.rows else b""
     gap = page.tombstone
-    topic.totals.served("diff", page.count, None if gap is None else gap.reason)
+    topic.totals.served("diff", page.count)
+    if gap is not None:
+        topic.totals.told(topic.name, gap.reason, gap.missed_estimate)
     return (
         b'{"topic":"%b","records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
         b'"tombstone":%b,"lag":%d,"epoch":%d,"performance":{"server_total_ms":%.3f,"records_scanned":%d%b}}'

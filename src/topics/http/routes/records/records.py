@@ -78,7 +78,7 @@ class RecordRoutes:
         if not topic.seq_base <= seq <= topic.head:
             raise ApiError("record_not_found", f'"{topic.name}" has no record {seq}', detail)
         page = self._service.engine.read(topic, seq - 1, 1, MAX_RECORD_BYTES, shape=_WITH_TAG, upto=seq)
-        topic.totals.served("diff", page.count, None)
+        topic.totals.served("diff", page.count)
         if not page.count:
             detail["why"] = KIND_NAMES[why_missing(topic, seq)]
             raise ApiError("record_gone", f'record {seq} of "{topic.name}" is gone', detail)

@@ -116,7 +116,9 @@ def _next(scan: "Scan", stream: "ArrowStream") -> bytes:
     if piece is None:
         return b""
     gap = piece.tombstone
-    scan.topic.totals.served("scan", piece.batch.num_rows, None if gap is None else gap.reason)
+    scan.topic.totals.served("scan", piece.batch.num_rows)
+    if gap is not None:
+        scan.topic.totals.told(scan.topic.name, gap.reason, gap.missed_estimate)
     return stream.batch(piece.batch, None if gap is None else {"tombstone": gap})
 
 

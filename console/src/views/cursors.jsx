@@ -1,0 +1,1 @@
+export function Cursors() { return <h1>Cursors</h1>; }

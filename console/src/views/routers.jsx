@@ -1,0 +1,1 @@
+export function Routers() { return <h1>Routers</h1>; }

@@ -1,0 +1,1 @@
+export function Topic() { return <h1>Topic</h1>; }

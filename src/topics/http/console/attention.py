@@ -1,0 +1,142 @@
+"""What a person should look at, over all topics.
+
+Found in passes over everything, a slice at a time, so that requests are answered in between. A pass is made
+when somebody looks and the last one has become old; the more topics there are, the longer it holds.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from math import inf
+from time import monotonic
+from typing import Any
+
+from topics.flow.cursors import Cursors
+from topics.flow.kept_cursors import Cursor
+from topics.http.door.keys import ApiKey
+from topics.log import LOST, Topic, time_left, written_ms
+from topics.node.node import Node
+
+Item = dict[str, Any]
+
+# How many of one kind are told; the rest is a number.
+MOST_OF_A_KIND = 20
+_SLICE = 2_000
+_FRESH_S = 2.0
+# A pass that took a second is good for twenty.
+_REST = 20
+# A cursor is about to lose when less than this is left, and less than it has already waited.
+SOON_S = 3600.0
+# A cursor with records before it that has not moved for so long has stopped: a pipeline that failed, perhaps.
+STALLED_MS = 600_000
+
+
+class Attention:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._found: list[Item] = []
+        self._good_until = -inf
+        self._looking: asyncio.Lock | None = None
+
+    async def items(self, key: ApiKey | None) -> dict[str, Any]:
+        """For this key: those of its names, the most pressing kinds first, and how many there are of each."""
+        await self._look()
+        shown: list[Item] = []
+        counts: dict[str, int] = {}
+        for item in self._found:
+            if key is not None and not all(map(key.allows, _names(item))):
+                continue
+            kind = item["kind"]
+            counts[kind] = counts.get(kind, 0) + 1
+            if counts[kind] <= MOST_OF_A_KIND:
+                shown.append(item)
+        return {"attention": shown, "attention_counts": counts}
+
+    async def _look(self) -> None:
+        if monotonic() < self._good_until:
+            return
+        if self._looking is None:
+            self._looking = asyncio.Lock()
+        async with self._looking:
+            if monotonic() < self._good_until:
+                return
+            began = monotonic()
+            self._found = await self._pass()
+            took = monotonic() - began
+            self._good_until = monotonic() + max(_FRESH_S, took * _REST)
+
+    async def _pass(self) -> list[Item]:
+        by_kind: dict[str, list[Item]] = {
+            kind: [] for kind in ("told", "overtaken", "damage", "blocked", "stalled", "dead_letters")
+        }
+        for told_by, told in self._node.engine.totals.losses_told.recent():
+            by_kind["told"].append(
+                {
+                    "kind": "told",
+                    "topic": told_by,
+                    "reason": told.reason,
+                    "tombstones": told.tombstones,
+                    "missed": told.missed,
+                    "last_ms": told.last_ms,
+                }
+            )
+        for router in self._node.routers.table.by_id.values():
+            if router.is_blocked and router.committed:
+                by_kind["blocked"].append(
+                    {
+                        "kind": "blocked",
+                        "router": router.name,
+                        "topic": router.source.name,
+                        "dest": router.dest.name,
+                        "behind": router.source.head - router.cursor,
+                    }
+                )
+        for number, name in enumerate(list(self._node.engine.sorted_names)):
+            if number % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
+            topic = self._node.engine.find(name)
+            if topic is not None:
+                for item in self._of_topic(topic):
+                    by_kind[item["kind"]].append(item)
+        by_kind["overtaken"].sort(key=lambda item: item["in_ms"])
+        return [item for items in by_kind.values() for item in items]
+
+    def _of_topic(self, topic: Topic) -> Iterator[Item]:
+        config = topic.config
+        if config.is_queue and config.dead_letter is not None:
+            letters = self._node.engine.find(config.dead_letter)
+            if letters is not None and letters.live_count:
+                yield {
+                    "kind": "dead_letters",
+                    "topic": topic.name,
+                    "dead_letter": letters.name,
+                    "count": letters.live_count,
+                }
+        if topic.holes and config.durability in ("disk", "fsync"):
+            lost = sum(hole.last - hole.first + 1 for hole in topic.holes if hole.kind == LOST)
+            if lost:
+                yield {"kind": "damage", "topic": topic.name, "lost": lost}
+        if self._node.cursors.has(topic.name):
+            self._node.engine.refresh(topic)
+            for cursor in self._node.cursors.of(topic.name):
+                yield from self._of_cursor(topic, cursor)
+
+    def _of_cursor(self, topic: Topic, cursor: Cursor) -> Iterator[Item]:
+        now = self._node.engine.now()
+        lag = Cursors.lag(topic, cursor)
+        if not lag or cursor.epoch != topic.id:
+            return
+        about = {"topic": topic.name, "consumer": cursor.consumer, "lag": lag}
+        seq = cursor.seq + 1
+        if seq < topic.loss_line:
+            yield {"kind": "overtaken", **about, "seq": seq, "in_ms": 0, "by": None}
+        else:
+            left_s, by = time_left(topic, seq, now)
+            if left_s < SOON_S:
+                yield {"kind": "overtaken", **about, "seq": seq, "in_ms": round(left_s * 1000), "by": by}
+        idle = now - cursor.updated_ts
+        if idle > STALLED_MS and now - written_ms(topic, seq) > STALLED_MS:
+            yield {"kind": "stalled", **about, "age_ms": idle}
+
+
+def _names(item: Item) -> Iterator[str]:
+    return (item[field] for field in ("topic", "router", "dest", "dead_letter") if field in item)
