@@ -5,6 +5,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,6 +24,9 @@ settings.load_profile("repeatable")
 # Spark starts its Python workers as the first `python3` on the PATH, which lacks our packages.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+# Tables are as wide as the terminal, and tests that run in several processes are told of a narrow one.
+os.environ.pop("COLUMNS", None)
 
 
 # Many engines live in this process, and a test may open a few hundred connections.
@@ -101,3 +105,22 @@ def snapshots_show_everything(monkeypatch: pytest.MonkeyPatch) -> None:
         return captured
 
     monkeypatch.setattr(checkpoint.Checkpointer, "capture", checked)
+
+
+# The tests of these folders share a Spark session or a cluster, which takes long to start.
+_TOGETHER = ("spark", "cluster")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In several processes at once: what shares something stays together, and the longest comes first."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    tests = Path(__file__).parent
+
+    def folder_of(item: pytest.Item) -> str:
+        return item.path.relative_to(tests).parts[0]
+
+    for item in items:
+        folder = folder_of(item)
+        item.add_marker(pytest.mark.xdist_group(folder if folder in _TOGETHER else str(item.path)))
+    items.sort(key=lambda item: folder_of(item) not in _TOGETHER)

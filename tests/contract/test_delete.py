@@ -81,7 +81,7 @@ def test_the_bound_is_the_head_of_the_moment(new_topic: NewTopic, before: int) -
         ("[ab]", set()),
         ("?", set()),
     ],
-    ids=repr,
+    ids=lambda value: str(sorted(value)) if isinstance(value, set) else repr(value),
 )
 def test_matching(new_topic: NewTopic, match: Any, gone: set[str]) -> None:
     topic = tagged(new_topic())
