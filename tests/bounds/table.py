@@ -180,11 +180,16 @@ COLLECTIONS = {
         "SocketRoutes._commands": FIXED,
     },
     "http/routes/streams/socket_publishing.py": {"Publications._waiting": "max_request_bytes"},
-    "http/routes/streams/watch.py": {
-        "WatchBody.topics": REQUEST,
-        "WatchRoutes.streams": "max_sse_connections",
-        "WatchStream._subscriptions": "topics of a session",
+    "http/routes/streams/event_watcher.py": {
+        "EventRoutes.streams": "max_sse_connections",
+        "EventWatcher._subscriptions": "topics of a session",
     },
+    "http/routes/streams/tail.py": {
+        "Wish.names": REQUEST,
+        "Wish.prefixes": REQUEST,
+        "TailRoutes.waiting": "max_sse_connections",
+    },
+    "http/routes/streams/watch.py": {"WatchBody.topics": REQUEST},
     "http/server.py": {
         "Server._listeners": FIXED,
         "Server._sockets": FIXED,
@@ -248,6 +253,7 @@ COLLECTIONS = {
         "Core.by_id": "max_topics",
         "Core.sorted_names": "max_topics",
         "Core.extensions": FIXED,
+        "Core.on_shown": FIXED,
         "Core.derived": "max_topics",
         "Core.touched": "max_topics",
         "Core.owed_lines": "max_topics",

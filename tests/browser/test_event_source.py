@@ -20,7 +20,7 @@ window.seen = [];
 window.opened = 0;
 window.source = new EventSource(%s);
 source.onopen = () => { window.opened += 1; };
-for (const kind of ["record", "tombstone", "caught-up", "topic-deleted", "error"]) {
+for (const kind of ["record", "tombstone", "caught-up", "topic-deleted", "error", "closing"]) {
   source.addEventListener(kind, (event) => {
     if (event.data !== undefined) seen.push([kind, event.lastEventId, JSON.parse(event.data)]);
   });
@@ -90,6 +90,32 @@ def test_an_event_source_reads_reconnects_and_misses_nothing(browser: Browser, a
     told = seen(browser, "seen.at(-1)[0] == 'topic-deleted'")
     assert told[-1][2] == {"topic": "t", "head_seq": 8, "reason": "deleted"}
     browser.run("source.close()")
+
+
+def test_an_event_source_tails_topics_without_a_session(browser: Browser, tmp_path: Path) -> None:
+    app = RunningApp(tmp_path / "open")
+    try:
+        host, port = app.address
+        browser.open(f"http://{host}:{port}/v0/health")
+        app.write("shop.a", 1, 2)
+        browser.run(LISTEN % json.dumps("/v0/tail?topic=shop.*@-1"))
+        assert [event for event, _, _ in seen(browser, "seen.length >= 2")] == ["record", "caught-up"]
+        app.inside(lambda: [stream._held.abort() for stream in app.app.tails.streams])
+        app.write("shop.b", "meanwhile")
+        app.write("shop.a", 3)
+        told = seen(browser, "opened == 2 && seen.filter((one) => one[0] == 'record').length >= 3")
+        found = {body["topic"]: body["records"] for event, _, body in told[2:] if event == "record"}
+        assert {name: [r["data"] for r in records] for name, records in found.items()} == {
+            "shop.a": [3],
+            "shop.b": ["meanwhile"],
+        }
+        # What we have to say at the end is not taken for the browser's own errors.
+        app.inside(app.app.tails.end_streams)
+        told = seen(browser, "seen.at(-1)[0] == 'closing'")
+        assert told[-1][2]["code"] == "server_shutting_down"
+        browser.run("source.close()")
+    finally:
+        app.stop()
 
 
 def test_a_browser_speaks_websocket(browser: Browser, tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from topics.http.routes.routers import RouterRoutes
 from topics.http.routes.service import Parked, Service
 from topics.http.routes.stages import StageRoutes
 from topics.http.routes.streams.socket import SocketRoutes
+from topics.http.routes.streams.tail import TailRoutes
 from topics.http.routes.streams.watch import WatchRoutes
 from topics.http.routes.topics import TopicRoutes
 from topics.http.server import Server
@@ -69,6 +70,7 @@ class Application:
         self.service = Service(node)
         self.stream_slots = StreamSlots(settings)
         self.watches = WatchRoutes(self.service, node.fanout, self.stream_slots)
+        self.tails = TailRoutes(self.service, node.fanout, self.stream_slots)
         self.sockets = SocketRoutes(self.service, node.fanout, self.stream_slots)
         self.desks = Desks(self.service)
         self.work = WorkRoutes(self.service, node.queues, self.stream_slots, self.desks)
@@ -80,7 +82,8 @@ class Application:
             node.span = self._tracing.span
         self.metrics.server = self.server
         self.server.on_hangup = self.reload
-        self.server.on_shutdown += [self._tell_stopping, self.watches.end_streams, self.sockets.end_sockets]
+        self.server.on_shutdown += [self._tell_stopping, self.watches.end_streams, self.tails.end_streams]
+        self.server.on_shutdown.append(self.sockets.end_sockets)
         self.server.on_shutdown.append(self._end_waiting)
         self.server.on_stopped += [self._close, self._stop_tracing]
         # Told when data requests are answered.
@@ -122,6 +125,7 @@ class Application:
             *AdminRoutes(node).routes(),
             *RouterRoutes(node.routers).routes(),
             *self.watches.routes(),
+            *self.tails.routes(),
             *self.sockets.routes(),
             *QueueRoutes(service, node.queues, self.desks).routes(),
             *self.work.routes(),
@@ -183,6 +187,7 @@ class Application:
         self.server.context.known_requests.forget()
         if gone:
             self.watches.end_revoked()
+            self.tails.end_revoked()
             self.sockets.end_revoked()
             self.work.end_revoked()
             self._release(lambda parked: is_revoked(parked.key))

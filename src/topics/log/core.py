@@ -63,6 +63,8 @@ class Core:
         salt = bytes.fromhex(fs.new_identity())
         self.keys = AllKeys(settings, salt, lambda topic_id: self.by_id.get(topic_id))
         self.extensions: list[Extension] = [self.lives, self.keys]
+        # Told of every topic that is there to be seen for the first time.
+        self.on_shown: list[Callable[[Topic], None]] = []
         # Topics that are fed by reference: a small frame may give out many of their seqs.
         self.derived: set[int] = set()
         # Topics written since the current journal file began; their heads close it.

@@ -147,6 +147,8 @@ def _show(core: Core, topic: Topic) -> None:
         insort(core.sorted_names, topic.name)
         for extension in core.extensions:
             extension.topic_shown(topic)
+        for tell in core.on_shown:
+            tell(topic)
 
 
 def add_recovered(

@@ -89,8 +89,8 @@ def test_every_answer_is_as_described(app: RunningApp, described: Described) -> 
     session = visit("POST", "/v0/watch", {"topics": {"log": {}}})
     reader = app.events(session["wid"])
     assert reader.status == 200
-    # The other two streams are opened in tests of their own.
-    elsewhere = {("watchStream", 200), ("work", 200), ("socket", 101)}
+    # The other streams are opened in tests of their own.
+    elsewhere = {("watchStream", 200), ("tail", 200), ("work", 200), ("socket", 101)}
     assert visit.visited | elsewhere == {
         (operation["operationId"], int(status))
         for operation in described.by_route.values()

@@ -15,8 +15,8 @@ from tests.http.openapi.described import JSON, Described
 from topics.http.routes.jobs.queues import MAX_ERROR_BYTES
 from topics.http.routes.paging import DEFAULT_PAGE, MAX_PAGE
 from topics.http.routes.streams import socket
+from topics.http.routes.streams.event_watcher import HEARTBEAT_MS_RANGE
 from topics.http.routes.streams.socket_publishing import PublishBody
-from topics.http.routes.streams.watch import HEARTBEAT_MS_RANGE
 from topics.log import MAX_BUCKETS
 from topics.log.write.batch import AppendBody, Line
 from topics.values.config import CLAIM_JITTER_MS_MAX, LEASE_MS_RANGE, PRIORITY_LIMIT, ConfigBody, TopicConfig
@@ -132,6 +132,9 @@ PARAMETER_LIMITS: dict[str, Json] = {
     # Of an operation, where the same name means something else elsewhere.
     "records.node": NODES,
     "type": {"enum": ["log", "queue"]},
+    "tail.node": NODES,
+    "tail.topic": {"items": {"type": "string"}, "minItems": 1, "maxItems": MAX_WATCH_TOPICS},
+    "heartbeat_ms": {"minimum": 0},
 }
 LIMITING = {f"{most}{what}" for most in ("min", "max") for what in ("imum", "Length", "Items", "Properties")}
 # What a description may say of a field beyond what its type says.

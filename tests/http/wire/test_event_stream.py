@@ -27,7 +27,7 @@ class Silent:
 
 def test_frames() -> None:
     assert sse.frame("job", b"{}", b"7") == b"id: 7\nevent: job\ndata: {}\n\n"
-    assert sse.error_frame(code=410, error="gone") == b'event: error\ndata: {"code":410,"error":"gone"}\n\n'
+    assert sse.last_words(code=410, error="gone") == b'event: error\ndata: {"code":410,"error":"gone"}\n\n'
     assert sse.shutdown_frame().startswith(b'event: error\ndata: {"code":"server_shutting_down","message":')
     assert sse.HEARTBEAT == b": hb\n\n"
     assert sse.RETRY == b"retry: 2000\n\n"

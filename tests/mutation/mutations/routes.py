@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutation.runner import Mutation
 
+_TAIL = "tests/contract/test_tail.py"
 _RECORDS = "tests/contract/test_records.py"
 
 MUTATIONS = (
@@ -22,5 +23,21 @@ MUTATIONS = (
         "    kind_below = topic.ledger.kind_of(seq)\n",
         "    kind_below = None\n",
         (_RECORDS,),
+    ),
+    Mutation(
+        "begin-late-topics-at-the-head",
+        "A tail reads a topic that came while its client was away from the first record.",
+        "http/routes/streams/tail.py",
+        "            if topic.name not in seqs:\n                return 0, topic.id\n",
+        "            if topic.name not in seqs:\n                return topic.head, topic.id\n",
+        (_TAIL,),
+    ),
+    Mutation(
+        "forget-the-id",
+        "The id of the last frame resumes a tail, whatever its URL says.",
+        "http/routes/streams/tail.py",
+        "        if self._known is not None:\n",
+        "        if False:\n",
+        (_TAIL,),
     ),
 )

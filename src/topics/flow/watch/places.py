@@ -47,6 +47,10 @@ class Places:
         else:
             self.later[name] = epoch
 
+    def forget(self, name: str) -> None:
+        del self.seqs[name], self.epochs[name]
+        self.later.pop(name, None)
+
     def event_id(self) -> bytes:
         return encode_id(self.seqs, self.later)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import UNSET
 
-from topics.log import STORED, Engine, Page, Shape, Topic
+from topics.log import STORED, Choice, Engine, Page, Shape, Topic
 
 if TYPE_CHECKING:
     from topics.flow.watch.fanout import Feed
@@ -31,6 +31,8 @@ class WatchOptions(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     max_bytes: int
     nodes: frozenset[str] | None = None
     shape: Shape = STORED
+    # Other records are passed in silence.
+    choice: Choice | None = None
     # Deliver only what is synced to disk.
     strong: bool = False
     # A gap met by the first read of a stream is told apart from one that opens while it runs.
@@ -121,6 +123,7 @@ def next_delivery(engine: Engine, topic: Topic, subscription: Subscription, upto
         shape=options.shape,
         epoch=subscription.epoch,
         upto=upto,
+        choice=options.choice,
     )
     events: list[Event] = []
     position = subscription.seq

@@ -15,6 +15,8 @@ RETRY = b"retry: 2000\n\n"
 HEARTBEAT = b": hb\n\n"
 # What is advised to a client that was cut off because it did not read.
 RETRY_AFTER_MS = 2_000
+# The event of the last words; a browser has an event of its own that is called so, hence the other name.
+ERROR, CLOSING = "error", "closing"
 REVOKED = "the key of this stream was removed"
 
 
@@ -28,22 +30,23 @@ def frame_without_id(event: str, data: bytes) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (event.encode(), data)
 
 
-def error_frame(**fields: Any) -> bytes:
-    return frame_without_id("error", msgspec.json.encode(fields))
+def last_words(event: str = ERROR, **fields: Any) -> bytes:
+    """Why a stream ends."""
+    return frame_without_id(event, msgspec.json.encode(fields))
 
 
-def shutdown_frame() -> bytes:
-    return error_frame(code="server_shutting_down", message="the server is shutting down")
+def shutdown_frame(event: str = ERROR) -> bytes:
+    return last_words(event, code="server_shutting_down", message="the server is shutting down")
 
 
-def revoked_frame() -> bytes:
-    """The last words to a client whose key is none any more."""
-    return error_frame(code=401, error="unauthorized", message=REVOKED)
+def revoked_frame(event: str = ERROR) -> bytes:
+    """To a client whose key is none any more."""
+    return last_words(event, code=401, error="unauthorized", message=REVOKED)
 
 
-def slow_frame(topics: list[str]) -> bytes:
-    """The last words to a client that does not read."""
-    return error_frame(code=429, error="slow_consumer", retry_after_ms=RETRY_AFTER_MS, topics=topics)
+def slow_frame(topics: list[str], event: str = ERROR) -> bytes:
+    """To a client that does not read."""
+    return last_words(event, code=429, error="slow_consumer", retry_after_ms=RETRY_AFTER_MS, topics=topics)
 
 
 class Beating(Protocol):

@@ -75,6 +75,11 @@ def exact(topic: Topic, make: Callable[[], Steps[Result]]) -> Steps[Result]:
     return surviving_damage(topic, lambda: at_once(make()))
 
 
+def exactly(topic: Topic, make: Callable[[], Steps[Result]]) -> Result:
+    """The same in one go."""
+    return at_once(exact(topic, make))
+
+
 def _gone(topic: Topic) -> tuple[int, int]:
     """How many seqs are missing: a number that only grows, and in which life of the name."""
     return topic.id, topic.head - topic.live_count

@@ -159,7 +159,7 @@ class WorkStream(FedConnection):
         if self._desk.queue.is_gone:
             self.queue_gone()
         else:
-            self.end(sse.error_frame(code=error.status, error=error.code, message=error.message))
+            self.end(sse.last_words(code=error.status, error=error.code, message=error.message))
 
     def beat(self) -> None:
         if not self.stalled:
@@ -193,4 +193,4 @@ class WorkStream(FedConnection):
 
 
 def gone_frame(name: str) -> bytes:
-    return sse.error_frame(code=409, error="not_a_queue", message=f'the queue "{name}" is gone')
+    return sse.last_words(code=409, error="not_a_queue", message=f'the queue "{name}" is gone')

@@ -9,7 +9,7 @@ from topics.flow.watch.subscription import WatchOptions
 from topics.http.door.keys import ApiKey
 from topics.http.routes.fields import clamped, node_set, unsigned
 from topics.http.routes.service import Service, check_name
-from topics.log import Shape, Topic
+from topics.log import Choice, Shape, Topic
 from topics.values import DEFAULT_READ_BYTES, MAX_LIMIT, MAX_READ_BYTES, MAX_WATCH_TOPICS, NO_LIFE, invalid
 
 
@@ -31,12 +31,13 @@ class Wanted(msgspec.Struct, kw_only=True, gc=False, forbid_unknown_fields=True)
     limit: int = 0
     max_batch_bytes: int = 0
 
-    def options(self, default_limit: int, **more: bool) -> WatchOptions:
+    def options(self, default_limit: int, choice: Choice | None = None, **more: bool) -> WatchOptions:
         return WatchOptions(
             limit=clamped(self.limit, default_limit, MAX_LIMIT, "limit"),
             max_bytes=clamped(self.max_batch_bytes, DEFAULT_READ_BYTES, MAX_READ_BYTES, "max_batch_bytes"),
             nodes=node_set(self.node),
             shape=Shape(tags=self.include_tags, meta=self.include_meta, data=self.include_data),
+            choice=choice,
             **more,
         )
 

@@ -1,0 +1,166 @@
+"""A connection on which records of some topics are told as events. Each has the places of all of them."""
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from topics.flow.watch.fanout import Fanout
+from topics.flow.watch.places import Places
+from topics.flow.watch.subscription import Delivery, Subscription, WatchOptions
+from topics.http.door.keys import is_revoked
+from topics.http.routes.fields import clamped
+from topics.http.wire import event_stream as sse
+from topics.http.wire.channel import Stream
+from topics.http.wire.fed_connection import FedWatcher
+from topics.values import Settings
+
+DEFAULT_FRAME_BYTES = 256 * 1024
+DEFAULT_HEARTBEAT_MS = 15_000
+HEARTBEAT_MS_RANGE = (1_000, 60_000)
+
+
+def heartbeat_length(wanted_ms: int, settings: Settings) -> int:
+    shortest, longest = HEARTBEAT_MS_RANGE
+    return max(clamped(wanted_ms, 0, longest, "heartbeat_ms"), min(settings.test_min_heartbeat_ms, shortest))
+
+
+class EventRoutes:
+    """What the streams of one route have in common."""
+
+    def __init__(self, fanout: Fanout, patience_s: float, farewell: str = sse.ERROR) -> None:
+        """`farewell`: the event with which a stream is told why it ends."""
+        self.fanout = fanout
+        self.patience_s = patience_s
+        self.farewell = farewell
+        self.heartbeats = sse.Heartbeats()
+        self.streams: set[EventWatcher] = set()
+
+    def end_streams(self) -> None:
+        """The server stops."""
+        for stream in tuple(self.streams):
+            stream.end(sse.shutdown_frame(self.farewell))
+
+    def end_revoked(self) -> None:
+        """Keys were removed."""
+        for stream in tuple(self.streams):
+            if is_revoked(stream.owner):
+                stream.end(sse.revoked_frame(self.farewell))
+
+
+class EventWatcher(FedWatcher):
+    __slots__ = (
+        "_beat",
+        "_give_back",
+        "_loop",
+        "_options",
+        "_places",
+        "_routes",
+        "_subscriptions",
+        "heartbeat_s",
+        "last_sent",
+    )
+
+    _held: Stream
+
+    def __init__(
+        self,
+        routes: EventRoutes,
+        stream: Stream,
+        places: Places,
+        options: WatchOptions,
+        heartbeat_ms: int,
+        give_back: Callable[[], None],
+    ) -> None:
+        super().__init__(routes.fanout, stream, routes.patience_s)
+        self._routes = routes
+        self._places = places
+        self._options = options
+        self._give_back = give_back
+        self._subscriptions: dict[str, Subscription] = {}
+        self._loop = asyncio.get_running_loop()
+        self.heartbeat_s = heartbeat_ms / 1000
+        self.last_sent = self._loop.time()
+        self._beat = routes.heartbeats.add(self)
+
+    @property
+    def owner(self) -> object:
+        """The key that it was opened with, if keys are in use."""
+        raise NotImplementedError
+
+    @property
+    def subscriptions(self) -> Collection[Subscription]:
+        return self._subscriptions.values()
+
+    def add(self, name: str, head: int) -> Subscription:
+        """From its place on; `head` is the last one known, for when the topic is gone."""
+        subscription = self._subscriptions[name] = Subscription(
+            self,
+            name,
+            self._options,
+            seq=self._places.seqs[name],
+            epoch=self._places.epochs[name],
+            head=head,
+        )
+        return subscription
+
+    def start(self) -> None:
+        self._routes.streams.add(self)
+        self._held.write(sse.RETRY)
+        for subscription in tuple(self.subscriptions):
+            self._fanout.attach(subscription)
+        if self.is_over():
+            self.end(b"")
+        self._held.on_close(self.on_closed)
+
+    def is_over(self) -> bool:
+        """There is nothing more to come."""
+        return not self._subscriptions
+
+    def deliver(self, subscription: Subscription, delivery: Delivery) -> None:
+        places, name = self._places, subscription.name
+        seqs = places.seqs
+        if delivery.epoch != subscription.epoch:
+            places.enter(name, delivery.epoch, first_life=delivery.first_life)
+        if len(seqs) > 1:
+            data = b"".join(
+                [self._frame(name, event.kind, event.seq, event.body) for event in delivery.events]
+            )
+        elif (known := delivery.shared.get("sse")) is not None:
+            data = known
+        else:
+            # Its only topic: the cursors, and so the whole frame, are the same for others.
+            data = b"".join(
+                [self._frame(name, event.kind, event.seq, event.body) for event in delivery.events]
+            )
+            delivery.shared["sse"] = data
+        seqs[name] = delivery.seq
+        if data:
+            self.last_sent = self._loop.time()
+            self.write(data)
+
+    def _frame(self, name: str, kind: str, seq: int, body: bytes) -> bytes:
+        self._places.seqs[name] = seq
+        return sse.frame(kind, b"{%b}" % body, self._places.event_id())
+
+    def ended(self, subscription: Subscription) -> None:
+        """For good, on this stream: another topic of that name is for the next one."""
+        del self._subscriptions[subscription.name]
+        if self.is_over():
+            self.end(b"")
+
+    def beat(self) -> None:
+        if not self.stalled:
+            self._held.write(sse.HEARTBEAT)
+
+    def give_up(self) -> None:
+        """What it has not got, it can ask for again."""
+        self.end(sse.slow_frame(sorted(self._subscriptions), self._routes.farewell))
+
+    def end(self, last_words: bytes) -> None:
+        self._held.write(last_words)
+        self.hang_up()
+
+    def on_closed(self) -> None:
+        super().on_closed()
+        self._routes.heartbeats.cancel(self._beat)
+        self._routes.streams.discard(self)
+        self._give_back()
