@@ -248,6 +248,11 @@ def test_a_server_whose_directory_is_replaced_acknowledges_nothing(
     assert "replaced or moved away" in server.log()
     # What it knows is still read, and nothing is written to what lies there now.
     assert topic.seqs()[:5] == [1, 2, 3, 4, 5]
+    # So is everything that an operator would look at now.
+    assert b"\ntopics_writes_enabled 0\n" in server.send("GET", "/v0/metrics").body
+    info = server.send("GET", "/v0/info").ok()
+    assert (info["writes"], info["reason"]) == (False, "directory_replaced")
+    assert info["disk"]["free_bytes"] > 0
     server.stop()
     if happens is not emptied:
         assert pictured(data) == before

@@ -118,12 +118,15 @@ def test_other_rights_count_at_once(guarded: Guarded) -> None:
     assert guarded.status("hush", "GET", "/v0/topics/in.a") == 403
 
 
-@pytest.mark.parametrize("broken", ["boss=root\nhush:reed\n", "gone", "a directory"])
+@pytest.mark.parametrize("broken", ["boss=root\nhush:reed\n", "gone", "a directory", "in UTF-16"])
 def test_what_cannot_be_read_keeps_the_old_keys(guarded: Guarded, broken: str) -> None:
     if broken in ("gone", "a directory"):
         guarded.keys.unlink()
         if broken == "a directory":
             guarded.keys.mkdir()
+        guarded.reload()
+    elif broken == "in UTF-16":
+        guarded.keys.write_text("root\n", "utf-16")
         guarded.reload()
     else:
         guarded.reload(broken)

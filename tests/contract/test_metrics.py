@@ -135,6 +135,8 @@ def test_the_same_as_json(server: Server, accept: str) -> None:
     body = as_json(server, accept)
     assert set(body) - {"performance"} >= JSON_KEYS
     assert set(body["wal"]) >= WAL_KEYS
+    # Numbers all of them; whether writes are off is 0 or 1.
+    assert {type(value) for value in body["wal"].values()} == {int}
     found = scrape(server)
     assert body["topics"] == found["topics_topics"]
     assert body["records_live"] == found["topics_records_live"]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from topics.log import Engine
-from topics.storage import BLOCK_BYTES
+from topics.storage import BLOCK_BYTES, Room
 from topics.values import MIB, WritesOff
 
 log = logging.getLogger("topics.disk")
@@ -63,7 +63,16 @@ class DiskSpace:
         self._remind_at = 0.0
         # That the reserve is smaller than it was meant to be is told once.
         self._has_told = False
+        self._seen = Room(0, 0, 0)
         self.rate = FillRate()
+
+    def room(self) -> Room:
+        """Where the data is kept. If the directory was taken away, as it was before: what operators look at
+        has to answer then above all."""
+        engine = self._engine
+        with suppress(OSError):
+            self._seen = engine.fs.room(engine.dirs.root)
+        return self._seen
 
     @property
     def reserve_bytes(self) -> int:
@@ -122,7 +131,7 @@ class DiskSpace:
             return
         self._sample_at = now + SAMPLE_S
         await asyncio.to_thread(self.make_reserve)
-        self.rate.add(now, self._engine.free_bytes())
+        self.rate.add(now, self.room().free_bytes)
         left = self.rate.seconds_left()
         if left < SOON_S and now >= self._remind_at:
             self._remind_at = now + REMIND_S

@@ -223,7 +223,7 @@ class Application:
             topics=len(self.node.engine.sorted_names),
             keys="asked for" if self._keyring.enabled else "not asked for",
             recovery_ms=round(self.node.recovery_seconds * 1000, 1),
-            disk_free_bytes=self.node.engine.free_bytes(),
+            disk_free_bytes=self.node.disk.room().free_bytes,
             disk_reserve_bytes=self.node.disk.reserve_bytes,
         )
         log.info("listening on %s", self._addresses(), extra=about)

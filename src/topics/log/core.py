@@ -85,12 +85,6 @@ class Core:
             if topic.config.ttl_ms:
                 expire(topic, now)
 
-    # --- room -------------------------------------------------------------------------------------------
-
-    def free_bytes(self) -> int:
-        """Room left where the data is kept."""
-        return self.fs.room(self.dirs.root).free_bytes
-
     # --- finding ----------------------------------------------------------------------------------------
 
     def find(self, name: str) -> Topic | None:

@@ -26,6 +26,8 @@ KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 OF_KEY_NAMES = "letters and digits, behind the first one also . _ @ and -, 64 in all at most"
 _HASHED = re.compile(r"sha256:([0-9A-Fa-f]{64})(?::(.*))?", re.I)
 _SHORT_NAME = 8
+# No header can carry them. In a file they mean mostly that it was saved as UTF-16.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ def parse_key_file(text: str) -> list[KeyEntry]:
 
 def _parse_line(line: str, where: str) -> KeyEntry:
     name = None
+    if _CONTROL.search(line):
+        raise ConfigError(f"{where} has control characters: the file is to be plain text in UTF-8")
     if "=" in line.partition(":")[0]:
         name, _, line = (part.strip() for part in line.partition("="))
         if not KEY_NAME.fullmatch(name):
@@ -63,7 +67,7 @@ def _parse_line(line: str, where: str) -> KeyEntry:
     if not line.lower().startswith("sha256:"):
         secret = line.partition(":")[0]
         # The end of a secret in base64 would be taken for all of it, and a remark for a part of it.
-        if not secret.strip("=") or " " in secret or "\t" in secret:
+        if not secret.strip("=") or " " in secret:
             raise ConfigError(f"{where} has no secret, or one with a blank (before `=` stands a name)")
         return _parse_plain(line, where, name)
     hashed = _HASHED.fullmatch(line)

@@ -59,7 +59,7 @@ class OverviewRoutes:
 
     def _server(self, exchange: Exchange) -> dict[str, Any]:
         node, engine = self._service.node, self._engine
-        free, _, size = engine.fs.room(engine.dirs.root)
+        free, _, size = node.disk.room()
         full_in_s = node.disk.seconds_until_full()
         about: dict[str, Any] = {
             "version": topics.__version__,

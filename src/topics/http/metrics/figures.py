@@ -244,7 +244,7 @@ def _files(engine: Engine) -> Iterator[Family]:
 
 def _room(node: Node) -> Iterator[Family]:
     engine = node.engine
-    free, _, size = engine.fs.room(engine.dirs.root)
+    free, _, size = node.disk.room()
     yield gauge("topics_disk_free_bytes", "Room left where the data is kept.", free)
     yield gauge("topics_disk_size_bytes", "Size of that file system.", size)
     text = "Room kept so that removals succeed on a full disk."

@@ -89,7 +89,7 @@ class Metrics:
                 "queue_depth": self._engine.queue_depth,
                 "queue_depth_peak": counters.queue_depth_peak,
                 "submit_full_total": counters.submit_full,
-                "read_only": self._engine.read_only,
+                "read_only": int(self._engine.read_only),
                 "fsync_count": counters.fsyncs,
                 "fsync_micros_total": int(counters.syncs_us.total),
             },

@@ -27,7 +27,7 @@ class InfoRoutes:
             "started_ms": self.started_ms,
             "writes": off is None,
             "reason": off,
-            "disk": {"free_bytes": node.engine.free_bytes(), "reserve_bytes": node.disk.reserve_bytes},
+            "disk": {"free_bytes": node.disk.room().free_bytes, "reserve_bytes": node.disk.reserve_bytes},
         }
         if exchange.key is None or exchange.key.can(ADMIN):
             about["data_dir"] = node.engine.dirs.root
