@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.cli.command import refused
 from tests.http.streaming import RunningApp
 from tests.keep.backups import backup, fill, lab_in
+from topics.cli import backup as backup_command
+from topics.client import Client
+from topics.flow.file_holds import LEASE_MS
 
 
 def test_mistakes(tmp_path: Path) -> None:
@@ -31,5 +36,28 @@ def test_files_that_cannot_be_seen_from_here(tmp_path: Path, monkeypatch: pytest
         host, port = app.address
         said = refused("backup", tmp_path / "backups", "--url", f"http://{host}:{port}")
         assert "runs on the machine of the server" in said
+    finally:
+        app.stop()
+
+
+def test_files_are_held_for_as_long_as_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large the files and slow the disk: the lease is renewed well before its end."""
+    clock = itertools.count(0.0, 10.0)
+    monkeypatch.setattr(backup_command, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    app = RunningApp(tmp_path / "data")
+    try:
+        assert LEASE_MS / 1000 >= 2 * (backup_command.RENEW_S + 10.0)
+        host, port = app.address
+        renewals: list[str] = []
+        renew = Client.renew_hold
+        monkeypatch.setattr(
+            Client, "renew_hold", lambda self, hold: (renewals.append(hold), renew(self, hold))
+        )
+        with backup_command.running_server(Client(f"http://{host}:{port}")) as source:
+            for moved in range(1, 9):
+                source.keep()
+                # It is asked for the time once, and again where it renews.
+                assert len(renewals) == moved // 2
+        assert len(set(renewals)) == 1
     finally:
         app.stop()

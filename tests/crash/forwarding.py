@@ -63,7 +63,7 @@ def _forwarding(world: World, dest: Topic, router: RouterModel) -> Event | None:
     router.source.expire(engine.now())
     before, after = actual.sent, source.head
     moved = Did(lambda: setattr(router, "cursor", after), lambda: setattr(router, "cursor", before))
-    window = surviving_damage(source, lambda: read_window(source, before, 1000, 1 << 20))
+    window = surviving_damage(source, lambda: read_window(source, before, 1000, 1 << 20, after))
     added = _copies(world, dest, router, before, [(first, last) for first, last, _ in window.lost])
     return world.model.event(*([] if added is None else [added]), moved)
 

@@ -54,3 +54,22 @@ def test_a_segment_whose_name_is_taken_stays(tmp_path: Path) -> None:
     lab.restart()
     assert lab.seqs("a") == list(range(1, 9))
     assert (cold / file_name(first)).read_bytes() == b"of another"
+
+
+def test_a_copy_that_was_not_switched_to_is_not_read(tmp_path: Path) -> None:
+    """Stopped in between, both files are there; what is deleted since is noted in the first one alone."""
+    lab = Lab(tmp_path / "hot", cold_dir=str(tmp_path / "cold"), hot_retain_segments=0)
+    lab.write_each("a", 8, tag="x")
+    lab.checkpoint(everything=True)
+    tiers = Tiers(lab.engine)
+    first, second = asyncio.run(tiers.due())
+    for number in (first, second):
+        assert tiers.copy(number)
+    tiers.switch(second)
+    lab.checkpoint()
+    for _ in range(2):
+        assert (lab.engine.store.cold, lab.seqs("a")) == ({second}, list(range(1, 9)))
+        assert Path(lab.engine.store.path(first)).parent == lab.directory / "segments"
+        lab.restart()
+    # What was left behind there is put in its place the next time.
+    assert asyncio.run(Tiers(lab.engine).due()) == [first]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,12 @@ from tests.cli.command import refused, topics
 from tests.http.streaming import RunningApp
 from tests.keep.backups import backup, content, fill, lab_in, restore
 from tests.support.damage import flip
+from topics.keep.backup import Backup, stopped_server
 from topics.keep.backup_directory import BackupStore
+from topics.keep.steps import Steps
 from topics.storage.filesystem import Filesystem
 from topics.storage.segment import Segment
+from topics.values.settings import Settings
 
 # --- whole backups --------------------------------------------------------------------------------------
 
@@ -252,3 +256,22 @@ def test_a_backup_that_fails_in_between_harms_nobody(tmp_path: Path, monkeypatch
 
 def _no_room(*_: object) -> None:
     raise OSError(28, "No space left on device")
+
+
+def test_the_source_is_told_of_every_piece(tmp_path: Path) -> None:
+    """A running server holds its files only for as long as it hears of the backup."""
+    lab = lab_in(tmp_path)
+    fill(lab)
+    lab.checkpoint(everything=True)
+    fill(lab, "late", 2)
+    lab.stop()
+    store = BackupStore(Filesystem(), str(tmp_path / "backups"))
+    for is_known in (False, True):
+        told: list[None] = []
+        with store.alone(), stopped_server(Settings(data_dir=str(lab.directory))) as source:
+            source.keep = partial(told.append, None)
+            Backup(store, source, Steps()).take()
+        assert source.segments
+        # Segments that are there already are not copied, but it takes time to find that out.
+        pieces = len(source.segments) * (1 if is_known else 2)
+        assert len(told) >= len(source.snapshots) + len(source.journal) + pieces

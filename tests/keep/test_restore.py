@@ -74,6 +74,24 @@ def test_two_restores_at_once_have_different_epochs(tmp_path: Path, monkeypatch:
     assert first.topic("t").id < second.topic("t").id
 
 
+def test_restored_epochs_are_none_of_the_old_ones_whatever_the_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = lab_in(tmp_path)
+    for name in "abcd":
+        lab.write(name, 1)
+    old = {topic.id for topic in lab.engine.by_id.values()}
+    lab.drop("a")
+    lab.stop()
+    backup(tmp_path)
+    monkeypatch.setattr(restore_module, "time", SimpleNamespace(time=lambda: 0.0))
+    restored = restore(tmp_path, "again")
+    new = {topic.id for topic in restored.engine.by_id.values()}
+    assert min(new) > max(old)
+    assert restored.engine.next_topic_id > max(new)
+    assert restored.seqs("d") == [1]
+
+
 def test_the_same_history_keeps_its_epochs(tmp_path: Path) -> None:
     lab = lab_in(tmp_path)
     fill(lab)
@@ -110,6 +128,46 @@ def test_any_moment_the_backup_knows(tmp_path: Path) -> None:
     assert described["from_ms"] < moments[0][0]
     for number, (at, expected) in enumerate(moments):
         assert content(restore(tmp_path, f"at{number}", "--at", at)) == expected
+
+
+def test_a_moment_ends_with_its_millisecond(tmp_path: Path) -> None:
+    """Also where a snapshot was made in it."""
+    lab = lab_in(tmp_path)
+    fill(lab, count=5)
+    # What was written so far is in the snapshot alone.
+    lab.engine.rotate()
+    lab.checkpoint(everything=True)
+    first = lab.clock.now_ms()
+    lab.write("t", "in the millisecond of the snapshot")
+    fill(lab, count=3)
+    lab.checkpoint(everything=True)
+    lab.write("t", "and of the next one")
+    second = lab.clock.now_ms()
+    fill(lab, count=2)
+    lab.stop()
+    assert backup(tmp_path).json["from_ms"] == first
+    for at, head in ((first, 6), (first + 999, 6), (first + 1000, 7), (second - 1, 8), (second, 10)):
+        restored = restore(tmp_path, f"at{at}", "--at", at)
+        assert restored.seqs("t") == list(range(1, head + 1))
+        restored.stop()
+
+
+def test_the_last_of_equal_times_counts(tmp_path: Path) -> None:
+    """In memory and sealed, in the middle of a run and at its ends."""
+    lab = lab_in(tmp_path)
+    lab.put("t")
+    times = []
+    for count in (3, 2, 4, 1, 1):
+        lab.clock.advance(1000)
+        lab.write("t", *range(count))
+        times.append((lab.clock.now_ms(), lab.topic("t").head))
+    for _ in range(2):
+        topic = lab.topic("t")
+        assert [restore_module.head_at(topic, at) for at, _ in times] == [head for _, head in times]
+        before = [0] + [head for _, head in times[:-1]]
+        assert [restore_module.head_at(topic, at - 1) for at, _ in times] == before
+        lab.checkpoint(everything=True)
+        lab.restart(clean=True)
 
 
 def test_keys_are_restored_with_their_records_and_no_others(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from tests.mutation import document
+from tests.mutation import document, survey
 from tests.mutation.mutations import MUTATIONS
 from tests.mutation.runner import Mutation, Verdict, put_to_the_test, run_proof, workshop
 
@@ -20,6 +21,15 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="only these")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     parser.add_argument("--document", action="store_true", help="write the promises into docs/guarantees.md")
+    parser.add_argument(
+        "--survey",
+        nargs="+",
+        metavar="PATH",
+        help="try every boundary, min and max, and early return of these modules or folders of src/topics",
+    )
+    parser.add_argument("--sample", type=float, default=1.0, help="of a survey, only this share")
+    parser.add_argument("--seed", type=int, default=0, help="which share")
+    parser.add_argument("--kept", type=Path, help="a file that keeps which tests come along which lines")
     chosen = parser.parse_args()
     if chosen.list:
         print(*(mutation.name for mutation in MUTATIONS), sep="\n")
@@ -27,6 +37,8 @@ def main() -> int:
     if chosen.document:
         document.write(MUTATIONS)
         return 0
+    if chosen.survey:
+        return go_through(chosen.survey, chosen.sample, chosen.seed, chosen.kept)
     unknown = set(chosen.names) - {mutation.name for mutation in MUTATIONS}
     if unknown:
         print(f"no such mutation: {', '.join(sorted(unknown))}; --list shows them", file=sys.stderr)
@@ -37,7 +49,29 @@ def main() -> int:
     escaped = [verdict.mutation.name for verdict in verdicts if not verdict.caught]
     if escaped:
         print(f"not caught: {', '.join(escaped)}", file=sys.stderr)
+    print(share(len(escaped), len(verdicts)))
     return 1 if escaped else 0
+
+
+def share(survivors: int, tried: int) -> str:
+    return f"{survivors} of {tried} changes were not noticed: {survivors / max(tried, 1):.1%}"
+
+
+def go_through(paths: list[str], sample: float, seed: int, kept: Path | None) -> int:
+    """Prints what no test noticed, and the share of it."""
+    found: dict[str, survey.Found] = {}
+    with workshop() as place:
+        judges = survey.watch(place, kept)
+        for module, mutant, noticed in survey.survey(place, judges, survey.modules(paths), sample, seed):
+            found[module.path] = module
+            if not noticed:
+                seen = "" if judges.of(module.path, mutant.line) else " (no test comes here)"
+                print(f"{module.path}:{mutant.line}: {mutant.what.strip()}{seen}", flush=True)
+    for module in found.values():
+        print(f"{module.path}: {share(len(module.left), module.tried)}")
+    left, tried = sum(len(m.left) for m in found.values()), sum(m.tried for m in found.values())
+    print(share(left, tried))
+    return 1 if left else 0
 
 
 def judge(mutations: list[Mutation]) -> list[Verdict]:

@@ -12,6 +12,7 @@ from tests.flow.routers.lab import RouterLab
 from topics.flow.routers import registry
 from topics.flow.routers.definitions import RouterOptions
 from topics.flow.routers.registry import STEP_COPIES, STEP_ROWS_MIN, in_portions, step_rows
+from topics.log.write.append_request import parse_append
 
 
 @given(routers=st.integers(1, 5000), records=st.integers(1, 3000))
@@ -61,4 +62,24 @@ def test_a_router_put_while_its_namesake_is_on_its_way_out_is_a_new_one(
         lab.restart(clean=False)
     assert lab.router("r").id == 2
     lab.write("a", 2)
+    assert lab.data("b") == [1, 2]
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+def test_only_what_is_visible_is_forwarded(lab: RouterLab, in_background: bool) -> None:
+    """A write that waits for the disk may still fail, and its copy would be there all the same."""
+    lab.put("a", durability="fsync")
+    lab.route("r", "a", "b")
+    lab.pulls = False
+    lab.write("a", 1)
+    answers: list[object] = []
+    lab.engine.append("a", parse_append(b'{"records":[{"data":2}]}', None), answers.append, answers.append)
+    assert (lab.topic("a").head, lab.topic("a").assigned) == (1, 2)
+    for _ in range(2):
+        lab.routers.step(lab.topic("a"), (lambda: False) if in_background else None)
+        lab.engine.queue.flush()
+    assert not answers
+    assert lab.topic("b").assigned == 1
+    lab.engine.queue.sync_now()
+    lab.background()
     assert lab.data("b") == [1, 2]

@@ -26,6 +26,26 @@ def test_what_has_aged_makes_room_in_the_quota_of_the_server(make_lab: Callable[
     assert lab.write("t", 12345678).first_seq == 1
 
 
+def test_writes_under_way_count_in_the_quota_of_the_server(make_lab: Callable[..., Lab]) -> None:
+    """Neither many small ones at once nor ones that wait for the disk get past it."""
+    lab = make_lab(max_total_bytes=10)
+    lab.put("t", durability="fsync")
+    lab.put("u")
+    answers: list[object] = []
+    body = parse_append(b'{"records":[{"data":12345}]}', None)
+    for name in ("t", "u"):
+        lab.engine.append(name, body, answers.append, answers.append)
+    lab.engine.queue.flush()
+    with pytest.raises(ApiError, match="max_total_bytes"):
+        lab.engine.append(
+            "t", parse_append(b'{"records":[{"data":1}]}', None), answers.append, answers.append
+        )
+    lab.engine.queue.sync_now()
+    assert lab.engine.totals.bytes == 10
+    with pytest.raises(ApiError, match="max_total_bytes"):
+        lab.write("u", 1)
+
+
 def test_the_last_seq_is_the_last(make_lab: Callable[..., Lab]) -> None:
     lab = make_lab(seq_base=MAX_SEQ - 1)
     assert lab.write("t", 1, 2).last_seq == MAX_SEQ

@@ -23,14 +23,12 @@ class SourceWindow:
     position: int
 
 
-def read_window(
-    source: Topic, after: int, max_records: int, max_bytes: int, upto: int | None = None
-) -> SourceWindow:
-    """Seqs above `after`, up to the visible head, to `upto`, or to as many records as one step may move."""
+def read_window(source: Topic, after: int, max_records: int, max_bytes: int, upto: int) -> SourceWindow:
+    """Seqs above `after`, up to `upto`, or to as many records as one step may move."""
     parts: list[Records] = []
-    last = end = source.head if upto is None else upto
+    last = upto
     in_journal, position = True, 0
-    for run, start, stop in source.stretches(max(after + 1, source.floor), end + 1):
+    for run, start, stop in source.stretches(max(after + 1, source.floor), upto + 1):
         if not run.live_count:
             continue
         if max_records <= 0 or max_bytes <= 0:
