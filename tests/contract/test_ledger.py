@@ -91,6 +91,25 @@ def test_buckets_cover_everything_from_the_first_seq_to_the_head(new_topic: NewT
     assert ledger(new_topic(), "?buckets=10")["buckets"] == []
 
 
+def test_a_part_of_a_topic_is_told_as_it_is_in_the_whole(new_topic: NewTopic) -> None:
+    topic = new_topic(cap_records=600)
+    holey(topic, 1000)
+    topic.write(*range(400))
+    every = ledger(topic, "?buckets=2000")["buckets"]
+    for first, last in ((1, 1400), (400, 410), (733, 1200), (1399, 1400), (7, 7)):
+        assert ledger(topic, f"?buckets=2000&from={first}&to={last}")["buckets"] == every[first - 1 : last]
+        missing = [(one["from"], kind) for one in every[first - 1 : last] for kind in KINDS if one[kind]]
+        ranges = ledger(topic, f"?from={first}&to={last}&page_size=1000")["ranges"]
+        told = [(seq, one["kind"]) for one in ranges for seq in range(one["from"], one["to"] + 1)]
+        assert told == missing
+        (whole,) = ledger(topic, f"?buckets=1&from={first}&to={last}")["buckets"]
+        assert (whole["from"], whole["to"]) == (first, last)
+        assert whole["live"] == last - first + 1 - len(missing)
+    assert ledger(topic, "?buckets=9&from=1401")["buckets"] == []
+    assert ledger(topic, "?buckets=9&from=1390&to=99999")["buckets"][-1]["to"] == 1400
+    topic.server.send("GET", f"{topic.path}/ledger?from=x").refused(400, "invalid_request")
+
+
 @pytest.mark.parametrize("wrong", ["0", "2001", "-1", "x", "1.5", "", "9" * 30])
 def test_buckets_out_of_range_are_refused(new_topic: NewTopic, wrong: str) -> None:
     topic = new_topic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -167,3 +168,47 @@ def test_more_than_a_thousand_nodes(server: Server, new_topic: NewTopic) -> None
     watch = {"topics": {topic.name: {}}, "node": nodes}
     server.send("POST", "/v0/watch", watch).refused(400, "invalid_request")
     server.send("POST", "/v0/watch", watch | {"node": nodes[1:]}).ok()
+
+
+# --- what it would cost -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "removes"),
+    [
+        ({}, 0),
+        ({"cap_records": 8}, 0),
+        ({"cap_records": 5}, 3),
+        ({"cap_bytes": 8}, 0),
+        ({"cap_bytes": 5}, 3),
+        ({"cap_bytes": 5, "cap_records": 2}, 6),
+        ({"ttl_ms": 1}, 8),
+        ({"ttl_ms": 86_400_000}, 0),
+    ],
+    ids=str,
+)
+def test_a_dry_run_says_how_many_records_would_go(
+    new_topic: NewTopic, config: dict[str, Any], removes: int
+) -> None:
+    topic = new_topic()
+    topic.write(*range(10))
+    topic.server.send("POST", f"{topic.path}/delete", {"seqs": [2, 6]}).ok()
+    if "ttl_ms" in config:
+        time.sleep(0.01)
+    before = topic.state()
+    answer = topic.server.send("PUT", f"{topic.path}?dry_run=true", config).ok()
+    assert (answer["dry_run"], answer["created"], answer["removes"]) == (True, False, removes)
+    same = ("count", "bytes", "config", "earliest_seq")
+    assert {name: topic.state()[name] for name in same} == {name: before[name] for name in same}
+    topic.server.send("PUT", topic.path, config).ok()
+    assert topic.state()["count"] == 8 - removes
+
+
+def test_a_dry_run_makes_no_topic_and_refuses_what_would_be_refused(server: Server) -> None:
+    path = "/v0/topics/not-made"
+    assert server.send("PUT", f"{path}?dry_run=true", {"cap_records": 3}).ok()["removes"] == 0
+    server.send("GET", path).refused(404, "topic_not_found")
+    server.send("PUT", f"{path}?dry_run=perhaps", {}).refused(400, "invalid_request")
+    server.send("PUT", f"{path}?dry_run=true", {"cap_record": 3}).refused(400, "invalid_request")
+    server.send("PUT", path, {"type": "queue"}).ok(201)
+    server.send("PUT", f"{path}?dry_run=true", {}).refused(409, "topic_exists_incompatible")

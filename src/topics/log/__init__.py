@@ -14,7 +14,14 @@ loop. What other rooms need of this one, they import from here.
 
 from topics.log.engine import Engine
 from topics.log.extension import Extension, Layer
-from topics.log.lifecycle import create_topic, drop_topic, put_topic, refuse_unless_empty, require_room
+from topics.log.lifecycle import (
+    create_topic,
+    drop_topic,
+    preview_topic,
+    put_topic,
+    refuse_unless_empty,
+    require_room,
+)
 from topics.log.read.audit import Steps, exact, exactly, missing_ranges, range_steps, why_missing
 from topics.log.read.buckets import MAX_BUCKETS, bucket_steps, whole
 from topics.log.read.filter import Choice, last_steps, survivors

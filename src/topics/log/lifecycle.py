@@ -10,7 +10,8 @@ from collections.abc import Callable
 import msgspec
 
 from topics.log.core import Core
-from topics.log.remove.retention import enforce_caps, expire
+from topics.log.remove.removal import surviving_damage
+from topics.log.remove.retention import enforce_caps, expire, would_remove
 from topics.log.topic import Topic
 from topics.log.watermarks import FIRST_STEP
 from topics.log.write.operation import CallbackOp, Creation, Fail, Op
@@ -41,22 +42,11 @@ def put_topic(
     `only_new`: a topic that is there stays as it is. `last_check` may refuse when all else is in order.
     `evicted` is told, before `done`, how many records the caps of the config have taken.
     """
-    require_topic_name(name)
-    check_config(config, name)
-    topic = core.by_name.get(name)
+    topic = _to_be_changed(core, name, config, only_new=only_new)
+    last_check()
     if topic is None:
-        last_check()
         create_topic(core, name, config, lambda: done(True), fail)
         return
-    if only_new:
-        raise ApiError("topic_exists", f'there is a topic named "{name}" already', {"topic": name})
-    if topic.config.type != config.type:
-        raise ApiError(
-            "topic_exists_incompatible",
-            f'topic "{name}" is a {topic.config.type} and cannot become a {config.type}',
-            {"topic": name, "existing_type": topic.config.type, "requested_type": config.type},
-        )
-    last_check()
     core.refresh(topic)
     now = core.now()
     frame = core.journal.frame(Kind.CONFIG, msgspec.msgpack.encode(config), topic_id=topic.id, ts=now)
@@ -69,6 +59,34 @@ def put_topic(
         target.wake()
 
     core.queue.submit(CallbackOp(frame, topic, apply, fail, sync=True))
+
+
+def _to_be_changed(core: Core, name: str, config: TopicConfig, *, only_new: bool) -> Topic | None:
+    """The topic that would get this config; None if it would be made. Raises if it may not."""
+    require_topic_name(name)
+    check_config(config, name)
+    topic = core.by_name.get(name)
+    if topic is None:
+        return None
+    if only_new:
+        raise ApiError("topic_exists", f'there is a topic named "{name}" already', {"topic": name})
+    if topic.config.type != config.type:
+        raise ApiError(
+            "topic_exists_incompatible",
+            f'topic "{name}" is a {topic.config.type} and cannot become a {config.type}',
+            {"topic": name, "existing_type": topic.config.type, "requested_type": config.type},
+        )
+    return topic
+
+
+def preview_topic(core: Core, name: str, config: TopicConfig, *, only_new: bool = False) -> int:
+    """What `put_topic` would take away: so many records. Raises what it would, and changes nothing."""
+    topic = _to_be_changed(core, name, config, only_new=only_new)
+    if topic is None:
+        require_room(core, 1)
+        return 0
+    core.refresh(topic)
+    return surviving_damage(topic, lambda: would_remove(topic, config, core.now()))
 
 
 def apply_config(topic: Topic, config: TopicConfig, now: int) -> int:

@@ -155,6 +155,7 @@ def _visit_topics(visit: Visit) -> None:
     assert visit("GET", "/v0/topics/log/records?last=2&tag=t*&include_tags=true")["records"]
     assert visit("GET", "/v0/topics/log/records/5")["record"]["$tag"] == "t"
     visit("PUT", "/v0/topics/warned", {"lease_ms": 5000}, wanted=201)
+    assert visit("PUT", "/v0/topics/log?dry_run=true", {"cap_records": 1})["removes"] == 2
     visit("POST", "/v0/topics/log/delete", {"match": "t", "dry_run": True})
     visit("POST", "/v0/topics/log/delete", {"match": "t"})
     visit("GET", "/v0/topics/log")

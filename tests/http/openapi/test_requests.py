@@ -128,7 +128,7 @@ PARAMETER_LIMITS: dict[str, Json] = {
     "limit": {"minimum": 0},
     "last": {"minimum": 0},
     "wait_ms": {"minimum": 0, "default": 0},
-    **dict.fromkeys(("epoch", "since", "until"), U64),
+    **dict.fromkeys(("epoch", "since", "until", "from", "to"), U64),
     # Of an operation, where the same name means something else elsewhere.
     "records.node": NODES,
     "type": {"enum": ["log", "queue"]},

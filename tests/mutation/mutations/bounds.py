@@ -47,8 +47,8 @@ MUTATIONS = (
         "show-a-whole-ledger",
         "However many ranges a ledger has, an answer has a page of them.",
         "http/routes/records/ledger.py",
-        "max(after, topic.seq_base - 1), page_size(exchange))",
-        "max(after, topic.seq_base - 1), topic.head + 1)",
+        "topic.head if last is None else last, page_size(exchange))",
+        "topic.head if last is None else last, topic.head + 1)",
         ("tests/contract/test_ledger.py",),
     ),
     Mutation(

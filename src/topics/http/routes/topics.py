@@ -8,9 +8,10 @@ from topics.http.routes.paging import PAGING, page, start_of_page
 from topics.http.routes.service import Service, answer, check_dead_letter
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log import Topic, drop_topic, keys_kept_ms, put_topic, refuse_unless_empty
+from topics.log import Topic, drop_topic, keys_kept_ms, preview_topic, put_topic, refuse_unless_empty
 from topics.values import (
     DEFAULT_CONFIG,
+    TopicConfig,
     config_to_json,
     config_warnings,
     effective_priority,
@@ -29,7 +30,7 @@ class TopicRoutes:
         one = "/v0/topics/:topic"
         return [
             Route("GET", "/v0/topics", self.list, scopes=READ, query=("touch", *PAGING)),
-            Route("PUT", one, self.put, scopes=ADMIN, body=Body.OPTIONAL),
+            Route("PUT", one, self.put, scopes=ADMIN, body=Body.OPTIONAL, query=("dry_run",)),
             Route("GET", one, self.show, scopes=READ, query=("touch",)),
             Route("DELETE", one, self.drop, scopes=DELETE, query=("if_empty", "dry_run")),
         ]
@@ -38,8 +39,10 @@ class TopicRoutes:
         config = parse_config(exchange.body, exchange.note) if exchange.body else DEFAULT_CONFIG
         check_dead_letter(exchange.key, config)
         name = exchange.name
-
         warnings = config_warnings(config)
+        if _is_dry_run(exchange):
+            self._preview_put(exchange, config, warnings)
+            return
 
         def evicted(count: int) -> None:
             if count:
@@ -72,6 +75,22 @@ class TopicRoutes:
             last_check=exchange.refuse_misnamed,
             evicted=evicted,
         )
+
+    def _preview_put(self, exchange: Exchange, config: TopicConfig, warnings: "list[str]") -> None:
+        """What it would cost. The topic stays as it is, or is not made."""
+        name = exchange.name
+        removes = preview_topic(self._engine, name, config, only_new=wants_only_new(exchange))
+        exchange.refuse_misnamed()
+        body: dict[str, Any] = {
+            "topic": name,
+            "created": False,
+            "config": config_to_json(config),
+            "removes": removes,
+            "dry_run": True,
+        }
+        if warnings:
+            body["warnings"] = warnings
+        answer(exchange, body)
 
     def show(self, exchange: Exchange) -> None:
         topic = self._service.current_topic(exchange)

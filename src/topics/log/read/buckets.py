@@ -14,6 +14,7 @@ from topics.log.remove import ledger
 from topics.log.remove.removal import surviving_damage
 from topics.log.topic import Topic
 from topics.storage import I64
+from topics.values import MAX_SEQ
 
 MAX_BUCKETS = 2000
 
@@ -30,9 +31,9 @@ class Bucket:
         return self.last - self.first + 1 - sum(self.missing)
 
 
-def bucket_steps(topic: Topic, count: int) -> Steps[list[Bucket]]:
+def bucket_steps(topic: Topic, count: int, from_seq: int = 0, to_seq: int = MAX_SEQ) -> Steps[list[Bucket]]:
     """So many stretches of about the same length, or one for each seq if there are fewer."""
-    base, head = topic.seq_base, topic.head
+    base, head = max(topic.seq_base, from_seq), min(topic.head, to_seq)
     total = head - base + 1
     count = min(count, total)
     if count <= 0:
@@ -43,7 +44,7 @@ def bucket_steps(topic: Topic, count: int) -> Steps[list[Bucket]]:
     missing = np.zeros((len(ledger.KIND_NAMES), count), np.int64)
     parts = [_ledger_ranges(topic)]
     for run in topic.runs:
-        first, last = max(run.base, topic.floor), min(run.last, head)
+        first, last = max(run.base, topic.floor, base), min(run.last, head)
         if last < first:
             continue
         number = bisect_right(bounds, first) - 1

@@ -9,6 +9,7 @@ from topics.log.remove import ledger
 from topics.log.remove.removal import remove_front, surviving_damage
 from topics.log.run import Run
 from topics.log.topic import Topic
+from topics.values import TopicConfig
 
 
 def expire(topic: Topic, now_ms: int) -> None:
@@ -50,6 +51,26 @@ def keep_lines(topic: Topic, cap_hi: int, ttl_hi: int) -> None:
             remove_front(topic, line, kind)
     topic.raise_line(ledger.CAP, cap_hi)
     topic.raise_line(ledger.TTL, ttl_hi)
+
+
+def would_remove(topic: Topic, config: TopicConfig, now_ms: int) -> int:
+    """How many records this config would take away at once. Nothing is changed."""
+    count = topic.live_count
+    if not count:
+        return 0
+    older = _last_older(topic, now_ms - config.ttl_ms) if config.ttl_ms else topic.floor - 1
+    if config.cap_bytes:
+        older = max(older, _bytes_prefix(topic, topic.live_bytes - config.cap_bytes))
+    return max(_live_upto(topic, older), count - config.cap_records if config.cap_records else 0)
+
+
+def _live_upto(topic: Topic, seq: int) -> int:
+    found = 0
+    for run, start, stop in topic.stretches(topic.floor, seq + 1):
+        if run.live_count:
+            topic.load_marks(run)
+            found += run.live_between(start, stop)
+    return found
 
 
 def enforce_caps(topic: Topic) -> None:

@@ -1,4 +1,4 @@
-"""Why seqs are missing: the ranges, a page at a time, or a picture of the whole topic."""
+"""Why seqs are missing: the ranges, a page at a time, or a picture; of the whole topic or a part of it."""
 
 from typing import Any
 
@@ -16,18 +16,20 @@ class LedgerRoutes:
         self._service = service
 
     def routes(self) -> list[Route]:
-        query = ("buckets", "page_size", "cursor")
+        query = ("buckets", "from", "to", "page_size", "cursor")
         return [Route("GET", "/v0/topics/:topic/ledger", self.show, scopes=READ, query=query)]
 
     async def show(self, exchange: Exchange) -> None:
         buckets = exchange.query("buckets")
         count = None if buckets is None else _count(buckets)
         after = _after(start_of_page(exchange))
+        first, last = exchange.query_number("from") or 0, exchange.query_number("to")
         topic = self._service.current_topic(exchange)
         if count is None:
-            told = await _ranges(topic, max(after, topic.seq_base - 1), page_size(exchange))
+            after = max(after, topic.seq_base - 1, first - 1)
+            told = await _ranges(topic, after, topic.head if last is None else last, page_size(exchange))
         else:
-            told = await _buckets(topic, count)
+            told = await _buckets(topic, count, first, topic.head if last is None else last)
         about = {
             "topic": topic.name,
             "epoch": topic.id,
@@ -37,15 +39,16 @@ class LedgerRoutes:
         answer(exchange, about | told)
 
 
-async def _ranges(topic: Topic, after: int, size: int) -> dict[str, Any]:
-    ranges = await in_turns(exact(topic, lambda: range_steps(topic, after, size + 1)))
+async def _ranges(topic: Topic, after: int, upto: int, size: int) -> dict[str, Any]:
+    found = await in_turns(exact(topic, lambda: range_steps(topic, after, size + 1)))
+    ranges = [(first, min(last, upto), kind) for first, last, kind in found if first <= upto]
     shown = [{"from": first, "to": last, "kind": KIND_NAMES[kind]} for first, last, kind in ranges[:size]]
     more = {"next_cursor": cursor_after(str(ranges[size - 1][1]))} if len(ranges) > size else {}
     return {"ranges": shown, **more}
 
 
-async def _buckets(topic: Topic, count: int) -> dict[str, Any]:
-    found = await in_turns(exact(topic, lambda: bucket_steps(topic, count)))
+async def _buckets(topic: Topic, count: int, first: int, last: int) -> dict[str, Any]:
+    found = await in_turns(exact(topic, lambda: bucket_steps(topic, count, first, last)))
     return {
         "buckets": [
             {"from": b.first, "to": b.last, "live": b.live, **dict(zip(KIND_NAMES, b.missing, strict=True))}
