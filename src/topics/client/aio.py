@@ -3,7 +3,7 @@
 The same names and arguments as in `sync`, the same operations, awaited.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
@@ -16,6 +16,7 @@ from topics.client.operations.pages import single_record
 from topics.client.operations.queueing import Holding, give_back
 from topics.client.operations.reading import Ignored, Reading
 from topics.client.operations.settings import LogSettings, TopicSettings, Wanted
+from topics.client.operations.watching import Watching, watching
 from topics.client.operations.writing import Batching, Writing
 from topics.client.records import Ack, Answer, Draft, Lost, Record, Restarted
 from topics.client.wire.address import address_of
@@ -101,6 +102,34 @@ class AsyncTopics:
 
     def routers(self) -> AsyncIterator[Answer]:
         return _entries(self._io, managing.routers(self._session))
+
+    def watch(
+        self,
+        cursors: Mapping[str, Cursor | None],
+        *,
+        idle_s: float | None = None,
+        on_loss: OnLoss | None = None,
+        ignore_loss: str | None = None,
+    ) -> AsyncIterator[Record[Any]]:
+        """Records of several topics as they come, each with its cursor; None begins at the head."""
+        return self._watch(watching(self._session, cursors, idle_s, on_loss, ignore_loss))
+
+    async def _watch(self, watched: Watching) -> AsyncIterator[Record[Any]]:
+        run = self._io.run
+        try:
+            await run(watched.begin())
+            while (turn := await run(watched.next_turn())) is not None:
+                reading, batch = turn
+                if batch.loss is not None:
+                    await run(reading.meet(batch.loss))
+                for record in batch.records:
+                    reading.cursor.hand_out(record)
+                    yield record
+                    if reading.done(record):
+                        await run(reading.cursor.flush())
+                await run(reading.batch_done(batch))
+        finally:
+            await run(watched.close())
 
     async def route(self, name: str, source: str, dest: str, *, tag: str | None = None) -> Answer:
         return await self._io.run(managing.route(self._session, name, source, dest, tag))

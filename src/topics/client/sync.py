@@ -3,7 +3,7 @@
 Every method runs an operation that `AsyncTopics` runs as well; what is here is only how to call it and wait.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack, overload
@@ -16,6 +16,7 @@ from topics.client.operations.pages import single_record
 from topics.client.operations.queueing import Holding, give_back
 from topics.client.operations.reading import Ignored, Reading
 from topics.client.operations.settings import LogSettings, TopicSettings, Wanted
+from topics.client.operations.watching import Watching, watching
 from topics.client.operations.writing import Batching, Writing
 from topics.client.records import Ack, Answer, Draft, Lost, Record, Restarted
 from topics.client.wire.address import address_of
@@ -97,6 +98,34 @@ class Topics:
 
     def routers(self) -> Iterator[Answer]:
         return _entries(self._io, managing.routers(self._session))
+
+    def watch(
+        self,
+        cursors: Mapping[str, Cursor | None],
+        *,
+        idle_s: float | None = None,
+        on_loss: OnLoss | None = None,
+        ignore_loss: str | None = None,
+    ) -> Iterator[Record[Any]]:
+        """Records of several topics as they come, each with its cursor; None begins at the head."""
+        return self._watch(watching(self._session, cursors, idle_s, on_loss, ignore_loss))
+
+    def _watch(self, watched: Watching) -> Iterator[Record[Any]]:
+        run = self._io.run
+        try:
+            run(watched.begin(run))
+            while (turn := run(watched.next_turn())) is not None:
+                reading, batch = turn
+                if batch.loss is not None:
+                    run(reading.meet(batch.loss))
+                for record in batch.records:
+                    reading.cursor.hand_out(record)
+                    yield record
+                    if reading.done(record):
+                        run(reading.cursor.flush())
+                run(reading.batch_done(batch))
+        finally:
+            run(watched.close())
 
     def route(self, name: str, source: str, dest: str, *, tag: str | None = None) -> Answer:
         return self._io.run(managing.route(self._session, name, source, dest, tag))

@@ -25,6 +25,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     ignore_loss: str | None = None
     # Whether a reader that was not told where to begin does so at the head.
     from_head: bool = False
+    # Whether the server is asked to wait for more; one that watches several topics is told otherwise.
+    waits: bool = True
 
     def __post_init__(self) -> None:
         check_ways_past(self.on_loss, self.ignore_loss)

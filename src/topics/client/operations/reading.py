@@ -214,7 +214,7 @@ class Reading(Generic[T]):
 
     def _request(self) -> Request:
         choice = self._choice
-        wait_s = self._silence_left() if choice.follow else 0.0
+        wait_s = self._silence_left() if choice.follow and choice.waits else 0.0
         if choice.tag is None and choice.since is None and not self._uses_last:
             return self._diff(wait_s)
         query: list[tuple[str, Any]] = [("limit", self._page_limit()), ("include_tags", "true")]

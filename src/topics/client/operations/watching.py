@@ -1,0 +1,159 @@
+"""Several topics at once: each is read as `tail` reads one, and a stream rings when one of them has more.
+
+    read what there is, topic by topic  →  all level: open the stream at these positions  →  it names a topic
+
+The stream carries no data: loss, lives and positions are the readers' business, here as everywhere.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from topics.client.cursors.cursor import Cursor
+from topics.client.encoding import Codec, codec_for
+from topics.client.operations.choice import Choice, OnLoss
+from topics.client.operations.pages import Batch
+from topics.client.operations.reading import Ignored, Reading
+from topics.client.wire.address import path
+from topics.client.wire.effects import Broken, CloseStream, NotConnected, Open, Operation, Receive, Request
+from topics.client.wire.session import Session, refused_by
+
+# A stream that says nothing for this long, though it should have sent a heartbeat, is dead.
+SILENCE_S = 30.0
+HEARTBEAT_MS = 10_000
+# What the server sends at least, or the stream has only changed its mind about what there is.
+RINGS = ("record", "tombstone", "topic-deleted")
+
+
+class _Frame(msgspec.Struct, gc=False):
+    topic: str
+    to_seq: int | None = None
+
+
+_decode_frame = msgspec.json.Decoder(_Frame).decode
+
+
+class Bell:
+    """Bytes of an event stream in, names of topics out that have more than their readers know."""
+
+    def __init__(self, readings: dict[str, Reading[Any]]) -> None:
+        self._readings = readings
+        self._rest = b""
+
+    def hear(self, data: bytes) -> list[str]:
+        *frames, self._rest = (self._rest + data).split(b"\n\n")
+        return [name for frame in frames if (name := self._topic_of(frame)) is not None]
+
+    def _topic_of(self, frame: bytes) -> str | None:
+        fields = dict(line.partition(b": ")[::2] for line in frame.split(b"\n"))
+        if fields.get(b"event", b"").decode() not in RINGS:
+            return None
+        told = _decode_frame(fields[b"data"])
+        reading = self._readings.get(told.topic)
+        if reading is None or (told.to_seq is not None and told.to_seq <= reading.position[0]):
+            return None  # read already, while the stream was not looked at
+        return told.topic
+
+
+class Watching:
+    def __init__(self, readings: dict[str, Reading[Any]], idle_s: float | None) -> None:
+        if not readings:
+            raise ValueError("name at least one topic to watch")
+        self._readings = readings
+        self._idle_s = idle_s
+        self._heard = time.monotonic()
+        # Topics that may have something, in turns.
+        self._waiting = list(readings)
+        self._stream: Any = None
+        self._bell = Bell(readings)
+
+    def begin(self, run: Callable[[Operation[Any]], Any] | None = None) -> Operation[None]:
+        for reading in self._readings.values():
+            yield from reading.begin(run)
+
+    def next_turn(self) -> Operation[tuple[Reading[Any], Batch[Any]] | None]:
+        """A page of one topic, and its reader; None after the silence that was asked for."""
+        while True:
+            while self._waiting:
+                name = self._waiting.pop(0)
+                reading = self._readings[name]
+                batch = yield from reading.next_batch()
+                if batch is None:
+                    continue
+                if not reading.is_level or batch.loss is not None:
+                    self._waiting.append(name)
+                if batch.records or batch.loss is not None or batch.misfit is not None:
+                    self._heard = time.monotonic()
+                    return reading, batch
+                yield from reading.batch_done(batch)
+            if not (yield from self._wait()):
+                return None
+
+    def _wait(self) -> Operation[bool]:
+        """Until a topic may have more; whether there is time left."""
+        while not self._waiting:
+            left = self._left_s()
+            if left == 0:
+                return False
+            if self._stream is None and not (yield from self._open()):
+                # Whatever is the matter, a patient reader finds out.
+                self._waiting = list(self._readings)
+                break
+            data = yield Receive(self._stream, min(left, SILENCE_S))
+            if data:
+                self._waiting += [name for name in self._bell.hear(data) if name not in self._waiting]
+            elif data is not None or left >= SILENCE_S:
+                yield from self._hang_up()  # it has ended, or is dead
+        return True
+
+    def _left_s(self) -> float:
+        if self._idle_s is None:
+            return SILENCE_S
+        return max(self._heard + self._idle_s - time.monotonic(), 0.0)
+
+    def _open(self) -> Operation[bool]:
+        """A stream that begins where the readers stand, so that it rings for all they do not know."""
+        query = [("include_data", "false"), ("include_meta", "false"), ("heartbeat_ms", str(HEARTBEAT_MS))]
+        for name, reading in self._readings.items():
+            seq, epoch = reading.position
+            query.append(("topic", f"{name}@{seq}" + ("" if epoch is None else f"~{epoch}")))
+        try:
+            request = Request(method="GET", target=f"{path('tail')}?{urlencode(query)}")
+            response, self._stream = yield Open(request)
+        except (NotConnected, Broken):
+            return False
+        self._bell = Bell(self._readings)
+        refused = refused_by(response)
+        if refused is not None and refused.status < 429:
+            raise refused
+        return refused is None
+
+    def _hang_up(self) -> Operation[None]:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            yield CloseStream(stream)
+
+    def close(self) -> Operation[None]:
+        yield from self._hang_up()
+        for reading in self._readings.values():
+            yield from reading.close()
+
+
+def watching(
+    session: Session,
+    cursors: Mapping[str, Cursor | None],
+    idle_s: float | None,
+    on_loss: OnLoss | None,
+    ignore_loss: str | None,
+) -> Watching:
+    choice = Choice(
+        follow=True, from_head=True, waits=False, idle_s=None, on_loss=on_loss, ignore_loss=ignore_loss
+    )
+    codec: Codec[Any] = codec_for(None)
+    readings = {
+        name: Reading(session, name, codec, cursor, choice, Ignored()) for name, cursor in cursors.items()
+    }
+    return Watching(readings, idle_s)
