@@ -6,8 +6,10 @@ __version__ = "0.1.0"
 
 # Where the names of the SDK are. The stub beside this file says the same to type checkers.
 _HOMES = {
-    "topics.client.sync": "Topic Topics Writer",
-    "topics.client.aio": "AsyncTopic AsyncTopics",
+    "topics.client.sync": "Topics",
+    "topics.client.topic": "Topic Writer",
+    "topics.client.aio": "AsyncTopics",
+    "topics.client.aio_topic": "AsyncTopic",
     "topics.client.aio_writer": "AsyncWriter",
     "topics.client.jobs": "Job Queue Worker",
     "topics.client.aio_jobs": "AsyncJob AsyncQueue AsyncWorker",

@@ -1,10 +1,10 @@
 """The names that `topics/__init__.py` imports late, for type checkers."""
 
-from topics.client.aio import AsyncTopic as AsyncTopic
 from topics.client.aio import AsyncTopics as AsyncTopics
 from topics.client.aio_jobs import AsyncJob as AsyncJob
 from topics.client.aio_jobs import AsyncQueue as AsyncQueue
 from topics.client.aio_jobs import AsyncWorker as AsyncWorker
+from topics.client.aio_topic import AsyncTopic as AsyncTopic
 from topics.client.aio_writer import AsyncWriter as AsyncWriter
 from topics.client.cursors import Cursor as Cursor
 from topics.client.cursors import FileCursor as FileCursor
@@ -37,8 +37,8 @@ from topics.client.records import Lost as Lost
 from topics.client.records import Position as Position
 from topics.client.records import Record as Record
 from topics.client.records import Restarted as Restarted
-from topics.client.sync import Topic as Topic
 from topics.client.sync import Topics as Topics
-from topics.client.sync import Writer as Writer
+from topics.client.topic import Topic as Topic
+from topics.client.topic import Writer as Writer
 
 __version__: str

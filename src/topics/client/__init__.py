@@ -1,6 +1,6 @@
 """The SDK, and the small client behind the Spark connector. Imports only `topics.values`.
 
-sync, aio, jobs, aio_jobs (what programs call)
+sync, topic, jobs and aio, aio_topic, aio_jobs (what programs call)
   →  operations (generators that do no I/O), cursors
   →  wire (patience, requests, sockets)  →  the server
 """

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 
-from topics.client.aio import AsyncTopic
+from topics.client.aio_topic import AsyncTopic
 from topics.client.encoding import Codec
 from topics.client.errors import InvalidData, LeaseLost, NoJob, TopicsError
 from topics.client.operations.choice import OnLoss

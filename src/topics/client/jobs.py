@@ -11,7 +11,7 @@ from topics.client.encoding import Codec
 from topics.client.errors import InvalidData, LeaseLost, NoJob, TopicsError
 from topics.client.operations.choice import OnLoss
 from topics.client.operations.queueing import HEARTBEATS, Claiming, Holding, Lease, settlement
-from topics.client.sync import Topic
+from topics.client.topic import Topic
 from topics.client.wire.blocking import Blocking
 from topics.client.wire.session import Session
 

@@ -125,6 +125,10 @@ def metrics(session: Session) -> Operation[Json]:
     return (yield from session.ask("GET", path("metrics"), headers=(("Accept", "application/json"),)))
 
 
+def ready(session: Session) -> Operation[Json]:
+    return (yield from session.ask("GET", path("ready")))
+
+
 def info(session: Session) -> Operation[Json]:
     return (yield from session.ask("GET", path("info")))
 

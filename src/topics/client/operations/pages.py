@@ -1,5 +1,6 @@
 """Pages of a topic as the server answers them, and what they say: records of a type, and at most one loss."""
 
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -68,8 +69,8 @@ class Batch(Generic[T]):
         self.misfit = misfit
 
 
-def decode_page(codec: Codec[Any], body: bytes) -> Page:
-    return (_decode_page if codec.is_plain else _decode_raw_page)(body)
+def page_decoder(codec: Codec[Any]) -> Callable[[bytes], Page]:
+    return _decode_page if codec.is_plain else _decode_raw_page
 
 
 def records_of(codec: Codec[T], topic: str, page: Page) -> Batch[T]:

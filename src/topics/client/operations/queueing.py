@@ -17,7 +17,7 @@ from topics.client.operations.pages import Tombstone
 from topics.client.operations.settings import Wanted
 from topics.client.records import AnyLoss
 from topics.client.wire.effects import Call, Operation, Request, Response
-from topics.client.wire.session import Json, Session, topic_path
+from topics.client.wire.session import Json, Session, topic_path, understood
 
 T = TypeVar("T")
 # The server's longest wait; longer ones are several.
@@ -143,7 +143,7 @@ class Claiming(Generic[T]):
         response: Response = yield from self._session.fetch(request)
         # After a wait, the lease began somewhere in it: most likely now.
         began = time.monotonic() if wait_s else began
-        answer = _decode_claim(response.body)
+        answer = understood(_decode_claim, response)
         lease_s = lease_ms / 1000
         leases = [Lease(row, lease_s, began + lease_s) for row in answer.claimed]
         told = answer.tombstone

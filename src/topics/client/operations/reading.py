@@ -16,7 +16,7 @@ from topics.client.cursors.cursor import Cursor, MemoryCursor, behind
 from topics.client.encoding import Codec, encode_json
 from topics.client.errors import loss_error
 from topics.client.operations.choice import Choice
-from topics.client.operations.pages import Batch, Page, decode_page, records_of
+from topics.client.operations.pages import Batch, Page, page_decoder, records_of
 from topics.client.records import AnyLoss, Position, Record, Restarted
 from topics.client.wire.effects import (
     Abandon,
@@ -29,7 +29,7 @@ from topics.client.wire.effects import (
     Request,
     Response,
 )
-from topics.client.wire.session import Json, Session, topic_path
+from topics.client.wire.session import Json, Session, topic_path, understood
 
 T = TypeVar("T")
 PAGE_RECORDS = 1000
@@ -168,7 +168,7 @@ class Reading(Generic[T]):
                 response = None  # asked again below, patiently
         if response is None or response.status != 200:
             response = yield from self._session.fetch(self._request())
-        page = decode_page(self._codec, response.body)
+        page = understood(page_decoder(self._codec), response)
         yield from self._look_ahead(page)
         return page
 

@@ -11,7 +11,7 @@ from topics.client.errors import TopicNotFound, TopicsError
 from topics.client.operations.settings import Wanted
 from topics.client.records import Ack, Draft
 from topics.client.wire.effects import Begin, Broken, NotConnected, Operation, Request, Response
-from topics.client.wire.session import Session, new_key, topic_path
+from topics.client.wire.session import Session, new_key, topic_path, understood
 
 T = TypeVar("T")
 MAX_BATCH_RECORDS = 10_000
@@ -81,7 +81,7 @@ class Writing(Generic[T]):
         while True:
             try:
                 response: Response = yield from self._session.write(self.topic, request, key, begun)
-                return _decode_ack(response.body)
+                return understood(_decode_ack, response)
             except TopicNotFound:
                 if not self.wanted.is_given:
                     raise

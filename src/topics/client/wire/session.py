@@ -1,7 +1,8 @@
 """Asking the server, patiently: which failures are waited out, and what is known when patience ends."""
 
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -26,6 +27,7 @@ LONGEST_PAUSE_S = 1.0
 TRANSIENT = (429, 503)
 
 Json = dict[str, Any]
+R = TypeVar("R")
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -66,7 +68,7 @@ class Session:
         """Something that may be repeated without harm."""
         encoded = None if body is None else encode_json(body)
         request = Request(method=method, target=target, body=encoded, headers=headers)
-        return _decode((yield from self.fetch(request, patience_s, broken)).body)
+        return understood(_decode, (yield from self.fetch(request, patience_s, broken)))
 
     def fetch(
         self,
@@ -132,7 +134,9 @@ class Session:
 
     def _confirm(self, topic: str, response: Response, sent_at: float, key: str) -> Operation[None]:
         """A repeat that was not recognised is sure to be the only one if keys were still remembered then."""
-        if not _decode(response.body).get("deduped") and (yield from self._is_forgotten(topic, sent_at)):
+        if not understood(_decode, response).get("deduped") and (
+            yield from self._is_forgotten(topic, sent_at)
+        ):
             raise self._uncertain(topic, key)
 
     def _is_forgotten(self, topic: str, sent_at: float) -> Operation[bool]:
@@ -145,7 +149,7 @@ class Session:
             return False  # nothing can be repeated now either
         if response.status != 200:
             return False
-        state = _decode(response.body)
+        state = understood(_decode, response)
         kept_ms = min(
             state["config"]["idempotency_window_ms"], state.get("idempotency_kept_ms", float("inf"))
         )
@@ -178,6 +182,16 @@ def refused_by(response: Response) -> Refused | None:
         # A proxy in between, or something that is no topics server at all.
         text = response.body[:200].decode("utf-8", "replace") or f"status {response.status}"
         return Refused(response.status, "unknown", text, None, request_id)
+
+
+def understood(decode: Callable[[bytes], R], response: Response) -> R:
+    """An answer that says what it should; other programs answer as well, and so do proxies."""
+    try:
+        return decode(response.body)
+    except msgspec.DecodeError as error:
+        text = response.body[:100].decode("utf-8", "replace")
+        reason = f"that is no answer of a topics server ({error}): {text}"
+        raise Refused(response.status, "unknown", reason, None) from None
 
 
 def retry_after_s(response: Response) -> float:

@@ -1,0 +1,169 @@
+"""Whole topics as Arrow tables, and tables into topics. Needs pyarrow, which the base installation lacks."""
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from topics.client.encoding import encode_json
+from topics.client.errors import Refused, loss_error
+from topics.client.operations.choice import OnLoss, check_ways_past
+from topics.client.operations.pages import Tombstone
+from topics.client.operations.reading import Ignored
+from topics.client.operations.settings import Wanted
+from topics.client.records import Ack, Restarted
+from topics.client.wire.effects import Call, Operation, Request
+from topics.client.wire.session import Session, new_key, topic_path, understood
+
+ARROW = "application/vnd.apache.arrow.stream"
+# Of a table as `to_arrow` gives it, these are the server's to choose.
+_GIVEN_BY_THE_SERVER = ("seq", "ts")
+_NOTES = b"topics"
+# Rows of a batch are written together; several batches go into one request.
+BATCH_ROWS = 10_000
+REQUEST_BYTES = 16 << 20
+
+
+class _Notes(msgspec.Struct, gc=False):
+    """What the server says of a stream, or of one batch in it."""
+
+    epoch: int = 0
+    tombstone: Tombstone | None = None
+    complete: bool = False
+
+
+class _Written(msgspec.Struct, gc=False):
+    first_seq: int | None
+    last_seq: int | None
+    count: int
+    deduped: bool
+
+
+class _Answer(msgspec.Struct, gc=False):
+    topic: str
+    epoch: int
+    batches: list[_Written]
+
+
+_decode_notes = msgspec.json.Decoder(_Notes).decode
+_decode_answer = msgspec.json.Decoder(_Answer).decode
+
+
+def needed(module: str) -> Any:
+    """An optional library; what to install, where it is missing."""
+    try:
+        return import_module(module)
+    except ImportError:
+        more = "" if module == "pyarrow" else f" {module}"
+        raise ImportError(f"{module} is needed here: pip install 'topics-log[arrow]'{more}") from None
+
+
+class Columns:
+    def __init__(self, session: Session, topic: str, wanted: Wanted, ignored: Ignored) -> None:
+        self._session = session
+        self._topic = topic
+        self._wanted = wanted
+        self._ignored = ignored
+
+    # --- reading ----------------------------------------------------------------------------------------
+
+    def read(self, from_seq: int | None, on_loss: OnLoss | None, ignore_loss: str | None) -> Operation[Any]:
+        """A table of everything behind `from_seq`. At a loss it raises, or goes on as it was told to."""
+        pa = needed("pyarrow")
+        check_ways_past(on_loss, ignore_loss)
+        body = encode_json({"from_seq": from_seq or 0})
+        request = Request(method="POST", target=topic_path(self._topic) + "/scan", body=body)
+        response = yield from self._session.fetch(request)
+        stream = pa.ipc.open_stream(response.body)
+        epoch = _notes(stream.schema.metadata).epoch
+        batches = []
+        for batch, notes in _batches(stream):
+            if notes.tombstone is not None:
+                yield from self._meet(notes.tombstone, epoch, on_loss, ignore_loss)
+            if batch.num_rows:
+                batches.append(batch)
+        return pa.Table.from_batches(batches, stream.schema.remove_metadata())
+
+    def _meet(
+        self, tombstone: Tombstone, epoch: int, on_loss: OnLoss | None, ignore_loss: str | None
+    ) -> Operation[None]:
+        loss = tombstone.loss(self._topic, epoch, None)
+        if on_loss is not None:
+            yield Call(on_loss, (loss,))
+        elif ignore_loss is not None:
+            self._ignored.note(loss, ignore_loss)
+        else:
+            raise loss_error(loss)
+        if isinstance(loss, Restarted) and tombstone.gap_to >= tombstone.gap_from:
+            # What the new life has lost already comes with the same word.
+            yield from self._meet(
+                msgspec.structs.replace(tombstone, reason="mixed"), epoch, on_loss, ignore_loss
+            )
+
+    # --- writing ----------------------------------------------------------------------------------------
+
+    def write(self, table: Any) -> Operation[Ack]:
+        pa = needed("pyarrow")
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        if not isinstance(table, pa.Table):
+            raise TypeError(f"write_arrow takes a pyarrow.Table, not {type(table).__name__}")
+        table = table.drop_columns([name for name in _GIVEN_BY_THE_SERVER if name in table.column_names])
+        if not table.num_rows:
+            raise ValueError("the table has no rows")
+        yield from self._wanted.ensure()
+        written: list[_Written] = []
+        epoch = 0
+        for body in _requests(pa, table):
+            answer = yield from self._send(body)
+            epoch = answer.epoch
+            written += [batch for batch in answer.batches if batch.count]
+        first, last = written[0].first_seq, written[-1].last_seq
+        assert first is not None
+        assert last is not None
+        deduped = all(batch.deduped for batch in written)
+        return Ack(self._topic, epoch, first, last, sum(batch.count for batch in written), deduped)
+
+    def _send(self, body: bytes) -> Operation[_Answer]:
+        key = new_key()
+        query = {"idempotency_key": key, **({"create": "false"} if self._wanted.is_given else {})}
+        target = f"{topic_path(self._topic)}/append?{urlencode(query)}"
+        request = Request(method="POST", target=target, body=body, content_type=ARROW)
+        response = yield from self._session.write(self._topic, request, key)
+        return understood(_decode_answer, response)
+
+
+def _notes(metadata: Any) -> _Notes:
+    return _decode_notes(metadata[_NOTES]) if metadata and _NOTES in metadata else _Notes()
+
+
+def _batches(stream: Any) -> Iterator[tuple[Any, _Notes]]:
+    while True:
+        try:
+            batch, metadata = stream.read_next_batch_with_custom_metadata()
+        except StopIteration:
+            # A stream that is whole says so; one without that word was cut off in between.
+            raise Refused(200, "unknown", "the answer to a scan was cut off") from None
+        notes = _notes(metadata)
+        yield batch, notes
+        if notes.complete:
+            return
+
+
+def _requests(pa: Any, table: Any) -> Iterator[bytes]:
+    """Streams of batches that the server takes whole, each below its limits."""
+    batches = table.to_batches(max_chunksize=BATCH_ROWS)
+    while batches:
+        size, count = 0, 0
+        for batch in batches:
+            if count and size + batch.nbytes > REQUEST_BYTES:
+                break
+            size, count = size + batch.nbytes, count + 1
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            for batch in batches[:count]:
+                writer.write_batch(batch)
+        yield sink.getvalue().to_pybytes()
+        batches = batches[count:]
