@@ -35,6 +35,8 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
         # Heads as the last look found them, and the ones a run with `availableNow` stops at.
         self._seen: dict[str, TopicView] = {}
         self._target: dict[str, TopicView] | None = None
+        # Where the server was told that the query is.
+        self._told: Offsets = {}
 
     def _look(self) -> dict[str, TopicView]:
         self._seen, _ = subscribed(self._client, self.options)
@@ -57,6 +59,9 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
         self._target = self._look()
 
     def latestOffset(self, start: dict[str, Any], limit: datasource.ReadLimit) -> dict[str, Any]:  # noqa: N802
+        # Spark asks when the batch before is done, and says how far that went: the next call of `commit`
+        # only comes with the next batch.
+        self._tell(from_json(start))
         views = self._look() if self._target is None else self._target
         most = limit.max_rows if isinstance(limit, datasource.ReadMaxRows) else None
         return to_json(advance(from_json(start), views.values(), most))
@@ -79,8 +84,13 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
 
     def commit(self, end: dict[str, Any]) -> None:
         self._files.release()
-        if self.options.consumer is not None:
-            publish_cursors(self._client, self.options.consumer, from_json(end))
+        self._tell(from_json(end))
+
+    def _tell(self, at: Offsets) -> None:
+        moved = {topic: position for topic, position in at.items() if self._told.get(topic) != position}
+        if self.options.consumer is not None and moved:
+            publish_cursors(self._client, self.options.consumer, moved)
+            self._told.update(moved)
 
     def stop(self) -> None:
         self._files.release()
@@ -108,7 +118,7 @@ def publish_cursors(client: Client, consumer: str, offsets: Offsets) -> int:
 
 
 def publish_end(query: StreamingQuery, url: str, consumer: str, api_key: str | None = None) -> int:
-    """Tell the server where a query ended, which Spark itself reports only when it plans a further batch.
+    """Tell the server where a query ended under a name that it did not give as its `consumer`.
 
     Returns how many records wait there.
     """

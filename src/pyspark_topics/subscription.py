@@ -35,7 +35,15 @@ def _look(client: Client, name: str) -> TopicView | None:
 
 def start_of(client: Client, view: TopicView, options: ReadOptions) -> Position:
     if options.starting_ts is None:
-        return _at_bound(view, options.starting, "startingOffsets")
+        at = _at_bound(view, options.starting, "startingOffsets")
+        if at.epoch == view.epoch and at.seq > view.head:
+            # In this life of the topic there never was such a seq: a typo, or an offset of another server.
+            raise OptionError(
+                f'option "startingOffsets" is {at.seq} for topic "{view.name}", whose head is {view.head}: '
+                f'give an offset up to {view.head}, or "latest"; if it is one of an earlier life of the '
+                "topic, give its epoch, too"
+            )
+        return at
     if view.floor > view.head:  # nothing is left to tell by, and what was lost may have been of that time
         return Position(ORIGIN, view.epoch)
     first = _first_since(client, view, options.starting_ts)

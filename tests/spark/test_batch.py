@@ -199,9 +199,15 @@ def test_an_end_in_another_life_of_the_topic_is_refused(server: Server, topic: s
     assert "deleted and made again" in failure(read(topic, endingOffsets=json.dumps({topic: end})).collect)
 
 
-def test_a_start_behind_the_head_is_announced(server: Server, topic: str, read: Load) -> None:
+def test_a_batch_from_above_the_head_names_both_numbers(server: Server, topic: str, read: Load) -> None:
     server.append(topic, 1, 2)
-    frame = read(topic, startingOffsets=json.dumps({topic: 90}))
+    message = failure(read(topic, startingOffsets=json.dumps({topic: 90})).collect)
+    assert f'"startingOffsets" is 90 for topic "{topic}", whose head is 2' in message
+    # That of an earlier life is no mistake.
+    earlier = {"seq": 90, "epoch": server.state(topic)["epoch"]}
+    server.drop(topic)
+    server.append(topic, 1, 2)
+    frame = read(topic, startingOffsets=json.dumps({topic: earlier}))
     assert [row.reason for row in frame.collect()] == ["recreated", None, None]
 
 

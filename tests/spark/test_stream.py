@@ -40,11 +40,25 @@ def test_a_running_query_follows_and_shows_its_lag(server: Server, topic: str, s
     source = next(p for p in reversed(query.recentProgress) if p.numInputRows).sources[0]
     assert json.loads(source.latestOffset)[topic]["seq"] == 7
     assert json.loads(source.endOffset)[topic]["seq"] == 7
-    # Spark reports a batch as done when it plans the next one.
-    assert server.ask("GET", f"/v0/topics/{topic}/cursors/lab")["lag"] == 4
-    query.stop()
-    assert publish_end(query, server.url, "lab") == 0
+    # It is idle: nothing waits, and the server knows.
     assert server.ask("GET", f"/v0/topics/{topic}/cursors/lab")["lag"] == 0
+    query.stop()
+    assert publish_end(query, server.url, "other") == 0
+    assert server.ask("GET", f"/v0/topics/{topic}/cursors/other")["lag"] == 0
+
+
+def test_the_cursor_of_a_query_that_has_finished_is_where_it_ended(
+    server: Server, topic: str, stream: Stream
+) -> None:
+    server.append(topic, *range(5))
+    stream.run(topic, consumer="lab", maxOffsetsPerTrigger=3)
+    assert server.ask("GET", f"/v0/topics/{topic}/cursors/lab")["seq"] == 5
+
+
+def test_a_start_above_the_head_names_both_numbers(server: Server, topic: str, stream: Stream) -> None:
+    server.append(topic, 1, 2)
+    message = failure(lambda: stream.run(topic, startingOffsets=json.dumps({topic: 90})))
+    assert f'"startingOffsets" is 90 for topic "{topic}", whose head is 2' in message
 
 
 def test_a_stream_starts_at_the_end_by_default_or_at_a_time(

@@ -64,11 +64,18 @@ def test_a_topic_that_may_not_be_seen_is_not_taken_for_missing() -> None:
         ({"orders": 9}, Position(9, 7)),
         ({"orders": {"seq": 9, "epoch": 6}}, Position(9, 6)),
         ({"orders": -2}, Position(0, 7)),
-        ({"orders": 90}, Position(90, 7)),
+        ({"orders": 20}, Position(20, 7)),
+        ({"orders": {"seq": 90, "epoch": 6}}, Position(90, 6)),
     ],
 )
 def test_starts(start: object, at: Position) -> None:
     assert start_of(Described(), VIEW, options(startingOffsets=start)) == at
+
+
+@pytest.mark.parametrize("start", [90, {"seq": 90}, {"seq": 90, "epoch": 7}])
+def test_a_start_above_the_head_names_both_numbers(start: object) -> None:
+    with pytest.raises(OptionError, match='is 90 for topic "orders", whose head is 20'):
+        start_of(Described(), VIEW, options(startingOffsets={"orders": start}))
 
 
 @pytest.mark.parametrize(("end", "at"), [("latest", 20), ({"orders": 9}, 9), ({"orders": 90}, 20)])

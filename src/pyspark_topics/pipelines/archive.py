@@ -23,6 +23,7 @@ from pyspark_topics.partitions import SMALLEST_TASK, SeqRange, TaskPartition, ra
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.lake import RECORDS, Collision, Gap, Lake
 from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, write_files
+from pyspark_topics.pipelines.read_back import read_back
 from pyspark_topics.pipelines.rewriting import Compaction
 from pyspark_topics.pipelines.settings import check_table, check_topics, source_options
 from pyspark_topics.reading import planned, read_ranges
@@ -141,8 +142,9 @@ class _Archiver:
         gaps = [gap for part in written for gap in part.gaps]
         moved = {topic: at for topic, at in end.items() if self._at.get(topic) != at}
         try:
-            self.lake.commit(files, moved, gaps)
+            self.lake.commit(files, self._at, moved, gaps)
         except Collision as collision:
+            self.lake.discard(files)
             self._look_again(collision)
             return
         self._at = end
@@ -178,10 +180,11 @@ class _Archiver:
         self.context.progress.advance(records, lag=lag, lost=gaps)
 
     def _trim(self, moved: Offsets) -> None:
-        """What lies in the lake, its commit synced, may go from the log."""
+        """What lies in the lake, its commit synced, may go from the log, once it was read back equal."""
         for topic, view in self._look().items():
             # Seqs of another life of the topic are not the ones that were archived.
-            if topic in moved and moved[topic].epoch == view.epoch:
+            if topic in moved and moved[topic].epoch == view.epoch and view.floor <= moved[topic].seq:
+                read_back(self.context.spark, self.options, self.lake, view, moved[topic])
                 self.client.delete_before(topic, moved[topic].seq + 1)
 
 

@@ -38,6 +38,9 @@ class Context:
     session: Callable[[], SparkSession]
     # A batch that is committed with other rows than it has now counts as written.
     accept: bool = False
+    # Files of a load that are left out from now on, and those that are taken as new, by absolute path.
+    skip: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
 
     @property
     def spark(self) -> SparkSession:

@@ -45,15 +45,25 @@ class Job:
     @classmethod
     def read(cls, path: Path) -> Self | None:
         try:
-            noted = json.loads(path.read_text())
-            return cls(path, **noted)
+            noted = cls.read_json(path)
+            return None if noted is None else cls(path, **noted)
+        except (KeyError, TypeError):
+            raise _unreadable(path) from None
+
+    @staticmethod
+    def read_json(path: Path) -> Any:
+        """A note as it was written; None if there is none."""
+        try:
+            return json.loads(path.read_text())
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError):
-            raise PipelineFailed(
-                f"the notes of this job in {path} cannot be read; without them it would start again and "
-                "write everything a second time: restore them, or delete them if that is what you want"
-            ) from None
+        except ValueError:
+            raise _unreadable(path) from None
+
+    @property
+    def begun(self) -> bool:
+        """Whether a step of it may be committed: what it is about must not change any more."""
+        return self.step > 0 or bool(self.plan)
 
     def commit(self, client: Client, steps: list[Staged], at: int) -> None:
         """Each step under a number of its own, and noted when all have arrived."""
@@ -73,14 +83,25 @@ class Job:
         """Durable when it returns: a note that came back after a power cut would repeat old steps."""
         self.step, self.at, self.finished = step, at, finished
         self.plan = [end for end in self.plan if end > at]
-        noted = {key: value for key, value in asdict(self).items() if key != "path"}
-        draft = self.path.with_suffix(".new")
-        with draft.open("w") as file:
-            json.dump(noted, file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self.path)
-        sync_folder(str(self.path.parent))
+        write_note(self.path, {key: value for key, value in asdict(self).items() if key != "path"})
+
+
+def _unreadable(path: Path) -> PipelineFailed:
+    return PipelineFailed(
+        f"the notes of this job in {path} cannot be read; without them it would start again and "
+        "write everything a second time: restore them, or delete them if that is what you want"
+    )
+
+
+def write_note(path: Path, noted: Any) -> None:
+    """As a whole, or not at all."""
+    draft = path.with_suffix(".new")
+    with draft.open("w") as file:
+        json.dump(noted, file)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    sync_folder(str(path.parent))
 
 
 @dataclass

@@ -13,6 +13,7 @@ of the records table it has done so, so a crash between the two commits is made 
 """
 
 import json
+import logging
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -28,8 +29,11 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Offsets, Position
+from pyspark_topics.pipelines.fitting import refuse_other_table
 from pyspark_topics.pipelines.parquet import DataFile, local_path, sync_folder, write_files
 from pyspark_topics.schema import TIMESTAMP
+
+log = logging.getLogger(__name__)
 
 RECORDS = pa.schema(
     [
@@ -59,6 +63,8 @@ _ALL_GAPS = "select topic, epoch, gap_from, gap_to, reason from gaps order by to
 _GAPS_KEY = "topicsGaps"
 _GAPS_UP_TO = "topics/gaps"
 _REWRITES = "topics/rewrites"
+# Writers of one table meet here only for a moment.
+_NOTING_ATTEMPTS = 20
 # Commits without gaps are noted from time to time, so that few have to be looked through again.
 _NOTE_EVERY = 50
 
@@ -84,7 +90,6 @@ class Lake:
         self.gaps_path = self.path + "_gaps"
         self.records = _open(self.path, RECORDS)
         self.gaps_table = _open(self.gaps_path, GAPS)
-        # Commits of the records table up to here have their gaps as rows.
         self._noted = self.gaps_table.transaction_version(_GAPS_UP_TO) or 0
 
     @classmethod
@@ -128,8 +133,19 @@ class Lake:
 
     # --- writing ----------------------------------------------------------------------------------------
 
-    def commit(self, files: Iterable[DataFile], ends: Offsets, gaps: Iterable[Gap]) -> None:
-        """Files become part of the table and positions move, at once and durably; then gaps become rows."""
+    def commit(self, files: Iterable[DataFile], since: Offsets, ends: Offsets, gaps: Iterable[Gap]) -> None:
+        """Files become part of the table and positions move, at once and durably; then gaps become rows.
+
+        `since` is where the writer began to read. If the table stands elsewhere, another writer has been
+        here: delta-rs compares only with what was committed since this object looked last.
+        """
+        for topic in ends:
+            found = self.position(topic)
+            if found != since.get(topic):
+                raise Collision(
+                    f"something else wrote to {self.path} at the same time, so nothing of this was: topic "
+                    f'"{topic}" stands at {_told(found)}, and this began at {_told(since.get(topic))}'
+                )
         moved = _moves(ends)
         # In a commit's metadata, because only one table can be committed at a time.
         noted = {_GAPS_KEY: json.dumps([asdict(gap) for gap in gaps])}
@@ -154,9 +170,25 @@ class Lake:
         moved = [Transaction(_REWRITES, self.records.version()), *_moves(standing or {})]
         self._publish(self.records, [*gone, *(_add(one, changed) for one in new)], moved, {})
 
+    def discard(self, files: Iterable[DataFile]) -> None:
+        """Files that were written for a commit that did not come about."""
+        for one in files:
+            Path(self.path, one.path).unlink(missing_ok=True)
+
     def note_gaps(self) -> None:
-        """Bring the gap table up to the version of the records table."""
+        """Bring the gap table up to the version of the records table; another writer may have done so."""
+        for _ in range(_NOTING_ATTEMPTS):
+            try:
+                self._note_gaps()
+                return
+            except Collision:
+                self.gaps_table.update_incremental()
+        log.warning("gaps of %s become rows with the next commit: others keep noting theirs", self.path)
+
+    def _note_gaps(self) -> None:
         version = self.records.version()
+        # Commits of the records table up to here have their gaps as rows.
+        self._noted = self.gaps_table.transaction_version(_GAPS_UP_TO) or 0
         gaps = [gap for commit in self._commits(self._noted, version) for gap in commit]
         if gaps or version - self._noted >= _NOTE_EVERY:
             table = pa.Table.from_pylist([{**gap, "ts": datetime.now(UTC)} for gap in gaps], GAPS)
@@ -191,6 +223,10 @@ def _moves(ends: Offsets) -> list[Transaction]:
     return lives + [Transaction(_reached(topic, at.epoch), at.seq) for topic, at in ends.items()]
 
 
+def _told(position: Position | None) -> str:
+    return "its beginning" if position is None else f"seq {position.seq} of epoch {position.epoch}"
+
+
 def _life(topic: str) -> str:
     return f"topics/{topic}"
 
@@ -200,13 +236,17 @@ def _reached(topic: str, epoch: int) -> str:
 
 
 def _open(path: str, schema: pa.Schema) -> DeltaTable:
+    """The table at this path, made if there is none. One that does not fit is refused as it is."""
+    wanted = Schema.from_arrow(schema)
+    if DeltaTable.is_deltatable(path):
+        table = DeltaTable(path)
+        refuse_other_table(table, wanted)
+        return table
+    if os.path.isdir(path) and set(os.listdir(path)) - {"_delta_log"}:
+        # Files that no commit names are removed after a while, and these are not ours.
+        raise PipelineFailed(f"{path} has files and is no Delta table: give a folder that is empty or new")
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    table = DeltaTable.create(path, Schema.from_arrow(schema), mode="ignore")
-    found = pa.schema(table.schema().to_arrow())
-    missing = [name for name in schema.names if name not in found.names]
-    if missing:
-        raise PipelineFailed(f'{path} is a table of something else: it has no column "{missing[0]}"')
-    return table
+    return DeltaTable.create(path, wanted, mode="ignore")
 
 
 def _add(one: DataFile, changed: bool = True) -> AddAction:

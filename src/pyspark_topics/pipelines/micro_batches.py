@@ -94,7 +94,6 @@ class RunningRoute:
 
     def _write(self, frame: DataFrame, batch: int) -> None:
         with self._writing:
-            self._sieve.take()
             asked = lost_in(self.client, self._ranges(batch))
             target = self.route.into
             staged = stage_frame(frame, WriteOptions(self.context.server, target))

@@ -3,7 +3,7 @@
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from pyspark_topics.staging import gathered
@@ -136,6 +137,41 @@ class _OpenFile:
 def read_file(path: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(path) as file:
         yield from file.iter_batches(_BATCH_ROWS, columns=columns)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Seqs `first` to `last` of one life of a topic, and the files in which they may lie."""
+
+    files: tuple[str, ...]
+    topic: str
+    epoch: int
+    first: int
+    last: int
+
+    @property
+    def filter(self) -> ds.Expression:
+        return (
+            (ds.field("topic") == self.topic)
+            & (ds.field("epoch") == self.epoch)
+            & (ds.field("seq") >= self.first)
+            & (ds.field("seq") <= self.last)
+        )
+
+    def read(self, columns: Sequence[str], more: ds.Expression | None = None) -> pa.Table:
+        """In order of seq; `columns` has to name it."""
+        wanted = self.filter if more is None else self.filter & more
+        found = ds.dataset(list(self.files), format="parquet").to_table(columns=list(columns), filter=wanted)
+        return found.sort_by("seq")
+
+
+def may_hold(one: DataFile, topic: str, epoch: int, first: int, last: int) -> bool:
+    """By its statistics."""
+    known = {"topic": (topic, topic), "epoch": (epoch, epoch), "seq": (first, last)}
+    return all(
+        one.low.get(name, high) <= high and one.high.get(name, low) >= low
+        for name, (low, high) in known.items()
+    )
 
 
 def local_path(uri: str) -> str:

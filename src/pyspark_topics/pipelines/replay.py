@@ -21,7 +21,7 @@ from pyspark_topics.options import WriteOptions, parse_timestamp
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.jobs import Job, Pace
 from pyspark_topics.pipelines.lake import Gap, Lake
-from pyspark_topics.pipelines.parquet import DataFile
+from pyspark_topics.pipelines.parquet import DataFile, Stretch
 from pyspark_topics.pipelines.settings import check_name, check_table
 from pyspark_topics.pipelines.tombstones import as_rows, as_text
 from pyspark_topics.schema import TIMESTAMP
@@ -233,19 +233,14 @@ def stage_step(options: WriteOptions, step: ReplayStep) -> Staged:
 def read_step(step: ReplayStep) -> pa.Table:
     if not step.files:
         return pa.table({name: pa.array([], pa.string()) for name in _COLUMNS})
-    files = [os.path.join(step.folder, name) for name in step.files]
-    wanted = (
-        (ds.field("topic") == step.topic)
-        & (ds.field("epoch") == step.epoch)
-        & (ds.field("seq") >= step.first)
-        & (ds.field("seq") <= step.last)
-    )
+    files = tuple(os.path.join(step.folder, name) for name in step.files)
+    stretch = Stretch(files, step.topic, step.epoch, step.first, step.last)
+    wanted = ds.scalar(True)
     if step.since_ms is not None:
         wanted &= ds.field("ts") >= _moment(step.since_ms)
     if step.until_ms is not None:
         wanted &= ds.field("ts") < _moment(step.until_ms)
-    table = ds.dataset(files, format="parquet").to_table(columns=["seq", *_COLUMNS], filter=wanted)
-    return table.sort_by("seq").select(_COLUMNS)
+    return stretch.read(["seq", *_COLUMNS], wanted).select(_COLUMNS)
 
 
 def _ms(moment: str | int | None) -> int | None:

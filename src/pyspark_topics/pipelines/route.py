@@ -8,7 +8,6 @@ and its number, so a batch that runs again after a crash is recognised there.
 """
 
 import inspect
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +23,7 @@ from pyspark_topics.payload import as_records, parse_data
 from pyspark_topics.pipelines import settings
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.micro_batches import RunningRoute
-from pyspark_topics.pipelines.parquet import local_path
-from pyspark_topics.pipelines.settings import FORMATS
+from pyspark_topics.pipelines.tables import read_table
 from pyspark_topics.pipelines.tombstones import Sieve
 from pyspark_topics.subscription import subscribed
 from topics.client import Client
@@ -60,21 +58,6 @@ def prepared(frame: DataFrame, schema: str | None, watermark: str | None) -> Dat
     if schema is not None:
         frame = parse_data(frame, schema)
     return frame if watermark is None else frame.withWatermark("ts", watermark)
-
-
-def read_table(spark: SparkSession, path: str) -> DataFrame:
-    """A table of the lake or a file, as it is when the route starts."""
-    full = os.path.abspath(path)
-    if not os.path.exists(full):
-        raise PipelineFailed(f"there is no table at {full}")
-    if os.path.isdir(os.path.join(full, "_delta_log")):
-        from deltalake import DeltaTable
-
-        return spark.read.parquet(*(local_path(uri) for uri in DeltaTable(full).file_uris()))
-    kind = FORMATS.get(Path(full).suffix, "parquet")
-    return spark.read.options(**({"header": "true", "inferSchema": "true"} if kind == "csv" else {})).load(
-        full, format=kind
-    )
 
 
 def by_sql(spark: SparkSession, query: str, views: Views) -> DataFrame:

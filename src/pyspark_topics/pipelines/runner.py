@@ -41,6 +41,8 @@ class Runner:
     spark_is_gone: Callable[[], bool] = lambda: False
     # What the user says about a run that cannot go on by itself: see `Context`.
     accept: bool = False
+    skip: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
     stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self, pipelines: Mapping[str, Pipeline]) -> dict[str, Outcome]:
@@ -96,6 +98,8 @@ class _Worker:
             runner.once,
             runner.session,
             accept=runner.accept,
+            skip=runner.skip,
+            again=runner.again,
         )
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -46,6 +46,13 @@ def add_parser(verbs: Any) -> None:
         action="store_true",
         help="routes: a batch that is committed with other rows counts as written; go on behind it",
     )
+    for option, effect in (
+        ("--skip", "leave this file out from now on, also if it is gone; what is committed of it stays"),
+        ("--again", "take this file as new"),
+    ):
+        run_parser.add_argument(
+            option, action="append", default=[], metavar="PATH", help=f"load, repeatable: {effect}"
+        )
     add_json(run_parser)
     run_parser.set_defaults(run=run)
     list_parser = actions.add_parser("list", help="show the pipelines of a file", description="Check a file.")
@@ -122,6 +129,8 @@ def _prepare(
         restart=arguments.restart,
         spark_is_gone=session.is_gone,
         accept=arguments.accept,
+        skip=tuple(map(os.path.abspath, arguments.skip)),
+        again=tuple(map(os.path.abspath, arguments.again)),
     )
     return session, runner
 

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from pyspark_topics.offsets import Position
@@ -14,6 +17,7 @@ from pyspark_topics.options import Server as Address
 from pyspark_topics.pipelines import Archive, rewriting
 from pyspark_topics.pipelines.context import Outcome
 from pyspark_topics.pipelines.lake import Gap, Lake
+from pyspark_topics.pipelines.parquet import write_files
 from pyspark_topics.pipelines.runner import Runner
 from tests.spark.pipelines.running import Notes, Pipelines
 from tests.spark.server import Server
@@ -150,6 +154,21 @@ def test_what_is_in_the_lake_is_trimmed_and_nothing_else(
     assert server.diff(topic) == ([], [])
 
 
+def test_what_the_table_does_not_give_back_is_not_trimmed(
+    server: Server, topic: str, pipelines: Pipelines, table: str
+) -> None:
+    server.append(topic, {"data": 1, "tag": "a"}, 2, 3)
+    pipelines.run(Archive(topics=[topic], table=table))
+    lake = Lake(table)
+    (one,) = lake.files()
+    rows = pq.read_table(lake.file_paths()[0])
+    other = rows.set_column(rows.schema.get_field_index("data"), "data", pa.array(["1", "2", "9"]))
+    lake.replace([one], list(write_files(other.to_batches(), table)))
+    message = pipelines.failure(Archive(topics=[topic], table=table, trim=True))
+    assert f'does not give back seq 3 of topic "{topic}"' in message
+    assert server.state(topic)["earliest_seq"] == 1
+
+
 def test_nothing_is_trimmed_when_the_commit_fails(
     server: Server, topic: str, pipelines: Pipelines, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,8 +190,9 @@ def test_two_archives_of_a_topic_into_a_table_collide_instead_of_writing_twice(
     server.append(topic, 5)
     slow = Lake(table)
     pipelines.run(Archive(topics=[topic], table=table))
+    epoch = server.state(topic)["epoch"]
     with pytest.raises(Exception, match="something else wrote to"):
-        slow.commit([], {topic: Position(6, server.state(topic)["epoch"])}, [])
+        slow.commit([], {topic: Position(5, epoch)}, {topic: Position(6, epoch)}, [])
     assert seqs(spark, table) == list(range(1, 7))
 
 
@@ -202,6 +222,32 @@ def test_a_batch_that_collides_with_a_rewrite_is_read_again(
     assert seqs(spark, table) == [1, 2, 3, 4, 5, 7]
 
 
+def test_two_archives_write_every_record_once_also_when_files_are_merged_in_between(
+    spark: SparkSession,
+    server: Server,
+    topic: str,
+    pipelines: Pipelines,
+    table: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other commits while this one reads, and this one looks at the table before it commits."""
+    server.append(topic, *range(5))
+    pipelines.run(Archive(topics=[topic], table=table))
+    server.append(topic, 5, 6)
+    commit = Lake.commit
+
+    def meanwhile(self: Lake, *arguments: Any) -> None:
+        monkeypatch.setattr(Lake, "commit", commit)
+        pipelines.run(Archive(topics=[topic], table=table), "other")
+        self.replace([], [])  # as compaction does
+        commit(self, *arguments)
+
+    monkeypatch.setattr(Lake, "commit", meanwhile)
+    assert pipelines.run(Archive(topics=[topic], table=table))["records"] == 0
+    assert seqs(spark, table) == [1, 2, 3, 4, 5, 6, 7]
+    assert len(list(Path(table).glob("*.parquet"))) == len(Lake(table).files())
+
+
 def test_an_archive_follows_and_its_lag_reaches_zero(
     spark: SparkSession,
     server: Server,
@@ -225,13 +271,14 @@ def _lag(server: Server, topic: str) -> int | None:
 
 
 def test_a_folder_of_something_else_is_refused(
-    spark: SparkSession, topic: str, pipelines: Pipelines, table: str
+    server: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:
-    import pyarrow as pa
-    from deltalake import write_deltalake
-
+    server.append(topic, 1)
     write_deltalake(table, pa.table({"x": [1]}))
-    assert 'it has no column "topic"' in pipelines.failure(Archive(topics=[topic], table=table))
+    archive = Archive(topics=[topic], table=table, trim=True)
+    assert 'it has no column "topic"' in pipelines.failure(archive)
+    assert DeltaTable(table).version() == 0
+    assert server.state(topic)["earliest_seq"] == 1
 
 
 def test_small_files_are_merged_as_they_come_up(

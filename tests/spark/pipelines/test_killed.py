@@ -104,7 +104,7 @@ def test_killed_between_writing_and_noting(server: Server, topic: str, tmp_path:
     server.append(f"{topic}.b", *range(COUNT))
     (tmp_path / "history.json").write_text("".join(f"{n}\n" for n in range(COUNT)))
     old = Lake(str(tmp_path / "old"))
-    old.commit(list(write_files([records(1, COUNT, "old")], old.path)), {"old": Position(COUNT, 1)}, [])
+    old.commit(list(write_files([records(1, COUNT, "old")], old.path)), {}, {"old": Position(COUNT, 1)}, [])
     kill_in_the_middle(server, declaration)
     committed = Lake(table).archived(source, server.state(source)["epoch"])
     assert committed is not None

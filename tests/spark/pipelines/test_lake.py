@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, Schema
 
+from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines import lake as lake_module
-from pyspark_topics.pipelines.lake import Collision, Gap, Lake
+from pyspark_topics.pipelines.lake import RECORDS, Collision, Gap, Lake
 from pyspark_topics.pipelines.parquet import write_files
 from tests.spark.pipelines.lakes import add, records, seqs
 
@@ -39,7 +43,7 @@ def test_a_commit_is_synced_when_it_returns(lake: Lake, monkeypatch: pytest.Monk
     files = list(write_files([records(1, 3)], lake.path))
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
-    lake.commit(files, {"orders": Position(3, 1)}, [])
+    lake.commit(files, {}, {"orders": Position(3, 1)}, [])
     log = f"{lake.path}/_delta_log"
     assert synced == [f"{log}/{lake.records.version():020}.json", log]
 
@@ -55,12 +59,84 @@ def test_the_second_to_move_a_topic_collides(lake: Lake) -> None:
     assert seqs(lake) == [1, 2, 3, 4]
 
 
+def test_a_writer_that_has_looked_meanwhile_collides_too(lake: Lake) -> None:
+    """As after a merge of files, or a zombie that went on: what it read was from another position."""
+    add(lake, 1, 3)
+    at = {"orders": Position(3, 1)}
+    slow = Lake(lake.path)
+    files = list(write_files([records(4, 5)], slow.path))
+    add(lake, 4, 5)
+    slow.replace([], [])
+    assert slow.records.version() > lake.records.version()
+    with pytest.raises(Collision, match="stands at seq 5 of epoch 1, and this began at seq 3 of epoch 1"):
+        slow.commit(files, at, {"orders": Position(5, 1)}, [])
+    slow.discard(files)
+    assert seqs(lake) == [1, 2, 3, 4, 5]
+    assert not os.path.exists(os.path.join(lake.path, files[0].path))
+
+
+def test_gaps_are_rows_once_also_when_two_note_them(lake: Lake) -> None:
+    slow = Lake(lake.path)
+    add(lake, 1, 3, Gap("orders", 1, 1, 2, "cap"))
+    slow.refresh()
+    slow.note_gaps()
+    add(slow, 4, 4, Gap("orders", 1, 4, 4, "cap"))
+    lake.note_gaps()
+    add(Lake(lake.path), 5, 5)
+    assert Lake(lake.path).gaps() == [Gap("orders", 1, 1, 2, "cap"), Gap("orders", 1, 4, 4, "cap")]
+
+
 def test_two_topics_do_not_collide(lake: Lake) -> None:
     slow = Lake(lake.path)
     add(lake, 1, 3)
     files = list(write_files([records(1, 2, "other")], lake.path))
-    slow.commit(files, {"other": Position(2, 1)}, [])
+    slow.commit(files, {}, {"other": Position(2, 1)}, [])
     assert seqs(lake) == [1, 1, 2, 2, 3]
+
+
+# --- tables that are there already ----------------------------------------------------------------------
+
+
+def _with(name: str, kind: pa.DataType, nullable: bool = True) -> pa.Schema:
+    return pa.schema([pa.field(name, kind, nullable) if one.name == name else one for one in RECORDS])
+
+
+@pytest.mark.parametrize(
+    ("schema", "made", "says"),
+    [
+        (RECORDS, {"partition_by": ["topic"]}, "it is partitioned by topic"),
+        (_with("seq", pa.string()), {}, 'its column "seq" is string and not long'),
+        (_with("data", pa.struct([("a", pa.int64())])), {}, 'its column "data" is struct and not string'),
+        (_with("ts", pa.timestamp("us")), {}, 'its column "ts" is timestamp_ntz and not timestamp'),
+        (_with("tag", pa.string(), False), {}, 'its column "tag" cannot be NULL'),
+        (pa.schema([*RECORDS, ("x", pa.int64())]), {}, 'it has a column "x"'),
+        (RECORDS, {"configuration": {"delta.enableDeletionVectors": "true"}}, "deletionVectors"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_as_it_is(
+    schema: pa.Schema, made: dict[str, Any], says: str, table: str
+) -> None:
+    DeltaTable.create(table, Schema.from_arrow(schema), **made)
+    with pytest.raises(PipelineFailed, match=says):
+        Lake(table)
+    assert DeltaTable(table).version() == 0
+    assert not os.path.exists(f"{table}_gaps")
+
+
+def test_a_table_with_constraints_or_files_of_something_else_is_refused(table: str) -> None:
+    DeltaTable.create(table, Schema.from_arrow(RECORDS)).alter.add_constraint({"late": "seq > 3"})
+    with pytest.raises(PipelineFailed, match="it has the constraint late"):
+        Lake(table)
+    os.makedirs(f"{table}.2")
+    Path(f"{table}.2/part-0.parquet").write_text("")
+    with pytest.raises(PipelineFailed, match="has files and is no Delta table"):
+        Lake(f"{table}.2")
+
+
+def test_columns_of_a_table_may_come_in_any_order(table: str) -> None:
+    DeltaTable.create(table, Schema.from_arrow(pa.schema(list(reversed(RECORDS)))))
+    add(Lake(table), 1, 3)
+    assert seqs(Lake(table)) == [1, 2, 3]
 
 
 # --- gaps -----------------------------------------------------------------------------------------------

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -156,6 +158,48 @@ def test_a_table_of_the_lake_may_lie_anywhere(
     sql = "SELECT r.data AS new, o.data AS old FROM records r JOIN old o ON r.data = o.data"
     pipelines.run(Route(topics=[topic], into=f"{topic}.out", sql=sql, tables={"old": lake}))
     assert server.data(f"{topic}.out") == [{"new": "7", "old": "7"}]
+
+
+def test_tables_are_read_as_of_each_micro_batch(
+    server: Server, topic: str, pipelines: Pipelines, tmp_path: Path, until: Callable[..., None]
+) -> None:
+    """Delta at its newest version, with partition columns, columns that came later, and what was deleted."""
+    delta, plain = str(tmp_path / "prices"), tmp_path / "names.csv"
+    config = {"delta.enableDeletionVectors": "true"}
+    first = pa.table({"sku": ["a", "b"], "price": [1, 2], "region": ["n", "s"]})
+    write_deltalake(delta, first, partition_by=["region"], configuration=config)
+    more = pa.table({"sku": ["c"], "price": [3], "region": ["n"], "note": ["new"]})
+    write_deltalake(delta, more, mode="append", schema_mode="merge")
+    plain.write_text("id,name\na,Ada\n")
+    sql = (
+        "SELECT r.data.sku, p.price, p.region, p.note, n.name FROM records r LEFT JOIN prices p "
+        "ON p.sku = r.data.sku LEFT JOIN names n ON n.id = r.data.sku"
+    )
+    tables = {"prices": delta, "names": str(plain)}
+    route = Route(
+        topics=[topic], into=f"{topic}.out", sql=sql, schema="sku STRING", tables=tables, every_s=0.05
+    )
+
+    def next_of(sku: str, count: int) -> Any:
+        server.append(topic, {"sku": sku})
+        until(lambda: len(server.data(f"{topic}.out")) == count)
+        return server.data(f"{topic}.out")[-1]
+
+    server.configure(f"{topic}.out")
+    with pipelines.following({"it": route}):
+        assert next_of("a", 1) == {"sku": "a", "price": 1, "region": "n", "name": "Ada"}
+        assert next_of("c", 2) == {"sku": "c", "price": 3, "region": "n", "note": "new"}
+        plain.write_text("id,name\na,Grace\nc,Edsger\n")
+        DeltaTable(delta).delete("sku = 'c'")
+        assert next_of("c", 3) == {"sku": "c", "name": "Edsger"}
+        write_deltalake(
+            delta,
+            first.slice(0, 1).set_column(1, "price", pa.array([9])),
+            mode="overwrite",
+            schema_mode="merge",
+        )
+        DeltaTable(delta).vacuum(0, dry_run=False, enforce_retention_duration=False)
+        assert next_of("a", 4) == {"sku": "a", "price": 9, "region": "n", "name": "Grace"}
 
 
 def test_two_topics_are_joined_as_streams(server: Server, topic: str, pipelines: Pipelines) -> None:

@@ -1,0 +1,191 @@
+"""Files of a load as rows: each read by what it says of itself; and what is wrong with one that is broken."""
+
+import itertools
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import StringType, StructField, StructType
+
+from pyspark_topics.errors import PipelineFailed, written_for_users
+from pyspark_topics.payload import ENVELOPE, as_records
+from pyspark_topics.pipelines.loaded import way_out
+from pyspark_topics.pipelines.settings import FORMATS
+from topics.client import Refused
+
+if TYPE_CHECKING:
+    from pyspark_topics.pipelines.load import Load
+
+# As most programs write it: names first, and a quote inside quotes doubled. A row that does not fit is an
+# error: Spark would fill it with NULLs.
+_CSV = {"header": "true", "inferSchema": "true", "escape": '"', "mode": "FAILFAST"}
+_CORRUPT = "_corrupt_record"
+# So much of a row is shown.
+EXCERPT = 120
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """How the files of a load are read."""
+
+    settings: "Load"
+    kind: str
+
+    @classmethod
+    def of(cls, settings: "Load", files: list[str]) -> Self:
+        return cls(settings, settings.format or _kind(files))
+
+    @property
+    def options(self) -> dict[str, str]:
+        given = dict(self.settings.options)
+        if self.kind == "csv":
+            return {**_CSV, **given}
+        return {"mode": "FAILFAST", **given} if self.kind == "json" else given
+
+    @property
+    def has_lines(self) -> bool:
+        """Whether a row is a line, so that a file can grow."""
+        many = {key.lower(): value for key, value in self.settings.options.items()}.get("multiline", "false")
+        return self.kind in ("json", "csv") and many.lower() != "true"
+
+    @property
+    def _has_header(self) -> bool:
+        return self.kind == "csv" and self.options["header"].lower() == "true"
+
+    # --- rows -------------------------------------------------------------------------------------------
+
+    def frame(self, spark: SparkSession, files: list[str]) -> DataFrame:
+        """As the sink takes them."""
+        return self._selected(self.rows(spark, files))
+
+    def tail(self, spark: SparkSession, path: str, from_byte: int, state: Path) -> DataFrame:
+        """Lines behind the given byte; `state` is a folder that executors see."""
+        copy = state / "added" / Path(path).name
+        copy.parent.mkdir(exist_ok=True)
+        with open(path, "rb") as whole, copy.open("wb") as part:
+            if self._has_header:
+                part.write(whole.readline())
+            whole.seek(from_byte)
+            shutil.copyfileobj(whole, part)
+        if self.kind == "csv":  # types of a column are those of the whole file
+            return self._selected(self.rows(spark, [str(copy)], self.rows(spark, [path]).schema))
+        return self.frame(spark, [str(copy)])
+
+    def _selected(self, frame: DataFrame) -> DataFrame:
+        if self.settings.select:
+            frame = frame.selectExpr(*self.settings.select)
+        return as_records(frame, self.settings.into, ENVELOPE)  # a file's column `topic` is no target
+
+    def rows(self, spark: SparkSession, files: list[str], types: StructType | None = None) -> DataFrame:
+        schema = self.settings.schema
+        wanted = types or (StructType.fromDDL(schema) if schema is not None else None)
+        reader = spark.read.options(**self.options)
+        if self.kind == "json" and self.has_lines and wanted is None:
+            # A line is a record, as it stands: parsing it would only lose what Spark's types cannot hold.
+            lines = spark.read.options(**self.settings.options).text(files)
+            return lines.where("trim(value) != ''").select(f.col("value").alias("data"))
+        if wanted is None:
+            return reader.format(self.kind).load(files)
+        if self.kind == "parquet":
+            return _typed(reader.parquet(*files), wanted)
+        if self._has_header:
+            return _with_missing(reader.schema(self._by_header(spark, files, wanted)).csv(files), wanted)
+        return reader.schema(wanted).format(self.kind).load(files)
+
+    def _by_header(self, spark: SparkSession, files: list[str], wanted: StructType) -> StructType:
+        """Spark would give names to columns by their order; a column without a type is text."""
+        kinds = {field.name: field for field in wanted.fields}
+        found = spark.read.options(**{**self.options, "inferSchema": "false"}).csv(files).columns
+        return StructType([kinds.get(name, StructField(name, StringType())) for name in found])
+
+    # --- what is wrong ----------------------------------------------------------------------------------
+
+    def first_broken(self, spark: SparkSession, path: str) -> tuple[int | None, str] | None:
+        """Number and text of the first row that cannot be read, if that can be told."""
+        if self.kind == "json" and self.has_lines:
+            return _first_line(path, _is_json)
+        if self.kind == "csv" and self.has_lines:
+            schema = self.rows(spark, [path]).schema.add(_CORRUPT, StringType())
+            options = {**self.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+            # Cached, because Spark refuses to read that column alone.
+            rows = spark.read.options(**options).schema(schema).csv(path).cache()
+            found = rows.where(f.col(_CORRUPT).isNotNull()).select(_CORRUPT).first()
+            rows.unpersist()
+            if found is None:
+                return None
+            return _first_line(path, lambda line: line.strip() != found[0].strip())
+        return None
+
+
+def _kind(files: list[str]) -> str:
+    kinds = {FORMATS.get(Path(name).suffix.lower()) for name in files}
+    if len(kinds) != 1 or None in kinds:
+        raise PipelineFailed(
+            f"{files[0]} is not .parquet, .json (.jsonl, .ndjson) or .csv: say which it is with format"
+        )
+    return str(kinds.pop())
+
+
+def _typed(frame: DataFrame, wanted: StructType) -> DataFrame:
+    kinds = {field.name: field.dataType for field in wanted.fields}
+    columns = [
+        f.col(f"`{name}`").cast(kinds[name]).alias(name) if name in kinds else f.col(f"`{name}`")
+        for name in frame.columns
+    ]
+    return _with_missing(frame.select(*columns), wanted)
+
+
+def _with_missing(frame: DataFrame, wanted: StructType) -> DataFrame:
+    """Columns that this file does not have are NULL."""
+    for field in wanted.fields:
+        if field.name not in frame.columns:
+            frame = frame.withColumn(field.name, f.lit(None).cast(field.dataType))
+    return frame
+
+
+def _is_json(line: str) -> bool:
+    try:
+        msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return not line.strip()
+    return True
+
+
+def _first_line(path: str, is_good: Any) -> tuple[int, str] | None:
+    with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
+        numbered = zip(itertools.count(1), lines, strict=False)
+        return next(((number, line) for number, line in numbered if not is_good(line)), None)
+
+
+def why_broken(settings: "Load", spark: SparkSession, files: list[str], error: Exception) -> Exception:
+    """What to tell about a file that did not load; an error that has nothing to do with it as it is."""
+    sentence = written_for_users(error)
+    if (isinstance(error, Refused) and error.status != 400) or "Unreachable: " in str(error):
+        return error
+    path = files[0] if len(files) == 1 else ", ".join(files)
+    broken = None
+    with suppress(Exception):  # it is broken, after all
+        if len(files) == 1:
+            broken = FileFormat.of(settings, files).first_broken(spark, path)
+    where = f"{path}, row {broken[0]}" if broken is not None else path
+    excerpt = f": {broken[1].strip()[:EXCERPT]}" if broken is not None else ""
+    what = sentence or _said(error, path)
+    return PipelineFailed(f"{where} cannot be loaded, {what}{excerpt}; mend it, or {way_out(path)}")
+
+
+def _said(error: Exception, path: str) -> str:
+    if Path(path).suffix == ".parquet" and os.path.isfile(path):
+        try:
+            pq.read_metadata(path)
+        except Exception as why:
+            return str(why).splitlines()[0]
+    lines = str(error).strip().splitlines()
+    causes = [line.partition(": ")[2] for line in lines if line.startswith("Caused by: ")]
+    return causes[-1].partition(": ")[2] or causes[-1] if causes else lines[0]

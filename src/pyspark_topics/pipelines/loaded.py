@@ -1,0 +1,149 @@
+"""What a load remembers of its files: each by itself, with what shows that it is still the same.
+
+    files found, and what is noted of each → not loaded yet: a job │ loaded │ changed, grown: refused
+
+A note is a job of one file. Notes of earlier versions are jobs of several; they are read, and finished as
+they were planned.
+"""
+
+import glob
+import hashlib
+import os
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from pyspark_topics.errors import PipelineFailed
+from pyspark_topics.pipelines.jobs import Job, write_note
+
+# Size and time of a file's last change.
+Marks = list[int]
+
+_SKIPPED = "skipped.json"
+_BLOCK = 1 << 20
+
+
+def way_out(path: str) -> str:
+    return f"leave it out from now on with --skip {path}, or take it as new with --again {path}"
+
+
+@dataclass
+class Loaded:
+    """The notes in the folder of a load."""
+
+    state: Path
+    jobs: list[Job] = field(init=False)
+    skipped: set[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        read = (Job.read(path) for path in sorted(self.state.glob("set-*.json")))
+        self.jobs = [job for job in read if job is not None]
+        skipped = Job.read_json(self.state / _SKIPPED)
+        self.skipped = set(skipped or ())
+
+    # --- what the user says about files -----------------------------------------------------------------
+
+    def skip(self, paths: Iterable[str], patterns: list[str]) -> None:
+        """From now on, whatever happens to the file; what is committed of it stays."""
+        for path in paths:
+            if not self._is_known(path, patterns):
+                raise PipelineFailed(f"--skip names {path}, which is no file of this load")
+        if not self.skipped.issuperset(paths):
+            self.skipped.update(paths)
+            write_note(self.state / _SKIPPED, sorted(self.skipped))
+
+    def again(self, paths: Iterable[str], about: dict[str, Any]) -> None:
+        """As if it had never been seen. One that is being taken again goes on."""
+        for path in paths:
+            if not os.path.isfile(path):
+                raise PipelineFailed(f"--again names {path}, and there is no such file")
+            last = self.last(path)
+            if last is None or last.finished or not (last.about.get("again") and same(last, path)):
+                self.new(path, {**about, "again": True})
+            if path in self.skipped:
+                self.skipped.discard(path)
+                write_note(self.state / _SKIPPED, sorted(self.skipped))
+
+    def _is_known(self, path: str, patterns: list[str]) -> bool:
+        fits = any(fnmatch(path, os.path.abspath(pattern)) for pattern in patterns)
+        return fits or path in self.skipped or self.last(path) is not None
+
+    # --- files --------------------------------------------------------------------------------------------
+
+    def find(self, patterns: list[str]) -> dict[str, Marks]:
+        """Files by absolute path, without those that are left out."""
+        found: dict[str, Marks] = {}
+        for pattern in patterns:
+            matches = [name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
+            if not matches and not any(fnmatch(path, os.path.abspath(pattern)) for path in self.skipped):
+                raise PipelineFailed(f"no file matches {pattern}")
+            found.update((path, marks(path)) for path in map(os.path.abspath, matches))
+        return {path: found[path] for path in sorted(found) if path not in self.skipped}
+
+    def last(self, path: str) -> Job | None:
+        """The newest note about a file."""
+        return next((job for job in reversed(self.jobs) if path in job.about["files"]), None)
+
+    def unfinished(self) -> list[Job]:
+        """Newest notes that are not finished, and whose files are not all left out."""
+        return [
+            job
+            for job in self.jobs
+            if not job.finished
+            and any(path not in self.skipped and self.last(path) is job for path in job.about["files"])
+        ]
+
+    def new(self, path: str, about: dict[str, Any], from_byte: int = 0) -> Job:
+        return self._note(self.state / f"set-{len(self.jobs):06}.json", path, about, from_byte)
+
+    def renew(self, job: Job, path: str) -> Job:
+        """The file was changed before anything of it was committed: what it was does not matter."""
+        self.jobs.remove(job)
+        about = {key: value for key, value in job.about.items() if key not in ("files", "digest")}
+        return self._note(job.path, path, about, about.pop("from_byte", 0))
+
+    def _note(self, note: Path, path: str, about: dict[str, Any], from_byte: int) -> Job:
+        known = {"files": {path: marks(path)}, "digest": digest(path), **about}
+        job = Job(note, uuid.uuid4().hex, known | ({"from_byte": from_byte} if from_byte else {}))
+        job.note(step=0, at=0)
+        self.jobs.append(job)
+        return job
+
+
+def marks(path: str) -> Marks:
+    status = os.stat(path)
+    return [status.st_size, status.st_mtime_ns]
+
+
+def same(job: Job, path: str) -> bool:
+    """Whether a file is the one that the job is about; a new time alone makes no other file of it."""
+    if not os.path.isfile(path):
+        return False
+    noted, now = job.about["files"][path], marks(path)
+    return noted == now or (noted[0] == now[0] and job.about.get("digest") == digest(path))
+
+
+def grew(job: Job, path: str) -> bool:
+    """Whether whole lines were added to the lines that were loaded."""
+    size = job.about["files"][path][0]
+    if "digest" not in job.about or os.path.getsize(path) <= size:
+        return False
+    if digest(path, size) != job.about["digest"]:
+        return False
+    with open(path, "rb") as file:
+        file.seek(max(size - 1, 0))
+        return size == 0 or b"\n" in file.read(2)
+
+
+def digest(path: str, size: int | None = None) -> str:
+    """Of a file as it is now, or of its first bytes."""
+    found = hashlib.blake2b(digest_size=16)
+    left = os.path.getsize(path) if size is None else size
+    with open(path, "rb") as file:
+        while left > 0 and (block := file.read(min(_BLOCK, left))):
+            found.update(block)
+            left -= len(block)
+    return found.hexdigest()

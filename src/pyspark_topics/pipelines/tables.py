@@ -1,0 +1,138 @@
+"""Tables that a route joins with, read anew for every micro-batch.
+
+Spark settles the files of a table when a query is made. To it these tables are therefore sources of ours: it
+asks for their partitions whenever it plans a micro-batch, and that is when we look. A Delta table is read by
+delta-rs at its newest version, with partition columns, columns that were added, and deletion vectors;
+anything else by Arrow, with the columns that Spark found when the route began.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+from pyarrow import csv, json
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pyspark_topics.errors import PipelineFailed
+from pyspark_topics.pipelines.settings import FORMATS
+
+DELTA = "delta"
+# Up to here Spark hands a table to every task by itself, too.
+SMALL_BYTES = 10 * 1024 * 1024
+
+
+def read_table(spark: SparkSession, path: str) -> DataFrame:
+    """A table of the lake, or files; as it is when the frame is planned."""
+    full = os.path.abspath(path)
+    if not os.path.exists(full):
+        raise PipelineFailed(f"there is no table at {full}")
+    spark.dataSource.register(TableSource)
+    reader = spark.read.format(TableSource.name()).option("path", full)
+    if os.path.isdir(os.path.join(full, "_delta_log")):
+        return _hinted(reader.option("kind", DELTA).load(), full)
+    kind = FORMATS.get(Path(full).suffix, "parquet")
+    names = {"header": "true", "inferSchema": "true"} if kind == "csv" else {}
+    found = spark.read.options(**names).load(full, format=kind)
+    return _hinted(reader.option("kind", kind).schema(found.schema).load(), full)
+
+
+def _hinted(frame: DataFrame, path: str) -> DataFrame:
+    """Of a source of ours Spark does not know that it is small, and would sort both sides of a join."""
+    inside = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    size = os.path.getsize(path) if os.path.isfile(path) else sum(map(os.path.getsize, inside))
+    return f.broadcast(frame) if size <= SMALL_BYTES else frame
+
+
+@dataclass
+class _Newest(InputPartition):
+    """All of a table, at the version that was the newest when the batch was planned."""
+
+    version: int | None
+
+
+class TableSource(DataSource):
+    """Internal: routes register it in their own sessions."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "topics_table"
+
+    def schema(self) -> StructType:
+        found: StructType = from_arrow_schema(
+            _plain(pa.schema(_delta(self.options["path"]).schema().to_arrow()))
+        )
+        return found
+
+    def reader(self, schema: StructType) -> "TableReader":
+        return TableReader(self.options["path"], self.options["kind"], schema)
+
+
+class TableReader(DataSourceReader):
+    def __init__(self, path: str, kind: str, schema: StructType) -> None:
+        self.path, self.kind = path, kind
+        self.arrow = to_arrow_schema(schema, timezone="UTC")
+
+    def partitions(self) -> list[InputPartition]:
+        # One task: delta-rs reads with threads of its own, and what is joined with is small.
+        return [_Newest(_delta(self.path).version() if self.kind == DELTA else None)]
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        for batch in self._delta(partition.version) if self.kind == DELTA else self._files():
+            yield _shaped(batch, self.arrow)
+
+    def _delta(self, version: int) -> Iterator[pa.RecordBatch]:
+        columns = self.arrow.names
+        try:
+            batches = iter(pa.RecordBatchReader.from_stream(_delta(self.path, version).scan(columns=columns)))
+            first = next(batches, None)
+        except Exception:
+            # Overwritten and vacuumed since the batch was planned: what is there now is as good.
+            batches = iter(pa.RecordBatchReader.from_stream(_delta(self.path).scan(columns=columns)))
+            first = next(batches, None)
+        if first is not None:
+            yield first
+            yield from batches
+
+    def _files(self) -> Iterator[pa.RecordBatch]:
+        found = ds.dataset(self.path, self.arrow, _format(self.kind, self.arrow), partitioning="hive")
+        yield from found.to_batches()
+
+
+def _delta(path: str, version: int | None = None) -> DeltaTable:
+    return DeltaTable(path, version=version)
+
+
+def _format(kind: str, schema: pa.Schema) -> ds.FileFormat:
+    if kind == "csv":
+        # As Spark has it: what is empty is NULL, also as text.
+        convert = csv.ConvertOptions(column_types=schema, strings_can_be_null=True, null_values=[""])
+        return ds.CsvFileFormat(convert_options=convert)
+    if kind == "json":
+        return ds.JsonFileFormat(parse_options=json.ParseOptions(explicit_schema=schema))
+    return ds.ParquetFileFormat()
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """In types that Spark has; the same values."""
+    kinds = {pa.large_string(): pa.string(), pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    return pa.schema([field.with_type(kinds.get(field.type, field.type)) for field in schema])
+
+
+def _shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A column that the table has no more is NULL."""
+    arrays = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
