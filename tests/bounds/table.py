@@ -112,6 +112,7 @@ COLLECTIONS = {
         "Losses._vague": "holes of a topic",
     },
     "flow/queues/queue.py": {"JobQueue.listeners": "max_connections", "JobQueue._window": "max_connections"},
+    "flow/queues/redrive.py": {"Redrive.skipped": REQUEST},
     "flow/routers/arrival.py": {"Arrival.sizes": REQUEST, "RouteOp.arrivals": REQUEST},
     "flow/routers/definitions.py": {
         "Router.keys_seen": "keys of a router",
@@ -171,6 +172,7 @@ COLLECTIONS = {
     },
     "http/routes/records/arrow_append.py": {"BulkAppend._submitted": REQUEST, "BulkAppend._results": REQUEST},
     "http/routes/jobs/desk.py": {"Desk.workers": "max_sse_connections", "Desks._by_queue": "max_topics"},
+    "http/routes/jobs/redrive.py": {"RedriveRoutes._moving": "max_topics"},
     "http/routes/service.py": {"Service.parked": "max_connections"},
     "http/routes/streams/socket.py": {
         "_Subscribe.topics": REQUEST,

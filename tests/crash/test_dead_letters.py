@@ -1,4 +1,4 @@
-"""A job on its way to the dead letters is in one topic or in the other; never in both, never in neither."""
+"""A job on its way to the dead letters, or back, is in one of two topics; never in both, never in neither."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tests.crash.disk import Crash, SimulatedDisk
 from tests.crash.installation import Installation
 from tests.crash.model import observe
 from topics.flow.queues.claims import Claim
+from topics.flow.queues.redrive import Redrive
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
 from topics.log.write.append_request import parse_append
@@ -64,6 +65,23 @@ def prepared(durability: str, *, durable_leases: bool) -> tuple[SimulatedDisk, M
     return disk, clock, here
 
 
+def redrive_all(here: Installation) -> None:
+    engine = here.engine
+    queue = engine.require("jobs")
+    walk = Redrive(engine, engine.require("letters"), set(), lambda _: queue)
+    for part in walk.step():
+        walk.move(part, lambda: None, refused)
+    engine.queue.sync_now()
+    engine.queue.sync_now()
+
+
+def given_up(durability: str) -> tuple[SimulatedDisk, ManualClock, Installation]:
+    disk, clock, here = prepared(durability, durable_leases=False)
+    claim_all(here)
+    here.engine.queue.sync_journal()
+    return disk, clock, here
+
+
 def jobs_in(engine: Engine, name: str) -> set[bytes]:
     rows, _ = observe(engine, engine.require(name))
     return {row.split(b'"data":"')[1].split(b'"')[0] for row in rows.values()}
@@ -91,3 +109,26 @@ def test_a_job_is_always_in_exactly_one_place(durability: str, durable_leases: b
             waiting, moved = jobs_in(again, "jobs"), jobs_in(again, "letters")
             assert waiting | moved == {b"job-%d" % number for number in range(JOBS)}
             assert not waiting & moved
+
+
+@pytest.mark.parametrize("durability", ["fsync", "disk"])
+def test_a_letter_on_its_way_back_is_always_in_exactly_one_place(durability: str) -> None:
+    disk, _, here = given_up(durability)
+    before = disk.mutations
+    redrive_all(here)
+    assert len(jobs_in(here.engine, "jobs")) == JOBS
+    assert jobs_in(here.engine, "letters") == set()
+    for index in range(1, disk.mutations - before + 1):
+        for luck in (None, *range(LUCKS // 4)):
+            stopped, clock, here = given_up(durability)
+            stopped.crash_at = stopped.mutations + index
+            with pytest.raises(Crash):
+                redrive_all(here)
+            if luck is None:
+                stopped.kill()
+            else:
+                stopped.crash(random.Random(luck))
+            again = Installation(stopped, clock).engine
+            waiting, left = jobs_in(again, "jobs"), jobs_in(again, "letters")
+            assert waiting | left == {b"job-%d" % number for number in range(JOBS)}
+            assert not waiting & left

@@ -17,6 +17,7 @@ from topics.http.routes.cursors import CursorRoutes
 from topics.http.routes.info import InfoRoutes
 from topics.http.routes.jobs.desk import Desks
 from topics.http.routes.jobs.queues import QueueRoutes
+from topics.http.routes.jobs.redrive import RedriveRoutes
 from topics.http.routes.jobs.work import WorkRoutes
 from topics.http.routes.probes import Probes
 from topics.http.routes.records.appends import AppendRoutes
@@ -129,6 +130,7 @@ class Application:
             *self.sockets.routes(),
             *QueueRoutes(service, node.queues, self.desks).routes(),
             *self.work.routes(),
+            *RedriveRoutes(service, node.queues).routes(),
         ]
 
     async def run(self) -> None:

@@ -172,6 +172,8 @@ def _visit_queues(visit: Visit) -> None:
     visit("POST", "/v0/topics/jobs/extend", {"node": "w", "seqs": [2], "lease_ms": 1000})
     visit("POST", "/v0/topics/jobs/nack", {"node": "w", "seqs": [2]})
     assert visit("GET", "/v0/topics/jobs")["queue"]
+    assert visit("GET", "/v0/topics/jobs/leases")["leases"]
+    assert visit("POST", "/v0/topics/log/redrive", {"max": 1})["skipped"]
 
 
 def _visit_routers(visit: Visit) -> None:

@@ -99,6 +99,7 @@ LIMITS: dict[str, dict[str, Json]] = {
             "description": f"At most {MAX_ERROR_BYTES} bytes; kept with the job and its dead letter.",
         },
     },
+    "RedriveBody": {"max": U64},
     "ExtendBody": {**HELD, "lease_ms": LEASE},
     "WatchBody": {
         "topics": {"minProperties": 1, "maxProperties": MAX_WATCH_TOPICS},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutation.runner import Mutation
 
 _TAIL = "tests/contract/test_tail.py"
+_REDRIVE = "tests/contract/test_redrive.py"
 _RECORDS = "tests/contract/test_records.py"
 
 MUTATIONS = (
@@ -39,5 +40,13 @@ MUTATIONS = (
         "        if self._known is not None:\n",
         "        if False:\n",
         (_TAIL,),
+    ),
+    Mutation(
+        "redrive-and-keep",
+        "A dead letter that goes back to its queue is in exactly one of the two places, whatever happens.",
+        "flow/queues/redrive.py",
+        "            payload = msgspec.msgpack.encode(selector)\n",
+        "            payload = msgspec.msgpack.encode(Selector(1, seqs=[]))\n",
+        ("tests/crash/test_dead_letters.py", _REDRIVE),
     ),
 )

@@ -26,6 +26,7 @@ from topics.values import DEFAULT_CONFIG, ApiError
 # Jobs that one claim moves at most; the next claim goes on with the rest.
 MAX_MOVES = 1000
 _META_PREFIX = "$dead_letter_"
+_FROM = _META_PREFIX + "from"
 # What the worker that gave the job back last said about it; others may have said nothing.
 _ERROR = _META_PREFIX + "error"
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -120,10 +121,32 @@ def _batch(topic: Topic, letters: Records, errors: Mapping[int, str]) -> Batch:
     return batch_from_columns(letters.data, origins, letters.nodes, letters.tags)
 
 
+def origin_of(meta: bytes | None) -> str | None:
+    """The queue that a letter came from, as far as its meta says so."""
+    if meta is None or not _may_have_origin(meta):
+        return None
+    name = _fields.decode(meta).get(_FROM)
+    found = None if name is None else msgspec.json.decode(name)
+    return found if isinstance(found, str) else None
+
+
+def without_origin(meta: bytes | None) -> bytes | None:
+    """The meta that the job had before it became a letter."""
+    if meta is None or not _may_have_origin(meta):
+        return meta
+    kept = {key: value for key, value in _fields.decode(meta).items() if not key.startswith(_META_PREFIX)}
+    return msgspec.json.encode(kept) if kept else None
+
+
+def _may_have_origin(meta: bytes) -> bool:
+    """Escapes may hide such a key."""
+    return _META_PREFIX.encode() in meta or b"\\" in meta
+
+
 def _with_origin(meta: bytes | None, name: str, deliveries: int, seq: int, error: str | None) -> bytes:
     """The job's own meta, and where it came from. The rest of the meta stays as it was written."""
     told = {
-        _META_PREFIX + "from": name,
+        _FROM: name,
         _META_PREFIX + "deliveries": str(deliveries),
         _META_PREFIX + "src_seq": str(seq),
     }
@@ -132,8 +155,8 @@ def _with_origin(meta: bytes | None, name: str, deliveries: int, seq: int, error
     origin = msgspec.json.encode(told)
     if meta is None or meta == b"{}":
         return origin
-    # A letter that dies a second time tells of its last queue only. Escapes may hide such a key.
-    if _META_PREFIX.encode() in meta or b"\\" in meta:
+    # A letter that dies a second time tells of its last queue only.
+    if _may_have_origin(meta):
         fields = _fields.decode(meta)
         for key in (*told, _ERROR):
             fields.pop(key, None)

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from topics.http.wire.exchange import Exchange
-from topics.values import invalid
+from topics.values import MAX_SEQ, invalid
 
 DEFAULT_PAGE, MAX_PAGE = 100, 1000
 # What every list may be asked.
@@ -48,6 +48,14 @@ def start_of_page(exchange: Exchange) -> str:
     if marker != "after" or not name:
         raise invalid("cursor is not one this server gave out")
     return name
+
+
+def seq_at_start_of_page(exchange: Exchange) -> int:
+    """The same in a list that is in the order of seqs; 0 for the first page."""
+    text = start_of_page(exchange)
+    if text and not (text.isascii() and text.isdigit() and int(text[:20]) <= MAX_SEQ):
+        raise invalid("cursor is not one this server gave out")
+    return int(text or 0)
 
 
 def cursor_after(name: str) -> str:

@@ -3,12 +3,12 @@
 from typing import Any
 
 from topics.http.door.keys import READ
-from topics.http.routes.paging import cursor_after, page_size, start_of_page
+from topics.http.routes.paging import cursor_after, page_size, seq_at_start_of_page
 from topics.http.routes.service import Service, answer, in_turns
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
 from topics.log import KIND_NAMES, MAX_BUCKETS, Topic, bucket_steps, exact, range_steps
-from topics.values import MAX_SEQ, invalid
+from topics.values import invalid
 
 
 class LedgerRoutes:
@@ -22,7 +22,7 @@ class LedgerRoutes:
     async def show(self, exchange: Exchange) -> None:
         buckets = exchange.query("buckets")
         count = None if buckets is None else _count(buckets)
-        after = _after(start_of_page(exchange))
+        after = seq_at_start_of_page(exchange)
         first, last = exchange.query_number("from") or 0, exchange.query_number("to")
         topic = self._service.current_topic(exchange)
         if count is None:
@@ -61,9 +61,3 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_BUCKETS):
         raise invalid(f"buckets must be a number from 1 to {MAX_BUCKETS}")
     return int(text)
-
-
-def _after(name: str) -> int:
-    if name and not (name.isascii() and name.isdigit() and int(name[:20]) <= MAX_SEQ):
-        raise invalid("cursor is not one this server gave out")
-    return int(name or 0)
