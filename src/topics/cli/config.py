@@ -1,24 +1,35 @@
 """`topics config`: the settings that `topics serve` would use here, and where each of them came from.
 
-No server is asked. What would stop the start of a server stops this, too.
+No server is asked. What would stop the start of a server stops this, too. With a TOPIC it is about that one,
+on a running server: what its configuration is, or becomes.
 """
 
 import argparse
 from typing import Any
 
+from topics.cli.remote.options import add_flags as add_server_flags
+from topics.cli.remote.settings import run_config
 from topics.cli.settings import add_flags, read_settings
-from topics.cli.work import add_json, show, tell
+from topics.cli.work import show, tell
 from topics.values import variable
 
 
 def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser("config", help="show the settings that serve would use", description=__doc__)
+    parser = verbs.add_parser(
+        "config", help="settings of a topic, or those that serve would use", description=__doc__
+    )
+    parser.add_argument("topic", nargs="?", metavar="TOPIC", help="without one: what serve would use")
+    parser.add_argument("settings", nargs="*", metavar="name=value", help="the rest stays as it is")
     add_flags(parser)
-    add_json(parser)
+    add_server_flags(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    return _of_serve(arguments) if arguments.topic is None else run_config(arguments)
+
+
+def _of_serve(arguments: argparse.Namespace) -> int:
     from topics.http.app import keys_of
 
     configuration = read_settings(arguments)

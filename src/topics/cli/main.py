@@ -17,13 +17,32 @@ EXIT_CODES = (
 )
 # All verbs, as they are told to a person who has not named one.
 VERBS = {
-    "server": {
+    "records": {
+        "write": "append records to a topic",
+        "read": "print the records of topics",
+        "tail": "print the last ones, and follow",
+        "delete": "remove records",
+    },
+    "topics": {
+        "list": "list topics",
+        "create": "make a topic",
+        "config": "settings of a topic, or those that serve would use",
+        "describe": "show the state of a topic",
+        "ledger": "show which seqs a topic lacks, and why",
+        "cursors": "show the lag of a topic's consumers",
+        "drop": "remove a topic",
+        "queue": "push, claim and finish jobs",
+        "route": "copy records from topic to topic",
+    },
+    "the server": {
+        "status": "say whether anything needs attention",
+        "bench": "measure a server, and leave nothing behind",
+        "demo": "see loss, a crash and a dead letter in half a minute",
         "serve": "run the server",
         "up": "run the server and pipelines",
-        "config": "show the settings that serve would use",
-        "key": "make API keys",
         "pipeline": "run pipelines on Spark",
-        "cursors": "show the lag of a topic's consumers",
+        "key": "make API keys",
+        "completion": "let a shell complete verbs, flags and topics",
     },
     "data directories": {
         "backup": "save a log, running or not",
@@ -32,6 +51,8 @@ VERBS = {
         "compact": "remove deleted bytes from the disk",
     },
 }
+# What a server refuses these is a refusal, with an exit code of its own.
+_OF_OPERATORS = ("serve", "up", "pipeline", "key", "completion", *VERBS["data directories"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,12 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] == "--version":
         print(f"topics {topics.__version__}")
         return 0
-    from topics.cli.work import MISTAKE, answering, tell
+    from topics.cli.work import MISTAKE, REFUSED, answering, tell
 
     if words[0] not in _names():
         tell(_unknown(words[0]))
         return MISTAKE
-    return answering(lambda: _run(words))
+    refusal = MISTAKE if words[0] in _OF_OPERATORS else REFUSED
+    return answering(lambda: _run(words), refusal=refusal)
 
 
 def _run(words: list[str]) -> int:
@@ -64,6 +86,58 @@ def _run(words: list[str]) -> int:
 def _verb(name: str) -> Any:
     """The module that has it."""
     match name:
+        case "write":
+            from topics.cli.remote import write
+
+            return write
+        case "read" | "tail":
+            from topics.cli.remote import read
+
+            return read
+        case "list" | "describe" | "ledger":
+            from topics.cli.remote import looking
+
+            return looking
+        case "create":
+            from topics.cli.remote import settings
+
+            return settings
+        case "cursors":
+            from topics.cli.remote import cursors
+
+            return cursors
+        case "drop" | "delete":
+            from topics.cli.remote import removing
+
+            return removing
+        case "queue":
+            from topics.cli.remote import queue
+
+            return queue
+        case "route":
+            from topics.cli.remote import route
+
+            return route
+        case "status":
+            from topics.cli.remote import status
+
+            return status
+        case "bench":
+            from topics.cli.remote import bench
+
+            return bench
+        case "demo":
+            from topics.cli.remote import demo
+
+            return demo
+        case "completion":
+            from topics.cli.remote import completion
+
+            return completion
+        case "config":
+            from topics.cli import config
+
+            return config
         case "serve":
             from topics.cli import serve
 
@@ -72,10 +146,6 @@ def _verb(name: str) -> Any:
             from topics.cli import up
 
             return up
-        case "config":
-            from topics.cli import config
-
-            return config
         case "key":
             from topics.cli import key
 
@@ -84,10 +154,6 @@ def _verb(name: str) -> Any:
             from topics.cli import pipeline
 
             return pipeline
-        case "cursors":
-            from topics.cli import cursors
-
-            return cursors
         case "backup":
             from topics.cli import backup
 

@@ -1,0 +1,154 @@
+"""A record, or a loss, as a line: for people, for machines, its data alone, or as a template says."""
+
+import json
+import string
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from topics.cli.remote.feed import Item, Loss, Record
+from topics.cli.remote.output import Output, clean
+from topics.values import UserMistake, nearest
+
+_FIELDS = ("topic", "epoch", "seq", "ts", "time", "data", "tag", "node", "meta")
+_WORDS = ("human", "json", "data")
+
+Printer = Callable[[Item], None]
+
+
+def printer(output: Output, wanted: str | None, *, many: bool) -> Printer:
+    """What prints items in the format that was asked for. `many`: lines have to name their topic."""
+    name = wanted or ("json" if output.for_machines else "human")
+    if name == "json":
+        return lambda item: output.line(msgspec.json.encode(item))
+    if name == "human":
+        return _Human(output, many=many)
+    if name == "data":
+        return _with_losses_aside(lambda record: bytes(record.data).decode("utf-8", "replace"))
+    if "{" not in name:
+        meant = nearest(name, _WORDS)
+        question = "" if meant is None else f": did you mean {meant}?"
+        raise UserMistake(
+            f"there is no format {name!r}{question}; a template has braces, as in '{{seq}} {{data}}'"
+        )
+    return _with_losses_aside(_Template(name))
+
+
+class _Human:
+    def __init__(self, output: Output, *, many: bool) -> None:
+        self._output = output
+        self._many = many
+
+    def __call__(self, item: Item) -> None:
+        if not isinstance(item, Record):
+            self._output.say(item.told(), "bold red")
+            return
+        from rich.text import Text
+
+        line = Text(_time(item.ts), style="dim")
+        if self._many:
+            line.append(f"  {clean(item.topic)}", "cyan")
+        line.append(f"  {item.seq}", "bold")
+        if item.tag is not None:
+            line.append(f"  {clean(item.tag)}", "magenta")
+        if item.node is not None:
+            line.append(f"  from {clean(item.node)}", "blue")
+        line.append(f"  {clean(bytes(item.data).decode('utf-8', 'replace'))}")
+        if item.meta is not None:
+            line.append(f"  {clean(bytes(item.meta).decode('utf-8', 'replace'))}", "dim")
+        line.no_wrap = True
+        self._output.console.print(line, soft_wrap=True)
+        sys.stdout.flush()
+
+
+def _time(ts: int) -> str:
+    return datetime.fromtimestamp(ts / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _with_losses_aside(render: Callable[[Record], str]) -> Printer:
+    """The program that reads expects nothing but data."""
+    cleaned: Callable[[str], str] = clean if sys.stdout.isatty() else str
+
+    def show(item: Item) -> None:
+        if isinstance(item, Record):
+            print(cleaned(render(item)), flush=True)
+        else:
+            tell_loss(item)
+
+    return show
+
+
+def tell_loss(loss: Loss) -> None:
+    text = clean(loss.told())
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.text import Text
+
+        Console(stderr=True).print(Text(text, style="bold red"), soft_wrap=True)
+    else:
+        print(text, file=sys.stderr, flush=True)
+
+
+class _Template(string.Formatter):
+    """`{seq} {data[sku]}`: fields of the record, and what is inside its data. What is not there is empty."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        try:
+            names = [name for _, name, _, _ in self.parse(text) if name is not None]
+        except ValueError as error:
+            raise UserMistake(f"the format cannot be read: {error}") from None
+        for name in names:
+            first = name.replace("[", ".").partition(".")[0]
+            if first not in _FIELDS:
+                meant = nearest(first, _FIELDS)
+                question = f"it has {', '.join(_FIELDS)}" if meant is None else f"did you mean {meant}?"
+                raise UserMistake(f'a record has no "{first}": {question}')
+
+    def __call__(self, record: Record) -> str:
+        values: dict[str, Any] = {
+            "topic": record.topic,
+            "epoch": record.epoch,
+            "seq": record.seq,
+            "ts": record.ts,
+            "time": _time(record.ts),
+            "data": record.data,
+            "tag": record.tag,
+            "node": record.node,
+            "meta": record.meta,
+        }
+        try:
+            return self.vformat(self._text, (), values)
+        except (ValueError, TypeError) as error:
+            raise UserMistake(f"the format does not fit seq {record.seq}: {error}") from None
+
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Any) -> tuple[Any, str]:
+        first, *rest = field_name.replace("]", "").replace("[", ".").split(".")
+        value = kwargs[first]
+        if isinstance(value, msgspec.Raw):
+            # Numbers as they were written: a decoder of floats would round them.
+            value = json.loads(bytes(value), parse_float=str) if rest else value
+        for part in rest:
+            value = _inside(value, part)
+        return value, first
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if value is None:
+            return format("", format_spec) if format_spec else ""
+        if isinstance(value, msgspec.Raw):
+            value = bytes(value).decode("utf-8", "replace")
+            value = json.loads(value) if value.startswith('"') else value
+        elif not isinstance(value, (str, int, float)) or isinstance(value, bool):
+            value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return format(value, format_spec)
+
+
+def _inside(value: Any, part: str) -> Any:
+    if isinstance(value, dict):
+        return value.get(part)
+    if isinstance(value, list) and part.isdigit() and int(part) < len(value):
+        return value[int(part)]
+    return None

@@ -1,0 +1,127 @@
+"""The flags of every verb that talks to a server, and where its address and key come from without them."""
+
+import argparse
+import os
+import re
+import time
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from topics.cli.remote.server import Server
+from topics.cli.work import DEFAULT_URL
+from topics.values import UserMistake, nearest
+
+PROFILES = "~/.config/topics.toml"
+_PROFILE_KEYS = ("url", "key_file")
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+def add_flags(parser: argparse.ArgumentParser, *, wait: bool = True) -> None:
+    about = parser.add_argument_group("the server")
+    about.add_argument("--url", help=f"its address (TOPICS_URL, {DEFAULT_URL})")
+    about.add_argument("--key-file", metavar="FILE", help="a file with the API key (or TOPICS_API_KEY)")
+    about.add_argument("--profile", metavar="NAME", help=f"one of {PROFILES} (TOPICS_PROFILE)")
+    if wait:
+        about.add_argument("--wait", type=seconds, metavar="SECONDS", help="wait so long for it")
+    parser.add_argument("--json", action="store_true", help="an object a line, as in a pipe")
+
+
+def server_for(arguments: argparse.Namespace) -> Server:
+    """The server that was meant. It has answered."""
+    chosen = arguments.profile or (None if os.environ.get("TOPICS_URL") else os.environ.get("TOPICS_PROFILE"))
+    profile = _profile(chosen) if chosen else {}
+    url = arguments.url or profile.get("url") or os.environ.get("TOPICS_URL") or DEFAULT_URL
+    server = Server(url, _key(arguments.key_file, profile), wait_s=arguments.wait)
+    server.hear()
+    return server
+
+
+def _key(flag: str | None, profile: dict[str, str]) -> str | None:
+    named = flag or profile.get("key_file")
+    if named is None:
+        key = os.environ.get("TOPICS_API_KEY")
+        if key:
+            return key
+        named = os.environ.get("TOPICS_KEY_FILE")
+    if not named:
+        return None
+    path = Path(named).expanduser()
+    try:
+        text = path.read_text("utf-8", "surrogateescape").strip()
+    except OSError as error:
+        raise UserMistake(f"cannot read the key in {path}: {error.strerror}") from None
+    if not text:
+        raise UserMistake(f"there is no key in {path}")
+    return text
+
+
+def _profile(name: str) -> dict[str, str]:
+    path = Path(PROFILES).expanduser()
+    try:
+        profiles: Any = tomllib.loads(path.read_text("utf-8")).get("profiles", {})
+    except OSError as error:
+        raise UserMistake(f'there is no profile "{name}": cannot read {path}: {error.strerror}') from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserMistake(f"{path} is not TOML: {error}") from None
+    if not isinstance(profiles, dict) or not isinstance(profiles.get(name), dict):
+        raise UserMistake(f"{path} has no [profiles.{name}]{_meant(name, profiles)}")
+    profile: dict[str, str] = profiles[name]
+    for key, value in profile.items():
+        if key not in _PROFILE_KEYS:
+            raise UserMistake(f'{path}, [profiles.{name}]: there is no "{key}"{_meant(key, _PROFILE_KEYS)}')
+        if not isinstance(value, str):
+            raise UserMistake(f"{path}, [profiles.{name}]: {key} is not a text")
+    if "key_file" in profile:
+        # As written there, it is beside the file that names it.
+        profile["key_file"] = str(path.parent / Path(profile["key_file"]).expanduser())
+    return profile
+
+
+def _meant(name: str, known: Any) -> str:
+    meant = nearest(name, list(known))
+    return "" if meant is None else f": did you mean {meant}?"
+
+
+# --- values of flags ----------------------------------------------------------------------------------------
+
+
+def seconds(text: str) -> float:
+    try:
+        value = milliseconds(text) / 1000 if _DURATION.fullmatch(text) else float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return value
+
+
+def milliseconds(text: str) -> int:
+    """`60s`, `10m`; a plain number is seconds."""
+    match = _DURATION.fullmatch(text if not text.isdigit() else text + "s")
+    if match is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no duration, which looks like 500ms, 60s, 10m, 2h or 7d"
+        )
+    return int(float(match[1]) * _UNITS_MS[match[2]])
+
+
+def moment(text: str) -> int:
+    """Milliseconds since 1970: of so long ago (`10m`), or of a time (ISO; without a zone, that of here)."""
+    if _DURATION.fullmatch(text):
+        return int(time.time() * 1000) - milliseconds(text)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a duration (10m) nor a time (2026-07-01T12:00:00Z)"
+        ) from None
+    return int((when if when.tzinfo else when.astimezone()).astimezone(UTC).timestamp() * 1000)
+
+
+def natural(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 19:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+    return int(text)

@@ -1,0 +1,183 @@
+"""`topics queue`: jobs, from the hand of a person: push, claim, ack, nack, peek, leases, redrive."""
+
+import argparse
+import getpass
+import os
+import socket
+from typing import Any
+
+import msgspec
+
+from topics.cli.remote.feed import Choice, Feed, Gap, Lost, Record
+from topics.cli.remote.formats import printer
+from topics.cli.remote.looking import state_of
+from topics.cli.remote.options import add_flags, milliseconds, natural, server_for
+from topics.cli.remote.output import Output
+from topics.cli.remote.server import Json, Server, topic_path
+from topics.cli.remote.write import add_input, append
+from topics.cli.work import DONE, REFUSED, counted, tell
+from topics.client import Refused
+from topics.values import MAX_NODE_BYTES
+
+PEEK = 10
+_JOB = ("seq", "deliveries", "deadline", "tag", "data")
+_LEASE = ("seq", "node", "lease_id", "deadline", "deliveries")
+
+
+def add_parser(verbs: Any) -> None:
+    queue = verbs.add_parser("queue", help="push, claim and finish jobs", description=__doc__)
+    actions = queue.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def action(name: str, text: str, run: Any) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text + ".")
+        parser.set_defaults(run=run)
+        return parser
+
+    push = action("push", "Add jobs; a queue that is not there is made", run_push)
+    add_input(push)
+    claim = action("claim", "Lease jobs", run_claim)
+    ack = action("ack", "Jobs are done", run_ack)
+    nack = action("nack", "Give jobs back", run_nack)
+    peek = action("peek", "Show jobs, without taking them", run_peek)
+    leases = action("leases", "Show who has which job", run_leases)
+    redrive = action("redrive", "Send dead letters back to where they came from", run_redrive)
+    for parser in (claim, ack, nack, peek, leases, redrive):
+        parser.add_argument("topic", metavar="TOPIC")
+    for parser in (ack, nack):
+        parser.add_argument("seqs", nargs="+", type=natural, metavar="SEQ")
+    for parser in (claim, ack, nack):
+        parser.add_argument("--node", default=None, help=f"the worker ({worker()})")
+    for parser in (claim, peek, redrive):
+        parser.add_argument("--max", type=natural, metavar="N", help="at most so many")
+    claim.add_argument("--lease", type=milliseconds, metavar="60s", help="for so long (as the queue says)")
+    nack.add_argument("--error", metavar="TEXT", help="why; it is kept with the job")
+    nack.add_argument("--delay", type=milliseconds, metavar="10s", help="nobody gets them before")
+    redrive.add_argument("--tag", help="only with this tag; user:* for all that begin so")
+    redrive.add_argument("--into", metavar="TOPIC", help="another queue than they came from")
+    for parser in (push, claim, ack, nack, peek, leases, redrive):
+        add_flags(parser)
+
+
+def worker() -> str:
+    """This user on this machine, the same every time: what one command claims, the next may acknowledge."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}".encode()[:MAX_NODE_BYTES].decode("utf-8", "ignore")
+
+
+def run_push(arguments: argparse.Namespace) -> int:
+    config: Json | None = None
+    with server_for(arguments) as server:
+        try:
+            found = server.ask("GET", topic_path(arguments.topic) + "?touch=false")
+        except Refused as refusal:
+            if refusal.code != "topic_not_found":
+                raise
+            config = {"type": "queue"}
+        else:
+            if found["type"] != "queue":
+                said = f'"{arguments.topic}" is a log: topics write appends to it'
+                raise Refused(409, "not_a_queue", said, {"topic": arguments.topic})
+    return append(arguments, config)
+
+
+def run_claim(arguments: argparse.Namespace) -> int:
+    body: Json = {"node": arguments.node or worker()}
+    if arguments.max is not None:
+        body["max"] = arguments.max
+    if arguments.lease is not None:
+        body["lease_ms"] = arguments.lease
+    output = Output(arguments)
+    with server_for(arguments) as server:
+        told = _ask(server, arguments, "claim", body)
+        gap = told.get("tombstone")
+        if gap is not None:
+            lost = Gap(gap["gap_from"], gap["gap_to"], gap["reason"])
+            epoch = state_of(server, arguments.topic)["epoch"]
+            printer(output, None, many=True)(Lost(arguments.topic, epoch, lost))
+    rows = [{"topic": arguments.topic, **job} for job in told["claimed"]]
+    output.rows(rows, _JOB, f"no job is ready in {arguments.topic}")
+    return DONE
+
+
+def run_ack(arguments: argparse.Namespace) -> int:
+    return _finish(arguments, "ack", {})
+
+
+def run_nack(arguments: argparse.Namespace) -> int:
+    body: Json = {}
+    if arguments.error is not None:
+        body["error"] = arguments.error
+    if arguments.delay is not None:
+        body["delay_ms"] = arguments.delay
+    return _finish(arguments, "nack", body)
+
+
+def _finish(arguments: argparse.Namespace, action: str, body: Json) -> int:
+    node = arguments.node or worker()
+    with server_for(arguments) as server:
+        told = _ask(server, arguments, action, {"node": node, "seqs": arguments.seqs, **body})
+    output = Output(arguments)
+    if output.for_machines:
+        output.row(told)
+    else:
+        output.say(f"{counted(told[action + 'ed'], 'job')} {action}ed, {told['ready']:,} ready")
+    for seqs, why in ((told["skipped"], f"not held by {node}"), (told.get("lost") or [], "lost")):
+        if seqs:
+            tell(f"{why}: {', '.join(map(str, seqs))}")
+    return REFUSED if told["skipped"] or told.get("lost") else DONE
+
+
+def run_peek(arguments: argparse.Namespace) -> int:
+    output = Output(arguments)
+    left = PEEK if arguments.max is None else arguments.max
+    show = printer(output, None, many=False)
+    with server_for(arguments) as server:
+        _require_queue(server, arguments.topic)
+        for item, _, _ in Feed(server, arguments.topic, Choice()).history():
+            # What was lost in front of the first job is told to those who claim.
+            if not left:
+                break
+            if isinstance(item, Record):
+                show(item)
+                left -= 1
+    return DONE
+
+
+def run_leases(arguments: argparse.Namespace) -> int:
+    with server_for(arguments) as server:
+        _require_queue(server, arguments.topic)
+        leases = server.listed(topic_path(arguments.topic, "leases"), "leases")
+        rows = ({"topic": arguments.topic, **lease} for lease in leases)
+        Output(arguments).rows(rows, _LEASE, f"no job of {arguments.topic} is leased")
+    return DONE
+
+
+def run_redrive(arguments: argparse.Namespace) -> int:
+    wanted = {"max": arguments.max, "match": arguments.tag, "into": arguments.into}
+    with server_for(arguments) as server:
+        body = {name: value for name, value in wanted.items() if value is not None}
+        told = _ask(server, arguments, "redrive", body)
+    output = Output(arguments)
+    if output.for_machines:
+        output.row(told)
+    else:
+        skipped = msgspec.json.encode(told["skipped"]).decode() if told.get("skipped") else ""
+        output.say(f"{counted(told['moved'], 'job')} moved" + (f", skipped: {skipped}" if skipped else ""))
+    return DONE
+
+
+def _ask(server: Server, arguments: argparse.Namespace, action: str, body: Json) -> Json:
+    """Once: a claim that is repeated would take other jobs, and an acknowledgement find nothing."""
+    try:
+        return server.ask("POST", topic_path(arguments.topic, action), body, repeatable=False)
+    except Refused as refusal:
+        known = refusal.code == "topic_not_found"
+        raise server.missing(refusal, arguments.topic) if known else refusal from None
+
+
+def _require_queue(server: Server, topic: str) -> None:
+    if state_of(server, topic)["type"] != "queue":
+        raise Refused(409, "not_a_queue", f'"{topic}" is a log', {"topic": topic})

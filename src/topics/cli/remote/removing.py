@@ -1,0 +1,124 @@
+"""`topics drop` and `topics delete`: what is gone is gone for good, so a terminal shows it first and asks."""
+
+import argparse
+from typing import Any
+
+from topics.cli.remote.looking import state_of
+from topics.cli.remote.options import add_flags, natural, server_for
+from topics.cli.remote.output import Output, confirmed, has_terminal
+from topics.cli.remote.server import Json, Server, topic_path
+from topics.cli.work import DONE, REFUSED, amount, counted, tell
+from topics.client import Refused
+from topics.values import UserMistake
+
+UNASKED = "nobody can be asked here: say --yes, or --dry-run to see what would be done"
+
+
+def add_parser(verbs: Any) -> None:
+    drop = verbs.add_parser(
+        "drop",
+        help="remove a topic",
+        description="Remove a topic, its records and the routers that touch it.",
+    )
+    drop.add_argument("topic", metavar="TOPIC")
+    drop.add_argument("--if-empty", action="store_true", help="only without records")
+    drop.set_defaults(run=run_drop)
+    delete = verbs.add_parser(
+        "delete",
+        help="remove records",
+        description="Remove records for good. Several choices together: those that all of them name.",
+    )
+    delete.add_argument("topic", metavar="TOPIC")
+    delete.add_argument("--before-seq", type=natural, metavar="SEQ", help="all below it")
+    delete.add_argument("--tag", help="all with this tag; user:* for all that begin so")
+    delete.add_argument("--seqs", type=_seqs, metavar="2,4", help="these")
+    delete.set_defaults(run=run_delete)
+    for parser in (drop, delete):
+        parser.add_argument("--dry-run", action="store_true", help="say what would be removed")
+        parser.add_argument("--yes", action="store_true", help="do not ask")
+        add_flags(parser)
+
+
+def _seqs(text: str) -> list[int]:
+    return [natural(part.strip()) for part in text.split(",")]
+
+
+def run_drop(arguments: argparse.Namespace) -> int:
+    _require_consent(arguments)
+    path = topic_path(arguments.topic)
+    query = "if_empty=true&" if arguments.if_empty else ""
+    with server_for(arguments) as server:
+        if arguments.dry_run:
+            state_of_dropped(server, arguments.topic)
+            Output(arguments).pairs(server.ask("DELETE", f"{path}?{query}dry_run=true"))
+            return DONE
+        if not arguments.yes and not _agreed_to_drop(server, arguments.topic):
+            tell("nothing was dropped")
+            return REFUSED
+        told = server.ask("DELETE", f"{path}?{query}".rstrip("?&"), repeatable=False)
+        if not told["deleted"]:
+            state_of_dropped(server, arguments.topic)
+    output = Output(arguments)
+    if output.for_machines:
+        output.row(told)
+    else:
+        output.say(f"{told['topic']} is dropped{_with_routers(told)}")
+    return DONE
+
+
+def state_of_dropped(server: Server, topic: str) -> Json:
+    """Raises when there is nothing to drop."""
+    try:
+        return state_of(server, topic)
+    except Refused as refusal:
+        raise Refused(
+            refusal.status, refusal.code, f"nothing to drop: {refusal.message}", refusal.detail
+        ) from None
+
+
+def _agreed_to_drop(server: Server, topic: str) -> bool:
+    state_of_dropped(server, topic)
+    would = server.ask("DELETE", topic_path(topic) + "?dry_run=true")
+    tell(
+        f"this removes {topic} with {counted(would['count'], 'record')} ({amount(would['bytes'])})"
+        f"{_with_routers(would)}, for good"
+    )
+    return confirmed("type its name to drop it:", topic)
+
+
+def _with_routers(told: Json) -> str:
+    routers = told.get("routers_removed")
+    return f", and with it {', '.join(routers)}" if routers else ""
+
+
+def run_delete(arguments: argparse.Namespace) -> int:
+    chosen = {"before_seq": arguments.before_seq, "match": arguments.tag, "seqs": arguments.seqs}
+    body = {name: value for name, value in chosen.items() if value is not None}
+    if not body:
+        raise UserMistake("say which records: --before-seq, --tag or --seqs")
+    _require_consent(arguments)
+    path = topic_path(arguments.topic, "delete")
+    with server_for(arguments) as server:
+        state_of(server, arguments.topic)
+        if arguments.dry_run:
+            Output(arguments).pairs(server.ask("POST", path, {**body, "dry_run": True}))
+            return DONE
+        if not arguments.yes:
+            would = server.ask("POST", path, {**body, "dry_run": True})
+            tell(f"this removes {counted(would['deleted'], 'record')} of {arguments.topic}, for good")
+            if not confirmed("delete them? [y/N]", "y"):
+                tell("nothing was deleted")
+                return REFUSED
+        told = server.ask("POST", path, body)
+    output = Output(arguments)
+    if output.for_machines:
+        output.row(told)
+    else:
+        left = f"{counted(told['count'], 'record')} left"
+        output.say(f"{counted(told['deleted'], 'record')} of {told['topic']} deleted, {left}")
+    return DONE
+
+
+def _require_consent(arguments: argparse.Namespace) -> None:
+    if not (arguments.yes or arguments.dry_run or has_terminal()):
+        raise UserMistake(UNASKED)

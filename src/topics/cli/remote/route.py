@@ -1,0 +1,91 @@
+"""`topics route`: routers, which copy records of one topic into another as they come."""
+
+import argparse
+from typing import Any
+from urllib.parse import quote
+
+from topics.cli.remote.options import add_flags, server_for
+from topics.cli.remote.output import Output, confirmed, has_terminal
+from topics.cli.remote.server import Json, Server
+from topics.cli.work import DONE, REFUSED, tell
+from topics.client import Refused
+from topics.values import UserMistake, nearest
+
+_LIST = ("router", "source", "dest", "guarantee", "forwarded_total")
+
+
+def add_parser(verbs: Any) -> None:
+    route = verbs.add_parser("route", help="copy records from topic to topic", description=__doc__)
+    actions = route.add_subparsers(dest="action", metavar="ACTION", required=True)
+    add = actions.add_parser(
+        "add", help="make a router", description="Make a router. Copies begin with what comes."
+    )
+    add.add_argument("name", metavar="NAME")
+    add.add_argument("source", metavar="SOURCE")
+    add.add_argument("dest", metavar="DEST")
+    add.add_argument("--tag", help="only with this tag; user:* for all that begin so")
+    add.set_defaults(run=run_add)
+    show = actions.add_parser("list", help="list routers", description="List routers, by name.")
+    show.set_defaults(run=run_list)
+    drop = actions.add_parser("drop", help="remove a router", description="Remove a router. Copies stay.")
+    drop.add_argument("name", metavar="NAME")
+    drop.add_argument("--yes", action="store_true", help="do not ask")
+    drop.set_defaults(run=run_drop)
+    for parser in (add, show, drop):
+        add_flags(parser)
+
+
+def run_add(arguments: argparse.Namespace) -> int:
+    body: Json = {"source": arguments.source, "dest": arguments.dest}
+    if arguments.tag is not None:
+        body["filter"] = arguments.tag
+    with server_for(arguments) as server:
+        headers = {"If-None-Match": "*"}
+        told = server.ask("PUT", _path(arguments.name), body, headers=headers, repeatable=False)
+    output = Output(arguments)
+    if output.for_machines:
+        output.row(told)
+    else:
+        output.say(f"{told['router']} copies {told['source']} into {told['dest']}")
+    return DONE
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    with server_for(arguments) as server:
+        Output(arguments).rows(server.listed("/v0/routers", "routers"), _LIST, "there is no router")
+    return DONE
+
+
+def run_drop(arguments: argparse.Namespace) -> int:
+    if not (arguments.yes or has_terminal()):
+        raise UserMistake("nobody can be asked here: say --yes")
+    with server_for(arguments) as server:
+        if not arguments.yes:
+            found = _found(server, arguments.name)
+            tell(f"this ends the copying from {found['source']} into {found['dest']}; copies stay")
+            if not confirmed("drop the router? [y/N]", "y"):
+                tell("nothing was dropped")
+                return REFUSED
+        told = server.ask("DELETE", _path(arguments.name), repeatable=False)
+        if not told["deleted"]:
+            _found(server, arguments.name)
+    output = Output(arguments)
+    if output.for_machines:
+        output.row(told)
+    else:
+        output.say(f"{told['router']} is dropped")
+    return DONE
+
+
+def _path(name: str) -> str:
+    return f"/v0/routers/{quote(name, safe='')}"
+
+
+def _found(server: Server, name: str) -> Json:
+    try:
+        return server.ask("GET", _path(name))
+    except Refused as refusal:
+        meant = nearest(name, [each["router"] for each in server.listed("/v0/routers", "routers")])
+        question = "" if meant is None else f": did you mean {meant}?"
+        said = f"nothing to drop: {refusal.message}{question}"
+        raise Refused(refusal.status, refusal.code, said, refusal.detail) from None

@@ -1,0 +1,252 @@
+"""`topics write`: append records, given as arguments or on standard input.
+
+--input json: a JSON value each argument or line; lines: each is a text; csv: a row is an object with the names
+of the first line. Empty lines are skipped. At a line that is a mistake it ends: what stood before is written.
+"""
+
+import argparse
+import csv
+import os
+import stat
+import sys
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from topics.cli.remote.options import add_flags, server_for
+from topics.cli.remote.output import Output, progress
+from topics.cli.remote.server import Server, topic_path
+from topics.cli.work import DONE, INTERRUPTED, counted, tell
+from topics.values import UserMistake
+
+# Of one request. What comes slowly is not gathered: each piece that is read is written at once.
+MOST_RECORDS = 1000
+MOST_BYTES = 1 << 20
+_PIECE = 1 << 16
+_BOM = b"\xef\xbb\xbf"
+
+# A line and what it is called in a message.
+Line = tuple[str, bytes]
+
+
+def add_parser(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "write",
+        help="append records to a topic",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_input(parser)
+    add_flags(parser)
+    parser.set_defaults(run=run)
+
+
+def add_input(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("data", nargs="*", metavar="DATA", help="records; without any, or -, standard input")
+    parser.add_argument(
+        "--input", choices=("json", "lines", "csv"), default="json", help="what they are (json)"
+    )
+    parser.add_argument("--tag", help="a label of every record")
+    parser.add_argument("--node", help="who writes them")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    return append(arguments, None)
+
+
+def append(arguments: argparse.Namespace, config: dict[str, Any] | None) -> int:
+    """Write what the arguments say; a topic that this brings into being has this configuration."""
+    with server_for(arguments) as server:
+        writer = _Writer(server, arguments, config)
+        try:
+            with progress("writing", _size(arguments)) as advance:
+                for batch in _batches(arguments, advance):
+                    writer.write(batch)
+            if not writer.count:
+                raise UserMistake("there is nothing to write")
+        except KeyboardInterrupt:
+            tell(f"interrupted: {counted(writer.count, 'record')} written")
+            return INTERRUPTED
+        finally:
+            writer.report(Output(arguments))
+    return DONE
+
+
+class _Writer:
+    def __init__(self, server: Server, arguments: argparse.Namespace, config: dict[str, Any] | None) -> None:
+        self._server = server
+        self._path = topic_path(arguments.topic) + "?return_seqs=false"
+        self._label = {} if arguments.tag is None else {"tag": arguments.tag}
+        self._common = {} if arguments.node is None else {"node": arguments.node}
+        if config is not None:
+            self._common["config"] = config
+        self._first: dict[str, Any] = {}
+        self._last: dict[str, Any] = {}
+        self.count = 0
+
+    def write(self, batch: list[msgspec.Raw]) -> None:
+        """With a key, so that it can be sent again over a broken connection."""
+        records = [{"data": data, **self._label} for data in batch]
+        body = {"records": records, "idempotency_key": uuid.uuid4().hex, **self._common}
+        self._last = self._server.ask("POST", self._path, body)
+        self._first = self._first or self._last
+        self.count += len(batch)
+
+    def report(self, output: Output) -> None:
+        if not self.count:
+            return
+        last = self._last
+        told = {"topic": last["topic"], "epoch": last.get("epoch"), "first_seq": self._first["first_seq"]}
+        told |= {"last_seq": last["last_seq"], "count": self.count, "created": self._first["created"]}
+        if output.for_machines:
+            output.row(told)
+        else:
+            seqs = f"seqs {told['first_seq']:,} to {told['last_seq']:,}"
+            output.say(f"{counted(self.count, 'record')} in {told['topic']}, {seqs}")
+
+
+# --- what is to be written ----------------------------------------------------------------------------------
+
+
+def _batches(arguments: argparse.Namespace, advance: Callable[[float], None]) -> Iterator[list[msgspec.Raw]]:
+    """What may be sent together. A mistake is raised behind the batch in front of it."""
+    pieces = _pieces(arguments, advance)
+    if arguments.input == "csv":
+        yield from _gathered(iter([_rows(line for piece in pieces for line in piece)]))
+        return
+    encode = _json if arguments.input == "json" else _text
+    yield from _gathered((encode(line) for line in piece if line[1].strip()) for piece in pieces)
+
+
+def _gathered(pieces: Iterable[Iterable[msgspec.Raw]]) -> Iterator[list[msgspec.Raw]]:
+    for piece in pieces:
+        batch: list[msgspec.Raw] = []
+        size = 0
+        mistake: UserMistake | None = None
+        records = iter(piece)
+        while True:
+            try:
+                record = next(records)
+            except StopIteration:
+                break
+            except UserMistake as error:
+                mistake = error
+                break
+            if batch and (len(batch) == MOST_RECORDS or size + len(record) > MOST_BYTES):
+                yield batch
+                batch, size = [], 0
+            batch.append(record)
+            size += len(record)
+        if batch:
+            yield batch
+        if mistake is not None:
+            raise mistake
+
+
+def _json(line: Line) -> msgspec.Raw:
+    """The value as it was written: it is looked at, and sent as it is."""
+    where, text = line
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserMistake(f"{where} is no JSON: {error}; --input lines takes it as text") from None
+    return msgspec.Raw(text.strip())
+
+
+def _text(line: Line) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(_decoded(line)))
+
+
+def _decoded(line: Line) -> str:
+    where, text = line
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise UserMistake(f"{where} is no UTF-8: {error.reason}") from None
+
+
+def _rows(lines: Iterator[Line]) -> Iterator[msgspec.Raw]:
+    """A quoted cell may hold line breaks: rows are not lines."""
+    last = ["the input"]
+
+    def texts() -> Iterator[str]:
+        for line in lines:
+            last[0] = line[0]
+            yield _decoded(line) + "\n"
+
+    reader = csv.reader(texts(), strict=True)
+    names: list[str] | None = None
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise UserMistake(f"{last[0]} is no CSV: {error}; --input lines takes it as text") from None
+        if not row:
+            continue
+        if names is None:
+            names = row
+            continue
+        if len(row) != len(names):
+            raise UserMistake(
+                f"{last[0]} has {counted(len(row), 'cell')}, the first line {counted(len(names), 'name')}; "
+                "--input lines takes it as text"
+            )
+        yield msgspec.Raw(msgspec.json.encode(dict(zip(names, row, strict=True))))
+
+
+# --- where it comes from ------------------------------------------------------------------------------------
+
+
+def _from_standard_input(arguments: argparse.Namespace) -> bool:
+    return arguments.data in ([], ["-"])
+
+
+def _size(arguments: argparse.Namespace) -> float | None:
+    """Of a file that is read, so that a bar can show how far it is."""
+    try:
+        about = os.fstat(sys.stdin.fileno())
+    except (OSError, ValueError):
+        return None
+    return about.st_size if _from_standard_input(arguments) and stat.S_ISREG(about.st_mode) else None
+
+
+def _pieces(arguments: argparse.Namespace, advance: Callable[[float], None]) -> Iterator[list[Line]]:
+    """Lines, as many as have come together."""
+    if not _from_standard_input(arguments):
+        # Bytes that are no text came as what Python puts in their place, and go out as they were.
+        words = [word.encode("utf-8", "surrogateescape") for word in arguments.data]
+        yield [(f"argument {number}", word) for number, word in enumerate(words, 1)]
+        return
+    if sys.stdin.isatty():
+        tell("reading records from the terminal, one a line; Ctrl-D ends them")
+    number, rest = 0, b""
+    for piece in _read_pieces():
+        advance(len(piece))
+        *whole, rest = (rest + piece).split(b"\n")
+        lines = []
+        for line in whole:
+            number += 1
+            lines.append((f"line {number}", _bare(line, number)))
+        yield lines
+    if rest:
+        yield [(f"line {number + 1}", _bare(rest, number + 1))]
+
+
+def _bare(line: bytes, number: int) -> bytes:
+    line = line.removesuffix(b"\r")
+    return line.removeprefix(_BOM) if number == 1 else line
+
+
+def _read_pieces() -> Iterator[bytes]:
+    try:
+        descriptor = sys.stdin.fileno()
+    except (OSError, ValueError):
+        yield sys.stdin.read().encode("utf-8", "surrogateescape")
+        return
+    while piece := os.read(descriptor, _PIECE):
+        yield piece
