@@ -22,12 +22,22 @@ class Outcome:
     def json(self) -> Any:
         return json.loads(self.output)
 
+    @property
+    def rows(self) -> list[Any]:
+        """An object a line."""
+        return [json.loads(line) for line in self.output.splitlines()]
 
-def topics(*arguments: object, **environment: str) -> Outcome:
+
+def topics(*arguments: object, given: str = "", **environment: str) -> Outcome:
     """In this process: starting one takes longer than most of what the verbs have to do."""
     output, errors = io.StringIO(), io.StringIO()
     clean = {k: v for k, v in os.environ.items() if not k.startswith("TOPICS_")} | environment
-    with mock.patch.dict(os.environ, clean, clear=True), redirect_stdout(output), redirect_stderr(errors):
+    with (
+        mock.patch.dict(os.environ, clean, clear=True),
+        mock.patch("sys.stdin", io.StringIO(given)),
+        redirect_stdout(output),
+        redirect_stderr(errors),
+    ):
         try:
             code = main([str(argument) for argument in arguments])
         except SystemExit as leaving:

@@ -65,22 +65,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     from topics.cli.work import MISTAKE, REFUSED, answering, tell
 
+    if words[0] == "__complete":
+        return _complete(words[1:])
     if words[0] not in _names():
         tell(_unknown(words[0]))
         return MISTAKE
-    refusal = MISTAKE if words[0] in _OF_OPERATORS else REFUSED
-    return answering(lambda: _run(words), refusal=refusal)
+    if words[0] in _OF_OPERATORS:
+        return answering(lambda: _run(words))
+    try:
+        return answering(lambda: _run(words), refusal=REFUSED)
+    except Exception as error:
+        tell(f"this should not happen: {type(error).__name__}: {error}")
+        return REFUSED
 
 
 def _run(words: list[str]) -> int:
-    parser = Parser(prog="topics")
-    verbs = parser.add_subparsers(dest="verb")
-    _verb(words[0]).add_parser(verbs)
-    for each in _parsers(parser):
-        each.epilog = EXIT_CODES
-    chosen = parser.parse_args(words)
+    chosen = _parser(words[0]).parse_args(words)
     code: int = chosen.run(chosen)
     return code
+
+
+def _parser(verb: str) -> "Parser":
+    """One that knows this verb, and no other."""
+    parser = Parser(prog="topics")
+    _verb(verb).add_parser(parser.add_subparsers(dest="verb"))
+    for each in _parsers(parser):
+        each.epilog = EXIT_CODES
+    return parser
+
+
+def _complete(arguments: list[str]) -> int:
+    """What a shell asks, a candidate a line."""
+    from topics.cli.remote.completion import behind_break, candidates, words_of
+
+    words = words_of(arguments) or [""]
+    if len(words) == 1:
+        found = [name for name in _names() if name.startswith(words[0])]
+    else:
+        found = candidates(words, _parser(words[0])) if words[0] in _names() else []
+    for each in found:
+        print(behind_break(each, words[-1]) if arguments[0] == "--bash" else each)
+    return 0
 
 
 def _verb(name: str) -> Any:

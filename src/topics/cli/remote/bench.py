@@ -1,1 +1,117 @@
-def add_parser(v): ...
+"""`topics bench`: how fast a server takes and gives records, by one client that waits for every answer.
+
+Half of the time is for writing batches of 100 small records, half for reading them back, in a topic of its
+own that is dropped at the end.
+"""
+
+import argparse
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from topics.cli.remote.options import add_flags, seconds, server_for
+from topics.cli.remote.output import Output, progress
+from topics.cli.remote.server import Json, Server, topic_path
+from topics.cli.work import DONE
+
+BATCH = 100
+SECONDS = 10.0
+# The part of the time that somebody has to be busy, to be what the rest waits for.
+BUSY = 0.7
+
+
+def add_parser(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "bench",
+        help="measure a server, and leave nothing behind",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--seconds", type=seconds, default=SECONDS, metavar="N", help=f"for so long ({SECONDS:.0f})"
+    )
+    add_flags(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    topic = f"topics-bench-{uuid.uuid4().hex}"
+    with server_for(arguments) as server:
+        # Refused here, before anything is written, to a key that could not remove it.
+        server.ask("DELETE", topic_path(topic) + "?dry_run=true")
+        try:
+            told = _measure(server, topic, arguments.seconds / 2)
+        finally:
+            server.ask("DELETE", topic_path(topic))
+    output = Output(arguments)
+    if output.for_machines:
+        output.row(told)
+    else:
+        for name in ("write", "read"):
+            figures = told[name]
+            output.say(
+                f"{name:5}  {figures['records_per_s']:>12,} records/s   "
+                f"p50 {figures['p50_ms']:.2f} ms   p99 {figures['p99_ms']:.2f} ms an answer"
+            )
+        output.say(f"limited by {told['limited_by']}")
+    return DONE
+
+
+def _measure(server: Server, topic: str, each_s: float) -> Json:
+    record = {"data": {"sku": "AEROPRESS", "qty": 1, "note": "x" * 64}, "tag": "user:7"}
+    body = msgspec.json.encode({"records": [record] * BATCH})
+    path = topic_path(topic)
+
+    def write() -> int:
+        server.fetch("POST", path + "?return_seqs=false", body, repeatable=False)
+        return BATCH
+
+    position = 0
+
+    def read() -> int:
+        nonlocal position
+        page = msgspec.json.decode(server.fetch("GET", f"{path}/records?limit=1000&from_seq={position}"))
+        position = 0 if page["caught_up"] else page["next_from_seq"]
+        return len(page["records"])
+
+    with progress("measuring", 2 * each_s) as advance:
+        began, client, busy = time.monotonic(), time.process_time(), _processor_s(server)
+        told: Json = {"write": _timed(write, each_s, advance), "read": _timed(read, each_s, advance)}
+        took = time.monotonic() - began
+    told["limited_by"] = _limit((time.process_time() - client) / took, (_processor_s(server) - busy) / took)
+    return told
+
+
+def _timed(work: Callable[[], int], for_s: float, advance: Callable[[float], None]) -> Json:
+    took: list[float] = []
+    records = 0
+    began = before = time.perf_counter()
+    while not took or before - began < for_s:
+        records += work()
+        now = time.perf_counter()
+        took.append(now - before)
+        advance(now - before)
+        before = now
+    took.sort()
+    return {
+        "records_per_s": round(records / (before - began)),
+        "p50_ms": round(took[len(took) // 2] * 1000, 3),
+        "p99_ms": round(took[min(len(took) * 99 // 100, len(took) - 1)] * 1000, 3),
+    }
+
+
+def _processor_s(server: Server) -> float:
+    """What the server has used of its processor, as far as this key may know it."""
+    told = server.ask("GET", "/v0/metrics", headers={"Accept": "application/json"})
+    return float(told.get("series", {}).get("process_cpu_seconds_total", 0.0))
+
+
+def _limit(client: float, server: float) -> str:
+    if server >= BUSY and server >= client:
+        return "the server's processor"
+    if client >= BUSY:
+        return "this client's processor"
+    return "waiting for each answer: the network, the disk, or the processors they share"

@@ -1,1 +1,104 @@
-def add_parser(v): ...
+"""`topics completion`: lets a shell complete verbs, flags, and the names of topics, which the server knows.
+
+source <(topics completion bash)        in ~/.bashrc
+source <(topics completion zsh)         in ~/.zshrc, behind compinit
+topics completion fish | source         in ~/.config/fish/config.fish
+"""
+
+import argparse
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from topics.cli.remote.options import add_flags, server_for
+from topics.client import TopicsError
+from topics.values import Explained
+
+# A word breaks at these in bash, which then replaces only what stands behind them.
+_BREAKS = re.compile(r".*[:@=]")
+_SCRIPTS = {
+    "bash": r"""_topics() {
+    local IFS=$'\n'
+    COMPREPLY=($(topics __complete --bash "${COMP_LINE:0:$COMP_POINT}" 2>/dev/null))
+}
+complete -o default -F _topics topics""",
+    "zsh": r"""#compdef topics
+_topics() {
+    local -a found
+    found=("${(@f)$(topics __complete "${(@)words[2,$CURRENT]}" 2>/dev/null)}")
+    [[ -n "$found" ]] && compadd -a found
+}
+compdef _topics topics""",
+    "fish": r"""function __topics
+    topics __complete (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null
+end
+complete -c topics -f -a '(__topics)'""",
+}
+
+
+def add_parser(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "completion",
+        help="let a shell complete verbs, flags and topics",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("shell", choices=tuple(_SCRIPTS), metavar="bash|zsh|fish")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    print(_SCRIPTS[arguments.shell])
+    return 0
+
+
+def words_of(arguments: list[str]) -> list[str]:
+    """What was typed behind `topics`; the last word is the one to be completed."""
+    if arguments[:1] == ["--bash"]:
+        typed = "".join(arguments[1:])
+        return [*typed.split(), ""][1:] if typed.endswith(" ") or not typed else typed.split()[1:]
+    return arguments
+
+
+def candidates(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
+    """What may stand in place of the last of `words`, which begin with a verb."""
+    current = words[-1]
+    inner = _innermost(parser, words[:-1])
+    actions = [action for action in inner._actions if isinstance(action, argparse._SubParsersAction)]
+    if current.startswith("-"):
+        found: Iterable[str] = [flag for flag in inner._option_string_actions if flag.startswith("--")]
+    elif actions:
+        found = actions[0].choices
+    else:
+        positional = [action for action in inner._actions if not action.option_strings]
+        chosen = [name for action in positional for name in action.choices or ()]
+        found = chosen or _topics(current, positional, words)
+    return sorted(each for each in found if each.startswith(current))
+
+
+def behind_break(candidate: str, current: str) -> str:
+    broken = _BREAKS.match(current)
+    return candidate if broken is None else candidate[broken.end() :]
+
+
+def _innermost(parser: argparse.ArgumentParser, words: list[str]) -> argparse.ArgumentParser:
+    for word in words:
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction) and word in action.choices:
+                parser = action.choices[word]
+                break
+    return parser
+
+
+def _topics(prefix: str, positional: list[argparse.Action], words: list[str]) -> list[str]:
+    """Of the server that the words name. One that does not answer completes nothing."""
+    if not any(action.metavar in ("TOPIC", "PREFIX", "SOURCE", "DEST") for action in positional):
+        return []
+    flags = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    add_flags(flags)
+    try:
+        given, _ = flags.parse_known_args(words[:-1])
+        with server_for(given) as server:
+            return server.topic_names(prefix)
+    except (TopicsError, Explained, OSError, argparse.ArgumentError, SystemExit):
+        return []

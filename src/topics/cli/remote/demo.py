@@ -1,1 +1,215 @@
-def add_parser(v): ...
+"""`topics demo`: what this log promises, shown within half a minute, on a server of its own.
+
+In a temporary folder it writes, lets a cap take records, deletes some, kills the server, and goes on where it
+was; then a job that fails too often becomes a dead letter. Every line is asserted before it is shown.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from topics.cli.remote.feed import Choice, Feed, Item, Lost, Record
+from topics.cli.remote.options import add_flags
+from topics.cli.remote.output import Output
+from topics.cli.remote.server import Json, Server, topic_path
+from topics.cli.work import DONE, REFUSED, tell
+from topics.values import UserMistake
+
+START_WITHIN_S = 60.0
+# So that a person can read along.
+PAUSE_S = 1.0
+
+
+def add_parser(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "demo",
+        help="see loss, a crash and a dead letter in half a minute",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--spark", action="store_true", help="read it with Spark at the end, too")
+    add_flags(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.url or arguments.profile:
+        tell("note: the demo runs on a server of its own, not on the one that was named")
+    # Asked for here, so that what is missing is told before anything is started.
+    import_module("uvloop")
+    if arguments.spark:
+        import_module("pyspark")
+    with tempfile.TemporaryDirectory(prefix="topics-demo-") as folder:
+        demo = _Demo(Path(folder), Output(arguments))
+        try:
+            demo.show(spark=arguments.spark)
+        except _NotTrue as broken:
+            tell(f"this should have been true, and is not: {broken}")
+            return REFUSED
+        finally:
+            demo.end()
+    return DONE
+
+
+class _NotTrue(Exception):
+    pass
+
+
+class _Demo:
+    def __init__(self, folder: Path, output: Output) -> None:
+        self._folder = folder
+        self._output = output
+        self._process: subprocess.Popen[bytes] | None = None
+        self._server: Server | None = None
+
+    @property
+    def server(self) -> Server:
+        assert self._server is not None
+        return self._server
+
+    # --- the server -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        port_file = self._folder / "port"
+        port_file.unlink(missing_ok=True)
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
+        ours = {
+            "TOPICS_PORT": "0",
+            "TOPICS_PORT_FILE": str(port_file),
+            "TOPICS_DATA_DIR": str(self._folder / "data"),
+        }
+        with (self._folder / "server.log").open("ab") as log:
+            command = [sys.executable, "-m", "topics", "serve"]
+            # Ctrl-C is for this process, which ends the other.
+            self._process = subprocess.Popen(
+                command, env=clean | ours, stdout=log, stderr=log, start_new_session=True
+            )
+        deadline = time.monotonic() + START_WITHIN_S
+        while not port_file.exists():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise UserMistake(
+                    f"the server did not start: {(self._folder / 'server.log').read_text()[-500:]}"
+                )
+            time.sleep(0.02)
+        self._server = Server("http://" + port_file.read_text().strip(), wait_s=START_WITHIN_S)
+        self._server.hear()
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self.server.close()
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def end(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(START_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+
+    # --- what is shown ----------------------------------------------------------------------------------
+
+    def _true(self, is_true: bool, text: str, style: str = "") -> None:
+        if not is_true:
+            raise _NotTrue(text)
+        if self._output.for_machines:
+            self._output.row({"true": text})
+            return
+        self._output.say(text, style)
+        time.sleep(PAUSE_S)
+
+    def write(self, topic: str, *data: object) -> Json:
+        return self.server.ask("POST", topic_path(topic), {"records": [{"data": each} for each in data]})
+
+    def items(self, topic: str, seq: int = 0, epoch: int | None = None) -> list[Item]:
+        feed = Feed(self.server, topic, Choice(), seq, epoch)
+        return [item for item, _, _ in feed.history() if item is not None]
+
+    def show(self, *, spark: bool) -> None:
+        self.start()
+        self._true(True, f"A server runs on {self.server.url}, with its data in {self._folder / 'data'}.")
+        self._loss()
+        self._deletion()
+        self._crash()
+        self._dead_letter()
+        if spark:
+            self._spark()
+        self._true(True, "All of this was asserted while it ran. The folder is removed now.", "green")
+
+    def _loss(self) -> None:
+        self.server.ask("PUT", topic_path("orders"), {"cap_records": 3, "durability": "fsync"})
+        told = self.write("orders", *({"order": number} for number in range(1, 6)))
+        self._true(
+            told["last_seq"] == 5,
+            "Five orders are written to a topic that keeps three. Each has a seq: 1 to 5.",
+        )
+        lost, *records = self.items("orders")
+        self._true(
+            isinstance(lost, Lost) and (lost.lost.gap_from, lost.lost.gap_to) == (1, 2),
+            "A reader that comes now is told first what it will never see: orders: lost 1-2 (cap).",
+            "bold red",
+        )
+        seqs = [each.seq for each in records if isinstance(each, Record)]
+        self._true(seqs == [3, 4, 5], "Then it gets what is left: 3, 4 and 5.")
+
+    def _deletion(self) -> None:
+        told = self.server.ask("POST", topic_path("orders", "delete"), {"seqs": [4]})
+        seqs = [each.seq for each in self.items("orders", 2) if isinstance(each, Record)]
+        is_silent = told["deleted"] == 1 and seqs == [3, 5] and len(self.items("orders", 2)) == 2
+        self._true(
+            is_silent, "Order 4 is deleted. That was asked for, so readers pass over it in silence: 3, 5."
+        )
+
+    def _crash(self) -> None:
+        feed = Feed(self.server, "orders", Choice(), 2)
+        first = next(iter(feed.history()))
+        feed.done(first)
+        self._true(feed.seq == 3, f"A reader has done order 3, and keeps its position: {feed.position}.")
+        self.kill()
+        self.start()
+        rest = self.items("orders", feed.seq, feed.epoch)
+        is_exact = [each.seq for each in rest if isinstance(each, Record)] == [5] and len(rest) == 1
+        self._true(is_exact, "The server is killed and started again. The reader goes on exactly there: 5.")
+        again = isinstance(self.items("orders")[0], Lost)
+        self._true(again, "And a reader that starts over is told of the loss again.")
+
+    def _dead_letter(self) -> None:
+        ask, queue = self.server.ask, topic_path("jobs")
+        ask("PUT", queue, {"type": "queue", "max_deliveries": 2, "dead_letter": "jobs-failed"})
+        self.write("jobs", {"send": "mail"})
+        for _ in range(2):
+            (job,) = ask("POST", queue + "/claim", {"node": "demo"})["claimed"]
+            ask("POST", queue + "/nack", {"node": "demo", "seqs": [job["$seq"]]})
+        left = ask("POST", queue + "/claim", {"node": "demo"})["claimed"]
+        letters = self.items("jobs-failed")
+        self._true(
+            not left and len(letters) == 1,
+            "A job fails as often as its queue allows, twice: it is a dead letter in jobs-failed now.",
+        )
+
+    def _spark(self) -> None:
+        counted = count_with_spark(self.server.url, "orders")
+        self._true(counted == 2, "Spark reads the same topic: 2 records.")
+
+
+def count_with_spark(url: str, topic: str) -> int:
+    """How many records of a topic Spark finds."""
+    from pyspark_topics.session import spark_session
+
+    spark = spark_session("topics demo", "local[1]")
+    try:
+        frame = spark.read.format("topics").option("url", url).option("subscribe", topic)
+        count: int = frame.option("loss", "ignore").load().count()
+        return count
+    finally:
+        spark.stop()

@@ -24,13 +24,16 @@ LONG_POLL_MS = 10_000
 GONE_PAUSE_S = 1.0
 
 
+_ABSENT = msgspec.Raw()
+
+
 class _Record(msgspec.Struct, rename={"seq": "$seq", "ts": "$ts", "tag": "$tag", "node": "$node"}):
     seq: int
     ts: int
     data: msgspec.Raw
     tag: str | None = None
     node: str | None = None
-    meta: msgspec.Raw | None = None
+    meta: msgspec.Raw = _ABSENT
 
 
 class _Tombstone(msgspec.Struct):
@@ -205,7 +208,8 @@ class Feed:
         yield None, page.next_from_seq, page.epoch
 
     def _record(self, found: _Record, epoch: int) -> Record:
-        return Record(self.topic, epoch, found.seq, found.ts, found.data, found.tag, found.node, found.meta)
+        meta = found.meta if len(found.meta) else None
+        return Record(self.topic, epoch, found.seq, found.ts, found.data, found.tag, found.node, meta)
 
     def _page(
         self,

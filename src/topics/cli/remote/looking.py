@@ -1,4 +1,4 @@
-"""`topics list`, `topics describe`, `topics ledger`: what topics there are, one of them, and what it lacks."""
+"""`topics list`, `topics describe`, `topics ledger`: what topics there are, and what one of them lacks."""
 
 import argparse
 from collections.abc import Iterator

@@ -6,7 +6,7 @@ A topic is a NAME, all that begin with PREFIX*, or NAME@SEQ~EPOCH: what follows 
 import argparse
 import queue
 import shlex
-import sys
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from topics.cli.remote.feed import Choice, Entry, Feed, Loss, Record
-from topics.cli.remote.formats import Printer, printer, tell_loss
+from topics.cli.remote.feed import Choice, Entry, Feed, Record
+from topics.cli.remote.formats import Printer, printer
 from topics.cli.remote.options import add_flags, moment, natural, server_for
 from topics.cli.remote.output import Output
 from topics.cli.remote.server import Server, topic_path
@@ -62,15 +62,12 @@ def run(arguments: argparse.Namespace) -> int:
     with server_for(arguments) as server:
         reader = _Reader(server, arguments, named, show)
         try:
-            reader.run()
+            with reader.interruption:
+                reader.run()
         except _Enough:
             pass
-        except _LossMet as met:
-            print(f"topics: a loss ends this; to go on behind it: {reader.going_on()}", file=sys.stderr)
-            if arguments.format not in (None, "human", "json"):
-                return LOSS
-            if not sys.stdout.isatty():
-                tell_loss(met.loss)
+        except _LossMet:
+            tell(f"this loss ends it; to go on behind it: {reader.going_on()}")
             return LOSS
         except KeyboardInterrupt:
             tell(f"go on with: {reader.going_on()}")
@@ -78,13 +75,48 @@ def run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
+class _Interruption:
+    """Ctrl-C, which does not come between the print of a record and the note that it was printed.
+
+    A second one does: what is printed may wait for a terminal that was paused.
+    """
+
+    def __init__(self) -> None:
+        self._before: Any = None
+        self._is_busy = False
+        self._is_due = False
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.getsignal(signal.SIGINT)
+            if self._before is not signal.SIG_IGN:
+                signal.signal(signal.SIGINT, self._come)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _come(self, _number: int, _frame: object) -> None:
+        if self._is_busy and not self._is_due:
+            self._is_due = True
+        else:
+            raise KeyboardInterrupt
+
+    def begin(self) -> None:
+        self._is_busy = True
+
+    def end(self) -> None:
+        self._is_busy = False
+        if self._is_due:
+            raise KeyboardInterrupt
+
+
 class _Enough(Exception):
     """As many records as were asked for."""
 
 
 class _LossMet(Exception):
-    def __init__(self, loss: Loss) -> None:
-        self.loss = loss
+    """The last thing that is to be printed was."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +155,7 @@ class _Reader:
             last = TAIL
         self._choice = Choice(last, arguments.since, arguments.until, arguments.tag)
         self._feeds: dict[str, Feed] = {}
+        self.interruption = _Interruption()
 
     def run(self) -> None:
         if self._left == 0:
@@ -162,15 +195,17 @@ class _Reader:
         if item is None:
             feed.done(entry)
             return
+        self.interruption.begin()
         self._show(item)
         feed.done(entry)
+        self.interruption.end()
         if isinstance(item, Record):
             if self._left is not None:
                 self._left -= 1
                 if not self._left:
                     raise _Enough
         elif self._arguments.fail_on_loss:
-            raise _LossMet(item)
+            raise _LossMet
 
     # --- what comes -------------------------------------------------------------------------------------
 

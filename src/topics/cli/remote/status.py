@@ -1,1 +1,161 @@
-def add_parser(v): ...
+"""`topics status`: whether anything needs attention. Exit code 0: nothing does; 1: something does.
+
+It tells of writes that are off, a disk that will soon be full, loss that readers were told of within a day,
+consumers that a cap or age is about to overtake, dead letters, routers that are blocked, and consumers or
+pipelines that have stopped.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+from topics.cli.remote.options import add_flags, server_for
+from topics.cli.remote.output import Output
+from topics.cli.remote.server import Json, Server
+from topics.cli.work import DONE, REFUSED, amount, counted
+
+# A disk that is filling needs attention when so little is left of it, in room and in time.
+_LITTLE_ROOM = 0.1
+_LITTLE_TIME_MS = 24 * 3_600_000
+# How old the server's list of what needs attention may be.
+_LIST_AGE_S = 2.1
+# What the server counts at once, and lists a moment later.
+_SIGNS = (
+    "topics_routers_blocked",
+    "topics_queue_dead_lettered",
+    "topics_consumer_lag_max",
+    'topics_tombstones_served_total{reason="cap"}',
+    'topics_tombstones_served_total{reason="ttl"}',
+    'topics_tombstones_served_total{reason="mixed"}',
+    'topics_tombstones_served_total{reason="source_trim"}',
+    'topics_tombstones_served_total{reason="recreated"}',
+)
+_WHY = {
+    "cap": "a cap or a restart",
+    "ttl": "age",
+    "mixed": "caps and age",
+    "source_trim": "a router's source",
+}
+
+
+def add_parser(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "status",
+        help="say whether anything needs attention",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_flags(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with server_for(arguments) as server:
+        found = _overview(server)
+        cursors = list(server.listed("/v0/cursors", "cursors"))
+    about = found["server"]
+    attention = [*_of_server(about), *(_TEXTS[item["kind"]](item) for item in found["attention"])]
+    more = sum(found["attention_counts"].values()) - len(found["attention"])
+    if more:
+        attention.append(f"and {more} more like these")
+    told: Json = {
+        "status": "attention" if attention else "ok",
+        "writes": about["writes"],
+        "reason": about["reason"],
+        "attention": attention,
+        "items": found["attention"],
+        "disk": about["disk"],
+        "topics": about["topics"],
+        "records": about["records"],
+        "routers": about["routers"],
+        "consumers": len(cursors),
+        "worst_lag": max((each["lag"] or 0 for each in cursors), default=0),
+        "version": about["version"],
+        "uptime_ms": about["now_ms"] - about["started_ms"],
+    }
+    output = Output(arguments)
+    if output.for_machines:
+        output.row(told)
+    else:
+        _show(output, told)
+    return REFUSED if attention else DONE
+
+
+def _overview(server: Server) -> Json:
+    """The list is made now and then: where counters say that something is missing in it, the next one is."""
+    found = server.ask("GET", "/v0/overview?page_size=1")
+    if not found["attention"]:
+        accept = {"Accept": "application/json"}
+        series = server.ask("GET", "/v0/metrics", headers=accept).get("series", {})
+        if any(series.get(name) for name in _SIGNS):
+            time.sleep(_LIST_AGE_S)
+            found = server.ask("GET", "/v0/overview?page_size=1")
+    return found
+
+
+def _of_server(about: Json) -> list[str]:
+    texts = [] if about["writes"] else [f"writes are off: {about['reason']}"]
+    disk = about["disk"]
+    full_in_ms = disk["full_in_ms"]
+    is_short = disk["free_bytes"] < disk["size_bytes"] * _LITTLE_ROOM
+    if is_short and full_in_ms is not None and full_in_ms < _LITTLE_TIME_MS:
+        texts.append(
+            f"the disk has {amount(disk['free_bytes'])} left and is full in about {_long(full_in_ms)}"
+        )
+    return texts
+
+
+def _told(item: Json) -> str:
+    why = _WHY.get(item["reason"], "a topic that was made anew")
+    return (
+        f"{item['topic']}: readers were told {counted(item['tombstones'], 'time')} "
+        f"that {counted(item['missed'], 'record')} are lost, by {why}"
+    )
+
+
+def _overtaken(item: Json) -> str:
+    if not item["in_ms"]:
+        return f"{item['consumer']} has lost records of {item['topic']} from seq {item['seq']:,} on"
+    return f"{item['consumer']} loses seq {item['seq']:,} of {item['topic']} in about {_long(item['in_ms'])}"
+
+
+_TEXTS: dict[str, Callable[[Json], str]] = {
+    "told": _told,
+    "overtaken": _overtaken,
+    "damage": lambda item: (
+        f"{item['topic']} lost {counted(item['lost'], 'record')} to a crash or a damaged file"
+    ),
+    "blocked": lambda item: (
+        f"router {item['router']} waits for room in {item['dest']}, "
+        f"{counted(item['behind'], 'record')} behind"
+    ),
+    "stalled": lambda item: (
+        f"{item['consumer']} has not moved on {item['topic']} for {_long(item['age_ms'])}, "
+        f"{counted(item['lag'], 'record')} behind"
+    ),
+    "dead_letters": lambda item: (
+        f"{item['dead_letter']} has {counted(item['count'], 'dead letter')} of {item['topic']}"
+    ),
+}
+
+
+def _long(ms: float) -> str:
+    for unit, size in (("days", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
+        if ms >= 2 * size:
+            return f"{ms / size:.0f} {unit}"
+    return f"{max(ms / 1000, 1):.0f} s"
+
+
+def _show(output: Output, told: Json) -> None:
+    disk = told["disk"]
+    full = "" if disk["full_in_ms"] is None else f", full in about {_long(disk['full_in_ms'])}"
+    output.say(f"writes     {'on' if told['writes'] else 'off: ' + str(told['reason'])}")
+    output.say(f"disk       {amount(disk['free_bytes'])} of {amount(disk['size_bytes'])} free{full}")
+    output.say(f"topics     {told['topics']:,} with {counted(told['records'], 'record')}")
+    output.say(f"consumers  {told['consumers']:,}, at most {counted(told['worst_lag'], 'record')} behind")
+    output.say(f"server     {told['version']}, up for {_long(told['uptime_ms'])}")
+    for text in told["attention"]:
+        output.say(f"attention  {text}", "bold red")
+    if not told["attention"]:
+        output.say("ok         nothing needs attention", "green")

@@ -1,7 +1,8 @@
 """`topics write`: append records, given as arguments or on standard input.
 
---input json: a JSON value each argument or line; lines: each is a text; csv: a row is an object with the names
-of the first line. Empty lines are skipped. At a line that is a mistake it ends: what stood before is written.
+--input json: a JSON value each argument or line; lines: each is a text; csv: a row is an object with the
+names of the first line. Empty lines are skipped. At a line that is a mistake it ends: what stood before is
+written, and nothing behind it.
 """
 
 import argparse

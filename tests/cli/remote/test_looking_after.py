@@ -1,0 +1,88 @@
+"""`topics status`, `bench`, `demo` and `completion`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import topics
+from tests.support import ServerProcess
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> ServerProcess:
+    """What is wrong with it is wrong with it alone."""
+    return ServerProcess(tmp_path).start()
+
+
+def test_status(own: ServerProcess) -> None:
+    url = own.url
+    well = topics("status", TOPICS_URL=url)
+    assert well.code == 0
+    told = well.json
+    assert (told["status"], told["writes"], told["attention"]) == ("ok", True, [])
+    assert told["disk"]["free_bytes"] > 0
+    own.put("/v0/topics/jobs", {"type": "queue", "max_deliveries": 1, "dead_letter": "dead"})
+    own.post("/v0/topics/jobs", {"records": [{"data": 1}]})
+    own.post("/v0/topics/jobs/claim", {"node": "n"})
+    own.post("/v0/topics/jobs/nack", {"node": "n", "seqs": [1]})
+    own.post("/v0/topics/jobs/claim", {"node": "n"})
+    own.put("/v0/topics/full", {"cap_records": 1, "discard": "reject"})
+    own.put("/v0/routers/stuck", {"source": "many", "dest": "full"})
+    own.post("/v0/topics/many", {"records": [{"data": 1}] * 3})
+    own.get("/v0/routers/stuck")
+    ill = topics("status", TOPICS_URL=url)
+    assert (ill.code, ill.json["status"], ill.json["writes"]) == (1, "attention", True)
+    assert any("dead has 1 dead letter of jobs" in text for text in ill.json["attention"])
+    assert any("router stuck waits for room in full" in text for text in ill.json["attention"])
+    own.stop()
+
+
+def test_bench_leaves_nothing_behind(server: ServerProcess) -> None:
+    before = server.get("/v0/topics")["topics"]
+    done = topics("bench", "--seconds", "0.2", TOPICS_URL=server.url)
+    assert done.code == 0
+    for figures in (done.json["write"], done.json["read"]):
+        assert set(figures) == {"records_per_s", "p50_ms", "p99_ms"}
+        assert figures["records_per_s"] > 0
+    assert isinstance(done.json["limited_by"], str)
+    assert server.get("/v0/topics")["topics"] == before
+
+
+def test_the_demo_asserts_what_it_says() -> None:
+    done = topics("demo")
+    assert done.code == 0, done.errors
+    told = " ".join(row["true"] for row in done.rows)
+    for what in ("lost 1-2 (cap)", "in silence", "killed", "dead letter"):
+        assert what in told
+    folder = done.rows[0]["true"].split(" in ")[-1].rstrip(".")
+    assert not Path(folder).exists()
+
+
+def test_completion(server: ServerProcess, tmp_path: Path) -> None:
+    server.put("/v0/topics/shop:orders", {})
+    url = server.url
+    assert topics("__complete", "re").output.split() == ["read", "restore"]
+    assert topics("__complete", "queue", "p").output.split() == ["peek", "push"]
+    assert "--dry-run" in topics("__complete", "delete", "x", "--d").output.split()
+    assert topics("__complete", "read", "shop:", TOPICS_URL=url).output.split() == ["shop:orders"]
+    assert topics("__complete", "read", "shop:", "--url", url, "").output.split() == ["shop:orders"]
+    assert topics("__complete", "completion", "").output.split() == ["bash", "fish", "zsh"]
+    assert topics("__complete", "read", "sh", TOPICS_URL="http://127.0.0.1:1").output == ""
+    for shell in ("bash", "zsh", "fish"):
+        assert "topics __complete" in topics("completion", shell).output
+    assert topics("completion", "tcsh").code == 2
+    script = tmp_path / "completion.bash"
+    script.write_text(topics("completion", "bash").output)
+    asked = f"""
+        topics() {{ TOPICS_URL={url} {sys.executable} -m topics "$@"; }}
+        source {script}
+        COMP_LINE="topics read shop:o"; COMP_POINT=${{#COMP_LINE}}
+        _topics; echo "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, timeout=60)
+    # The shell has taken the word apart at the colon, and replaces what stands behind it.
+    assert done.stdout == "orders\n"
