@@ -21,7 +21,6 @@ RECORD = b'{"records":[{"data":1}]}'
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("GET", "/"),
         ("GET", "/v0"),
         ("GET", "/v0/nope"),
         ("GET", "/v1/topics"),

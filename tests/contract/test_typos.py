@@ -67,6 +67,7 @@ def operations(server: Server) -> list[Operation]:
         "snapshot": server.send("GET", "/v0/topics/t/segments").ok()["snapshot"],
         "id": "stage",
         "n": "0",
+        "seq": "1",
     }
     return list(_operations(server.send("GET", "/v0/openapi.json").json, places))
 
@@ -140,6 +141,11 @@ def test_a_body_that_no_one_reads_is_not_passed_over(server: Server, operations:
             headers = {"Content-Type": JSON}
             answer = server.fresh_request(operation.method, operation.path, body, headers)
             assert answer.refused(400, "invalid_request")["unknown"] == ["dry_run"], operation
+            if operation.method != "GET":
+                # As `curl -d dry_run=true` sends it, and a form of any web page.
+                headers = {"Content-Type": "application/x-www-form-urlencoded"}
+                answer = server.fresh_request(operation.method, operation.path, b"dry_run=true", headers)
+                answer.refused(415, "unsupported_media_type")
     assert server.send("GET", "/v0/topics/t").ok()["count"] == 1
 
 

@@ -17,6 +17,7 @@ def bodies(serve):
         Route(method="POST", template="/never-empty", handler=echo, body=Body.NEVER_EMPTY),
         Route(method="POST", template="/arrow", handler=echo, body=Body.REQUIRED, arrow=True),
         Route(method="POST", template="/ignored", handler=echo),
+        Route(method="GET", template="/ignored", handler=echo),
     ]
     return serve(routes, max_body_bytes=2_000_000).connect()
 
@@ -55,7 +56,16 @@ def test_empty_bodies(bodies):
     assert bodies.request("POST", "/required", b"").status == 200
     assert bodies.request("POST", "/never-empty").code == "invalid_request"
     assert bodies.request("POST", "/never-empty", b"").code == "invalid_request"
-    assert bodies.request("POST", "/ignored", b"x", {"Content-Type": "text/plain"}).status == 200
+
+
+def test_a_body_that_its_route_does_not_look_at(bodies):
+    assert bodies.request("GET", "/ignored", b"x", {"Content-Type": "text/plain"}).status == 200
+    for value in ("text/plain", "application/x-www-form-urlencoded", ""):
+        assert bodies.request("POST", "/ignored", b"{}", {"Content-Type": value}).status == 415
+        assert bodies.request("POST", "/ignored", b"", {"Content-Type": value}).status == 200
+    assert bodies.request("POST", "/ignored", b"{}").status == 200
+    assert bodies.request("POST", "/ignored", b"x").code == "invalid_request"
+    assert bodies.request("POST", "/ignored", b"[]").code == "invalid_request"
 
 
 def test_other_encodings(bodies):

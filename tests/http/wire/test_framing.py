@@ -150,5 +150,6 @@ def test_empty_lines_in_pieces(serve, pieces):
 def test_a_body_that_ends_like_half_an_empty_line(serve):
     wire = serve([Route("POST", "/", lambda exchange: exchange.reply(b"{}"))]).connect()
     for _ in range(3):
-        wire.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n{}\r")
+        head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 3\r\n\r\n"
+        wire.send(head + b"{}\r")
         assert wire.read().status == 200

@@ -13,7 +13,7 @@ from topics.http.wire.channel import DEAF, RAW, STREAM, Channel
 from topics.http.wire.context import WireContext
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.known_requests import END, KEY_HEADER, KnownRequest
-from topics.http.wire.request_body import Gunzip, is_compressed, note_unread_names
+from topics.http.wire.request_body import Gunzip, is_compressed, refuse_unread
 from topics.values import ApiError
 
 _SHORT_BYTES = len(LENGTHS)
@@ -216,7 +216,7 @@ class Pipeline(Channel):
                         return
                     require_body_type(route, exchange)
             elif exchange.body:
-                note_unread_names(exchange)
+                refuse_unread(exchange)
             if route.is_async:
                 exchange.run(route.handler(exchange))  # type: ignore[arg-type]
             else:

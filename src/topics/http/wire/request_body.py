@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Raw
 
 from topics.http.door.admission import too_large
+from topics.http.door.required_headers import require_type
 from topics.values import MIB, UNDECODABLE, Misnamed, invalid
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ _PIECE_BYTES = 64 * 1024
 # Clients that pack in blocks make one for every 64 KiB. An empty one is 20 bytes to send, and no less work.
 MAX_MEMBERS = 4096
 _GZIP = 16 + zlib.MAX_WBITS
+_CHANGE_NOTHING = (b"GET", b"HEAD", b"OPTIONS")
 _names = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
@@ -26,12 +28,20 @@ def is_compressed(request: "Request") -> bool:
     return request.headers.get(b"content-encoding", b"").strip().lower() == b"gzip"
 
 
-def note_unread_names(request: "Request") -> None:
-    """A body that its route does not look at: whatever it asks for would be passed over in silence."""
+def refuse_unread(request: "Request") -> None:
+    """A body that its route does not look at: whatever it asks for would be passed over in silence.
+
+    So would a form, which is what `curl -d dry_run=true` sends, and what any page on the web may send.
+    """
+    is_harmless = request.method_bytes in _CHANGE_NOTHING
+    if not is_harmless:
+        require_type(request)
     try:
         names = _names(request.body)
     except UNDECODABLE:
-        return  # no JSON, and so nothing that was meant for us
+        if is_harmless:
+            return
+        raise invalid("this path takes no body, and this one is not a JSON object") from None
     if names:
         misnamed = Misnamed()
         misnamed.note_unknown(names, ())
