@@ -80,6 +80,7 @@ def test_every_answer_is_as_described(app: RunningApp, described: Described) -> 
     for path in ("/v0/health", "/healthz", "/v0/ready", "/readyz", "/v0/openapi.json", "/v0/metrics"):
         visit("GET", path)
     visit("GET", "/v0/info")
+    visit("GET", "/v0/whoami")
     _visit_overview(visit)
     _visit_topics(visit)
     _visit_queues(visit)
@@ -160,6 +161,7 @@ def _visit_topics(visit: Visit) -> None:
     visit("POST", "/v0/topics/log/delete", {"match": "t"})
     visit("GET", "/v0/topics/log")
     assert visit("GET", "/v0/topics?page_size=1")["next_cursor"]
+    visit("GET", "/v0/topics?detail=true")
     visit("DELETE", "/v0/topics/other?dry_run=true")
     visit("DELETE", "/v0/topics/other")
 
@@ -172,6 +174,7 @@ def _visit_queues(visit: Visit) -> None:
     visit("POST", "/v0/topics/jobs/extend", {"node": "w", "seqs": [2], "lease_ms": 1000})
     visit("POST", "/v0/topics/jobs/nack", {"node": "w", "seqs": [2]})
     assert visit("GET", "/v0/topics/jobs")["queue"]
+    assert visit("GET", "/v0/topics?detail=true")["topics"][0]["queue"]
     assert visit("GET", "/v0/topics/jobs/leases")["leases"]
     assert visit("POST", "/v0/topics/log/redrive", {"max": 1})["skipped"]
 

@@ -115,12 +115,26 @@ def test_a_task_may_end_with_its_client(serve, wait_until):
     wait_until(lambda: bool(ended) and not running.server.context.tasks)
 
 
-def test_head_gets_405_without_a_body(serve):
-    wire = serve([Route(method="GET", template="/", handler=lambda exchange: exchange.reply(b"x"))]).connect()
-    answer = wire.request("HEAD", "/")
-    assert answer.status == 405
-    assert answer.headers["allow"] == "GET"
-    assert wire.request("GET", "/").body == b"x"
+def test_head_gets_the_head_of_the_answer_to_get(serve):
+    def stream(exchange):
+        exchange.open_stream(b"text/event-stream").close()
+
+    wire = serve(
+        [
+            Route(method="GET", template="/", handler=lambda exchange: exchange.reply(b"xyz")),
+            Route(method="GET", template="/stream", handler=stream, event_stream=True),
+            Route(method="POST", template="/post", handler=lambda exchange: exchange.reply(b"x")),
+        ]
+    ).connect()
+    for _ in range(2):
+        answer = wire.request("HEAD", "/")
+        assert (answer.status, answer.body, answer.headers["content-length"]) == (200, b"", "3")
+        assert answer.headers["content-type"] == "application/json"
+    assert wire.request("HEAD", "/nowhere").status == 404
+    for path, allowed in (("/stream", "GET"), ("/post", "POST")):
+        answer = wire.request("HEAD", path)
+        assert (answer.status, answer.body, answer.headers["allow"]) == (405, b"", allowed)
+    assert wire.request("GET", "/").body == b"xyz"
 
 
 @pytest.mark.parametrize(

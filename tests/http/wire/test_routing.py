@@ -67,7 +67,7 @@ def test_unknown_paths(tree, path):
 def test_a_known_path_knows_its_methods(tree):
     match = tree.find(b"DELETE", b"/v0/topics/a")
     assert match.route is None
-    assert match.allow == b"GET, PUT"
+    assert match.allow == b"GET, HEAD, PUT"
     assert match.name == "a"
 
 

@@ -7,12 +7,14 @@ from typing import Any
 import topics
 from topics.flow.cursors import Cursors
 from topics.http.console.attention import Attention
-from topics.http.door.keys import ADMIN, READ, SCOPES
+from topics.http.door.keys import ADMIN, READ
+from topics.http.routes.info import about_key
 from topics.http.routes.paging import PAGING, cursor_after, page_size, start_of_page
 from topics.http.routes.service import Service, answer
+from topics.http.routes.topics import missing
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
-from topics.log import DELETED, Topic, whole, written_ms
+from topics.log import Topic, written_ms
 from topics.values import invalid
 
 MOST_ROWS = 100
@@ -49,7 +51,7 @@ class OverviewRoutes:
         shown = list(islice(found, min(page_size(exchange), MOST_ROWS)))
         body: dict[str, Any] = {
             "server": self._server(exchange),
-            "key": _key(exchange),
+            "key": about_key(exchange.key),
             **attention,
             "topics": [self._row(topic) for topic in shown],
         }
@@ -96,7 +98,7 @@ class OverviewRoutes:
             "earliest_seq": topic.floor,
             "count": topic.live_count,
             "bytes": topic.live_bytes,
-            **_missing(topic),
+            **missing(topic),
             "last_write_ts": topic.last_write_ts,
             "lag": None,
         }
@@ -115,18 +117,3 @@ class OverviewRoutes:
         next_seq = topic.floor if cursor.epoch != topic.id else cursor.seq + 1
         age = max(now - written_ms(topic, next_seq), 0) if lag else 0
         return {"consumer": cursor.consumer, "records": lag, "ms": age, "cursors": len(cursors)}
-
-
-def _missing(topic: Topic) -> dict[str, int]:
-    """What was deleted, and what readers lost without asking for it."""
-    missing = [sum(counts) for counts in zip(*(bucket.missing for bucket in whole(topic)), strict=True)]
-    deleted = missing[DELETED] if missing else 0
-    return {"lost": sum(missing) - deleted, "deleted": deleted}
-
-
-def _key(exchange: Exchange) -> dict[str, Any]:
-    key = exchange.key
-    if key is None:
-        return {"auth": "off"}
-    scopes = [name for name, bit in SCOPES.items() if key.can(bit)]
-    return {"name": key.name, "scopes": scopes, "prefixes": list(key.prefixes)}

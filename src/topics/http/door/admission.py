@@ -21,6 +21,8 @@ def admit(context: "WireContext", request: "Request") -> None:
     request.route = route
     request.name = match.name
     request.params = match.params
+    if match.is_head:
+        request.plain = False
     if context.keyring.enabled and (route is None or not route.public):
         _authorise(context, request, match)
     if route is None:

@@ -8,7 +8,16 @@ from topics.http.routes.paging import PAGING, page, start_of_page
 from topics.http.routes.service import Service, answer, check_dead_letter
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log import Topic, drop_topic, keys_kept_ms, preview_topic, put_topic, refuse_unless_empty
+from topics.log import (
+    DELETED,
+    Topic,
+    drop_topic,
+    keys_kept_ms,
+    preview_topic,
+    put_topic,
+    refuse_unless_empty,
+    whole,
+)
 from topics.values import (
     DEFAULT_CONFIG,
     TopicConfig,
@@ -29,7 +38,7 @@ class TopicRoutes:
     def routes(self) -> list[Route]:
         one = "/v0/topics/:topic"
         return [
-            Route("GET", "/v0/topics", self.list, scopes=READ, query=("touch", *PAGING)),
+            Route("GET", "/v0/topics", self.list, scopes=READ, query=("touch", "detail", *PAGING)),
             Route("PUT", one, self.put, scopes=ADMIN, body=Body.OPTIONAL, query=("dry_run",)),
             Route("GET", one, self.show, scopes=READ, query=("touch",)),
             Route("DELETE", one, self.drop, scopes=DELETE, query=("if_empty", "dry_run")),
@@ -119,6 +128,7 @@ class TopicRoutes:
     def list(self, exchange: Exchange) -> None:
         prefix = exchange.query("prefix") or ""
         touch = exchange.query_flag("touch", False)
+        detail = exchange.query_flag("detail", False)
         key, engine = exchange.key, self._engine
         now = engine.now()
         names = engine.names_after(start_of_page(exchange), prefix)
@@ -129,7 +139,7 @@ class TopicRoutes:
             engine.refresh(topic)
             if touch:
                 topic.read_at(now)
-            return _entry(topic, now)
+            return _entry(topic, now) | (_details(topic, now) if detail else {})
 
         answer(exchange, page(exchange, "topics", topics, entry))
 
@@ -188,3 +198,24 @@ def _entry(topic: Topic, now: int) -> dict[str, Any]:
         "durable": topic.config.durable,
         "effective_priority": effective_priority(topic.config, topic.last_read_ts, now),
     }
+
+
+def _details(topic: Topic, now: int) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "type": topic.config.type,
+        "durability": topic.config.durability,
+        "epoch": topic.id,
+        **missing(topic),
+        "last_write_ts": topic.last_write_ts,
+        "last_read_ts": topic.last_read_ts,
+    }
+    if topic.config.is_queue:
+        about["queue"] = topic.extension.counters(now)
+    return about
+
+
+def missing(topic: Topic) -> dict[str, int]:
+    """What was deleted, and what readers lost without asking for it."""
+    counts = [sum(kind) for kind in zip(*(bucket.missing for bucket in whole(topic)), strict=True)]
+    deleted = counts[DELETED] if counts else 0
+    return {"lost": sum(counts) - deleted, "deleted": deleted}

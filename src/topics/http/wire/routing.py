@@ -89,6 +89,8 @@ class Match:
     restricted: bool
     # Methods of a known path, for the Allow header.
     allow: bytes
+    # Only the head of the answer is wanted.
+    is_head: bool = False
 
 
 class _Node:
@@ -168,8 +170,14 @@ class RouteTree:
             return _UNKNOWN
         name = names[0] if names else ""
         route = node.routes.get(method)
-        allow = b"" if route is not None else b", ".join(sorted(node.routes))
-        return Match(route, name, tuple(names[1:]), restricted, allow)
+        shown = node.routes.get(b"GET")
+        has_head = shown is not None and not (shown.event_stream or shown.websocket)
+        is_head = has_head and route is None and method == b"HEAD"
+        if is_head:
+            route = shown
+        methods = [*node.routes, *([b"HEAD"] if has_head else [])]
+        allow = b"" if route is not None else b", ".join(sorted(methods))
+        return Match(route, name, tuple(names[1:]), restricted, allow, is_head)
 
 
 def path_of(target: bytes) -> bytes:
