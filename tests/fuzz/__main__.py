@@ -1,6 +1,9 @@
-"""Sends fuzzed requests to a server of its own, and fails when it answers 5xx, complains, leaks or grows.
+"""Sends fuzzed requests to a server of its own; fails when it answers 5xx, complains, stalls, leaks or grows.
 
-python -m tests.fuzz --requests 200000 --seed 1
+python -m tests.fuzz --requests 1000000 --seed 1
+
+Over all routes, as bytes and as the OpenAPI document has them; over event streams and WebSockets. Meanwhile
+another process looks whether the server is busy for more than 50 ms at a time.
 """
 
 from __future__ import annotations
@@ -8,15 +11,18 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
 from tests.fuzz import corpus
 from tests.fuzz.attack import Attack
+from tests.fuzz.conversations import Conversations
 from tests.fuzz.observe import Observed
 from tests.fuzz.schema import SchemaFuzz, prepare
 from tests.support import ServerProcess
@@ -36,6 +42,8 @@ WARM_ROUNDS = 4
 MAY_GROW_BYTES = 24 * 1024 * 1024
 # One in so many requests is made from the OpenAPI document; those are far slower to make up.
 SCHEMA_SHARE = 10
+# One in so many comes from a client that listens to streams or talks over a socket.
+TALK_SHARE = 4
 
 
 def main() -> int:
@@ -57,44 +65,72 @@ class Campaign:
         self._seed = seed
         self._server = ServerProcess(directory, **BOUNDS, TOPICS_API_KEYS=corpus.TOKEN)
 
-    def run(self, requests: int, *, rounds: int = ROUNDS, by_schema: bool = True) -> dict[str, object]:
+    def run(self, requests: int, *, rounds: int = ROUNDS, is_whole: bool = True) -> dict[str, object]:
+        """Without the requests of the document and the look for stalls, if not whole."""
         self._server.start()
         try:
-            return self._rounds(requests // rounds, rounds, by_schema=by_schema)
+            return self._rounds(requests // rounds, rounds, is_whole=is_whole)
         finally:
             self._server.stop()
 
-    def _rounds(self, requests: int, rounds: int, *, by_schema: bool) -> dict[str, object]:
+    def _rounds(self, requests: int, rounds: int, *, is_whole: bool) -> dict[str, object]:
         observed = Observed(self._server.pid, self._server.log_file)
         bearer = {"Authorization": f"Bearer {corpus.TOKEN}"}
         prepare(lambda method, path, body: self._server.request(method, path, body, bearer))
         document = self._server.request("GET", "/v0/openapi.json").json
         attack = Attack(self._server.host_and_port, seed=self._seed)
+        talks = Conversations(self._server.host_and_port, seed=self._seed + 2)
         schema = SchemaFuzz(document, self._server.url, headers=bearer)
         sockets, resident = observed.sockets(), []
+        pulse = self._take_pulse() if is_whole else None
         started = time.monotonic()
         for number in range(rounds):
-            if by_schema:
+            if is_whole:
                 schema.run(requests // SCHEMA_SHARE, seed=self._seed + number)
-            # So many in all, however many the schema was good for.
-            uvloop.run(attack.run(requests * (number + 1) - attack.attempts - schema.statuses.total()))
-            left = observed.settle(sockets)
+            uvloop.run(talks.run(requests // TALK_SHARE))
+            # So many in all, however many the others were good for.
+            done = attack.attempts + talks.attempts + schema.statuses.total()
+            uvloop.run(attack.run(requests * (number + 1) - done))
+            # One is the pulse.
+            left = observed.settle(sockets + 1)
             resident.append(observed.resident_bytes())
-            told = f"{attack.attempts} raw, {schema.statuses.total()} by schema, {resident[-1] >> 20} MiB"
+            told = f"{attack.attempts} raw, {talks.attempts} in talks, {schema.statuses.total()} by schema"
+            told += f", {resident[-1] >> 20} MiB"
             print(f"round {number + 1}: {told}, {left} sockets", file=sys.stderr)
+        felt = {"stalls": 0} if pulse is None else json.loads(pulse.communicate()[0])
+        observed.settle(sockets)
         return {
             "seed": self._seed,
-            "requests": attack.attempts + schema.statuses.total(),
+            "requests": attack.attempts + talks.attempts + schema.statuses.total(),
             "answers_raw": dict(sorted(attack.statuses.items())),
+            "answers_in_talks": dict(sorted(talks.statuses.items())),
+            "messages": dict(talks.messages.most_common()),
             "answers_by_schema": dict(sorted(schema.statuses.items())),
             "seconds": round(time.monotonic() - started, 1),
             "resident_mib": [size >> 20 for size in resident],
-            "failures": self._failures(attack, observed, sockets, resident),
+            "pulse": felt,
+            "failures": self._failures(
+                [*attack.offences, *talks.offences], observed, sockets, resident, felt
+            ),
         }
 
-    def _failures(self, attack: Attack, observed: Observed, sockets: int, resident: list[int]) -> list[str]:
-        failures = [f"offence: {data[:300]!r}" for data in attack.offences[:20]]
+    def _take_pulse(self) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "tests.fuzz.pulse", *map(str, self._server.host_and_port)]
+        command.append(str(self._server.pid))
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def _failures(
+        self,
+        offences: list[bytes],
+        observed: Observed,
+        sockets: int,
+        resident: list[int],
+        felt: dict[str, Any],
+    ) -> list[str]:
+        failures = [f"offence: {data[:300]!r}" for data in offences[:20]]
         failures += [f"log: {line}" for line in observed.complaints()[:20]]
+        if felt["stalls"]:
+            failures.append(f"{felt['stalls']} stalls of more than 50 ms, the worst: {felt['worst_ms']}")
         if observed.sockets() > sockets:
             failures.append(f"{observed.sockets() - sockets} sockets are still open")
         grown = resident[-1] - max(resident[:WARM_ROUNDS])

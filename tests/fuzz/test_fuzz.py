@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -13,10 +15,12 @@ import pytest
 from tests.fuzz import corpus
 from tests.fuzz.__main__ import Campaign
 from tests.fuzz.churn import measure
+from tests.fuzz.conversations import Conversations
 from tests.fuzz.malformed import Malformed
 from tests.fuzz.schema import SchemaFuzz, prepare
 from tests.http.streaming import RunningApp
-from tests.support import eventually
+from tests.mutation.runner import ROOT
+from tests.support import Wire, eventually
 
 
 @pytest.fixture
@@ -54,11 +58,44 @@ def test_a_document_that_lies_is_found_out(app: RunningApp, lie: str) -> None:
 
 
 def test_malformed_requests_do_no_harm(tmp_path: Path) -> None:
-    report = Campaign(tmp_path, seed=1).run(2500, rounds=1, by_schema=False)
+    report = Campaign(tmp_path, seed=1).run(2500, rounds=1, is_whole=False)
     assert report["failures"] == []
     answers = report["answers_raw"]
     assert isinstance(answers, dict)
     assert {101, 200, 400, 401, 404, 409, 413, 415} <= set(answers)
+
+
+def test_there_is_a_request_of_every_kind() -> None:
+    """A route that is added is fuzzed from then on."""
+    document = json.loads((ROOT / "src/topics/http/openapi.json").read_text())
+    lines = [one.partition(b" HTTP/")[0].decode() for one in corpus.requests()]
+    sent = [
+        (method, target.partition("?")[0]) for method, _, target in (line.partition(" ") for line in lines)
+    ]
+    for template, operations in document["paths"].items():
+        pattern = re.sub(r"\{[a-z_]+\}", "[^/]+", template)
+        for method in operations.keys() & {"get", "put", "post", "delete"}:
+            assert any(method.upper() == one and re.fullmatch(pattern, target) for one, target in sent), (
+                f"{method} {template} has no example in the corpus"
+            )
+
+
+def test_streams_and_sockets_do_no_harm(tmp_path: Path) -> None:
+    app = RunningApp(tmp_path, api_keys=corpus.TOKEN)
+    try:
+        for request in corpus.prepare():
+            with contextlib.closing(Wire(app.address)) as wire:
+                wire.send(request)
+                assert wire.read().status in (200, 201)
+        talks = Conversations(app.address, seed=1, connections=4)
+        asyncio.run(talks.run(600))
+        assert talks.offences == []
+        assert {101, 200, 400, 404} <= set(talks.statuses)
+        assert {"invalid_request", "topic_not_found"} <= set(talks.messages)
+        context = app.app.server.context
+        eventually(lambda: context.open_connections == 0)
+    finally:
+        app.stop()
 
 
 def test_the_same_seed_makes_the_same_attempts() -> None:
