@@ -80,12 +80,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    chosen = _parser(words[0]).parse_args(words)
+    chosen = parser_of(words[0]).parse_args(words)
     code: int = chosen.run(chosen)
     return code
 
 
-def _parser(verb: str) -> "Parser":
+def parser_of(verb: str) -> "Parser":
     """One that knows this verb, and no other."""
     parser = Parser(prog="topics")
     _verb(verb).add_parser(parser.add_subparsers(dest="verb"))
@@ -102,7 +102,7 @@ def _complete(arguments: list[str]) -> int:
     if len(words) == 1:
         found = [name for name in _names() if name.startswith(words[0])]
     else:
-        found = candidates(words, _parser(words[0])) if words[0] in _names() else []
+        found = candidates(words, parser_of(words[0])) if words[0] in _names() else []
     for each in found:
         print(behind_break(each, words[-1]) if arguments[0] == "--bash" else each)
     return 0

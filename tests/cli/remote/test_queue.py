@@ -48,12 +48,19 @@ def test_only_the_worker_that_holds_a_job_finishes_it(run: Run) -> None:
 def test_what_fails_becomes_a_dead_letter(run: Run, server: ServerProcess) -> None:
     server.put("/v0/topics/frail", {"type": "queue", "max_deliveries": 1, "dead_letter": "frail-dead"})
     run("push", "frail", '"job"')
-    run("claim", "frail")
+    run("claim", "frail", "--lease", "10m")
+    (lease,) = run("leases", "frail").rows
+    assert (lease["topic"], lease["seq"], lease["node"], lease["deliveries"]) == ("frail", 1, worker(), 1)
     (nacked,) = run("nack", "frail", "1", "--error", "no such address").rows
     assert (nacked["nacked"], nacked["skipped"]) == (1, [])
     assert run("claim", "frail").rows == []
     (letter,) = topics("read", "frail-dead", TOPICS_URL=server.url).rows
     assert letter["meta"]["$dead_letter_from"] == "frail"
+    assert letter["meta"]["$dead_letter_error"] == "no such address"
+    (moved,) = run("redrive", "frail-dead", "--max", "10").rows
+    assert moved["moved"] == 1
+    (again,) = run("claim", "frail").rows
+    assert (again["data"], again["deliveries"]) == ("job", 1)
 
 
 def test_lost_jobs_are_told_before_the_others(run: Run, server: ServerProcess) -> None:

@@ -180,7 +180,7 @@ class Feed:
         is another one is told first.
         """
         seq, epoch = self.seq, self.epoch
-        patience_s = max(self._server.wait_s or 0.0, PATIENCE_S)
+        patience_s = PATIENCE_S if self._server.wait_s is None else self._server.wait_s
         while True:
             try:
                 page = self._page(seq, epoch, wait_ms=LONG_POLL_MS, patience_s=patience_s)

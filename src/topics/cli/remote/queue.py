@@ -46,7 +46,7 @@ def add_parser(verbs: Any) -> None:
     for parser in (ack, nack):
         parser.add_argument("seqs", nargs="+", type=natural, metavar="SEQ")
     for parser in (claim, ack, nack):
-        parser.add_argument("--node", default=None, help=f"the worker ({worker()})")
+        parser.add_argument("--node", default=None, help="the worker (user@host)")
     for parser in (claim, peek, redrive):
         parser.add_argument("--max", type=natural, metavar="N", help="at most so many")
     claim.add_argument("--lease", type=milliseconds, metavar="60s", help="for so long (as the queue says)")

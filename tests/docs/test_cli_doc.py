@@ -1,0 +1,49 @@
+"""docs/cli.md: every command works as it stands; docs/cli-reference.md: it says what the parsers say."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.examples import ROOT, check_answer, examples, run_bash
+from tests.support import ServerProcess
+from topics.cli.main import VERBS
+
+PAGE = ROOT / "docs" / "cli.md"
+# Their examples are on other pages, which have tests of their own.
+ELSEWHERE = {"serve", "up", "pipeline", "backup", "restore", "check", "compact"}
+
+
+@pytest.mark.timeout(300)
+def test_examples_in_order(server: ServerProcess, tmp_path: Path) -> None:
+    for example in examples(PAGE, "bash"):
+        output = run_bash(f'cd "{tmp_path}"\nexport TOPICS_URL="$TOPICS"\n' + example.code, server)
+        if example.answer_kind != "text":
+            if example.answer_kind:
+                check_answer(example, output)
+            continue
+        # The time is another one every time.
+        assert re.sub(r'"ts":\d+', '"ts":1767225600000', output) == example.answer
+
+
+def test_every_verb_has_an_example() -> None:
+    code = "\n".join(example.code for example in examples(PAGE, "bash"))
+    for verb in {verb for verbs in VERBS.values() for verb in verbs} - ELSEWHERE - {"config"}:
+        assert re.search(rf"\btopics {verb}\b", code), verb
+    assert "topics config visits" in code
+    for action in ("push", "claim", "ack", "nack", "peek", "leases", "redrive"):
+        assert f"topics queue {action}" in code
+    for action in ("add", "list", "drop"):
+        assert f"topics route {action}" in code
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, str(ROOT / "scripts" / "command_reference.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
