@@ -2,9 +2,9 @@
 
     python -m tests.sdk.killed_consumer URL TOPIC FOLDER CURSOR SURFACE FIRST STEP
 
-The topic has lost its first records. Each consumer notes in a file what it does: that it took note of the loss, and
-the seqs of records. It runs in a fork that kills itself with SIGKILL when so many lines of the SDK and of the
-consumer have been executed; then it runs again to the end.
+The topic has lost its first records. Each consumer notes in a file what it does: that it took note of the
+loss, and the seqs of records. It runs in a fork that kills itself with SIGKILL when so many lines of the SDK and
+of the consumer have been executed; then it runs again to the end.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -181,7 +182,7 @@ def main(url: str, topic: str, folder: Path, kind: str, surface: str, first: int
             else:
                 consumer.run()
 
-        outcome = in_a_fork(lambda: live(killing(line)))
+        outcome = in_a_fork(partial(live, killing(line)))
         if outcome == 0:
             return kills
         assert outcome == -signal.SIGKILL, outcome

@@ -1,4 +1,4 @@
-"""Consumers killed at any line, with each cursor: nothing is left out, and only what was under way comes again."""
+"""Consumers killed at any line, with each cursor: nothing is left out, only what was under way repeated."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def killed(
 def test_killed_at_some_lines(
     shared: TopicsServer, client: Topics, name: str, folder: Path, kind: str, surface: str
 ) -> None:
-    assert killed(shared, client, name, folder, kind, surface, 61) >= 5
+    assert killed(shared, client, name, folder, kind, surface, 113) >= 3
 
 
 @pytest.mark.slow
