@@ -48,7 +48,11 @@ class Example:
 
 
 def examples(path: Path, language: str) -> list[Example]:
-    found = (Example(*(part or "" for part in groups)) for groups in _BLOCK.findall(path.read_text()))
+    return examples_in(path.read_text(), language)
+
+
+def examples_in(text: str, language: str) -> list[Example]:
+    found = (Example(*(part or "" for part in groups)) for groups in _BLOCK.findall(text))
     return [example for example in found if example.language == language]
 
 

@@ -3,8 +3,8 @@
     python -m tests.sdk.killed_consumer URL TOPIC FOLDER CURSOR SURFACE FIRST STEP
 
 The topic has lost its first records. Each consumer notes in a file what it does: that it took note of the
-loss, and the seqs of records. It runs in a fork that kills itself with SIGKILL when so many lines of the SDK and
-of the consumer have been executed; then it runs again to the end.
+loss, and the seqs of records. It runs in a fork that kills itself with SIGKILL when so many lines of the SDK
+and of the consumer have been executed; then it runs again to the end.
 """
 
 from __future__ import annotations

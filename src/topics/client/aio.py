@@ -96,6 +96,7 @@ class AsyncTopics:
         return entries(self._io, managing.topics(self._session, prefix))
 
     def routers(self) -> AsyncIterator[Answer]:
+        """All routers."""
         return entries(self._io, managing.routers(self._session))
 
     def watch(
@@ -118,27 +119,32 @@ class AsyncTopics:
                 if batch.loss is not None:
                     await run(reading.meet(batch.loss))
                 for record in batch.records:
-                    reading.cursor.hand_out(record)
+                    reading.cursor._hand_out(record)
                     yield record
                     if reading.done(record):
-                        await run(reading.cursor.flush())
+                        await run(reading.cursor._flush())
                 await run(reading.batch_done(batch))
         finally:
             await run(watched.close())
 
     async def route(self, name: str, source: str, dest: str, *, tag: str | None = None) -> Answer:
+        """Copy every record of `source` to `dest`, or those with such a tag."""
         return await self._io.run(managing.route(self._session, name, source, dest, tag))
 
     async def unroute(self, name: str) -> Answer:
+        """End a router; what it has copied stays."""
         return await self._io.run(managing.unroute(self._session, name))
 
     async def purge(self) -> Answer:
+        """Take the bytes of everything that was deleted from the disk, and wait until they are gone."""
         return await self._io.run(managing.purge(self._session))
 
     async def metrics(self) -> dict[str, Any]:
+        """The server's metrics."""
         return await self._io.run(managing.metrics(self._session))
 
     async def info(self) -> dict[str, Any]:
+        """Version, whether writes are on, room on the disk."""
         return await self._io.run(managing.info(self._session))
 
     async def wait_until_ready(self) -> None:

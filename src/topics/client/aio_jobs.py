@@ -56,6 +56,8 @@ class AsyncJob(Generic[T]):
 
 
 class AsyncQueue(AsyncTopic[T]):
+    """A topic of jobs, with everything that a topic has; `AsyncTopics.queue` makes it."""
+
     def __init__(
         self,
         io: AsyncIO,

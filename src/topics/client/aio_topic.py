@@ -33,6 +33,8 @@ async def entries(io: AsyncIO, pages: managing.Pages) -> AsyncIterator[Answer]:
 
 
 class AsyncTopic(Generic[T]):
+    """One topic; `AsyncTopics.topic` makes it. `name` is its name."""
+
     def __init__(
         self, io: AsyncIO, session: Session, name: str, codec: Codec[T], settings: dict[str, Any]
     ) -> None:
@@ -65,12 +67,15 @@ class AsyncTopic(Generic[T]):
         meta: dict[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> Ack:
+        """One record. It is in the log when this returns."""
         return await self._run(self._writing.write(data, tag, node, meta, idempotency_key))
 
     async def write_many(self, items: Iterable[T | Draft[T]], *, idempotency_key: str | None = None) -> Ack:
+        """One batch of data or `Draft`s: all of it is written, or nothing."""
         return await self._run(self._writing.write_many(items, idempotency_key))
 
     def writer(self, *, batch_bytes: int = 1 << 20, linger_ms: float = 5) -> AsyncWriter[T]:
+        """Gathers records into batches, in a `with` block."""
         return AsyncWriter(self._io, Batching(self._writing, batch_bytes, linger_ms))
 
     # --- reading ----------------------------------------------------------------------------------------
@@ -179,10 +184,10 @@ class AsyncTopic(Generic[T]):
                         memory.done = record
                 else:
                     for record in batch.records:
-                        cursor.hand_out(record)
+                        cursor._hand_out(record)
                         yield record
                         if reading.done(record):
-                            await run(cursor.flush())
+                            await run(cursor._flush())
                 await run(reading.batch_done(batch))
         finally:
             await run(reading.close())
@@ -196,15 +201,16 @@ class AsyncTopic(Generic[T]):
                     yield batch.loss
                     await run(reading.pass_loss(batch.loss))
                 for record in batch.records:
-                    cursor.hand_out(record)
+                    cursor._hand_out(record)
                     yield record
                     if reading.done(record):
-                        await run(cursor.flush())
+                        await run(cursor._flush())
                 await run(reading.batch_done(batch))
         finally:
             await run(reading.close())
 
     async def get(self, seq: int) -> Record[T]:
+        """One record; `RecordGone` says why it is not there any more."""
         return single_record(self._codec, await self._run(managing.get(self._session, self.name, seq)))
 
     # --- as columns -------------------------------------------------------------------------------------
@@ -253,6 +259,7 @@ class AsyncTopic(Generic[T]):
         return await self._run(managing.create(self._session, self.name, {**self._settings, **settings}))
 
     async def describe(self) -> Answer:
+        """Its state and its settings, as they are at this moment."""
         return await self._run(managing.describe(self._session, self.name))
 
     async def configure(self, **settings: Unpack[TopicSettings]) -> Answer:
@@ -267,13 +274,17 @@ class AsyncTopic(Generic[T]):
         seqs: list[int] | None = None,
         dry_run: bool = False,
     ) -> Answer:
+        """Remove records for good: below a seq, with a tag, or just these; several choices narrow it."""
         return await self._run(managing.delete(self._session, self.name, before_seq, tag, seqs, dry_run))
 
     async def drop(self, *, if_empty: bool = False, dry_run: bool = False) -> Answer:
+        """Remove the topic with all that is in it."""
         return await self._run(managing.drop(self._session, self.name, if_empty, dry_run))
 
     def ledger(self) -> AsyncIterator[Answer]:
+        """Which seqs are gone, and why: `first_seq`, `last_seq`, `kind`."""
         return entries(self._io, managing.ledger(self._session, self.name))
 
     def cursors(self) -> AsyncIterator[Answer]:
+        """The consumers whose position the server keeps, and how far behind they are."""
         return entries(self._io, managing.cursors(self._session, self.name))

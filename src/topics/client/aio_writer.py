@@ -31,6 +31,7 @@ class AsyncWriter(Generic[T]):
         node: str | None = None,
         meta: dict[str, Any] | None = None,
     ) -> None:
+        """Give it one record; it waits when the server is slower."""
         if self._batching.add(data, tag, node, meta):
             async with self._turn:
                 await self._io.run(self._batching.send())
@@ -61,6 +62,7 @@ class AsyncWriter(Generic[T]):
 
     @property
     def last(self) -> Ack | None:
+        """The last acknowledgement."""
         return self._batching.last
 
     async def __aenter__(self) -> Self:

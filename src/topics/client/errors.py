@@ -84,15 +84,15 @@ class Refused(TopicsError):
 
 
 class TopicNotFound(Refused):
-    pass
+    """There is no topic of that name."""
 
 
 class Unauthorized(Refused):
-    pass
+    """The server wants a key, or another one."""
 
 
 class Forbidden(Refused):
-    pass
+    """The key may not do that, or not to this topic."""
 
 
 class RecordGone(Refused):
@@ -139,6 +139,8 @@ class Loss(TopicsError, Generic[LossT]):
 
 
 class RecordsLost(Loss[Lost]):
+    """The server has lost records that this reader had not seen."""
+
     def __init__(self, loss: Lost) -> None:
         count = loss.missed_estimate
         super().__init__(
@@ -165,6 +167,8 @@ class RecordsLost(Loss[Lost]):
 
 
 class TopicRestarted(Loss[Restarted]):
+    """The topic was dropped and made anew, or restored, since this reader was there."""
+
     def __init__(self, loss: Restarted) -> None:
         super().__init__(
             loss,

@@ -22,7 +22,10 @@ _log = logging.getLogger("topics")
 
 
 class Job(Generic[T]):
-    """A job under lease: this worker's until it says what became of it, or the lease ends."""
+    """A job under lease: this worker's until it says what became of it, or the lease ends.
+
+    It has `seq`, `data`, `tag`, `meta`, `deliveries` and `lease_id`.
+    """
 
     def __init__(self, io: Blocking, claiming: Claiming[T], lease: Lease, data: T) -> None:
         self._io = io
@@ -56,6 +59,8 @@ class Job(Generic[T]):
 
 
 class Queue(Topic[T]):
+    """A topic of jobs, with everything that a topic has; `Topics.queue` makes it. `push` is `write`."""
+
     def __init__(
         self,
         io: Blocking,

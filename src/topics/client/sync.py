@@ -92,6 +92,7 @@ class Topics:
         return entries(self._io, managing.topics(self._session, prefix))
 
     def routers(self) -> Iterator[Answer]:
+        """All routers."""
         return entries(self._io, managing.routers(self._session))
 
     def watch(
@@ -114,27 +115,32 @@ class Topics:
                 if batch.loss is not None:
                     run(reading.meet(batch.loss))
                 for record in batch.records:
-                    reading.cursor.hand_out(record)
+                    reading.cursor._hand_out(record)
                     yield record
                     if reading.done(record):
-                        run(reading.cursor.flush())
+                        run(reading.cursor._flush())
                 run(reading.batch_done(batch))
         finally:
             run(watched.close())
 
     def route(self, name: str, source: str, dest: str, *, tag: str | None = None) -> Answer:
+        """Copy every record of `source` to `dest`, or those with such a tag."""
         return self._io.run(managing.route(self._session, name, source, dest, tag))
 
     def unroute(self, name: str) -> Answer:
+        """End a router; what it has copied stays."""
         return self._io.run(managing.unroute(self._session, name))
 
     def purge(self) -> Answer:
+        """Take the bytes of everything that was deleted from the disk, and wait until they are gone."""
         return self._io.run(managing.purge(self._session))
 
     def metrics(self) -> dict[str, Any]:
+        """The server's metrics."""
         return self._io.run(managing.metrics(self._session))
 
     def info(self) -> dict[str, Any]:
+        """Version, whether writes are on, room on the disk."""
         return self._io.run(managing.info(self._session))
 
     def wait_until_ready(self) -> None:

@@ -32,6 +32,8 @@ def entries(io: Blocking, pages: managing.Pages) -> Iterator[Answer]:
 
 
 class Topic(Generic[T]):
+    """One topic; `Topics.topic` makes it. `name` is its name."""
+
     def __init__(
         self, io: Blocking, session: Session, name: str, codec: Codec[T], settings: dict[str, Any]
     ) -> None:
@@ -64,12 +66,15 @@ class Topic(Generic[T]):
         meta: dict[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> Ack:
+        """One record. It is in the log when this returns."""
         return self._run(self._writing.write(data, tag, node, meta, idempotency_key))
 
     def write_many(self, items: Iterable[T | Draft[T]], *, idempotency_key: str | None = None) -> Ack:
+        """One batch of data or `Draft`s: all of it is written, or nothing."""
         return self._run(self._writing.write_many(items, idempotency_key))
 
     def writer(self, *, batch_bytes: int = 1 << 20, linger_ms: float = 5) -> "Writer[T]":
+        """Gathers records into batches, in a `with` block."""
         return Writer(self._io, Batching(self._writing, batch_bytes, linger_ms))
 
     # --- reading ----------------------------------------------------------------------------------------
@@ -178,10 +183,10 @@ class Topic(Generic[T]):
                         memory.done = record
                 else:
                     for record in batch.records:
-                        cursor.hand_out(record)
+                        cursor._hand_out(record)
                         yield record
                         if reading.done(record):
-                            run(cursor.flush())
+                            run(cursor._flush())
                 run(reading.batch_done(batch))
         finally:
             run(reading.close())
@@ -195,15 +200,16 @@ class Topic(Generic[T]):
                     yield batch.loss
                     run(reading.pass_loss(batch.loss))
                 for record in batch.records:
-                    cursor.hand_out(record)
+                    cursor._hand_out(record)
                     yield record
                     if reading.done(record):
-                        run(cursor.flush())
+                        run(cursor._flush())
                 run(reading.batch_done(batch))
         finally:
             run(reading.close())
 
     def get(self, seq: int) -> Record[T]:
+        """One record; `RecordGone` says why it is not there any more."""
         return single_record(self._codec, self._run(managing.get(self._session, self.name, seq)))
 
     # --- as columns -------------------------------------------------------------------------------------
@@ -251,6 +257,7 @@ class Topic(Generic[T]):
         return self._run(managing.create(self._session, self.name, {**self._settings, **settings}))
 
     def describe(self) -> Answer:
+        """Its state and its settings, as they are at this moment."""
         return self._run(managing.describe(self._session, self.name))
 
     def configure(self, **settings: Unpack[TopicSettings]) -> Answer:
@@ -265,15 +272,19 @@ class Topic(Generic[T]):
         seqs: list[int] | None = None,
         dry_run: bool = False,
     ) -> Answer:
+        """Remove records for good: below a seq, with a tag, or just these; several choices narrow it."""
         return self._run(managing.delete(self._session, self.name, before_seq, tag, seqs, dry_run))
 
     def drop(self, *, if_empty: bool = False, dry_run: bool = False) -> Answer:
+        """Remove the topic with all that is in it."""
         return self._run(managing.drop(self._session, self.name, if_empty, dry_run))
 
     def ledger(self) -> Iterator[Answer]:
+        """Which seqs are gone, and why: `first_seq`, `last_seq`, `kind`."""
         return entries(self._io, managing.ledger(self._session, self.name))
 
     def cursors(self) -> Iterator[Answer]:
+        """The consumers whose position the server keeps, and how far behind they are."""
         return entries(self._io, managing.cursors(self._session, self.name))
 
 
@@ -292,10 +303,12 @@ class Writer(Generic[T]):
         node: str | None = None,
         meta: dict[str, Any] | None = None,
     ) -> None:
+        """Give it one record; it waits when the server is slower."""
         if self._batching.add(data, tag, node, meta):
             self._io.run(self._batching.send())
 
     def flush(self) -> Ack | None:
+        """Everything given so far is in the log; the last acknowledgement."""
         return self._io.run(self._batching.flush())
 
     @property
@@ -305,6 +318,7 @@ class Writer(Generic[T]):
 
     @property
     def last(self) -> Ack | None:
+        """The last acknowledgement."""
         return self._batching.last
 
     def __enter__(self) -> Self:

@@ -57,9 +57,11 @@ class Cursor:
     # --- for your own -----------------------------------------------------------------------------------
 
     def load(self) -> Position | None:
+        """The position that was stored last, None if there is none."""
         raise NotImplementedError(f"{type(self).__name__} needs load()")
 
     def store(self, position: Position) -> Any:
+        """Keep a position in the place of the one before."""
         raise NotImplementedError(f"{type(self).__name__} needs store(position)")
 
     # --- for users --------------------------------------------------------------------------------------
@@ -97,7 +99,7 @@ class Cursor:
 
     # --- for readers ------------------------------------------------------------------------------------
 
-    def begin(
+    def _begin(
         self, topic: str, session: Session, run: Callable[[Operation[Any]], Any] | None = None
     ) -> Operation[None]:
         """A reader of this topic starts to use it."""
@@ -105,34 +107,34 @@ class Cursor:
         self._run = run
         self._session = session
         if not self._is_loaded and self.position is None:
-            position: Any = yield from self.fetch(topic)
+            position: Any = yield from self._fetch(topic)
             if position is not None and not isinstance(position, Position):
                 raise ValueError(f"{type(self).__name__}.load() gave {position!r}, which is no Position")
             self._position = self._stored = position
             self._check_topic(topic)
         self._is_loaded = True
         self._topic = topic
-        yield from self.flush()  # what was accepted while no reader could store it
+        yield from self._flush()  # what was accepted while no reader could store it
 
-    def fetch(self, topic: str) -> Operation[Any]:
+    def _fetch(self, topic: str) -> Operation[Any]:
         """The position as it was stored last."""
         return (yield Call(self.load))  # a coroutine's, under asyncio, if it is one
 
-    def keep(self, position: Position) -> Operation[None]:
+    def _keep(self, position: Position) -> Operation[None]:
         yield Call(self.store, (position,))
 
-    def flush(self) -> Operation[None]:
+    def _flush(self) -> Operation[None]:
         """Store what is not stored yet."""
         position = self.position
         if position is not None and position != self._stored:
-            yield from self.keep(position)
+            yield from self._keep(position)
             self._stored = position
         self._waiting = 0
 
-    def hand_out(self, record: Record[Any] | None) -> None:
+    def _hand_out(self, record: Record[Any] | None) -> None:
         """This record is under way, or none any more."""
 
-    def advance(self, position: Position) -> bool:
+    def _advance(self, position: Position) -> bool:
         """The reader is done up to here; whether it is time to store that."""
         self._move(position)
         self._waiting += 1
@@ -146,9 +148,9 @@ class Cursor:
 
     def _note_now(self) -> None:
         if self.is_local:
-            drive(self.flush())
+            drive(self._flush())
         elif self._run is not None:
-            self._run(self.flush())
+            self._run(self._flush())
 
     def _keep_accepted(self, accepted: Accepted) -> None:
         """Where the kind of cursor can keep more than a position, it keeps both."""

@@ -208,7 +208,7 @@ class SqliteCursor(Cursor):
             self.store(self._position)
         self._stored = self._position
 
-    def hand_out(self, record: Record[Any] | None) -> None:
+    def _hand_out(self, record: Record[Any] | None) -> None:
         self._under_way = None if record is None else Position(record.topic, record.epoch, record.seq)
 
     @contextmanager
@@ -249,7 +249,7 @@ class ServerCursor(Cursor):
     def _target(self, topic: str) -> str:
         return url_path("topics", topic, "cursors", self.consumer)
 
-    def fetch(self, topic: str) -> Operation[Any]:
+    def _fetch(self, topic: str) -> Operation[Any]:
         assert self._session is not None
         try:
             found = yield from self._session.ask("GET", self._target(topic))
@@ -259,7 +259,7 @@ class ServerCursor(Cursor):
             return None
         return Position(topic, found["epoch"], found["seq"])
 
-    def keep(self, position: Position) -> Operation[None]:
+    def _keep(self, position: Position) -> Operation[None]:
         assert self._session is not None
         stored = {"seq": position.seq, "epoch": position.epoch}
         yield from self._session.ask("PUT", self._target(position.topic), stored)

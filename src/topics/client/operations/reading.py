@@ -98,7 +98,7 @@ class Reading(Generic[T]):
     # --- beginning --------------------------------------------------------------------------------------
 
     def begin(self, run: Callable[[Operation[Any]], Any] | None = None) -> Operation[None]:
-        yield from self.cursor.begin(self._topic, self._session, run)
+        yield from self.cursor._begin(self._topic, self._session, run)
         position = self.cursor.position
         choice = self._choice
         if position is not None:
@@ -118,8 +118,8 @@ class Reading(Generic[T]):
         self._epoch = state["epoch"]
         self._seq = state["head_seq"] if start == "head" else state["earliest_seq"] - 1
         # From now on this is where the consumer stands: what is lost behind it is owed.
-        self.cursor.advance(Position(self._topic, state["epoch"], self._seq))
-        yield from self.cursor.flush()
+        self.cursor._advance(Position(self._topic, state["epoch"], self._seq))
+        yield from self.cursor._flush()
 
     # --- pages ------------------------------------------------------------------------------------------
 
@@ -260,24 +260,24 @@ class Reading(Generic[T]):
         yield from self.pass_loss(loss)
 
     def pass_loss(self, loss: AnyLoss) -> Operation[None]:
-        self.cursor.advance(behind(loss))
-        yield from self.cursor.flush()
+        self.cursor._advance(behind(loss))
+        yield from self.cursor._flush()
 
     def done(self, record: Record[T]) -> bool:
         """The next one is asked for; whether the position is to be stored now."""
-        return self.cursor.advance(Position(record.topic, record.epoch, record.seq))
+        return self.cursor._advance(Position(record.topic, record.epoch, record.seq))
 
     def batch_done(self, batch: Batch[T]) -> Operation[None]:
         """All of it is done, and what the page left out counts as read."""
         if batch.misfit is not None:
             raise batch.misfit
         position, self._behind_page = self._behind_page, None
-        if position is not None and position != self.cursor.position and self.cursor.advance(position):
-            yield from self.cursor.flush()
+        if position is not None and position != self.cursor.position and self.cursor._advance(position):
+            yield from self.cursor._flush()
 
     def close(self) -> Operation[None]:
         begun, self._begun = self._begun, None
         if begun is not None:
             yield Abandon(begun)
-        self.cursor.hand_out(None)
-        yield from self.cursor.flush()
+        self.cursor._hand_out(None)
+        yield from self.cursor._flush()

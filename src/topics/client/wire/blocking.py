@@ -218,3 +218,8 @@ class Blocking:
         if self._pid == os.getpid():
             for connection in idle:
                 connection.close()
+
+    def __del__(self) -> None:
+        # A client that was dropped instead of closed leaves no sockets behind.
+        if hasattr(self, "_idle"):
+            self.close()
