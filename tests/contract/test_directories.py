@@ -81,6 +81,18 @@ def test_a_directory_that_is_not_empty_is_not_taken(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+def test_a_directory_that_cannot_be_made_is_told_by_its_setting(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_bytes(b"a file")
+    line = refuses_to_start(taken, tmp_path / "cold")
+    assert "TOPICS_DATA_DIR" in line
+    assert str(taken) in line
+    line = refuses_to_start(tmp_path / "data", taken / "cold")
+    assert "TOPICS_COLD_DIR" in line
+    assert str(taken / "cold") in line
+    assert taken.read_bytes() == b"a file"
+
+
 def test_what_others_put_there_stays(boot: Boot, tmp_path: Path) -> None:
     """Under names that the server uses itself, too."""
     cold = tmp_path / "cold"

@@ -18,8 +18,21 @@ from topics.storage.directories import Directories
 from topics.storage.filesystem import Filesystem, LockHeld, write_file_atomically
 from topics.storage.hold import Hold
 from topics.storage.identity import Identity, read_identity, write_identity
+from topics.values import ConfigError
 
 log = logging.getLogger("topics")
+
+# Not the disk is at fault, but what it was asked for.
+_WRONG_PATHS = (
+    errno.EEXIST,
+    errno.ENOTDIR,
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+)
 
 
 class Home:
@@ -28,7 +41,7 @@ class Home:
         self._fs = fs
         self._dirs = dirs
         choose_cold_dir(fs, dirs, sealed)
-        fs.make_dirs(dirs.root)
+        _make(fs, dirs.root, "data directory", "TOPICS_DATA_DIR")
         self._data = Hold(fs, dirs.root)
         self._cold: Hold | None = None
         try:
@@ -45,7 +58,7 @@ class Home:
             raise
 
     def _hold_cold(self, path: str) -> Hold:
-        self._fs.make_dirs(path)
+        _make(self._fs, path, "cold directory", "TOPICS_COLD_DIR")
         try:
             return Hold(self._fs, path)
         except LockHeld:
@@ -102,6 +115,15 @@ class Home:
         self._data.release()
         if self._cold is not None:
             self._cold.release()
+
+
+def _make(fs: Filesystem, path: str, what: str, setting: str) -> None:
+    try:
+        fs.make_dirs(path)
+    except OSError as error:
+        if error.errno not in _WRONG_PATHS:
+            raise
+        raise ConfigError(f"{setting}: the {what} {path} cannot be made: {error.strerror}") from None
 
 
 @contextmanager
