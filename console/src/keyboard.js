@@ -1,5 +1,5 @@
 // Keys for everything, where no field has the focus.
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { address } from "./address.js";
 import { nextTheme } from "./theme.js";
 
@@ -35,11 +35,15 @@ function moveRow(step) {
 }
 
 export function useKeys(place, onHelp) {
-  useEffect(() => {
+  useLayoutEffect(() => {
     let going = false;
     const pressed = (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
-      if (event.key === "Escape") return void document.activeElement?.blur?.();
+      if (event.key === "Escape") {
+        // A field is left as it is; a dialog closes by itself.
+        if (isField(event.target)) event.preventDefault();
+        return void document.activeElement?.blur?.();
+      }
       if (isField(event.target) || document.querySelector("dialog[open]")) return;
       const wasGoing = going;
       going = false;
@@ -58,9 +62,9 @@ export function useKeys(place, onHelp) {
   }, []);
 }
 
-// Keys that mean something in one view only.
+// Keys that mean something in one view only. They work as soon as the view is seen.
 export function useViewKeys(handle, dependencies) {
-  useEffect(() => {
+  useLayoutEffect(() => {
     const pressed = (event) => {
       if (handle(event.detail.key)) event.detail.preventDefault();
     };

@@ -35,7 +35,10 @@ export function Header({ place, apiKey, onHelp, onKey }) {
 
 function Find({ place }) {
   const [text, setText] = useState(place.query.find ?? "");
-  useEffect(() => setText(place.view === "overview" ? place.query.find ?? "" : ""), [place]);
+  // What is being typed is newer than the address, which follows it.
+  useEffect(() => {
+    if (document.activeElement?.id !== "find") setText(place.view === "overview" ? place.query.find ?? "" : "");
+  }, [place]);
   const submit = (event) => {
     event.preventDefault();
     go("overview", "", { find: text.trim() });

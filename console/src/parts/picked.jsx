@@ -13,7 +13,7 @@ export function Picked({ name, column, onZoom, onClose }) {
   return (
     <div class="picked-box" role="region" aria-label="The chosen stretch">
       <div class="picked-head">
-        <h3>{isOne ? `Seq ${count(column.from)}` : `${range(column.from, column.to).replace("seqs", "Seqs")}: ${plural(column.to - column.from + 1, "record")}`}</h3>
+        <h2>{isOne ? `Seq ${count(column.from)}` : `${range(column.from, column.to).replace("seqs", "Seqs")}: ${plural(column.to - column.from + 1, "record")}`}</h2>
         <span class="actions">
           {!isOne && <button type="button" class="small" onClick={onZoom}>Zoom to it</button>}
           <button type="button" class="small" onClick={onClose}>Close</button>

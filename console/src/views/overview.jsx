@@ -35,7 +35,7 @@ function Topics({ value, query }) {
       {rows.length === 0 ? (
         <p class="quiet">None{query.find ? "; names are compared as they are written, in any case of letters" : ""}.</p>
       ) : (
-        <div class="scroll" tabindex="0" role="region" aria-labelledby="topics">
+        <div class="scroll" tabindex="0" role="group" aria-labelledby="topics">
           <table class="topics">
             <thead>
               <tr>

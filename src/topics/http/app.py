@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from topics.http.console.overview import OverviewRoutes
 from topics.http.console.page import ConsolePage
+from topics.http.console.system import SystemRoutes
 from topics.http.door.keys import KeyRing, is_revoked, read_keys
 from topics.http.door.listen_address import refuse_exposure_without_keys
 from topics.http.door.readiness import Readiness
@@ -109,6 +110,7 @@ class Application:
         return [
             *(ConsolePage().routes() if node.settings.console else ()),
             *OverviewRoutes(service, info.started_ms).routes(),
+            *SystemRoutes(node, self._keyring).routes(),
             *probes.routes(),
             *self.metrics.routes(),
             *info.routes(),

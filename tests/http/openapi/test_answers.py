@@ -82,6 +82,7 @@ def test_every_answer_is_as_described(app: RunningApp, described: Described) -> 
     visit("GET", "/v0/info")
     visit("GET", "/v0/whoami")
     _visit_overview(visit)
+    visit("GET", "/v0/admin/system")
     _visit_topics(visit)
     _visit_queues(visit)
     _visit_routers(visit)

@@ -36,11 +36,11 @@ function Leases({ state }) {
   const now = Date.now();
   return (
     <>
-      <h3>In flight</h3>
+      <h2>In flight</h2>
       {state.leases.length === 0 ? (
         <p class="quiet">No job is with a worker.</p>
       ) : (
-        <div class="scroll" tabindex="0" role="region" aria-label="Leases">
+        <div class="scroll" tabindex="0" role="group" aria-label="Leases">
           <table>
             <caption class="hidden">Leases</caption>
             <thead><tr><th scope="col" class="number">Seq</th><th scope="col">Worker</th><th scope="col" class="number">Deadline</th><th scope="col" class="number">Deliveries</th><th scope="col">Lease</th></tr></thead>
@@ -70,7 +70,7 @@ function Peek({ name, state }) {
   const jobs = value?.records ?? [];
   return (
     <>
-      <h3>The oldest</h3>
+      <h2>The oldest</h2>
       <p class="quiet">Looking at a job does not lease it.</p>
       {jobs.length === 0 ? <p class="quiet">None.</p> : (
         <div class="records" role="region" aria-label="The oldest jobs" tabindex="0">
@@ -87,8 +87,7 @@ function Redrive({ name, state, refresh }) {
   const [match, setMatch] = useState("");
   const [into, setInto] = useState("");
   const [outcome, setOutcome] = useState(null);
-  if (!may("write") || state.count === 0 || (state.type === "queue" && !state.config.dead_letter)) return null;
-  if (state.type === "queue") return null;
+  if (!may("write") || state.type === "queue" || (state.count === 0 && !outcome)) return null;
   const act = async (event) => {
     event.preventDefault();
     try {
@@ -101,7 +100,7 @@ function Redrive({ name, state, refresh }) {
   };
   return (
     <form onSubmit={act} aria-label="Redrive">
-      <h3>Send dead letters back</h3>
+      <h2>Send dead letters back</h2>
       <p class="quiet">Each goes back into the queue that it came from, and its deliveries are counted anew.</p>
       <div class="fields">
         <div class="field"><label for="redrive-max">At most</label><input id="redrive-max" inputmode="numeric" value={most} onInput={(event) => setMost(event.target.value.replace(/\D/g, ""))} placeholder="all" /></div>

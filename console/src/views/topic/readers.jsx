@@ -5,7 +5,7 @@ export function Readers({ name, state }) {
     return <p class="quiet">No named cursors. A consumer sets one with <code>PUT /v0/topics/{name}/cursors/…</code>; it shows here how far it has come.</p>;
   }
   return (
-    <div class="scroll" tabindex="0" role="region" aria-label="Cursors of this topic">
+    <div class="scroll" tabindex="0" role="group" aria-label="Cursors of this topic">
       <table>
         <caption class="hidden">Cursors of this topic</caption>
         <thead><tr><th scope="col">Consumer</th><th scope="col" class="number">Read up to</th><th scope="col" class="number">Lag</th><th scope="col" class="number">Moved</th><th scope="col">Stands</th></tr></thead>

@@ -48,7 +48,7 @@ class RouterRoutes:
     def routes(self) -> list[Route]:
         one = "/v0/routers/:router"
         return [
-            Route("GET", "/v0/routers", self.list, scopes=READ, query=("source", "dest", *PAGING)),
+            Route("GET", "/v0/routers", self.list, scopes=READ, query=("source", "dest", "detail", *PAGING)),
             Route("PUT", one, self.put, scopes=ADMIN, body=Body.REQUIRED),
             Route("GET", one, self.show, scopes=READ),
             Route("DELETE", one, self.drop, scopes=DELETE),
@@ -97,6 +97,7 @@ class RouterRoutes:
     def list(self, exchange: Exchange) -> None:
         source, dest = exchange.query("source"), exchange.query("dest")
         prefix, after = exchange.query("prefix") or "", start_of_page(exchange)
+        detail = exchange.query_flag("detail", False)
         exchange.refuse_misnamed()
         routers = (
             router
@@ -108,7 +109,7 @@ class RouterRoutes:
 
         def entry(router: Router) -> dict[str, Any]:
             self._routers.pull(router.dest)
-            return _entry(router)
+            return _entry(router) | (_progress(router) if detail else {})
 
         answer(exchange, page(exchange, "routers", routers, entry))
 
@@ -142,6 +143,16 @@ def _entry(router: Router) -> dict[str, Any]:
         "dest": router.dest.name,
         "guarantee": _guarantee(router),
         "forwarded_total": router.forwarded,
+    }
+
+
+def _progress(router: Router) -> dict[str, Any]:
+    """How far it is behind its source, and whether it waits for room in its destination."""
+    match = router.match
+    return {
+        "filter": None if match is None else match.to_json(),
+        "behind": max(router.source.head - router.cursor, 0),
+        "blocked": router.is_blocked,
     }
 
 
