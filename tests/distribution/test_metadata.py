@@ -102,6 +102,8 @@ def test_version_and_help_import_no_room_of_the_server(asked: str) -> None:
     [
         (("serve", "--port", "0"), "server"),
         (("check", "data"), "server"),
+        (("config",), "server"),
+        (("demo",), "server"),
         (("backup", "backups", "--data-dir", "data"), "server"),
         (("pipeline", "list", "pipelines.toml"), "spark"),
     ],

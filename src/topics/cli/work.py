@@ -3,12 +3,17 @@
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from topics.client import Client, Refused, TopicsError, Unreachable
+from topics.client import Refused, TopicsError, Unreachable
+from topics.client.errors import Uncertain
 from topics.values import Explained, UserMistake
+
+if TYPE_CHECKING:
+    from topics.client.client import Client
 
 DEFAULT_URL = "http://127.0.0.1:4000"
 
@@ -30,8 +35,18 @@ _EXTRAS = {
 }
 
 
+# What moves a cursor, changes colours, or turns the direction of text: none of it may come out of data.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """The same, with control characters as people write them: `\\x1b`."""
+    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
 def tell(message: str) -> None:
-    print(f"topics: {message}", file=sys.stderr, flush=True)
+    """One line of whatever it is: a name that was typed, or a server's answer, may have anything in it."""
+    print(f"topics: {clean(message)}", file=sys.stderr, flush=True)
 
 
 def answering(work: Callable[[], int], tell: Callable[[str], None] = tell, *, refusal: int = MISTAKE) -> int:
@@ -47,7 +62,7 @@ def answering(work: Callable[[], int], tell: Callable[[str], None] = tell, *, re
         return DONE
     except KeyboardInterrupt:
         message, code = "interrupted", INTERRUPTED
-    except Unreachable as error:
+    except (Unreachable, Uncertain) as error:
         message, code = str(error), UNREACHABLE
     except Refused as error:
         message, code = str(error), MISTAKE if error.code == "invalid_request" else refusal
@@ -110,8 +125,10 @@ class Terminal:
         return True
 
 
-def client_for(url: str | None) -> Client:
+def client_for(url: str | None) -> "Client":
     """The key comes from the environment: what is typed on a command line, every user of the machine sees."""
+    from topics.client.client import Client
+
     try:
         return Client(url or os.environ.get("TOPICS_URL") or DEFAULT_URL, os.environ.get("TOPICS_API_KEY"))
     except ValueError as error:

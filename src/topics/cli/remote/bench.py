@@ -73,7 +73,7 @@ def _measure(server: Server, topic: str, each_s: float) -> Json:
 
     def read() -> int:
         nonlocal position
-        page = msgspec.json.decode(server.fetch("GET", f"{path}/records?limit=1000&from_seq={position}"))
+        page = server.ask("GET", f"{path}/records?limit=1000&from_seq={position}")
         position = 0 if page["caught_up"] else page["next_from_seq"]
         return len(page["records"])
 
@@ -105,7 +105,7 @@ def _timed(work: Callable[[], int], for_s: float, advance: Callable[[float], Non
 
 def _processor_s(server: Server) -> float:
     """What the server has used of its processor, as far as this key may know it."""
-    told = server.ask("GET", "/v0/metrics", headers={"Accept": "application/json"})
+    told = server.ask("GET", "/v0/metrics", headers=(("Accept", "application/json"),))
     return float(told.get("series", {}).get("process_cpu_seconds_total", 0.0))
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from topics.cli.remote.server import PATIENCE_S, Server, topic_path
 from topics.client import Refused
+from topics.client.wire.session import understood
 
 # The most records that come in one answer.
 MOST = 1000
@@ -133,10 +134,6 @@ class Feed:
         self.seq = seq
         self.epoch = epoch
 
-    def twin(self) -> "Feed":
-        """The same, for a thread of its own."""
-        return Feed(self._server.twin(), self.topic, self._choice, self.seq, self.epoch)
-
     def done(self, entry: Entry) -> None:
         _, self.seq, self.epoch = entry
 
@@ -230,4 +227,7 @@ class Feed:
         if wait_ms:
             query["wait_ms"] = wait_ms
         path = f"{topic_path(self.topic, 'records')}?{urlencode(query)}"
-        return _decode(self._server.fetch("GET", path, patience_s=patience_s))
+        if not wait_ms:
+            return understood(_decode, self._server.fetch("GET", path))
+        silent_s = wait_ms / 1000
+        return understood(_decode, self._server.fetch("GET", path, patience_s=patience_s, silent_s=silent_s))

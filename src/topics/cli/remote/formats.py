@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from topics.cli.remote.feed import Item, Loss, Record
-from topics.cli.remote.output import Output, clean
+from topics.cli.remote.output import Output
+from topics.cli.work import clean
 from topics.values import UserMistake, nearest
 
 _FIELDS = ("topic", "epoch", "seq", "ts", "time", "data", "tag", "node", "meta")
@@ -70,7 +71,7 @@ def _time(ts: int) -> str:
 
 def _with_losses_aside(render: Callable[[Record], str]) -> Printer:
     """The program that reads expects nothing but data."""
-    cleaned: Callable[[str], str] = clean if sys.stdout.isatty() else str
+    cleaned = clean if sys.stdout.isatty() else _encodable
 
     def show(item: Item) -> None:
         if isinstance(item, Record):
@@ -79,6 +80,11 @@ def _with_losses_aside(render: Callable[[Record], str]) -> Printer:
             tell_loss(item)
 
     return show
+
+
+def _encodable(text: str) -> str:
+    """Half of a pair of surrogates, which JSON can write and UTF-8 cannot, as JSON writes it."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def tell_loss(loss: Loss) -> None:

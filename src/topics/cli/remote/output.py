@@ -1,7 +1,6 @@
 """Where verbs print: an object a line for machines, tables and colours for a person at a terminal."""
 
 import argparse
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,18 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from topics.cli.work import clean
 from topics.values import UserMistake
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-# What moves a cursor, changes colours, or turns the direction of text: none of it may come out of data.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
-
-
-def clean(text: str) -> str:
-    """The same, with control characters as people write them: `\\x1b`."""
-    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
 def undollared(row: Mapping[str, Any]) -> dict[str, Any]:

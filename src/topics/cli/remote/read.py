@@ -227,15 +227,15 @@ class _Reader:
 
         def listen(feed: Feed) -> None:
             try:
-                for entry in feed.twin().news():
+                for entry in feed.news():
                     arrived.put((feed, entry))
             except BaseException as error:
                 arrived.put(error)
 
-        def look(prefix: str, server: Server) -> None:
+        def look(prefix: str) -> None:
             try:
                 while True:
-                    for name in server.topic_names(prefix):
+                    for name in self._server.topic_names(prefix):
                         arrived.put(name)
                     time.sleep(LOOK_S)
             except BaseException as error:
@@ -248,7 +248,7 @@ class _Reader:
             start(listen, feed)
         for each in self._named:
             if each.is_prefix:
-                start(look, each.name, self._server.twin())
+                start(look, each.name)
         while True:
             found = arrived.get()
             if isinstance(found, BaseException):

@@ -40,7 +40,7 @@ def run_add(arguments: argparse.Namespace) -> int:
     if arguments.tag is not None:
         body["filter"] = arguments.tag
     with server_for(arguments) as server:
-        headers = {"If-None-Match": "*"}
+        headers = (("If-None-Match", "*"),)
         told = server.ask("PUT", _path(arguments.name), body, headers=headers, repeatable=False)
     output = Output(arguments)
     if output.for_machines:

@@ -1,16 +1,18 @@
 """The server that a verb talks to: heard before it is asked, then waited for."""
 
-import http.client
-import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Self
-from urllib.parse import SplitResult, quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import msgspec
 
-from topics.client import Client, Refused, Unreachable
+from topics.client import Refused, Unreachable
+from topics.client.wire.address import address_of
+from topics.client.wire.blocking import Blocking
+from topics.client.wire.effects import Broken, Exchange, NotConnected, Operation, Request, Response
+from topics.client.wire.session import Session, new_key, refused_by, understood
 from topics.values import UserMistake, nearest
 
 # Within this a server says that it is there, or it counts as gone.
@@ -23,28 +25,22 @@ PAUSE_S = 0.1
 LIST_PAGE = 1000
 
 Json = dict[str, Any]
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Server:
-    """Not for several threads at once: each has a `twin`."""
+    """Threads may share it: each request has a connection to itself."""
 
     def __init__(self, url: str, api_key: str | None = None, *, wait_s: float | None = None) -> None:
         try:
-            Client(url, api_key).close()
+            address = address_of(url, api_key)
         except ValueError as error:
             raise UserMistake(str(error)) from None
-        self.url = url.rstrip("/")
-        self.api_key = api_key
+        self.url = address.url
         self.wait_s = wait_s
-        self._target: SplitResult = urlsplit(self.url)
-        self._headers: dict[str, str | bytes] = {}
-        if api_key is not None:
-            self._headers["Authorization"] = b"Bearer " + api_key.strip().encode("utf-8", "surrogateescape")
-        self._http: http.client.HTTPConnection | None = None
-
-    def twin(self) -> "Server":
-        """The same server over a connection of its own."""
-        return Server(self.url, self.api_key, wait_s=self.wait_s)
+        self._probe = Blocking(address, HEARD_WITHIN_S)
+        # A large body may take its time on the way.
+        self._io = Blocking(address, PATIENCE_S)
 
     def __enter__(self) -> Self:
         return self
@@ -53,40 +49,24 @@ class Server:
         self.close()
 
     def close(self) -> None:
-        if self._http is not None:
-            with suppress(OSError):
-                self._http.close()
-            self._http = None
+        self._probe.close()
+        self._io.close()
 
     # --- whether it is there ----------------------------------------------------------------------------
 
     def hear(self, patience_s: float | None = None) -> None:
         """Raises `Unreachable` if it says nothing within a second, or as long as was asked for."""
         wanted = self.wait_s if patience_s is None else patience_s
-        deadline = time.monotonic() + (HEARD_WITHIN_S if wanted is None else max(wanted, HEARD_WITHIN_S))
+        deadline = time.monotonic() + (wanted or 0.0)
         while True:
+            more_s = max(deadline - time.monotonic() - HEARD_WITHIN_S, 0.0)
             try:
-                self._connect(deadline)
+                self._probe.run(_once(Request(method="GET", target="/v0/health", wait_s=more_s)))
                 return
-            except (OSError, http.client.HTTPException) as error:
-                self.close()
-                if time.monotonic() + PAUSE_S > deadline or (wanted is None and _is_final(error)):
-                    reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-                    raise Unreachable(f"no topics server answers at {self.url}: {reason}") from None
+            except (NotConnected, Broken) as error:
+                if time.monotonic() + PAUSE_S > deadline:
+                    raise Unreachable(f"no topics server answers at {self.url}: {error}") from None
             time.sleep(PAUSE_S)
-
-    def _connect(self, deadline: float) -> None:
-        secure = self._target.scheme == "https"
-        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        assert self._target.hostname is not None
-        within = min(max(deadline - time.monotonic(), 0.01), HEARD_WITHIN_S)
-        self._http = connection = kind(self._target.hostname, self._target.port, timeout=within)
-        connection.connect()
-        connection.request("GET", self._target.path + "/v0/health", headers=self._headers)
-        connection.getresponse().read()
-        if connection.sock is not None:
-            connection.sock.settimeout(ANSWER_WITHIN_S)
-            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     # --- asking -----------------------------------------------------------------------------------------
 
@@ -96,44 +76,51 @@ class Server:
         path: str,
         body: bytes | None = None,
         *,
-        headers: Mapping[str, str] | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
         repeatable: bool = True,
         patience_s: float | None = None,
-    ) -> bytes:
-        """The body of the answer; an error of the server is raised as `Refused`.
+        silent_s: float = ANSWER_WITHIN_S,
+    ) -> Response:
+        """The answer; an error of the server is raised as `Refused`.
 
-        What may be repeated without harm is, when the connection breaks.
+        What may be repeated without harm is, when the connection breaks, or is silent for too long.
         """
-        sent: dict[str, str | bytes] = {**self._headers, **(headers or {})}
-        if body is not None:
-            sent["Content-Type"] = "application/json"
-        starting_until = time.monotonic() + max(self.wait_s or 0.0, PATIENCE_S)
+        request = Request(method=method, target=path, body=body, headers=headers, wait_s=silent_s)
+        give_up = time.monotonic() + max(self.wait_s or 0.0, PATIENCE_S)
         while True:
-            if self._http is None:
-                self.hear(patience_s)
-            assert self._http is not None
             try:
-                self._http.request(method, self._target.path + path, body=body, headers=sent)
-                response = self._http.getresponse()
-                raw = response.read()
-            except (OSError, http.client.HTTPException) as error:
-                self.close()
-                if not repeatable:
-                    raise Unreachable(f"no answer from {self.url}, it may have been done or not") from error
+                response = self._io.run(_once(request))
+            except (NotConnected, Broken) as error:
+                if isinstance(error, Broken) and (not repeatable or time.monotonic() > give_up):
+                    said = f"no answer from {self.url}: {error}; it may have been done or not"
+                    raise Unreachable(said) from None
+                self.hear(patience_s)
                 continue
-            if response.status < 400:
-                return raw
-            refusal = _refusal(response, raw)
-            if not _may_pass(refusal) or time.monotonic() > starting_until:
-                raise refusal
+            refusal = refused_by(response)
+            if refusal is None:
+                return response
+            if not _may_pass(refusal) or time.monotonic() > give_up:
+                raise _with_meant(refusal)
             time.sleep(PAUSE_S)
 
     def ask(self, method: str, path: str, body: object = None, **options: Any) -> Json:
         """As `fetch`, in JSON both ways; without how long it took."""
         encoded = None if body is None else msgspec.json.encode(body)
-        answer: Json = msgspec.json.decode(self.fetch(method, path, encoded, **options))
+        answer = understood(_decode, self.fetch(method, path, encoded, **options))
         answer.pop("performance", None)
         return answer
+
+    def write(self, topic: str, body: Json) -> Json:
+        """With a key, and so again over a broken connection; `Uncertain` where that might write it twice."""
+        key = new_key()
+        request = Request(
+            method="POST",
+            target=topic_path(topic) + "?return_seqs=false",
+            body=msgspec.json.encode({**body, "idempotency_key": key}),
+            wait_s=ANSWER_WITHIN_S,
+        )
+        session = Session(self.url, PATIENCE_S if self.wait_s is None else self.wait_s)
+        return understood(_decode, self._io.run(session.write(topic, request, key)))
 
     def listed(self, path: str, key: str, **query: str) -> Iterator[Json]:
         """All entries of a list, page by page."""
@@ -169,21 +156,15 @@ def _may_pass(refusal: Refused) -> bool:
     return refusal.code in ("not_ready", "shutting_down")
 
 
-def _is_final(error: Exception) -> bool:
-    """Trying again within the same second would not help."""
-    return isinstance(error, (ConnectionRefusedError, socket.gaierror))
+def _once(request: Request) -> Operation[Response]:
+    response: Response = yield Exchange(request)
+    return response
 
 
-def _refusal(response: http.client.HTTPResponse, raw: bytes) -> Refused:
-    try:
-        error = msgspec.json.decode(raw)["error"]
-        return Refused(response.status, error["code"], _with_meant(error), error.get("detail"))
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
-        # A proxy in between, or something that is no topics server at all.
-        return Refused(response.status, "unknown", raw[:200].decode("utf-8", "replace") or response.reason)
-
-
-def _with_meant(error: Json) -> str:
-    meant = (error.get("detail") or {}).get("did_you_mean") or {}
+def _with_meant(refusal: Refused) -> Refused:
+    """The same, with the names that were probably meant."""
+    meant = refusal.detail.get("did_you_mean") or {}
+    if not meant:
+        return refusal
     questions = "".join(f'; "{name}": did you mean {known}?' for name, known in meant.items())
-    return str(error["message"]) + questions
+    return Refused(refusal.status, refusal.code, refusal.message + questions, refusal.detail)

@@ -27,7 +27,7 @@ def run_create(arguments: argparse.Namespace) -> int:
     wanted = parsed(arguments.settings)
     with server_for(arguments) as server:
         path = topic_path(arguments.topic)
-        told = server.ask("PUT", path, wanted, headers={"If-None-Match": "*"}, repeatable=False)
+        told = server.ask("PUT", path, wanted, headers=(("If-None-Match", "*"),), repeatable=False)
     _show(arguments, told)
     return DONE
 

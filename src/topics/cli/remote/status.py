@@ -86,7 +86,7 @@ def _overview(server: Server) -> Json:
     """The list is made now and then: where counters say that something is missing in it, the next one is."""
     found = server.ask("GET", "/v0/overview?page_size=1")
     if not found["attention"]:
-        accept = {"Accept": "application/json"}
+        accept = (("Accept", "application/json"),)
         series = server.ask("GET", "/v0/metrics", headers=accept).get("series", {})
         if any(series.get(name) for name in _SIGNS):
             time.sleep(_LIST_AGE_S)

@@ -10,7 +10,6 @@ import csv
 import os
 import stat
 import sys
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -18,7 +17,7 @@ import msgspec
 
 from topics.cli.remote.options import add_flags, server_for
 from topics.cli.remote.output import Output, progress
-from topics.cli.remote.server import Server, topic_path
+from topics.cli.remote.server import Server
 from topics.cli.work import DONE, INTERRUPTED, counted, tell
 from topics.values import UserMistake
 
@@ -79,7 +78,7 @@ def append(arguments: argparse.Namespace, config: dict[str, Any] | None) -> int:
 class _Writer:
     def __init__(self, server: Server, arguments: argparse.Namespace, config: dict[str, Any] | None) -> None:
         self._server = server
-        self._path = topic_path(arguments.topic) + "?return_seqs=false"
+        self._topic = arguments.topic
         self._label = {} if arguments.tag is None else {"tag": arguments.tag}
         self._common = {} if arguments.node is None else {"node": arguments.node}
         if config is not None:
@@ -89,10 +88,8 @@ class _Writer:
         self.count = 0
 
     def write(self, batch: list[msgspec.Raw]) -> None:
-        """With a key, so that it can be sent again over a broken connection."""
         records = [{"data": data, **self._label} for data in batch]
-        body = {"records": records, "idempotency_key": uuid.uuid4().hex, **self._common}
-        self._last = self._server.ask("POST", self._path, body)
+        self._last = self._server.write(self._topic, {"records": records, **self._common})
         self._first = self._first or self._last
         self.count += len(batch)
 
