@@ -21,6 +21,7 @@ PROOFS = {
         "http/door/test_connection_limit.py",
         "test_one_more_than_allowed_is_told_so_and_closed",
     ),
+    "max_tickets": ("http/door/test_tickets.py", "test_there_are_only_so_many"),
     "max_request_bytes": (
         "http/door/test_request_room.py",
         "test_what_does_not_fit_any_more_is_refused_and_room_comes_back",
@@ -165,6 +166,7 @@ COLLECTIONS = {
     "http/door/keys.py": {"KeyRing._by_header": "known keys", "KeyRing.keys": FIXED},
     "http/door/readiness.py": {"Readiness._held": "early requests"},
     "http/door/stream_slots.py": {"StreamSlots._open_by_key": "max_sse_connections_per_key"},
+    "http/door/tickets.py": {"Tickets._open": "max_tickets"},
     "http/metrics/scrape.py": {
         "Scrape.by_class": FIXED,
         "Scrape.known": "labels of metrics",

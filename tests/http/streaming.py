@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wsproto import ConnectionType, WSConnection
-from wsproto.events import AcceptConnection, CloseConnection, Message, Pong, Request, TextMessage
+from wsproto.events import AcceptConnection, CloseConnection, Message, Ping, Pong, Request, TextMessage
 
 from tests.http.running import TIMEOUT_S, InThread
 from tests.support import Answer, Wire, raw_request
@@ -269,6 +269,9 @@ class SocketClient:
             if isinstance(event, CloseConnection):
                 self.close_code = event.code
                 return None
+            if isinstance(event, Ping):
+                self.send_event(event.response())
+                continue
             if isinstance(event, Pong):
                 continue
             assert isinstance(event, TextMessage), event

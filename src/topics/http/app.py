@@ -34,6 +34,7 @@ from topics.http.routes.service import Parked, Service
 from topics.http.routes.stages import StageRoutes
 from topics.http.routes.streams.socket import SocketRoutes
 from topics.http.routes.streams.tail import TailRoutes
+from topics.http.routes.streams.tickets import TicketRoutes
 from topics.http.routes.streams.watch import WatchRoutes
 from topics.http.routes.topics import TopicRoutes
 from topics.http.server import Server
@@ -74,11 +75,14 @@ class Application:
         self.watches = WatchRoutes(self.service, node.fanout, self.stream_slots)
         self.tails = TailRoutes(self.service, node.fanout, self.stream_slots)
         self.sockets = SocketRoutes(self.service, node.fanout, self.stream_slots)
+        self.tickets = TicketRoutes(
+            self.service, lambda method, target: self.server.find_route(method, target)
+        )
         self.desks = Desks(self.service)
         self.work = WorkRoutes(self.service, node.queues, self.stream_slots, self.desks)
         self._tracing = start_tracing(os.environ) if settings.tracing else None
         routes = self._routes() if self._tracing is None else self._tracing.instrument(self._routes())
-        self.server = Server(settings, self._keyring, routes, self.readiness)
+        self.server = Server(settings, self._keyring, routes, self.readiness, tickets=self.tickets.tickets)
         if self._tracing is not None:
             self.server.request_log.trace(self._tracing)
             node.span = self._tracing.span
@@ -129,6 +133,7 @@ class Application:
             *RouterRoutes(node.routers).routes(),
             *self.watches.routes(),
             *self.tails.routes(),
+            *self.tickets.routes(),
             *self.sockets.routes(),
             *QueueRoutes(service, node.queues, self.desks).routes(),
             *self.work.routes(),

@@ -15,6 +15,7 @@ from pathlib import Path
 from topics.http.door.keys import KeyRing
 from topics.http.door.listen_address import listen_address, refuse_exposure_without_keys
 from topics.http.door.readiness import Readiness
+from topics.http.door.tickets import Tickets
 from topics.http.wire.channel import shown_address
 from topics.http.wire.context import Limits, Timeouts, WireContext
 from topics.http.wire.http1 import Connection
@@ -45,15 +46,18 @@ class Server:
         readiness: Readiness,
         *,
         limits: Limits | None = None,
+        tickets: Tickets | None = None,
         drain_s: float = DRAIN_S,
     ) -> None:
         self._settings = settings
         self._keyring = keyring
         self.routes = tuple(routes)
         self._tree = RouteTree(self.routes)
+        self.find_route = self._tree.find
         self.request_log = RequestLog(settings)
         self._gate = readiness
         self._limits = limits or Limits()
+        self._tickets = tickets or Tickets()
         self._drain_s = drain_s
         self._sockets: list[socket.socket] = []
         self._listeners: list[asyncio.AbstractServer] = []
@@ -79,6 +83,7 @@ class Server:
             readiness=self._gate,
             loop=asyncio.get_running_loop(),
             limits=self._limits,
+            tickets=self._tickets,
             request_log=self.request_log,
         )
         self._sockets = bind(*listen_address(self._settings))

@@ -106,11 +106,10 @@ def _without_other_details(schemas: Json) -> None:
 
 
 def codes_from_flags(route: Route) -> set[str]:
-    codes = {"invalid_request", "internal"}
+    # Forbidden is also a host or an origin that is not allowed.
+    codes = {"invalid_request", "internal", "forbidden"}
     if not route.public:
         codes |= {"unauthorized"}
-        if route.scopes or route.all_names:
-            codes |= {"forbidden"}
         # Each key has places for its requests, streams or sockets.
         if not route.always_open:
             codes |= {"throttled"}
@@ -128,6 +127,8 @@ def security(route: Route) -> list[Json]:
         return []
     scopes = [name for name, bit in SCOPES.items() if route.scopes & bit]
     keys: list[Json] = [{"bearer": scopes}]
+    if route.event_stream:
+        keys.append({"ticket": scopes})
     return [*keys, {"token": scopes}] if route.token_in_query else keys
 
 

@@ -89,6 +89,7 @@ def test_every_answer_is_as_described(app: RunningApp, described: Described) -> 
     _visit_bulk(visit)
     _visit_operations(visit)
     session = visit("POST", "/v0/watch", {"topics": {"log": {}}})
+    visit("POST", "/v0/tickets", {"path": session["stream_url"]})
     reader = app.events(session["wid"])
     assert reader.status == 200
     # The other streams are opened in tests of their own.

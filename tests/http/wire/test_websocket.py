@@ -449,3 +449,42 @@ def test_a_client_that_asks_and_never_listens_is_not_heard_any_more(app: Running
     with pytest.raises(TimeoutError):
         client.socket.sendall(question * 2000)
     assert app.socket().ask(op="ping")["op"] == "pong"
+
+
+# --- is it there? -----------------------------------------------------------------------------------------
+
+
+def test_a_silent_client_is_asked_and_has_to_answer(app: RunningApp, ws: SocketClient) -> None:
+    (socket,) = app.inside(lambda: tuple(app.app.sockets.sockets))
+    for _ in range(2):
+        app.inside(socket.beat)
+        ping = ws.event()
+        assert isinstance(ping, Ping)
+        ws.send_event(ping.response())
+        eventually(lambda: not app.inside(lambda: socket._pinged))
+    assert ws.ask(op="ping")["op"] == "pong"
+    app.inside(socket.beat)
+    assert isinstance(ws.event(), Ping)
+    app.inside(socket.beat)
+    assert ws.socket.recv(1) == b""
+    eventually(lambda: not app.app.sockets.sockets)
+
+
+def test_it_is_asked_without_being_told_to(app: RunningApp) -> None:
+    app.app.sockets.ping_s = 0.05
+    client = app.socket()
+    assert isinstance(client.event(), Ping)
+    # Any answer would do. Without one, it ends.
+    while client.socket.recv(4096):
+        pass
+    eventually(lambda: not app.app.sockets.sockets)
+    assert not app.app.sockets.pings._entries
+
+
+def test_a_client_that_is_not_listened_to_is_not_asked(app: RunningApp, ws: SocketClient) -> None:
+    (socket,) = app.inside(lambda: tuple(app.app.sockets.sockets))
+    app.inside(lambda: socket.set_aside(True))
+    for _ in range(3):
+        app.inside(socket.beat)
+    app.inside(lambda: socket.set_aside(False))
+    assert ws.ask(op="ping")["op"] == "pong"

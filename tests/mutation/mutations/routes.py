@@ -49,4 +49,12 @@ MUTATIONS = (
         "            payload = msgspec.msgpack.encode(Selector(1, seqs=[]))\n",
         ("tests/crash/test_dead_letters.py", _REDRIVE),
     ),
+    Mutation(
+        "use-a-ticket-twice",
+        "A ticket opens one stream, once.",
+        "http/door/tickets.py",
+        "        del self._open[digest]\n        return None if found.key",
+        "        return None if found.key",
+        ("tests/contract/test_browser_keys.py", "tests/http/door/test_tickets.py"),
+    ),
 )

@@ -9,6 +9,7 @@ from topics.http.door.required_headers import presented_key, require_event_strea
 from topics.values import ApiError, limit_reached
 
 if TYPE_CHECKING:
+    from topics.http.door.keys import ApiKey
     from topics.http.wire.context import WireContext
     from topics.http.wire.request import Request
     from topics.http.wire.routing import Match
@@ -40,7 +41,7 @@ def admit(context: "WireContext", request: "Request") -> None:
 
 def _authorise(context: "WireContext", request: "Request", match: "Match") -> None:
     route = match.route
-    key = request.key = presented_key(context.keyring, request, route)
+    key = request.key = presented_key(context.keyring, context.tickets, request, route)
     if route is not None and route.auth_in_handler:
         return
     if key is None:
@@ -50,6 +51,12 @@ def _authorise(context: "WireContext", request: "Request", match: "Match") -> No
         if most and key.inflight >= most:
             raise limit_reached("max_inflight_per_key", most)
         request.take_place()
+    check_rights(key, match)
+
+
+def check_rights(key: "ApiKey", match: "Match") -> None:
+    """Raises when the key may not use the route, or not with the name in the path."""
+    route = match.route
     if route is not None:
         if key.scopes & route.scopes != route.scopes:
             raise ApiError("forbidden", "the key lacks a scope this route needs")

@@ -3,6 +3,8 @@
 Those that open a WebSocket are with it, in `wire.websocket`; those a route looks at are in `openapi.json`.
 """
 
+import base64
+import binascii
 from typing import TYPE_CHECKING
 
 from topics.http.wire.answer_heads import ARROW, JSON
@@ -11,18 +13,45 @@ from topics.values import ApiError, invalid
 
 if TYPE_CHECKING:
     from topics.http.door.keys import ApiKey, KeyRing
+    from topics.http.door.tickets import Tickets
     from topics.http.wire.request import Request
     from topics.http.wire.routing import Route
 
 
-def presented_key(keyring: "KeyRing", request: "Request", route: "Route | None") -> "ApiKey | None":
+# What a page offers to open a WebSocket: the protocol, and its key, since it cannot send headers.
+SOCKET_PROTOCOL = b"topics.v0"
+_KEY_PROTOCOL = b"topics.key."
+
+
+def presented_key(
+    keyring: "KeyRing", tickets: "Tickets", request: "Request", route: "Route | None"
+) -> "ApiKey | None":
     authorization = request.headers.get(b"authorization")
     if authorization is not None:
         return keyring.by_header(authorization)
-    if route is not None and route.token_in_query:
-        token = request.query("token")
-        if token:
-            return keyring.by_secret(token.encode("utf-8", "replace"))
+    if route is None:
+        return None
+    if route.event_stream and (ticket := request.query("ticket")):
+        return tickets.redeem(ticket, request.target)
+    if route.token_in_query and (token := request.query("token")):
+        return keyring.by_secret(token.encode("utf-8", "replace"))
+    return _socket_key(keyring, request) if route.websocket else None
+
+
+def offered_protocols(request: "Request") -> list[bytes]:
+    offered = request.headers.get(b"sec-websocket-protocol", b"").split(b",")
+    return [protocol.strip() for protocol in offered]
+
+
+def _socket_key(keyring: "KeyRing", request: "Request") -> "ApiKey | None":
+    for protocol in offered_protocols(request):
+        if protocol.startswith(_KEY_PROTOCOL):
+            encoded = protocol.removeprefix(_KEY_PROTOCOL).rstrip(b"=")
+            try:
+                padded = encoded + b"=" * (-len(encoded) % 4)
+                return keyring.by_secret(base64.b64decode(padded, b"-_", validate=True))
+            except binascii.Error:
+                return None
     return None
 
 

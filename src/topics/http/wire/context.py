@@ -10,6 +10,7 @@ from topics.http.door.connection_limit import ConnectionLimit
 from topics.http.door.keys import KeyRing
 from topics.http.door.readiness import Readiness
 from topics.http.door.request_room import SMALL_BYTES, RequestRoom
+from topics.http.door.tickets import Tickets
 from topics.http.wire.answer_heads import Heads
 from topics.http.wire.known_requests import KnownRequests
 from topics.http.wire.request_log import RequestLog
@@ -71,6 +72,7 @@ class WireContext:
     loop: asyncio.AbstractEventLoop
     limits: Limits = field(default_factory=Limits)
     heads: Heads = field(default_factory=Heads)
+    tickets: Tickets = field(default_factory=Tickets)
     request_log: RequestLog = field(default_factory=RequestLog)
     known_requests: KnownRequests = field(default_factory=KnownRequests)
     # Connections speaking plain request and answer; the timeouts look at these.

@@ -69,7 +69,9 @@ class Route:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_async", inspect.iscoroutinefunction(self.handler))
-        of_all = ("token",) if self.token_in_query else ()
+        of_all: tuple[str, ...] = ("token",) if self.token_in_query else ()
+        if self.event_stream:
+            of_all += ("ticket", "last_event_id")
         object.__setattr__(self, "known_query", frozenset((*self.query, *of_all)))
         object.__setattr__(self, "takes_body", self.body is not Body.IGNORED)
         object.__setattr__(self, "counted", not (self.event_stream or self.websocket or self.always_open))

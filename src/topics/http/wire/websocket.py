@@ -18,6 +18,7 @@ from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.subscription import RECORD, Delivery, Event, Subscription
 from topics.http.door.keys import ApiKey
 from topics.http.door.request_room import SMALL_BYTES
+from topics.http.door.required_headers import SOCKET_PROTOCOL, offered_protocols
 from topics.http.wire.channel import Upgraded
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import FedWatcher
@@ -27,6 +28,8 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY_BYTES = 16
 # How long the client may take to answer our goodbye.
 CLOSE_S = 1.0
+# A client that says nothing for so long is asked whether it is there, and has as long to answer.
+PING_S = 20.0
 
 
 def accept_token(headers: dict[bytes, bytes]) -> bytes:
@@ -47,10 +50,13 @@ def accept_token(headers: dict[bytes, bytes]) -> bytes:
 
 
 def upgraded(exchange: Exchange, token: bytes) -> Upgraded:
+    # Browsers insist that one of those they offered is chosen.
+    chosen = SOCKET_PROTOCOL if SOCKET_PROTOCOL in offered_protocols(exchange) else b""
+    protocol = b"Sec-WebSocket-Protocol: %b\r\n" % chosen if chosen else b""
     connection = exchange.upgrade()
     connection.write(
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Accept: %b\r\n\r\n" % token
+        b"Sec-WebSocket-Accept: %b\r\n%b\r\n" % (token, protocol)
     )
     return connection
 
@@ -92,6 +98,7 @@ class Socket(FedWatcher):
         "_give_back",
         "_max_bytes",
         "_pieces",
+        "_pinged",
         "_protocol",
         "_received",
         "_refusal",
@@ -99,7 +106,9 @@ class Socket(FedWatcher):
         "_room_bytes",
         "_waits",
         "by_name",
+        "heartbeat_s",
         "key",
+        "last_sent",
     )
 
     _held: Upgraded
@@ -111,6 +120,7 @@ class Socket(FedWatcher):
         key: ApiKey | None,
         conversation: Conversation,
         max_bytes: int,
+        ping_s: float = PING_S,
     ) -> None:
         # A socket that does not read stalls only itself, for as long as it likes.
         super().__init__(fanout, connection, None)
@@ -130,6 +140,10 @@ class Socket(FedWatcher):
         self._waits = False
         self._closer: asyncio.TimerHandle | None = None
         self._give_back: Callable[[], None] = _nothing
+        # Since when the client has said nothing, and whether it was asked. The names are those of `Beating`.
+        self.heartbeat_s = ping_s
+        self.last_sent = asyncio.get_running_loop().time()
+        self._pinged = False
         self.by_name: dict[str, Subscription] = {}
 
     def start(self, give_back: Callable[[], None]) -> None:
@@ -183,6 +197,16 @@ class Socket(FedWatcher):
         self._held.write(text_frame(message) + farewell)
         self._closer = asyncio.get_running_loop().call_later(CLOSE_S, self.hang_up)
 
+    def beat(self) -> None:
+        """It has said nothing for a while. One that is not listened to is not asked either."""
+        if self.stalled or self._waits or self._protocol.state is not ConnectionState.OPEN:
+            return
+        if self._pinged:
+            self.hang_up()
+        else:
+            self._pinged = True
+            self.write(self._protocol.send(Ping()))
+
     def on_pressure(self) -> None:
         # A client that does not read answers gets to ask no more questions.
         self._choose_reading()
@@ -217,6 +241,8 @@ class Socket(FedWatcher):
         protocol = self._protocol
         if protocol.state not in (ConnectionState.OPEN, ConnectionState.LOCAL_CLOSING):
             return
+        self.last_sent = asyncio.get_running_loop().time()
+        self._pinged = False
         protocol.receive_data(data)
         for event in protocol.events():
             if isinstance(event, CloseConnection):

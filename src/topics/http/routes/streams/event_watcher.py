@@ -10,6 +10,7 @@ from topics.http.door.keys import is_revoked
 from topics.http.routes.fields import clamped
 from topics.http.wire import event_stream as sse
 from topics.http.wire.channel import Stream
+from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import FedWatcher
 from topics.values import Settings
 
@@ -21,6 +22,11 @@ HEARTBEAT_MS_RANGE = (1_000, 60_000)
 def heartbeat_length(wanted_ms: int, settings: Settings) -> int:
     shortest, longest = HEARTBEAT_MS_RANGE
     return max(clamped(wanted_ms, 0, longest, "heartbeat_ms"), min(settings.test_min_heartbeat_ms, shortest))
+
+
+def last_event_id(exchange: Exchange) -> bytes:
+    """Of the last frame that the client got; empty if it does not say. Pages may have it in the query."""
+    return exchange.headers.get(b"last-event-id") or (exchange.query("last_event_id") or "").encode()
 
 
 class EventRoutes:

@@ -23,10 +23,10 @@ from topics.http.routes.streams.socket_publishing import (
     error_message,
 )
 from topics.http.routes.streams.subscriptions import Start, Wanted, check_names, open_topics
-from topics.http.wire.event_stream import REVOKED
+from topics.http.wire.event_stream import REVOKED, Heartbeats
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
-from topics.http.wire.websocket import Socket, accept_token, upgraded
+from topics.http.wire.websocket import PING_S, Socket, accept_token, upgraded
 from topics.values import MAX_LIMIT, UNDECODABLE, ApiError, Form, invalid, limit_reached, undecodable
 
 _encode = msgspec.json.encode
@@ -82,6 +82,8 @@ class SocketRoutes:
         self._fanout = fanout
         self._slots = slots
         self.sockets: set[Socket] = set()
+        self.ping_s = PING_S
+        self.pings = Heartbeats()
         # Of the sockets that have published something.
         self._publications: dict[Socket, Publications] = {}
         self._ignores_unknown = service.settings.unknown_keys == "ignore"
@@ -106,11 +108,14 @@ class SocketRoutes:
             exchange.key,
             self,
             self._service.settings.max_body_bytes,
+            self.ping_s,
         )
         self.sockets.add(socket)
+        beat = self.pings.add(socket)
 
         def closed() -> None:
             self.sockets.discard(socket)
+            self.pings.cancel(beat)
             self._publications.pop(socket, None)
             give_back()
 

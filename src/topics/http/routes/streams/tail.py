@@ -25,6 +25,7 @@ from topics.http.routes.streams.event_watcher import (
     EventRoutes,
     EventWatcher,
     heartbeat_length,
+    last_event_id,
 )
 from topics.http.routes.streams.subscriptions import Wanted
 from topics.http.wire import event_stream as sse
@@ -44,7 +45,6 @@ QUERY = (
     "include_data",
     "limit",
     "heartbeat_ms",
-    "last_event_id",
 )
 _TOPIC = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._:-]{0,254}|(?=\*))(?P<star>\*)?"
@@ -161,8 +161,7 @@ class TailRoutes(EventRoutes):
         return [Route("GET", "/v0/tail", self.open, scopes=READ, event_stream=True, query=QUERY)]
 
     def open(self, exchange: Exchange) -> None:
-        query_id = exchange.query("last_event_id") or ""
-        wish = Wish(exchange.query_all("topic"), exchange.headers.get(b"last-event-id") or query_id.encode())
+        wish = Wish(exchange.query_all("topic"), last_event_id(exchange))
         options = _options(exchange)
         heartbeat_ms = exchange.query_number("heartbeat_ms")
         heartbeat_ms = heartbeat_length(

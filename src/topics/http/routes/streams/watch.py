@@ -18,6 +18,7 @@ from topics.http.routes.streams.event_watcher import (
     EventRoutes,
     EventWatcher,
     heartbeat_length,
+    last_event_id,
 )
 from topics.http.routes.streams.subscriptions import Opening, Start, Wanted, open_topics
 from topics.http.wire import event_stream as sse
@@ -99,7 +100,7 @@ class WatchRoutes(EventRoutes):
         exchange.refuse_misnamed()
         give_back = self._slots.take(exchange.key)
         stream = exchange.open_stream(sse.CONTENT_TYPE, sse.HEADERS)
-        WatchStream(self, session, stream, exchange.headers.get(b"last-event-id"), give_back).start()
+        WatchStream(self, session, stream, last_event_id(exchange), give_back).start()
 
     def epoch_of(self, name: str) -> int | None:
         """Of the topic that has this name now."""

@@ -1,0 +1,47 @@
+"""Tickets for streams, given to a page that has a key and cannot send it."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from topics.http.door.admission import check_rights
+from topics.http.door.tickets import LIFETIME_S, Tickets
+from topics.http.routes.fields import decode
+from topics.http.routes.service import Service, answer
+from topics.http.wire.exchange import Exchange
+from topics.http.wire.routing import Body, Match, Route
+from topics.values import Form, invalid
+
+
+class TicketBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    path: str
+
+
+_ticket = Form(TicketBody)
+
+
+class TicketRoutes:
+    def __init__(self, service: Service, find: Callable[[bytes, bytes], Match]) -> None:
+        """`find` knows the routes by method and target."""
+        self.tickets = Tickets()
+        self._service = service
+        self._find = find
+
+    def routes(self) -> list[Route]:
+        # What the key has to be good for is decided by the path that is asked for.
+        return [Route("POST", "/v0/tickets", self.issue, body=Body.REQUIRED)]
+
+    def issue(self, exchange: Exchange) -> None:
+        path = decode(exchange, _ticket).path
+        target = path.encode()
+        match = self._find(b"GET", target)
+        if not (path.startswith("/") and path.isascii() and path.isprintable()):
+            raise invalid("path must be a path of this server, with its query")
+        if match.route is None or not match.route.event_stream:
+            raise invalid("path must be that of an event stream")
+        if exchange.key is not None:
+            check_rights(exchange.key, match)
+        exchange.refuse_misnamed()
+        ticket = self.tickets.issue(exchange.key, target)
+        expires_ms = self._service.engine.now() + int(LIFETIME_S * 1000)
+        answer(exchange, {"ticket": ticket, "expires_ms": expires_ms})
