@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.cli.command import topics
 from tests.docs.examples import ROOT, check_answer, examples, run_bash
 from tests.support import ServerProcess
 from topics.cli.main import VERBS
@@ -19,16 +21,29 @@ PAGE = ROOT / "docs" / "cli.md"
 ELSEWHERE = {"serve", "up", "pipeline", "backup", "restore", "check", "compact"}
 
 
+def run_lines(code: str, server: ServerProcess, folder: Path) -> str:
+    """What a shell does, in its place: to start forty processes takes longer than all they do."""
+    output = ""
+    for line in code.splitlines():
+        words = shlex.split(line, comments=True)
+        if words[0] == "topics" and not {"|", "||"} & set(words):
+            done = topics(*words[1:], TOPICS_URL=server.url)
+            assert done.code == 0, done.errors
+            output += done.output
+        else:
+            output += run_bash(f'cd "{folder}"\nexport TOPICS_URL="$TOPICS"\n{line}', server)
+    return output
+
+
 @pytest.mark.timeout(300)
 def test_examples_in_order(server: ServerProcess, tmp_path: Path) -> None:
     for example in examples(PAGE, "bash"):
-        output = run_bash(f'cd "{tmp_path}"\nexport TOPICS_URL="$TOPICS"\n' + example.code, server)
-        if example.answer_kind != "text":
-            if example.answer_kind:
-                check_answer(example, output)
-            continue
-        # The time is another one every time.
-        assert re.sub(r'"ts":\d+', '"ts":1767225600000', output) == example.answer
+        output = run_lines(example.code, server, tmp_path)
+        if example.answer_kind == "text":
+            # The time is another one every time.
+            assert re.sub(r'"ts":\d+', '"ts":1767225600000', output) == example.answer
+        elif example.answer_kind:
+            check_answer(example, output)
 
 
 def test_every_verb_has_an_example() -> None:

@@ -67,7 +67,7 @@ def test_tour(made: ServerProcess) -> None:
     code = on_spark.code.replace("--wait 60", f"--wait {START_S}")
     output = run_bash(code, made, made.directory, 2 * START_S)
     assert output.endswith(on_spark.answer)
-    assert output.count('"lag":0') == 4
+    assert output.count('"lag":0,"updated_ts"') == 4
     assert output.count('"$seq"') == 2
     assert '"data":{"sku":"FILTERS","qty":2}' in output
     assert '"data":{"kind":"tombstone","topic":"recent","gap_from":1,"gap_to":2,"reason":"cap"}' in output
