@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass
+from math import isnan
 from typing import Any
 
 import msgspec
@@ -132,6 +134,43 @@ def test_data_of_a_type(play: Play, name: str) -> None:
         prices = server.topic(name, type=Price)
         with pytest.raises((TypeError, ValueError)):
             await prices.write(Price(float("nan")))
+
+    play(scenario)
+
+
+class Model:
+    """What the SDK asks of a pydantic model."""
+
+    def __init__(self, amount: float | None) -> None:
+        self.amount = amount
+
+    def model_dump(self, mode: str) -> dict[str, Any]:
+        return {"amount": self.amount}
+
+    def model_dump_json(self) -> str:
+        shown = None if self.amount is None or isnan(self.amount) else self.amount
+        return json.dumps({"amount": shown})
+
+    @classmethod
+    def model_validate_json(cls, text: bytes) -> Model:
+        found = json.loads(text)
+        if not isinstance(found, dict) or found.keys() != {"amount"}:
+            raise ValueError("no model")
+        return cls(**found)
+
+
+def test_data_of_a_model(play: Play, name: str) -> None:
+    async def scenario(server: Any) -> None:
+        topic = server.topic(name, type=Model)
+        for amount in (1.5, None):
+            await topic.write(Model(amount))
+        assert [record.data.amount async for record in topic.read()] == [1.5, None]
+        for wrong in (Model(float("nan")), {"amount": 1}, 7):
+            with pytest.raises(InvalidData):
+                await topic.write(wrong)
+        await server.topic(name).write("no model")
+        with pytest.raises(InvalidData):
+            await seqs(topic.read(from_seq=2))
 
     play(scenario)
 

@@ -99,6 +99,8 @@ def _pydantic(kind: Any) -> tuple[Callable[[Any], bytes], Callable[[bytes | msgs
         if not isinstance(value, kind):
             raise TypeError(f"{type(value).__name__} is no {kind.__name__}")
         raw: bytes = value.model_dump_json().encode()
+        if b"null" in raw:
+            check_json(value.model_dump(mode="json"))  # as above: NaN is said as null
         return raw
 
     return write, lambda raw: kind.model_validate_json(bytes(raw))

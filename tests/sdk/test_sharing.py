@@ -1,0 +1,143 @@
+"""Threads and forks share a client, no thread is there unasked, and a peer that stalls costs little."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.sdk.both import connect
+from tests.support.sources import ROOT
+from topics import AsyncTopics, Topics, Uncertain, Unreachable
+from topics.testing import TopicsServer
+
+BOUND = 64 << 20
+
+
+def test_threads_share_a_client(client: Topics, name: str) -> None:
+    topic = client.topic(name)
+    with ThreadPoolExecutor(8) as pool:
+        acks = list(pool.map(topic.write, range(200)))
+    assert sorted(ack.seq for ack in acks) == list(range(1, 201))
+    assert sorted(record.data for record in topic.read()) == list(range(200))
+
+
+SHARED_OVER_A_FORK = """
+import os, sys
+from topics import Topics
+server = Topics(sys.argv[1])
+topic = server.topic(sys.argv[2])
+topic.write("parent")  # leaves a connection open
+for number in range(3):
+    if os.fork() == 0:
+        for _ in range(20):
+            topic.write(f"child {number}")
+        os._exit(0)
+for _ in range(20):
+    topic.write("parent")
+print([os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(3)])
+"""
+
+
+def test_forks_share_a_client(shared: TopicsServer, client: Topics, name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SHARED_OVER_A_FORK, shared.url, name],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[0, 0, 0]"
+    written = [record.data for record in client.topic(name).read()]
+    assert {who: written.count(who) for who in set(written)} == {
+        "parent": 21,
+        **{f"child {number}": 20 for number in range(3)},
+    }
+
+
+def test_a_client_serves_one_loop_after_the_other(shared: TopicsServer, name: str) -> None:
+    server = AsyncTopics(shared.url)
+
+    async def scenario() -> int:
+        acks = await asyncio.gather(*(server.topic(name).write(number) for number in range(150)))
+        await server.close()  # ends what is open; the next loop opens its own
+        return len({ack.seq for ack in acks})
+
+    for _ in range(2):
+        assert asyncio.run(scenario()) == 150
+
+
+def test_no_thread_is_started_unasked(client: Topics, name: str) -> None:
+    before = threading.active_count()
+    topic, queue = client.topic(name), client.queue(name + "-jobs")
+    topic.write(1)
+    with topic.writer() as writer:
+        writer.write(2)
+    list(topic.read())
+    list(topic.tail(from_seq=0, idle_s=0))
+    queue.push(1)
+    queue.claim()[0].ack()
+    assert threading.active_count() == before
+
+
+# --- a peer that stalls -------------------------------------------------------------------------------------
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_writer_does_not_grow_before_a_server_that_stalls(surface: str) -> None:
+    """It takes what one or two batches hold, and then lets its caller wait."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        record = "x" * 10_000
+        given = 0
+
+        async def scenario() -> None:
+            nonlocal given
+            async with connect(surface, url, timeout_s=1, retry_s=0) as server:
+                writer = server.topic("t").writer(linger_ms=60_000)
+                while given < 20_000:  # 200 MB
+                    await writer.write(record)
+                    given += 1
+
+        before = resident_bytes()
+        with pytest.raises((Uncertain, Unreachable)):
+            asyncio.run(scenario())
+        assert resident_bytes() - before < BOUND
+        assert given < 2000
+
+
+def test_a_reader_takes_no_more_than_it_is_asked_for(
+    surface: str, shared: TopicsServer, client: Topics, name: str
+) -> None:
+    """The program stalls instead: what was not asked for stays at the server."""
+    with client.topic(name).writer() as writer:
+        for _ in range(8_000):  # 80 MB
+            writer.write("x" * 10_000)
+
+    async def scenario(kind: str) -> int:
+        async with connect(surface, shared.url) as server:
+            topic = server.topic(name)
+            records = topic.read() if kind == "read" else topic.tail(from_seq=0)
+            await anext(records)
+            before = resident_bytes()
+            for _ in range(20):
+                await asyncio.sleep(0.01)
+            grown = resident_bytes() - before
+            await records.aclose()
+            return grown
+
+    for kind in ("read", "tail"):
+        before = resident_bytes()
+        asyncio.run(scenario(kind))
+        assert resident_bytes() - before < BOUND
+    client.topic(name).drop()
