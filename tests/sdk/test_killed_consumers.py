@@ -15,6 +15,7 @@ from topics import Topics
 from topics.testing import TopicsServer
 
 RECORDS, LOST = 5, 2
+KINDS = ("file", "sqlite", "server", "own")
 
 
 def killed(
@@ -41,16 +42,19 @@ def killed(
     return int(done.stdout)
 
 
-@pytest.mark.parametrize("kind", ["file", "sqlite", "server", "own"])
+@pytest.mark.parametrize(
+    ("kind", "surface"),
+    [(kind, "blocking") for kind in KINDS] + [("file", "asyncio"), ("server", "asyncio")],
+)
 def test_killed_at_some_lines(
     shared: TopicsServer, client: Topics, name: str, folder: Path, kind: str, surface: str
 ) -> None:
-    assert killed(shared, client, name, folder, kind, surface, 113) >= 3
+    assert killed(shared, client, name, folder, kind, surface, 151) >= 2
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("kind", ["file", "sqlite", "server", "own"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_killed_at_every_line(
     shared: TopicsServer, client: Topics, name: str, folder: Path, kind: str, surface: str
 ) -> None:

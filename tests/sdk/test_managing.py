@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -123,17 +124,23 @@ def test_address_and_key_come_from_the_environment(
     asyncio.run(scenario())
 
 
-def test_keys_are_checked(surface: str, tmp_path: Any) -> None:
-    server = TopicsServer(tmp_path)
+@pytest.fixture(scope="module")
+def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TopicsServer]:
+    """A server that wants keys."""
+    server = TopicsServer(tmp_path_factory.mktemp("keyed"))
     server.start(TOPICS_API_KEYS="all,some:read+write:mine")
+    yield server
+    server.stop()
 
+
+def test_keys_are_checked(surface: str, keyed: TopicsServer) -> None:
     async def scenario() -> None:
-        async with connect(surface, server.url, api_key="wrong") as client:
+        async with connect(surface, keyed.url, api_key="wrong") as client:
             with pytest.raises(Unauthorized) as unknown:
                 await client.info()
             assert (unknown.value.status, unknown.value.code) == (401, "unauthorized")
             assert unknown.value.hint
-        async with connect(surface, server.url, api_key="some") as client:
+        async with connect(surface, keyed.url, api_key="some") as client:
             await client.topic("mine").write(1)
             with pytest.raises(Forbidden) as refused:
                 await client.topic("theirs").write(1)
@@ -141,7 +148,4 @@ def test_keys_are_checked(surface: str, tmp_path: Any) -> None:
             with pytest.raises(Forbidden):
                 await client.topic("mine").drop()
 
-    try:
-        asyncio.run(scenario())
-    finally:
-        server.stop()
+    asyncio.run(scenario())

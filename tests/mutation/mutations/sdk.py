@@ -1,0 +1,72 @@
+"""The SDK: no loss overlooked, nothing read twice or not at all, no write repeated in doubt."""
+
+from tests.mutation.runner import Mutation
+
+MUTATIONS = (
+    Mutation(
+        "read-on-behind-a-loss",
+        "A reader of the SDK is told of a loss before anything behind it, and its cursor stays in front.",
+        "client/operations/reading.py",
+        "        else:\n            raise loss_error(loss)\n        yield from self.pass_loss(loss)\n",
+        "        yield from self.pass_loss(loss)\n",
+        ("tests/sdk/test_reading.py",),
+    ),
+    Mutation(
+        "done-when-handed-out",
+        "A record is done when the next one is asked for: after a break, the one under way comes again.",
+        "client/topic.py",
+        "                        yield record\n                        if reading.done(record):\n"
+        "                            run(cursor._flush())\n",
+        "                        if reading.done(record):\n                            run(cursor._flush())\n"
+        "                        yield record\n",
+        ("tests/sdk/test_cursors.py",),
+    ),
+    Mutation(
+        "begin-anew-with-a-damaged-cursor",
+        "A damaged cursor is an error, never a new beginning.",
+        "client/cursors/kept.py",
+        '            raise ValueError(f"{self.path} is damaged, or is no cursor: {error}") from None\n',
+        "            return None\n",
+        ("tests/sdk/test_cursors.py",),
+    ),
+    Mutation(
+        "accept-for-this-process-only",
+        "A loss that was accepted is kept with the cursor.",
+        "client/cursors/kept.py",
+        '            file.writelines(_to_line(accepted) + b"\\n" for accepted in self._accepted)\n',
+        "",
+        ("tests/sdk/test_reading.py",),
+    ),
+    Mutation(
+        "repeat-with-a-key-that-is-forgotten",
+        "A write is repeated only while the server is sure to know its key; otherwise it is uncertain.",
+        "client/wire/session.py",
+        "        return bool((time.monotonic() - sent_at) * 1000 >= kept_ms)\n",
+        "        return False\n",
+        ("tests/sdk/test_retries.py",),
+    ),
+    Mutation(
+        "another-key-than-the-callers",
+        "A write that is repeated under its key is in the log once.",
+        "client/operations/writing.py",
+        "        key = key or new_key()\n",
+        "        key = new_key()\n",
+        ("tests/sdk/test_writing.py",),
+    ),
+    Mutation(
+        "hand-out-jobs-before-the-news",
+        "Lost jobs are told before a job is handed out.",
+        "client/operations/queueing.py",
+        "                    if on_loss is None:\n                        raise loss_error(loss)\n",
+        "                    if on_loss is None:\n                        continue\n",
+        ("tests/sdk/test_queues.py",),
+    ),
+    Mutation(
+        "send-what-is-no-number",
+        "What is no JSON is not sent.",
+        "client/encoding.py",
+        '        if not isfinite(value):\n            raise ValueError(f"{value} is no JSON")\n',
+        "        pass\n",
+        ("tests/sdk/test_writing.py",),
+    ),
+)
