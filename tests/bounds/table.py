@@ -104,6 +104,7 @@ COLLECTIONS = {
         "LeaseTable.overdue": "leases",
         "LeaseTable.moving": "leases",
         "LeaseTable._returned": "leases",
+        "LeaseTable._written_ms": "leases",
         "LeaseTable._deadlines": "leases",
         "LeaseTable._delays": "leases",
     },

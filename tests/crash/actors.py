@@ -15,13 +15,27 @@ from tests.crash.staging import Staging
 from tests.crash.verify import check_running
 from tests.crash.watchers import Watcher
 from tests.crash.world import World
+from topics.values.clock import ManualClock
 
 CLASSES = ("fsync", "disk", "memory", "ephemeral")
 TAGS = (None, None, "x", "y", "xy")
 MATCHES: tuple[Match, ...] = (("Eq", "x"), ("Eq", "y"), ("Glob", "x"))
 # Those who commit stages under the same id: a key without prefixes, and two with some.
 OWNERS = ("", "d", "d|f|m")
-LEAPS_MS = (1, 20, 200, 700, -300)
+LEAPS_MS = (1, 20, 200, 700)
+DAY_MS = 86_400_000
+# How a clock may be set: by so little that it is waited for, or by more, in both directions.
+STEPS_MS = (-300, -300, -20_000, -10 * DAY_MS, 20_000, 10 * DAY_MS)
+# Not as far as that cursors which nobody uses are forgotten.
+FARTHEST_MS = 12 * DAY_MS
+
+
+def set_clock(clock: ManualClock, rng: random.Random) -> None:
+    step = rng.choice(STEPS_MS)
+    far = clock.now_ms() + step - ManualClock().now_ms()
+    clock.step(-step if abs(far) > FARTHEST_MS else step)
+
+
 # A writer empties a topic that has grown beyond this, so that worlds stay small and quick to compare.
 MANY_RECORDS = 60
 
@@ -49,6 +63,7 @@ WEIGHTS = {
     "watch": 2,
     "cursor": 2,
     "read": 12,
+    "set clock": 0.7,
     "fill disk": 0.4,
     "free disk": 1,
 }
@@ -92,6 +107,7 @@ class Actors:
             "watch": self.watch,
             "cursor": self.move_cursor,
             "read": self.read,
+            "set clock": self.set_clock,
             "fill disk": world.fill,
             "free disk": world.make_room,
         }
@@ -270,6 +286,16 @@ class Actors:
         topic = self.world.engine.find(name)
         if topic is not None:
             check_running(self.world, name, self.rng.choice((0, topic.floor, topic.head)))
+
+    def set_clock(self) -> None:
+        """Now and then it is noticed at once, or by a reader; otherwise by the next step that looks."""
+        world = self.world
+        set_clock(world.clock, self.rng)
+        luck = self.rng.random()
+        if luck < 0.3:
+            world.engine.now()
+        elif luck < 0.6:
+            self.read()
 
     # --- the mix ----------------------------------------------------------------------------------------
 

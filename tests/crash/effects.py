@@ -94,11 +94,12 @@ class TopicModel:
             self.live = dict(sorted(self.live.items()))
             self.live_bytes += sum(len(record.data) for record in records)
 
-    def expire(self, now: int) -> None:
+    def expire(self, now: int, last: int | None = None) -> None:
+        """`last`: none above it."""
         ttl_ms = self.config.ttl_ms
         while ttl_ms and self.live:
             oldest = next(iter(self.live.values()))
-            if now - oldest.ts <= ttl_ms:
+            if now - oldest.ts <= ttl_ms or (last is not None and oldest.seq > last):
                 return
             self.take(oldest)
             self.ttl_hi = max(self.ttl_hi, oldest.seq)

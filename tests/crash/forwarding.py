@@ -72,8 +72,9 @@ def _copies(
     world: World, dest: Topic, router: RouterModel, after: int, lost: list[tuple[int, int]]
 ) -> Added | None:
     """Copies in the order of the source, and a hole for every stretch of it that is lost."""
-    ts, seq = max(world.engine.now(), dest.last_ts), dest.assigned
-    router.dest.expire(ts)
+    now, seq = world.engine.now(), dest.assigned
+    ts = max(now, dest.last_ts)
+    router.dest.expire(now)
     volatile = dest.config.durability == "ephemeral"
     wanted = [r for r in router.source.live.values() if r.seq > after and matches(r.tag, router.match)]
     copies: list[Record] = []
@@ -87,4 +88,4 @@ def _copies(
             seq += item - first + 1
             if not copies and not router.dest.live:
                 trimmed = seq
-    return Added(router.dest, copies, ts, seq, trimmed) if seq > dest.assigned else None
+    return Added(router.dest, copies, now, seq, trimmed) if seq > dest.assigned else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tests.crash.disk import SimulatedDisk
@@ -36,7 +36,17 @@ SETTINGS: dict[str, Any] = {
 class Installation:
     """The engine with everything that is layered on it, recovered from a disk."""
 
-    def __init__(self, disk: SimulatedDisk, clock: ManualClock, **settings: Any) -> None:
+    def __init__(
+        self,
+        disk: SimulatedDisk,
+        clock: ManualClock,
+        on_set_back: Callable[[Engine, int, int], None] = lambda engine, shown_ms, now_ms: None,
+        **settings: Any,
+    ) -> None:
+        """`on_set_back`: the engine follows a clock that was set back, from what was shown to now.
+
+        Also when it reads in its journal that it had done so.
+        """
         restarts = disk.restarts
         wanted = Settings(**(SETTINGS | settings))
         dirs = Directories(wanted.data_dir, wanted.cold_dir)
@@ -55,12 +65,29 @@ class Installation:
         )
         for extension in extensions:
             engine.register(extension)
+        # How late it was for recovery, before it followed a clock that was set back.
+        self.aged_to_ms = 0
+        expire_all = engine.expire_all
+
+        def age(now_ms: int) -> None:
+            self.aged_to_ms = max(self.aged_to_ms, now_ms)
+            expire_all(now_ms)
+
+        engine.expire_all = age  # type: ignore[method-assign]
+        forget = engine.forget_later_times
+
+        def set_back(shown_ms: int, now_ms: int) -> None:
+            forget(shown_ms, now_ms)
+            on_set_back(engine, shown_ms, now_ms)
+
+        engine.forget_later_times = set_back  # type: ignore[method-assign]
         engine.reserve.let_start()
         self.checkpointer: Checkpointer = Recovery(engine).run()
         if engine.queue.failure is None and engine.settings.disk_reserve_bytes is not None:
             engine.reserve.make(engine.settings.disk_reserve_bytes)
         self.router_journal.start()
-        self.queues.losses.start()
+        for extension in self.queues.extensions:
+            extension.start()
         self.tiers = Tiers(engine)
 
 

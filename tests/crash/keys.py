@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.crash.effects import Effect, TopicModel
 from topics.log.engine import Engine
@@ -11,6 +11,9 @@ from topics.log.write.idempotency import _PLACES
 
 # Few, so that they come again.
 KEYS = ("k0", "k1", "k2", "k3")
+
+# A key of then is over.
+NEVER_MS = 1 << 60
 
 Answer = tuple[int, int]
 
@@ -22,6 +25,11 @@ class Keyed:
     answer: Answer
     ts: int
     is_volatile: bool
+
+    def set_back(self, window_ms: int, shown_ms: int, now_ms: int) -> Keyed:
+        """Over for ever, if it is by now; else no later than what time it is from here on."""
+        is_over = shown_ms - self.ts > window_ms
+        return replace(self, ts=-NEVER_MS if is_over else min(self.ts, now_ms))
 
 
 class Remembers(Effect):
@@ -40,11 +48,21 @@ class Remembers(Effect):
         self.topic.keys[self.key] = self.keyed
         self.topic.keys_ever.add((self.key, self.keyed.answer))
 
+    def set_back(self, shown_ms: int, now_ms: int) -> None:
+        window_ms = self.topic.config.idempotency_window_ms
+        self.keyed = self.keyed.set_back(window_ms, shown_ms, now_ms)
+        self._before = self._before and self._before.set_back(window_ms, shown_ms, now_ms)
+
     def undo(self) -> None:
         if self._before is None:
             del self.topic.keys[self.key]
         else:
             self.topic.keys[self.key] = self._before
+
+
+def set_back_keys(topic: TopicModel, shown_ms: int, now_ms: int) -> None:
+    window_ms = topic.config.idempotency_window_ms
+    topic.keys = {key: keyed.set_back(window_ms, shown_ms, now_ms) for key, keyed in topic.keys.items()}
 
 
 def remembered(topic: TopicModel, now: int) -> dict[str, Answer]:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
-from tests.crash.actors import Actors
+from tests.crash.actors import Actors, set_clock
 from tests.crash.disk import Crash
 from tests.crash.faults import REFUSALS, Fault, FaultPlan
 from tests.crash.staging import Staging
@@ -221,9 +221,18 @@ class Simulation:
     def _crash_only(self, *, power: bool) -> int:
         synced = self.world.engine.journal.synced
         crash(self.world, power=power)
+        self._let_time_jump(power=power)
         self.actors.forget()
         self.crashes += 1
         return synced
+
+    def _let_time_jump(self, *, power: bool) -> None:
+        """While nothing runs: the clock may be set, and of a machine that starts anew it begins elsewhere."""
+        clock, rng = self.world.clock, self.rng
+        if power:
+            clock.reboot(rng.randrange(100_000))
+        if rng.random() < 0.2:
+            set_clock(clock, rng)
 
     def _crash(self, *, power: bool) -> None:
         synced = self._crash_only(power=power)

@@ -110,9 +110,9 @@ class Staging:
         ]
         for name, drafts in rows.items():
             topic = world.topic(name)
-            ts = max(world.engine.now(), topic.last_ts)
-            records = world.records(topic, drafts, topic.assigned + 1, ts)
-            effects.append(Added(world.model.topics[topic.id], records, ts))
+            now = world.engine.now()
+            records = world.records(topic, drafts, topic.assigned + 1, max(now, topic.last_ts))
+            effects.append(Added(world.model.topics[topic.id], records, now))
         return effects
 
 

@@ -57,7 +57,7 @@ def judge(world: World, found: Found, synced: int | None) -> None:
                 _check_announced(world, found, topic_id, seqs)
     for known in model.topics.values():
         _check_marks(known, found.topics[known.id], shown.get(known.id, known.shown), synced is None)
-        known.expire(world.engine.now())
+        known.expire(world.aged_to())
         _adopt(known, found.topics[known.id])
     _check_routers(world)
     _check_queues(world, is_kill=synced is None)
@@ -71,7 +71,7 @@ def _difference(world: World, found: Found) -> str | None:
     topics = world.model.topics
     if topics.keys() != found.topics.keys():
         return f"topics {sorted(found.topics)} instead of {sorted(topics)}"
-    now = world.engine.now()
+    now = world.aged_to()
     for known in topics.values():
         topic = found.topics[known.id]
         if topic.config != known.config or topic.name != known.name:
@@ -82,8 +82,9 @@ def _difference(world: World, found: Found) -> str | None:
         expected = {r.seq: r.row for r in known.unexpired(now) if not r.is_volatile}
         if found.rows[known.id] != expected:
             return f"{known.name}: {_unlike(found.rows[known.id], expected)}"
-        if found.keys[known.id] != remembered(known, now):
-            return f"{known.name}: keys {found.keys[known.id]} instead of {remembered(known, now)}"
+        expected_keys = remembered(known, world.engine.now())
+        if found.keys[known.id] != expected_keys:
+            return f"{known.name}: keys {found.keys[known.id]} instead of {expected_keys}"
     cursors = named_cursors(world)
     if cursors != world.model.cursors:
         return f"cursors {cursors} instead of {world.model.cursors}"
@@ -174,7 +175,7 @@ def _check_queues(world: World, *, is_kill: bool) -> None:
             known.told -= known.live.keys()
             known.doubtful -= known.live.keys()
             known.acknowledged |= known.live.keys()
-            check_notice(known, queue.notice(), world.engine.now())
+            check_notice(known, queue.notice(), world.aged_to())
             queue.losses.withdraw()
 
 
@@ -206,7 +207,7 @@ def judge_damaged(world: World, found: Found, *, may_bring_back: bool) -> None:
 
     `may_bring_back`: the damage may have hit the frame that said that something was to go.
     """
-    model, now = world.model, world.engine.now()
+    model, now = world.model, world.aged_to()
     for known in model.topics.values():
         topic = found.topics.get(known.id)
         if topic is None:

@@ -12,12 +12,13 @@ from tests.crash.disk import SimulatedDisk
 from tests.crash.drafts import Draft, body
 from tests.crash.effects import Added, Configured, Did, Effect, Match, Record, Removed, TopicModel
 from tests.crash.installation import Installation, finished
-from tests.crash.keys import Keyed, Remembers
+from tests.crash.keys import Keyed, Remembers, set_back_keys
 from tests.crash.losses import check_notice, note_told
 from tests.crash.model import Event, Model
 from tests.model.twins import tag_match
 from topics.flow.queues.claims import Claim
 from topics.flow.queues.losses import Notice
+from topics.log.engine import Engine
 from topics.log.lifecycle import drop_topic, put_topic
 from topics.log.topic import Topic
 from topics.log.write.append import AppendOp
@@ -43,19 +44,41 @@ class World:
         self.volatile: dict[int, list[int]] = {}
         self._ticket: SyncTicket | None = None
         self._next_data = 0
+        # How the clock was set back, as far as is known already.
+        self._set_backs: set[tuple[int, int]] = set()
         self.open()
 
     def open(self) -> None:
         self._ticket = None
-        self.here = Installation(self.disk, self.clock, **self.settings)
+        self.here = Installation(self.disk, self.clock, self._note_set_back, **self.settings)
         self.engine = self.here.engine
         self.queue = self.engine.queue
+
+    def _note_set_back(self, engine: Engine, shown_ms: int, now_ms: int) -> None:
+        """What is over by now stays so, even where the disk had not known how late it was."""
+        is_kept = not engine.recovered or engine._may_write_again
+        if not is_kept or (shown_ms, now_ms) in self._set_backs:
+            return
+        self._set_backs.add((shown_ms, now_ms))
+        for topic in engine.by_id.values():
+            if topic.id in self.model.topics:
+                self.model.topics[topic.id].expire(shown_ms, last=topic.ttl_hi)
+        under_way = [event.effects for event in self.model.events]
+        for effect in chain.from_iterable(under_way):
+            if isinstance(effect, Remembers):
+                effect.set_back(shown_ms, now_ms)
+        for known in self.model.topics.values():
+            set_back_keys(known, shown_ms, now_ms)
 
     def topic(self, name: str) -> Topic:
         return self.engine.require(name)
 
     def model_of(self, name: str) -> TopicModel:
         return self.model.topics[self.topic(name).id]
+
+    def aged_to(self) -> int:
+        """Age has taken records up to here: the time before a restart counts, though the clock is back."""
+        return max(self.engine.now(), self.here.aged_to_ms)
 
     def _seen(self, topic: Topic) -> TopicModel:
         """Whoever looks at a topic, to write to it or to delete, lets its old records go first."""
@@ -205,9 +228,9 @@ class World:
         first, ts = topic.assigned + 1, max(engine.now(), topic.last_ts)
         assert first > known.shown_head, f"{name}: seq {first} is given out twice"
         records = self.records(topic, drafts, first, ts)
-        effects: list[Effect] = [Added(known, records, ts)]
+        effects: list[Effect] = [Added(known, records, engine.now())]
         if key is not None:
-            keyed = Keyed((first, len(drafts)), ts, records[0].is_volatile)
+            keyed = Keyed((first, len(drafts)), engine.now(), records[0].is_volatile)
             effects.append(Remembers(known, key, keyed))
         event = self.model.event(*effects)
         request = parse_append(body(drafts, key))
@@ -218,11 +241,11 @@ class World:
 
     def _answered_before(self, known: TopicModel, key: str) -> tuple[int, int] | None:
         """What the first write with this key was told, or will be."""
+        keyed = known.keys.get(key)
         under_way = [event.effects for event in self.model.events if not event.is_acked]
         for effect in chain.from_iterable(under_way):
             if isinstance(effect, Remembers) and effect.topic is known and effect.key == key:
-                return effect.keyed.answer
-        keyed = known.keys.get(key)
+                keyed = effect.keyed
         window_ms = known.config.idempotency_window_ms
         return keyed.answer if keyed is not None and self.engine.now() - keyed.ts <= window_ms else None
 
@@ -307,11 +330,11 @@ class World:
         if topic is None:
             return
         known, queue = self._seen(topic), self.here.queues.of(topic)
-        now = queue.refresh()
+        queue.refresh()
         held = {seq for seq in seqs if queue.table.held(seq, node, None) is not None}
         if not held:
             return
-        event = self.model.event(Removed(known, now, topic.assigned + 1, seqs=held))
+        event = self.model.event(Removed(known, self.engine.now(), topic.assigned + 1, seqs=held))
 
         def done(acked: int, skipped: list[int], lost: list[int], op: Op | None) -> None:
             self.ack(event, op, topic)

@@ -36,6 +36,18 @@ def test_a_lease_ends_unless_it_is_renewed(lab: Lab) -> None:
     assert pins.renew(topic, view.id) is None
 
 
+@pytest.mark.parametrize("step_ms", [-10 * LEASE_MS, 10 * LEASE_MS])
+def test_a_clock_that_is_set_neither_ends_nor_prolongs_it(lab: Lab, step_ms: int) -> None:
+    pins = Pins(lab.engine)
+    lab.checkpoint(everything=True)
+    view = pins.take(lab.topic("a"))
+    lab.clock.step(step_ms)
+    lab.clock.advance(LEASE_MS - 1)
+    assert all(lab.engine.store.is_pinned(number) for number in view.segments)
+    lab.clock.advance(1)
+    assert not any(lab.engine.store.is_pinned(number) for number in view.segments)
+
+
 def test_files_of_a_dropped_topic_stay_until_the_lease_is_over(lab: Lab) -> None:
     pins = Pins(lab.engine)
     lab.checkpoint(everything=True)

@@ -43,6 +43,7 @@ from topics.storage import cold_files, identity, journal, journal_reader, segmen
 from topics.storage.directories import Directories
 from topics.storage.fileheader import FILE_HEADER_BYTES, checksum
 from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Kind, decode_header
+from topics.storage.journal import encode_header
 
 TEXT = (Path(__file__).parent.parent.parent / "docs" / "formats.md").read_text()
 JOURNAL = (GOLDEN / "journal" / journal.file_name(0)).read_bytes()
@@ -135,8 +136,13 @@ def test_frame_header() -> None:
     values = read("Frame header", JOURNAL, FILE_HEADER_BYTES)
     header = decode_header(JOURNAL, FILE_HEADER_BYTES)
     assert header is not None
-    for name in values.keys() - {"magic", "header_checksum", "zero"}:
+    for name in values.keys() - {"magic", "header_checksum", "ahead_high", "ahead_low"}:
         assert values[name] == getattr(header, name)
+    ahead = FILE_HEADER_BYTES + HEADER_BYTES
+    data = encode_header(Kind.APPEND, 0, 1, 1, 1, 2**50, 0, 0, 0, ahead_ms=2**47 + 5)
+    values = read("Frame header", bytes(ahead) + data, ahead)
+    assert (values["ahead_high"], values["ahead_low"]) == (2**15, 5)
+    values = read("Frame header", JOURNAL, FILE_HEADER_BYTES)
     fields = JOURNAL[FILE_HEADER_BYTES + 8 : FILE_HEADER_BYTES + HEADER_BYTES]
     assert values["header_checksum"] == checksum(fields) & 0xFFFFFFFF
     payload = JOURNAL[FILE_HEADER_BYTES + HEADER_BYTES :][: header.payload_length]

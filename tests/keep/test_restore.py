@@ -198,6 +198,29 @@ def test_keys_are_restored_with_their_records_and_no_others(tmp_path: Path) -> N
         restored.stop()
 
 
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_moment_after_the_clock_was_set_back(tmp_path: Path, sealed: bool) -> None:
+    """What was written by a clock that was ahead came before it, though its time is later."""
+    lab = lab_in(tmp_path)
+    fill(lab, count=3)
+    if sealed:
+        lab.checkpoint(everything=True)
+    lab.clock.step(10 * 86_400_000)
+    fill(lab, "ahead", 2)
+    fill(lab, "t", 2)
+    lab.clock.step(-10 * 86_400_000)
+    moments = []
+    for _ in range(3):
+        # `t` is ahead of the clock, so its records do not tell when they were written; its frames do.
+        fill(lab, "t", 1)
+        fill(lab, "u", 1)
+        moments.append((lab.clock.now_ms(), content(lab)))
+    lab.stop()
+    assert backup(tmp_path).json["to_ms"] == lab.clock.now_ms()
+    for number, (at, expected) in enumerate(moments):
+        assert content(restore(tmp_path, f"at{number}", "--at", at)) == expected
+
+
 def test_a_moment_before_the_backup(tmp_path: Path) -> None:
     lab = lab_in(tmp_path)
     fill(lab, count=10)

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from topics.flow.governor import SHED_FROM_MS, Governor
 from topics.flow.pacing import Pacer
 from topics.log import Engine, Topic
-from topics.values import FRESH, effective_priority, topic_not_found
+from topics.values import FRESH, topic_not_found
 
 
 class Caller(Protocol):
@@ -102,7 +102,7 @@ class Doors:
         topic = self._engine.find(name)
         if topic is None:
             return 0
-        return effective_priority(topic.config, topic.last_read_ts, self._engine.now())
+        return self._engine.priority_of(topic)
 
     # --- out --------------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class Doors:
 
     def note_read(self, topic: Topic) -> None:
         """A client reads this topic now: that raises its priority, and others make way for it."""
-        topic.read_at(self._engine.now())
+        self._engine.note_read(topic)
         config = topic.config
         self._pacer.protect(
             config.priority or (FRESH if config.auto_priority and config.priority is None else 0)

@@ -19,6 +19,8 @@ class FileHold:
     # The numbers of the files.
     segments: Collection[int]
     id: str = field(default_factory=lambda: secrets.token_hex(16))
+    # When the lease is over: on the clock that cannot be set, and in Unix time as it was reckoned then.
+    ends_steady_ms: int = 0
     expires_ms: int = 0
 
 
@@ -52,6 +54,7 @@ class FileHolds(Generic[H]):
         return hold
 
     def _extend(self, hold: H) -> None:
+        hold.ends_steady_ms = self._engine.steady_ms() + LEASE_MS
         hold.expires_ms = self._engine.now() + LEASE_MS
 
     def find(self, hold_id: str) -> H | None:
@@ -79,8 +82,8 @@ class FileHolds(Generic[H]):
 
     def sweep(self) -> None:
         """Forget the holds whose lease has run out."""
-        now = self._engine.now()
-        ended = [hold for hold in self._holds.values() if hold.expires_ms <= now]
+        now = self._engine.steady_ms()
+        ended = [hold for hold in self._holds.values() if hold.ends_steady_ms <= now]
         for hold in ended:
             del self._holds[hold.id]
         if ended:

@@ -106,6 +106,7 @@ class Application:
             lambda: len(engine.sorted_names),
             key_needed=key_needed,
             writes_off=lambda: engine.writes_off,
+            clock_ahead_ms=engine.clock_lead.told_ms,
         )
         self.metrics = Metrics(
             service, self.readiness, probes.uptime_ms, self.stream_slots, self.watches.sessions

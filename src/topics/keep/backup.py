@@ -76,14 +76,18 @@ def _describe(fs: UntouchedDisk, dirs: Directories) -> Source:
     start = min((state.replay_from for state in states.values()), default=0)
     witness = Witness(fs, dirs.root).previous
     reader = JournalReader(fs, dirs.journal, start=start, proven=witness.proven)
-    now = max((witness.clock_ms, *(state.clock_ms for state in states.values())))
+    now, set_back = 0, -1
     newest = max(states.values(), key=lambda state: state.position, default=None)
     topics = set() if newest is None else {topic.id for topic in newest.topics}
     for item in reader.frames():
         if not isinstance(item, Damage) and item.kind != Kind.CLOCK:
-            now = max(now, item.ts)
+            if item.kind == Kind.CLOCK_SET_BACK:
+                now, set_back = item.ts, item.position
+            now = max(now, item.clock_ms)
             if newest is None or item.position >= newest.position:
                 _follow(item, topics)
+    times = (state.clock_ms for state in states.values() if state.position > set_back)
+    now = max(now, witness.clock_ms, *times)
     used = {run.segment for state in states.values() for topic in state.topics for run in topic.runs}
     paths = dirs.segment_paths(fs)
     return Source(
@@ -136,7 +140,8 @@ class Backup:
             FORMAT,
             self._name,
             int(time.time() * 1000),
-            states[0].clock_ms if states else 0,
+            # The clock may have been set back since.
+            min(states[0].clock_ms, source.now_ms) if states else 0,
             source.now_ms,
             source.position,
             source.data_dir,

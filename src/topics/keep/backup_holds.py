@@ -101,5 +101,5 @@ class BackupHolds(FileHolds[BackupHold]):
             if self.find(hold.id) is not None:
                 self._sweep_later(hold)
 
-        delay_ms = max(hold.expires_ms - self._engine.now(), 1)
+        delay_ms = max(hold.ends_steady_ms - self._engine.steady_ms(), 1)
         asyncio.get_running_loop().call_later(delay_ms / 1000, look)

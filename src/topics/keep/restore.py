@@ -42,6 +42,22 @@ from topics.storage import (
 from topics.values import Settings, UserMistake, moment
 
 
+def _last_time(reader: JournalReader, at_ms: int) -> tuple[int, int | None]:
+    """Where the clock was last set back to this moment or before it, and where the moment was over then.
+
+    -1: never. None: it has not passed since.
+    """
+    set_back, over = -1, None
+    for item in reader.frames():
+        if isinstance(item, Damage) or item.kind == Kind.CLOCK:
+            continue
+        if item.kind == Kind.CLOCK_SET_BACK and item.ts <= at_ms:
+            set_back, over = item.position, None
+        elif over is None and item.clock_ms > at_ms:
+            over = item.position
+    return set_back, over
+
+
 def head_at(topic: Topic, at_ms: int) -> int:
     """The last seq that had been given out by then, as far as the records that are left can tell."""
     if not topic.runs:
@@ -303,23 +319,21 @@ class Restore:
 
     def _cut(self, at_ms: int) -> None:
         """Let the journal end where the moment was over, and start from a snapshot that is older."""
-        start = 0
-        for number, state in snapshot_states(self._fs, self._dirs).items():
-            if state.clock_ms > at_ms:
-                os.unlink(self._dirs.snapshot_path(number))
-            else:
-                start = max(start, state.position)
+        states = snapshot_states(self._fs, self._dirs)
+        start = min((state.position for state in states.values()), default=0)
         reader = JournalReader(self._fs, self._dirs.journal, start=start, proven=self._manifest.position)
-        for item in reader.frames():
-            if isinstance(item, Damage) or item.kind == Kind.CLOCK or item.ts <= at_ms:
-                continue
-            for file in reader.files():
-                path = self._dirs.journal_path(file.base)
-                if file.base >= item.position:
-                    os.unlink(path)
-                elif file.end > item.position:
-                    os.truncate(path, FILE_HEADER_BYTES + item.position - file.base)
+        set_back, over = _last_time(reader, at_ms)
+        for number, state in states.items():
+            if state.clock_ms > at_ms and state.position > set_back:
+                os.unlink(self._dirs.snapshot_path(number))
+        if over is None:
             return
+        for file in reader.files():
+            path = self._dirs.journal_path(file.base)
+            if file.base >= over:
+                os.unlink(path)
+            elif file.end > over:
+                os.truncate(path, FILE_HEADER_BYTES + over - file.base)
 
     # --- rebuilding -------------------------------------------------------------------------------------
 

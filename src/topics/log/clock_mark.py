@@ -53,3 +53,8 @@ class ClockMark:
     def restart(self, now_ms: int) -> None:
         """A snapshot knows the time now; marks in the journal below it are not read any more."""
         self.reached_ms = min(self.reached_ms, now_ms)
+
+    def set_back(self, now_ms: int) -> None:
+        """The clock was set back to here, and the journal knows: later times have to be marked again."""
+        self.reached_ms = now_ms
+        self._asked_ms = min(self._asked_ms, now_ms)

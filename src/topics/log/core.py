@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from topics.log.clock_lead import ClockLead
 from topics.log.clock_mark import ClockMark
 from topics.log.extension import Extension
 from topics.log.lives import Lives
@@ -30,7 +31,7 @@ from topics.storage import (
     SnapshotStore,
     Witness,
 )
-from topics.values import Clock, Settings, topic_not_found
+from topics.values import NS_PER_MS, Clock, Settings, effective_priority, topic_not_found
 
 
 class Core:
@@ -53,6 +54,9 @@ class Core:
         self.shown_time = ShownTime(clock, self.witness)
         # Whatever happens in the log happens at this time, in milliseconds.
         self.now = self.shown_time.now_ms
+        self._steady_ns = clock.steady_ns
+        # When the log was opened, by both clocks.
+        self.opened_ms, self.opened_steady_ms = clock.now_ns() // NS_PER_MS, self.steady_ms()
         self.totals = Totals(self.now)
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[int, Topic] = {}
@@ -72,6 +76,7 @@ class Core:
         # Topics whose loss lines the journal should know, and had no room for.
         self.owed_lines: set[Topic] = set()
         self.clock_mark = ClockMark()
+        self.clock_lead = ClockLead(clock, self.shown_time, self.by_id)
         self.journal: Journal = None  # type: ignore[assignment]  # set when recovery is over
         self.queue: CommitQueue = None  # type: ignore[assignment]
         self.counters = Counters()
@@ -79,6 +84,23 @@ class Core:
         self.recovered = False
 
     # --- time -------------------------------------------------------------------------------------------
+
+    def steady_ms(self) -> int:
+        """For how long something lasts within this run, whatever becomes of the clock."""
+        return self._steady_ns() // NS_PER_MS
+
+    def note_read(self, topic: Topic) -> None:
+        """A reader asks for records of the topic now."""
+        topic.read_at(self.now(), self._steady_ns() // NS_PER_MS)
+
+    def priority_of(self, topic: Topic) -> int:
+        """By how long ago it was read, unless it has one of its own."""
+        return effective_priority(topic.config, topic.last_read_steady_ms, self.steady_ms())
+
+    def forget_later_times(self, shown_ms: int, now_ms: int) -> None:
+        """The clock was set back, and the journal knows: from what was shown to this."""
+        self.clock_mark.set_back(now_ms)
+        self.keys.set_back(shown_ms, now_ms)
 
     def expire_all(self, now: int) -> None:
         for topic in self.by_name.values():

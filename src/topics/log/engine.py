@@ -3,6 +3,7 @@
 Its operations on records are written where they belong: a method here is the function of that name there.
 """
 
+import logging
 from collections.abc import Callable
 
 import msgspec
@@ -15,7 +16,9 @@ from topics.log.write import append as appending
 from topics.log.write.commit_queue import CommitQueue
 from topics.log.write.operation import CallbackOp
 from topics.storage import ROTATE_BYTES, Journal, Kind
-from topics.values import WritesOff
+from topics.values import WritesOff, moment
+
+log = logging.getLogger("topics")
 
 
 class Engine(Core):
@@ -85,6 +88,12 @@ class Engine(Core):
         self.totals.start_counting()
         self.clock_mark.start(self._write_mark, self._submit_mark)
 
+    def follow_clock(self) -> None:
+        """This process answers for the journal: it may be told that the clock was set back."""
+        self.shown_time.set_back = self._set_back
+        self.now()
+        self.clock_lead.look()
+
     def _write_mark(self, ms: int) -> bool:
         return self.queue.failure is None and self.queue.note_synced(self._mark(ms))
 
@@ -95,6 +104,29 @@ class Engine(Core):
 
     def _mark(self, ms: int) -> list[bytes]:
         return self.journal.frame(Kind.CLOCK, b"", ts=ms)
+
+    def _set_back(self, now_ms: int) -> bool:
+        """The clock was set back to here. What age had taken by then stays gone, and time goes on."""
+        shown_ms = self.shown_time.floor_ms
+        if self._may_write_again:
+            # What waits was asked for at the time before, and has to stand before it in the journal.
+            if self.queue.is_stuck or self.queue.waiting:
+                return False
+            lines = [(topic.id, topic.cap_hi, topic.ttl_hi) for topic in self.by_id.values() if topic.ttl_hi]
+            payload = msgspec.msgpack.encode((shown_ms, lines))
+            frame = self.journal.frame(Kind.CLOCK_SET_BACK, payload, ts=now_ms)
+            if not self.queue.note_synced(frame) and self._may_write_again:
+                return False
+        self.forget_later_times(shown_ms, now_ms)
+        self.shown_time.restart(shown_ms, now_ms)
+        log.warning("the clock was set back from %s to %s", moment(shown_ms), moment(now_ms))
+        self.clock_lead.look()
+        return True
+
+    @property
+    def _may_write_again(self) -> bool:
+        """Otherwise no frame follows, and none has to agree with what happens until the restart."""
+        return self.queue.off in (None, WritesOff.DISK_FULL)
 
     def rotate_if_full(self) -> None:
         if self.journal.current_bytes >= ROTATE_BYTES:
@@ -117,6 +149,8 @@ class Engine(Core):
 
     def close(self, *, clean: bool) -> None:
         if clean:
+            # The page then knows when it was: leases go on from there.
+            self.now()
             # "Clean" promises that even a power failure after this moment finds everything.
             self.queue.sync_journal()
             clean = self.queue.failure is None

@@ -52,6 +52,8 @@ class Topic(Watermarks):
     listeners: list[Callable[[], None]] = field(default_factory=list)
     last_write_ts: int | None = None
     last_read_ts: int | None = None
+    # The same moment on the clock that cannot be set: how long ago it was.
+    last_read_steady_ms: int | None = None
     committed: bool = False
     dropped: bool = False
     # No topic of this name came before it, as far as is remembered.
@@ -81,9 +83,10 @@ class Topic(Watermarks):
         self.config = config
         self.note_change()
 
-    def read_at(self, now_ms: int) -> None:
+    def read_at(self, now_ms: int, steady_ms: int) -> None:
         """A reader asked for its records."""
         self.last_read_ts = now_ms
+        self.last_read_steady_ms = steady_ms
 
     def keep_keys(self, keys: "TopicKeys | None") -> None:
         self.keys = keys

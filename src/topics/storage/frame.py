@@ -1,8 +1,10 @@
 """The journal's unit: one frame, one fact.
 
-    magic u32 | header checksum u32 | payload checksum u64 | payload length u32 | kind u8 | flags u8 | 0 u16
-    count u32 | 0 u32 | topic id u64 | first seq u64 | ts u64 | synced u64 | payload
+    magic u32 | header checksum u32 | payload checksum u64 | payload length u32 | kind u8 | flags u8
+    ahead u16 | count u32 | ahead u32 | topic id u64 | first seq u64 | ts u64 | synced u64 | payload
 
+`ahead` is by how many milliseconds `ts` lies ahead of the clock by which the frame was written: its upper 16
+bits, then the lower 32. The time of records never falls in a topic, though a clock may be set back.
 `synced` is how far the journal was known to be on disk when this frame was written. It is how recovery
 tells damage in data that had been synced (announce it, go on) from a torn tail (cut it).
 The header has a checksum of its own so that a rotten payload still says which seqs it took with it.
@@ -49,6 +51,7 @@ class Kind(IntEnum):
     CREATE_AGAIN = 22  # as CREATE, under a name that an earlier topic had
     OWNED_STAGE = 23
     VOID = 24  # was another frame, and was taken back; what is left of it means nothing
+    CLOCK_SET_BACK = 25  # time goes on from here, although it had been later
 
 
 # A topic is there from now on.
@@ -65,6 +68,12 @@ class _Fields(msgspec.Struct, frozen=True, gc=False):
     first_seq: int
     ts: int
     synced: int
+    ahead_ms: int = 0
+
+    @property
+    def clock_ms(self) -> int:
+        """What time it was."""
+        return self.ts - self.ahead_ms
 
     @property
     def last_seq(self) -> int:
@@ -99,7 +108,17 @@ def decode_header(data: bytes | memoryview, at: int = 0) -> Header | None:
     fields = data[at + PREFIX.size : at + HEADER_BYTES]
     if xxh3_64_intdigest(fields) & U32 != digest:
         return None
-    crc, length, kind, flags, _, count, _, topic_id, first_seq, ts, synced = FIELDS.unpack(fields)
+    crc, length, kind, flags, ahead, count, ahead_low, topic_id, first_seq, ts, synced = FIELDS.unpack(fields)
+    ahead_ms = ahead << 32 | ahead_low
     return Header(
-        kind, flags, count, topic_id, first_seq, ts, synced, payload_checksum=crc, payload_length=length
+        kind,
+        flags,
+        count,
+        topic_id,
+        first_seq,
+        ts,
+        synced,
+        ahead_ms,
+        payload_checksum=crc,
+        payload_length=length,
     )

@@ -49,9 +49,20 @@ def encode_header(
     synced: int,
     payload_checksum: int,
     payload_length: int,
+    ahead_ms: int = 0,
 ) -> bytes:
     fields = FIELDS.pack(
-        payload_checksum, payload_length, kind, flags, 0, count, 0, topic_id, first_seq, ts, synced
+        payload_checksum,
+        payload_length,
+        kind,
+        flags,
+        ahead_ms >> 32,
+        count,
+        ahead_ms & U32,
+        topic_id,
+        first_seq,
+        ts,
+        synced,
     )
     return PREFIX.pack(FRAME_MAGIC, xxh3_64_intdigest(fields) & U32) + fields
 
@@ -183,11 +194,13 @@ class Journal:
         count: int = 0,
         ts: int = 0,
         flags: int = 0,
+        ahead_ms: int = 0,
     ) -> list[bytes]:
         """The buffers of a frame, ready for `write`."""
         size = len(payload)
+        digest = xxh3_64_intdigest(payload)
         header = encode_header(
-            kind, flags, count, topic_id, first_seq, ts, self.synced, xxh3_64_intdigest(payload), size
+            kind, flags, count, topic_id, first_seq, ts, self.synced, digest, size, ahead_ms
         )
         # Copying a little costs less than another buffer in the vectored write.
         return [header + payload] if size < SMALL_PAYLOAD_BYTES else [header, payload]

@@ -84,6 +84,7 @@ def read_frame(data: memoryview, at: int, base: int) -> tuple[Frame | None, Head
         header.first_seq,
         header.ts,
         header.synced,
+        header.ahead_ms,
         position=base + at,
         payload=payload,
     )

@@ -8,14 +8,17 @@ NS_PER_MS = 1_000_000
 
 
 class Clock(Protocol):
-    """Wall clock, in Unix time."""
+    def now_ns(self) -> int:
+        """Wall clock, in Unix time. It may be set, forward and back."""
 
-    def now_ns(self) -> int: ...
+    def steady_ns(self) -> int:
+        """Goes forward, and cannot be set: for how long things last. Where it began means nothing."""
 
 
 class SystemClock:
     # Asked for every write: no call of our own around it.
     now_ns = staticmethod(time.time_ns)
+    steady_ns = staticmethod(time.monotonic_ns)
 
 
 class ManualClock:
@@ -23,18 +26,36 @@ class ManualClock:
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
+        self._steady_ms = 0
 
     def now_ns(self) -> int:
         return self._now_ms * NS_PER_MS
+
+    def steady_ns(self) -> int:
+        return self._steady_ms * NS_PER_MS
 
     def now_ms(self) -> int:
         return self._now_ms
 
     def advance(self, ms: int) -> None:
+        """Time passes."""
         self._now_ms += ms
+        self._steady_ms += ms
 
     def set(self, now_ms: int) -> None:
+        """The wall clock is set, forward or back; no time passes."""
         self._now_ms = now_ms
+
+    def step(self, ms: int) -> None:
+        """The same, by so much."""
+        self._now_ms += ms
+
+    def reboot(self, steady_ms: int) -> None:
+        """The machine starts anew: the steady clock begins somewhere else."""
+        self._steady_ms = steady_ms
+
+    def steady_ms(self) -> int:
+        return self._steady_ms
 
 
 def moment(ms: int) -> str:

@@ -101,12 +101,12 @@ def config_to_json(config: TopicConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in config.__struct_fields__}
 
 
-def effective_priority(config: TopicConfig, last_read_ts: int | None, now_ms: int) -> int:
+def effective_priority(config: TopicConfig, last_read_ms: int | None, now_ms: int) -> int:
     if config.priority is not None:
         return min(max(config.priority, -PRIORITY_LIMIT), PRIORITY_LIMIT)
-    if not config.auto_priority or last_read_ts is None:
+    if not config.auto_priority or last_read_ms is None:
         return 0
-    idle_ms = max(now_ms - last_read_ts, 0)
+    idle_ms = max(now_ms - last_read_ms, 0)
     if idle_ms >= FORGOTTEN_MS:
         return 0
     # Halves go up; Python's own rounding would take them to the even neighbour.

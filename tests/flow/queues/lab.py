@@ -45,9 +45,10 @@ class QueueLab(Lab):
             self.engine.register(extension)
 
     def recovered(self) -> None:
+        self.queues.start()
         if self.keeps_losses:
             self.queues.losses.start()
-            self.engine.queue.flush()
+        self.engine.queue.flush()
 
     def commit(self, call: Callable[[Callable[[Any], None], Fail], None]) -> Any:
         """A claim that moves dead letters takes two commits when leases are durable."""
@@ -121,7 +122,7 @@ class QueueLab(Lab):
         """Ready, in flight, dead-lettered; checked against the topic's own count."""
         queue = self.queue(name)
         self.engine.refresh(queue.topic)
-        counters = queue.counters(self.engine.now())
+        counters = queue.counters()
         delayed = len(queue.table.delayed)
         assert counters["ready"] + counters["in_flight"] + delayed == queue.topic.live_count
         return counters["ready"], counters["in_flight"], counters["dead_lettered"]

@@ -126,12 +126,14 @@ def test_entries_bring_everything_back_however_often_they_are_read() -> None:
     table = table_with(1, 2, 3)
     table.give_back(2)
     table.hold_back(3, 70)
-    entries = [table.entry(seq) for seq in sorted(table.known())]
+    entries = [table.entry(seq, 5000) for seq in sorted(table.known())]
     again = LeaseTable(1)
     for _ in range(2):
-        again.restore(entries)
+        again.restore(entries, 5000)
+    assert [again.entry(seq, 0) for seq in (1, 2, 3)] == entries
+    again.resume(5000, 0)
     again.recount([1, 2, 3])
-    assert [again.entry(seq) for seq in (1, 2, 3)] == entries
+    assert [again.entry(seq, 5000) for seq in (1, 2, 3)] == entries
     assert again.next_fresh == 4
     assert again.held(1, "w", 1001)
     assert again.take_returned() == 2
@@ -232,9 +234,10 @@ class Desk(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        entries = [self.table.entry(seq) for seq in sorted(self.table.known())]
+        entries = [self.table.entry(seq, 1000) for seq in sorted(self.table.known())]
         self.table = LeaseTable(1)
-        self.table.restore(entries)
+        self.table.restore(entries, 1000)
+        self.table.resume(1000 + self.now, self.now)
         self.table.recount(sorted(self.count))
         self.table.next_fresh = self.fresh
 

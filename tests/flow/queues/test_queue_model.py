@@ -1,4 +1,4 @@
-"""A queue against plain lists: cohorts, leases, tokens, dead letters, losses, checkpoints and kills."""
+"""A queue against plain lists: cohorts, leases, tokens, dead letters, losses, kills, clocks that are set."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from topics.flow.queues.claims import Claim
 from topics.flow.queues.leases import Holder
 from topics.log.read.render import Shape
 
+DAY_MS = 86_400_000
+# How a clock may be set: by so little that it is waited for, or by more, in both directions.
+STEPS_MS = st.sampled_from([-300, -20_000, -10 * DAY_MS, 700, 20_000, 10 * DAY_MS])
 FRESH, LEASED, DELAYED, RETURNED, OVERDUE = "fresh", "leased", "delayed", "returned", "overdue"
 NODES = st.sampled_from(["a", "b", "c"])
 TAGS = st.sampled_from([None, "x", "y"])
@@ -52,8 +55,18 @@ class Job:
     deliveries: int = 0
     node: str = ""
     lease: int = 0
+    # When the lease or the delay is over, on the clock that cannot be set; and as it was written down last:
+    # in Unix time, and when.
     until: int = 0
+    written: tuple[int, int] = (0, 0)
+    # Leased or delayed, as far as is written down: time alone has ended it.
+    lapsed: str | None = None
     connection: str | None = None
+
+    def left_ms(self, over_ms: int) -> int:
+        """Of a lease or a delay, when a process goes on with it whose predecessor's time ended then."""
+        time_ms, written_ms = self.written
+        return min(time_ms - over_ms, time_ms - written_ms)
 
 
 @dataclass
@@ -89,12 +102,14 @@ class Desk:
     def at(self, place: str) -> list[int]:
         return [seq for seq, job in self.jobs.items() if job.place == place]
 
-    def settle(self, now: int, ttl_ms: int) -> None:
+    def settle(self, now: int, steady: int, ttl_ms: int) -> None:
         for seq, job in list(self.jobs.items()):
             if ttl_ms and now - job.ts > ttl_ms:
                 self.lose(seq, "ttl")
-            elif (job.place == LEASED and now > job.until) or (job.place == DELAYED and now >= job.until):
-                job.place, job.connection = RETURNED, None
+            elif (job.place == LEASED and steady > job.until) or (
+                job.place == DELAYED and steady >= job.until
+            ):
+                job.lapsed, job.place, job.connection = job.place, RETURNED, None
 
     def evict(self, cap: int) -> None:
         while cap and len(self.jobs) > cap:
@@ -148,6 +163,7 @@ class QueueAgainstLists(RuleBasedStateMachine):
         self.lab = QueueLab(self.directory)
         self.desk = Desk()
         self.tokens: list[int] = []
+        self.last_ts = 0
         self.holders = {"c1": Holder(), "c2": Holder()}
 
     def teardown(self) -> None:
@@ -155,11 +171,25 @@ class QueueAgainstLists(RuleBasedStateMachine):
         shutil.rmtree(self.directory)
 
     def now(self) -> int:
-        return self.lab.clock.now_ms()
+        """What the server takes for the time of day."""
+        return self.lab.engine.now()
+
+    def steady(self) -> int:
+        return self.lab.clock.steady_ms()
 
     def settled(self) -> Desk:
-        self.desk.settle(self.now(), self.limits["ttl_ms"])
+        self.desk.settle(self.now(), self.steady(), self.limits["ttl_ms"])
         return self.desk
+
+    def until(self, job: Job, ms: int) -> None:
+        """A lease or a delay that lasts so long from now on."""
+        job.until, job.lapsed = self.steady() + ms, None
+        job.written = self.now() + ms, self.now()
+
+    def write_down(self) -> None:
+        """All of them: by a snapshot, or by a process that goes on with them."""
+        for job in self.desk.jobs.values():
+            job.written, job.lapsed = (self.now() + job.until - self.steady(), self.now()), None
 
     @property
     def limit(self) -> int:
@@ -197,8 +227,9 @@ class QueueAgainstLists(RuleBasedStateMachine):
     def write(self, tags: list[str | None]) -> None:
         desk = self.settled()
         op = self.lab.write("q", *[{"data": tag, "tag": tag} for tag in tags])
+        self.last_ts = max(self.last_ts, self.now())
         for seq, tag in enumerate(tags, op.first_seq):
-            desk.jobs[seq] = Job(self.now(), tag)
+            desk.jobs[seq] = Job(self.last_ts, tag)
         desk.evict(self.limits["cap_records"])
 
     @rule(limits=LIMITS, durable=st.booleans())
@@ -206,6 +237,8 @@ class QueueAgainstLists(RuleBasedStateMachine):
         desk = self.settled()
         before = self.lab.topic("q").config
         self.lab.queue().refresh()
+        if durable and not self.durable:
+            self.write_down()
         self.durable = self.fixed["leases_durable"] = durable
         self.lab.put("q", **self.fixed, **limits)
         if durable:
@@ -220,12 +253,17 @@ class QueueAgainstLists(RuleBasedStateMachine):
     def wait(self, ms: int) -> None:
         self.lab.clock.advance(ms)
 
+    @rule(ms=STEPS_MS)
+    def set_the_clock(self, ms: int) -> None:
+        """No time passes, and no lease ends or lasts longer."""
+        self.lab.clock.step(ms)
+
     @rule(late_ms=st.sampled_from([0, 1]))
     def wait_for_the_next_end(self, late_ms: int) -> None:
         """To the last moment of a lease or a delay, or just beyond it."""
         ends = [job.until for job in self.settled().jobs.values() if job.place in (LEASED, DELAYED)]
         if ends:
-            self.lab.clock.advance(max(min(ends) - self.now(), 0) + late_ms)
+            self.lab.clock.advance(max(min(ends) - self.steady(), 0) + late_ms)
 
     @rule(tag=st.sampled_from(["x", "y"]))
     def delete(self, tag: str) -> None:
@@ -234,6 +272,7 @@ class QueueAgainstLists(RuleBasedStateMachine):
         if self.is_ephemeral:
             # The journal knows no tags of such jobs: a kill would make losses of these deletions.
             self.lab.checkpoint()
+            self.write_down()
         desk.jobs = {seq: job for seq, job in desk.jobs.items() if job.tag != tag}
 
     @rule()
@@ -249,7 +288,7 @@ class QueueAgainstLists(RuleBasedStateMachine):
         self.lab.put("q", **self.fixed, **self.limits)
         for gone in (self.desk.jobs, self.desk.lost, self.desk.untold):
             gone.clear()
-        self.desk.moved = 0
+        self.desk.moved = self.last_ts = 0
         self.holders = {"c1": Holder(), "c2": Holder()}  # streams end with their queue
 
     # --- claiming ---------------------------------------------------------------------------------------
@@ -284,11 +323,11 @@ class QueueAgainstLists(RuleBasedStateMachine):
                 job = desk.jobs[told["$seq"]]
                 job.place, job.node, job.connection = LEASED, node, connection
                 job.deliveries += 1
-                job.until = self.now() + lease_ms
+                self.until(job, lease_ms)
                 job.lease = int(told["lease_id"].removeprefix("lease_"), 16)
                 assert job.lease not in self.tokens
                 self.tokens.append(job.lease)
-                assert (told["deliveries"], told["deadline"]) == (job.deliveries, job.until)
+                assert (told["deliveries"], told["deadline"]) == (job.deliveries, self.now() + lease_ms)
                 assert (told["$ts"], told["data"], told.get("$tag")) == (job.ts, job.tag, job.tag)
         desk.move(self.room(), self.limit)
 
@@ -360,7 +399,8 @@ class QueueAgainstLists(RuleBasedStateMachine):
         assert answer == (len(held), skipped, lost)
         for seq in held:
             job = desk.jobs[seq]
-            job.place, job.until = (DELAYED, self.now() + delay_ms) if delay_ms else (RETURNED, 0)
+            job.place = DELAYED if delay_ms else RETURNED
+            self.until(job, delay_ms)
             job.connection = None
 
     @rule(picks=PICKS, strange=STRANGE, lease_ms=st.sampled_from([100, 500]))
@@ -371,7 +411,7 @@ class QueueAgainstLists(RuleBasedStateMachine):
         answer = self.call(lambda done: self.lab.queue().extend(node, guarded, lease_ms, done, unexpected))
         assert answer == (dict.fromkeys(held, self.now() + lease_ms), skipped, lost)
         for seq in held:
-            desk.jobs[seq].until = self.now() + lease_ms
+            self.until(desk.jobs[seq], lease_ms)
 
     @rule(connection=st.sampled_from(["c1", "c2"]))
     def hang_up(self, connection: str) -> None:
@@ -385,23 +425,44 @@ class QueueAgainstLists(RuleBasedStateMachine):
 
     # --- restarts ---------------------------------------------------------------------------------------
 
-    @rule(clean=st.booleans(), sealed=st.sampled_from([None, "some", "all"]))
-    def restart(self, clean: bool, sealed: str | None = None) -> None:
+    @rule(
+        clean=st.booleans(),
+        sealed=st.sampled_from([None, "some", "all"]),
+        down_ms=st.sampled_from([0, 0, 60, 1000]),
+        step_ms=st.one_of(st.just(0), STEPS_MS),
+    )
+    def restart(self, clean: bool, sealed: str | None = None, down_ms: int = 0, step_ms: int = 0) -> None:
         """Leases hold where they are to be kept; else every job is as if it had never been handed out."""
-        desk = self.settled()
+        self.settled()
         if sealed is not None:
             self.lab.checkpoint(everything=sealed == "all")
-        self.lab.restart(clean=clean)
+            self.write_down()
+        stopped = self.now()
+        self.lab.close(clean=clean)
+        clock = self.lab.clock
+        clock.advance(down_ms)
+        clock.step(step_ms)
+        clock.reboot(clock.steady_ms() // 3 + 5)
+        over = stopped if clean else clock.now_ms()
+        self.lab.open()
         if self.is_ephemeral:
-            for seq in [*desk.jobs]:
-                desk.lose(seq, "cap")
+            for seq in [*self.desk.jobs]:
+                self.desk.lose(seq, "cap")
         self.holders = {"c1": Holder(), "c2": Holder()}
-        for job in desk.jobs.values():
+        for job in self.desk.jobs.values():
             job.connection = None
             if not self.durable:
                 job.place, job.deliveries = FRESH, 0
-            elif job.place == OVERDUE:
+                continue
+            # If the clock was set back, what had ended may go on, for as long as it was given for at most.
+            job.place = job.lapsed or job.place
+            if job.place == OVERDUE:
                 job.place = RETURNED
+            elif job.place in (LEASED, DELAYED):
+                job.until = self.steady() + max(job.left_ms(over), -1)
+        self.write_down()
+        # What was too old for the process before stays gone, though the clock may be back by now.
+        self.desk.settle(stopped, self.steady(), self.limits["ttl_ms"])
 
     @rule(cohort=COHORTS, written=st.booleans())
     def kill_during_a_claim(self, cohort: list[Any], written: bool) -> None:
@@ -421,7 +482,8 @@ class QueueAgainstLists(RuleBasedStateMachine):
         for claim, hand, (node, _, lease_ms, _) in zip(claims, hands, cohort, strict=True):
             for seq, told in zip(hand, jobs(claim), strict=True):
                 job = self.desk.jobs[seq]
-                job.place, job.node, job.until = LEASED, node, self.now() + lease_ms
+                job.place, job.node = LEASED, node
+                self.until(job, lease_ms)
                 job.deliveries += 1
                 job.lease = int(told["lease_id"].removeprefix("lease_"), 16)
                 self.tokens.append(job.lease)
@@ -443,16 +505,25 @@ class QueueAgainstLists(RuleBasedStateMachine):
         done=st.sets(st.integers(0, 4), max_size=3),
         ending=st.sampled_from([None, None, "stop", "kill"]),
         sealed=st.sampled_from([None, "some"]),
+        down_ms=st.sampled_from([0, 80]),
+        step_ms=st.one_of(st.just(0), STEPS_MS),
     )
-    def a_day_of_work(self, wanted: int, done: set[int], ending: str | None, sealed: str | None) -> None:
-        """Jobs come, some are finished, the server may go, and the next worker asks."""
+    def a_day_of_work(
+        self, wanted: int, done: set[int], ending: str | None, sealed: str | None, down_ms: int, step_ms: int
+    ) -> None:
+        """Jobs come, some are finished, the server may go or the clock be set, and the next worker asks."""
         self.write(["x", None, "y"])
         self.claim_alone("a", wanted, None)
         if done:
             self.ack([(index, "current") for index in sorted(done)], False)
-        if ending is not None:
-            self.restart(ending == "stop", sealed)
+        self.wait(40)
+        if ending is None:
+            self.set_the_clock(step_ms)
+        else:
+            self.restart(ending == "stop", sealed, down_ms, step_ms)
         self.claim_alone("b", 1, None)
+        self.wait(61)
+        self.claim_alone("c", 2, None)
 
     # --- what has to be so ------------------------------------------------------------------------------
 

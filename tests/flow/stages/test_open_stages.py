@@ -40,6 +40,18 @@ async def _started(lab: StageLab) -> None:
     lab.stages.start()
 
 
+@pytest.mark.parametrize("step_ms", [-10 * IDLE_MS, 10 * IDLE_MS])
+def test_a_clock_that_is_set_neither_ends_nor_prolongs_a_stage(lab: StageLab, step_ms: int) -> None:
+    lab.part("0", {"data": ["1"]}, topic="a")
+    lab.clock.step(step_ms)
+    lab.clock.advance(IDLE_MS - 1)
+    lab.collect()
+    assert lab.stages.open.parts == 1
+    lab.clock.advance(1)
+    lab.collect()
+    assert lab.stages.open.parts == 0
+
+
 def test_parts_of_a_repeat_are_not_left_behind(lab: StageLab) -> None:
     for stage in ("first", "second"):
         lab.part("0", {"data": ["1"]}, topic="a", stage=stage)

@@ -15,7 +15,7 @@ MUTATIONS = (
         "forget-keys-at-a-restart",
         "A producer that retries over restarts writes every record once.",
         "log/write/all_keys.py",
-        "        self.of(topic).replay(keys, frame.first_seq, frame.ts)\n",
+        "        self.of(topic).replay(keys, frame.first_seq, frame.clock_ms)\n",
         "        pass\n",
         (_PRODUCER, _RESTARTS, _SWEEP),
     ),

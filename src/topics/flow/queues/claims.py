@@ -67,16 +67,25 @@ def pick(topic: Topic, table: LeaseTable, wanted: int, max_bytes: int) -> list[J
 
 
 def deal(
-    table: LeaseTable, jobs: list[Job], claims: list[Claim], now: int, next_lease_id: Callable[[], int]
+    table: LeaseTable,
+    jobs: list[Job],
+    claims: list[Claim],
+    now: int,
+    shift: int,
+    next_lease_id: Callable[[], int],
 ) -> list[Lease]:
-    """One job to each claim in turn, until all have enough or no job is left."""
+    """One job to each claim in turn, until all have enough or no job is left.
+
+    `shift`: between the table's time and Unix time.
+    """
     turns = deque(claims)
     lent = []
     for job in jobs:
         claim = turns[0]
         lease = table.lend(job.seq, next_lease_id(), claim.node, now + claim.lease_ms, claim.holder)
         lent.append(lease)
-        claim.jobs.append((job.seq, job.text(lease, table.deliveries[job.seq])))
+        text = job.text(lease, lease.deadline + shift, table.deliveries[job.seq])
+        claim.jobs.append((job.seq, text))
         if len(claim.jobs) >= claim.wanted:
             turns.popleft()
         else:

@@ -26,12 +26,12 @@ class Job(NamedTuple):
     # `"data":…}`, or `"data":…,"meta":…}`.
     tail: bytes
 
-    def text(self, lease: Lease, deliveries: int) -> bytes:
-        """The claimed job as JSON, without its opening brace."""
+    def text(self, lease: Lease, deadline_ms: int, deliveries: int) -> bytes:
+        """The claimed job as JSON, without its opening brace; the deadline in Unix time."""
         return b'%b"lease_id":"lease_%x","deadline":%d,"deliveries":%d,%b' % (
             self.head,
             lease.id,
-            lease.deadline,
+            deadline_ms,
             deliveries,
             self.tail,
         )

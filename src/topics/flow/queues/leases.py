@@ -3,6 +3,9 @@
 A delivered job is in exactly one place: leased, held back by a delay, returned, overdue for the dead letters,
 or on its way there. Everything from `next_fresh` on was never delivered and is not mentioned at all, so an
 untouched queue costs nothing however long it is. Nothing in here reads a clock or a record.
+
+Times are those of a clock that cannot be set, so that leases last as long as they were given for. Such a
+clock starts anew with every process: what is kept has Unix time, and `shift` is how much later that is.
 """
 
 from collections.abc import Iterable, Sequence
@@ -65,6 +68,8 @@ class LeaseTable:
         self._returned: list[int] = []
         self._deadlines: list[tuple[int, int]] = []
         self._delays: list[tuple[int, int]] = []
+        # Of what was restored: when it was written down.
+        self._written_ms: dict[int, int] = {}
 
     # --- time -------------------------------------------------------------------------------------------
 
@@ -191,16 +196,17 @@ class LeaseTable:
 
     # --- keeping ----------------------------------------------------------------------------------------
 
-    def entry(self, seq: int) -> Packed:
+    def entry(self, seq: int, shift: int) -> Packed:
         lease = self.leases.get(seq)
         deliveries = self.deliveries.get(seq, 0)
         error = (self.errors[seq],) if seq in self.errors else ()
         if lease is not None:
-            return seq, lease.id, lease.node, lease.deadline, deliveries, *error
-        return seq, 0, "", self.delayed.get(seq, 0), deliveries, *error
+            return seq, lease.id, lease.node, lease.deadline + shift, deliveries, *error
+        until = self.delayed.get(seq)
+        return seq, 0, "", 0 if until is None else until + shift, deliveries, *error
 
-    def restore(self, entries: Iterable[Sequence[Any]]) -> None:
-        """`entries` as they were packed."""
+    def restore(self, entries: Iterable[Sequence[Any]], written_ms: int) -> None:
+        """`entries` as they were packed. Times are in Unix time until `resume`."""
         for packed in entries:
             seq, lease_id, node, time_ms, deliveries, error = Entry(*packed)
             self._end_lease(seq)
@@ -211,10 +217,31 @@ class LeaseTable:
                 self.errors[seq] = error
             self.next_fresh = max(self.next_fresh, seq + 1)
             if lease_id:
-                lease = self.leases[seq] = Lease(seq, lease_id, node, time_ms, None)
-                self._remember_deadline(lease)
+                self.leases[seq] = Lease(seq, lease_id, node, time_ms, None)
             elif time_ms:
-                self.hold_back(seq, time_ms)
+                self.delayed[seq] = time_ms
+            self._written_ms[seq] = written_ms
+
+    def resume(self, over_ms: int, opened_steady_ms: int) -> None:
+        """A new process goes on with what was restored.
+
+        `over_ms`: when the time before it ended, in Unix time: the stop of the process before, if it was an
+        orderly one, or else the start of this one. What is left by then is what a lease has now, and never
+        more than it had when it was written down: the clock may have been set back since.
+        """
+
+        def resumed(seq: int, time_ms: int) -> int:
+            left_ms = min(time_ms - over_ms, time_ms - self._written_ms[seq])
+            return opened_steady_ms + max(left_ms, -1)
+
+        for lease in self.leases.values():
+            lease.deadline = resumed(lease.seq, lease.deadline)
+        self.delayed = {seq: resumed(seq, until) for seq, until in self.delayed.items()}
+        self._written_ms = {}
+        self._deadlines = [(lease.deadline, lease.seq) for lease in self.leases.values()]
+        self._delays = [(until, seq) for seq, until in self.delayed.items()]
+        heapify(self._deadlines)
+        heapify(self._delays)
 
     def recount(self, live: Iterable[int]) -> None:
         """After a restart: what is live, was delivered, and is neither leased nor delayed has come back."""

@@ -56,9 +56,9 @@ class JobQueue(Layer):
 
     # --- state ------------------------------------------------------------------------------------------
 
-    def counters(self, now_ms: int) -> dict[str, int]:
+    def counters(self) -> dict[str, int]:
         """How many jobs wait, are out, and were given up."""
-        self._settle(now_ms)
+        self._settle(self.engine.steady_ms())
         return {"ready": self.ready, "in_flight": self.in_flight, "dead_lettered": self.dead_letters.count}
 
     @property
@@ -75,11 +75,19 @@ class JobQueue(Layer):
         return self.topic.dropped or self.engine.by_name.get(self.topic.name) is not self.topic
 
     def refresh(self) -> int:
-        """Let time and removals have their effect before anything is said or done; returns the time."""
+        """Let time and removals have their effect before anything is said or done.
+
+        Returns the time, on the clock that leases go by.
+        """
         self.engine.refresh(self.topic)
-        now = self.engine.now()
+        now = self.engine.steady_ms()
         self._settle(now)
         return now
+
+    @property
+    def _shift(self) -> int:
+        """What to add to a time of the lease table for it to be Unix time."""
+        return self.engine.now() - self.engine.steady_ms() if self._recovered else 0
 
     def _settle(self, now: int) -> None:
         if not self._recovered:
@@ -106,6 +114,10 @@ class JobQueue(Layer):
         if not self._journalled:
             self.table = LeaseTable(self.topic.floor)
             return
+        engine, before = self.engine, self.engine.witness.previous
+        self.table.resume(before.clock_ms if before.clean else engine.opened_ms, engine.opened_steady_ms)
+        # Deadlines are later by as long as the server was down after an orderly stop.
+        self._journalled = not self.table.known()
         fresh = self.table.next_fresh
         self.table.recount(live_from(self.topic, self.topic.floor, fresh, fresh))
 
@@ -161,7 +173,7 @@ class JobQueue(Layer):
         # Reading them may have found out that some are lost.
         self._forget_gone()
         claims[0].notice = self.notice()
-        lent = deal(self.table, jobs, claims, now, self._next_lease_id)
+        lent = deal(self.table, jobs, claims, now, self._shift, self._next_lease_id)
 
         def answer() -> None:
             for claim in claims:
@@ -276,7 +288,7 @@ class JobQueue(Layer):
             node, guarded, lambda lease: self.table.extend(lease, deadline)
         )
         extended = {lease.seq: lease for lease in leases}
-        deadlines = dict.fromkeys(extended, deadline)
+        deadlines = dict.fromkeys(extended, deadline + self._shift)
         self._journal(list(extended.values()), lambda: done(deadlines, skipped, lost), fail)
 
     def _each_held(
@@ -317,7 +329,8 @@ class JobQueue(Layer):
         if not leases or not self.topic.config.leases_durable:
             done()
         elif self._journalled:
-            self._write([self.table.entry(lease.seq) for lease in leases], 0, done, fail)
+            shift = self._shift
+            self._write([self.table.entry(lease.seq, shift) for lease in leases], 0, done, fail)
         else:
             self._write_all(done, fail)
 
@@ -349,14 +362,15 @@ class JobQueue(Layer):
         else:
             self._write_all(done, fail)
 
-    def restore(self, entries: list[Entry], flags: int) -> None:
+    def restore(self, entries: list[Entry], flags: int, written_ms: int) -> None:
         """Do again what a frame says."""
         if flags & ALL_LEASES:
             self.table = LeaseTable(self.topic.seq_base)
-        self.table.restore(entries)
+        self.table.restore(entries, written_ms)
 
     def entries(self) -> list[Packed]:
-        return [self.table.entry(seq) for seq in sorted(self.table.known())]
+        shift = self._shift
+        return [self.table.entry(seq, shift) for seq in sorted(self.table.known())]
 
 
 def _fail_all(claims: list[Claim], error: ApiError) -> None:

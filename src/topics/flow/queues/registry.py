@@ -59,6 +59,12 @@ class Queues(Extension):
         self._last_id += 1
         return self._last_id
 
+    def start(self) -> None:
+        """Leases that have outlived a restart end at other times now: those that come later have to know."""
+        for queue in self.all():
+            if queue.topic.config.leases_durable and queue.table.known():
+                queue.keep_leases(_ignore, _ignore)
+
     # --- restart ----------------------------------------------------------------------------------------
 
     def replay(self, frame: Frame) -> None:
@@ -67,7 +73,7 @@ class Queues(Extension):
             return
         queue = self.of(topic)
         if frame.kind == Kind.LEASE:
-            queue.restore(_entries.decode(frame.payload), frame.flags)
+            queue.restore(_entries.decode(frame.payload), frame.flags, frame.ts)
         else:
             selector = _selector.decode(frame.payload)
             note_unfound(topic, selector)
@@ -86,4 +92,8 @@ class Queues(Extension):
         for topic_id, dead_lettered, entries in state:
             queue = self.of(self._engine.by_id[topic_id])
             queue.dead_letters.count = dead_lettered
-            queue.table.restore(entries)
+            queue.table.restore(entries, self._engine.shown_time.floor_ms)
+
+
+def _ignore(*_: object) -> None:
+    return None

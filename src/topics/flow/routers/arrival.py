@@ -19,6 +19,8 @@ class Arrival:
     router: Router | None
     dest: Topic
     share: Share
+    # When the step was made. The time of the copies may be later: it never falls in a topic.
+    clock_ms: int
     # Bytes of the copies in each piece.
     sizes: list[int]
     reserve_to: int = 0
@@ -35,7 +37,7 @@ class Arrival:
             return
         if self.reserve_to:
             dest.reserve(self.reserve_to)
-        expire(dest, share.ts)
+        expire(dest, self.clock_ms)
         for piece, size in zip(share.pieces, self.sizes, strict=True):
             if piece.kind == COPIES:
                 dest.publish(piece.count, size, share.ts)

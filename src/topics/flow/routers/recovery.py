@@ -107,7 +107,7 @@ class RouterRecovery(Extension):
             step = frames.decode_step(frame.payload)
             self._routers.referred[step.source] = frame.end
             for share in step.shares:
-                self._replay_share(step, share, frame.position)
+                self._replay_share(step, share, frame)
             self._lineage.note_step(step, frame.position)
 
     def _replay_definition(self, definition: Definition) -> None:
@@ -135,21 +135,23 @@ class RouterRecovery(Extension):
         self._routers.add(router)
         return router
 
-    def _replay_share(self, step: Step, share: Share, position: int) -> None:
+    def _replay_share(self, step: Step, share: Share, frame: Frame) -> None:
         router = self._routers.table.by_id.get(share.router)
         if router is not None:
             router.sent = share.cursor
         dest = self._engine.by_id.get(share.dest)
         if dest is None:
             return
-        arrival = Arrival(router, dest, share, [])
+        arrival = Arrival(router, dest, share, frame.ts, [])
         if share.pieces:
-            expire(dest, share.ts)
+            expire(dest, frame.ts)
             first = share.pieces[0].first_dest
             if first > dest.head + 1:
                 dest.add_hole(dest.head + 1, first - 1, ledger.LOST)
                 self._engine.totals.damage += 1
-            arrival.sizes = [self._stage_again(step, share, piece, dest, position) for piece in share.pieces]
+            arrival.sizes = [
+                self._stage_again(step, share, piece, dest, frame.position) for piece in share.pieces
+            ]
             self._engine.touched.add(dest)
         arrival.apply(self._engine)
 

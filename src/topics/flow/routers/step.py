@@ -301,7 +301,7 @@ class StepBuilder:
             self._stamp(router),
             [],
         )
-        arrival = Arrival(router, dest, share, [], sent_before=router.sent)
+        arrival = Arrival(router, dest, share, self._now, [], sent_before=router.sent)
         last_seq = dest.assigned + draft.seqs_needed
         if last_seq > dest.reserved:
             arrival.reserve_to = cover(engine, dest, last_seq, op)

@@ -65,7 +65,7 @@ class Stages:
         self._doors = doors
         self.identities = Identities()
         self._unowned = UnownedIdentities()
-        self.open = OpenStages(engine.fs, engine.dirs.stages, engine.now)
+        self.open = OpenStages(engine.fs, engine.dirs.stages, engine.steady_ms)
         # Applications whose commit is under way; those of another owner do not wait for it.
         self._committing: dict[tuple[str, str], asyncio.Future[None]] = {}
 
@@ -218,7 +218,8 @@ class Stages:
             expected = [(topic.assigned, topic.ttl_hi, max(now, topic.last_ts)) for topic, _ in writes]
             await asyncio.to_thread(_prepare, writes, expected)
             current = [(topic.assigned, topic.ttl_hi, max(now, topic.last_ts)) for topic, _ in writes]
-            if current == expected:
+            # A clock that was set back meanwhile has left this time behind.
+            if current == expected and now <= self._engine.now():
                 return now
         # Others write faster than we render. Then it is done on the loop, where no write comes in between.
         return self._engine.now()

@@ -22,7 +22,7 @@ from topics.flow.watch.subscription import (
     next_delivery,
 )
 from topics.log import CallbackOp, Engine, Topic
-from topics.values import ApiError, effective_priority
+from topics.values import ApiError
 
 # A large page counts for more than one delivery.
 WORK_BYTES = 16 * 1024
@@ -78,7 +78,7 @@ class Feed:
         if self._round is None:
             self._begin_round()
         assert self._round is not None
-        topic.read_at(engine.now())
+        engine.note_read(topic)
         # Only for this turn: in the next one the topic may have moved.
         deliveries: dict[_Place, Delivery] = {}
         used = 0
@@ -278,7 +278,7 @@ class Fanout:
 
     def _priority(self, feed: Feed) -> int:
         topic = feed.topic
-        return effective_priority(topic.config, topic.last_read_ts, self.engine.now())
+        return self.engine.priority_of(topic)
 
     def _defers(self, feed: Feed) -> bool:
         """Put it aside when it can wait and the server cannot keep up."""

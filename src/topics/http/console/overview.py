@@ -103,7 +103,7 @@ class OverviewRoutes:
             "lag": None,
         }
         if topic.config.is_queue:
-            row["queue"] = topic.extension.counters(now)
+            row["queue"] = topic.extension.counters()
         if self._service.node.cursors.has(topic.name):
             row["lag"] = self._worst_lag(topic, now)
         return row

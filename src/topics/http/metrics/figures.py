@@ -251,5 +251,7 @@ def _room(node: Node) -> Iterator[Family]:
     yield gauge("topics_disk_reserve_bytes", text, node.disk.reserve_bytes)
     text = "When the disk will be full at the rate of the last day; +Inf while it does not fill."
     yield gauge("topics_disk_full_in_seconds", text, node.disk.seconds_until_full())
+    text = "How far the times of records run ahead of the clock."
+    yield gauge("topics_clock_ahead_seconds", text, engine.clock_lead.ms() / 1000)
     enabled = node.is_running and engine.writes_off is None
     yield gauge("topics_writes_enabled", "1 while writes are taken.", int(enabled))

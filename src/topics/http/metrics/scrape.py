@@ -37,7 +37,6 @@ class Scrape:
         return scrape
 
     def _add(self, engine: Engine, names: list[str], most_known: int) -> None:
-        now = engine.now()
         for name in names:
             topic = engine.find(name)
             if topic is None:
@@ -48,7 +47,7 @@ class Scrape:
             self.topic_count += 1
             self.by_class[config.durability] += 1
             if config.type == "queue":
-                self.queues.append((topic, topic.extension.counters(now)))
+                self.queues.append((topic, topic.extension.counters()))
             if len(self.known) <= most_known and self.may_know(name):
                 self.known.append(topic)
 

@@ -27,13 +27,18 @@ class Probes:
         *,
         key_needed: bool,
         writes_off: Callable[[], WritesOff | None] = lambda: None,
+        clock_ahead_ms: Callable[[], int] = lambda: 0,
         version: str = topics.__version__,
     ) -> None:
-        """`key_needed`: any valid key will do. `writes_off`: why none are taken."""
+        """`key_needed`: any valid key will do. `writes_off`: why none are taken.
+
+        `clock_ahead_ms`: how far time is ahead of the clock, if that is worth a word.
+        """
         self._readiness = readiness
         self._topic_count = topic_count
         self._key_needed = key_needed
         self._writes_off = writes_off
+        self._clock_ahead_ms = clock_ahead_ms
         self._version = version
         self._started = monotonic()
         # Read when it is first asked for, so that starting does not pay for it.
@@ -77,6 +82,9 @@ class Probes:
                 raise ApiError("not_ready", "the server takes no writes", {"reason": reason})
             answer = {"status": "degraded", "reason": reason}
         answer |= {"wal_replay_complete": True, "topics": self._topic_count()}
+        ahead_ms = self._clock_ahead_ms()
+        if ahead_ms:
+            answer["clock_ahead_ms"] = ahead_ms
         exchange.reply(msgspec.json.encode(answer))
 
     def openapi(self, exchange: Exchange) -> None:

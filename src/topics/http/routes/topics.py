@@ -10,6 +10,7 @@ from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
 from topics.log import (
     DELETED,
+    Engine,
     Topic,
     drop_topic,
     keys_kept_ms,
@@ -23,7 +24,6 @@ from topics.values import (
     TopicConfig,
     config_to_json,
     config_warnings,
-    effective_priority,
     eviction_warning,
     invalid,
     parse_config,
@@ -103,9 +103,8 @@ class TopicRoutes:
 
     def show(self, exchange: Exchange) -> None:
         topic = self._service.current_topic(exchange)
-        now = self._engine.now()
         if exchange.query_flag("touch", True):
-            topic.read_at(now)
+            self._engine.note_read(topic)
         body: dict[str, Any] = {
             "topic": topic.name,
             "type": topic.config.type,
@@ -116,13 +115,13 @@ class TopicRoutes:
             "bytes": topic.live_bytes,
             "epoch": topic.id,
             "config": config_to_json(topic.config),
-            "effective_priority": effective_priority(topic.config, topic.last_read_ts, now),
+            "effective_priority": self._engine.priority_of(topic),
             "last_write_ts": topic.last_write_ts,
             "last_read_ts": topic.last_read_ts,
-            "idempotency_kept_ms": keys_kept_ms(topic, now),
+            "idempotency_kept_ms": keys_kept_ms(topic, self._engine.now()),
         }
         if topic.config.is_queue:
-            body["queue"] = topic.extension.counters(now)
+            body["queue"] = topic.extension.counters()
         answer(exchange, body)
 
     def list(self, exchange: Exchange) -> None:
@@ -130,7 +129,6 @@ class TopicRoutes:
         touch = exchange.query_flag("touch", False)
         detail = exchange.query_flag("detail", False)
         key, engine = exchange.key, self._engine
-        now = engine.now()
         names = engine.names_after(start_of_page(exchange), prefix)
         exchange.refuse_misnamed()
         topics = (engine.by_name[name] for name in names if key is None or key.allows(name))
@@ -138,8 +136,8 @@ class TopicRoutes:
         def entry(topic: Topic) -> dict[str, Any]:
             engine.refresh(topic)
             if touch:
-                topic.read_at(now)
-            return _entry(topic, now) | (_details(topic, now) if detail else {})
+                engine.note_read(topic)
+            return _entry(engine, topic) | (_details(topic) if detail else {})
 
         answer(exchange, page(exchange, "topics", topics, entry))
 
@@ -188,7 +186,7 @@ def _is_dry_run(exchange: Exchange) -> bool:
     return dry_run
 
 
-def _entry(topic: Topic, now: int) -> dict[str, Any]:
+def _entry(engine: Engine, topic: Topic) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "head_seq": topic.head,
@@ -196,11 +194,11 @@ def _entry(topic: Topic, now: int) -> dict[str, Any]:
         "count": topic.live_count,
         "bytes": topic.live_bytes,
         "durable": topic.config.durable,
-        "effective_priority": effective_priority(topic.config, topic.last_read_ts, now),
+        "effective_priority": engine.priority_of(topic),
     }
 
 
-def _details(topic: Topic, now: int) -> dict[str, Any]:
+def _details(topic: Topic) -> dict[str, Any]:
     about: dict[str, Any] = {
         "type": topic.config.type,
         "durability": topic.config.durability,
@@ -210,7 +208,7 @@ def _details(topic: Topic, now: int) -> dict[str, Any]:
         "last_read_ts": topic.last_read_ts,
     }
     if topic.config.is_queue:
-        about["queue"] = topic.extension.counters(now)
+        about["queue"] = topic.extension.counters()
     return about
 
 

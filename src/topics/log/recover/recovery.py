@@ -25,7 +25,9 @@ log = logging.getLogger("topics.recovery")
 REPORTS = 500
 _EMPTY = SnapshotState(0, 0, 1, 1, 0, [], {})
 # Frames of the log itself; the others belong to extensions.
-_OWN_KINDS = frozenset((*range(Kind.CREATE, Kind.HEADS + 1), Kind.LINES, Kind.CREATE_AGAIN))
+_OWN_KINDS = frozenset(
+    (*range(Kind.CREATE, Kind.HEADS + 1), Kind.LINES, Kind.CREATE_AGAIN, Kind.CLOCK_SET_BACK)
+)
 
 
 class RecoveryFailed(Explained):
@@ -60,7 +62,8 @@ class Recovery:
         if reader.cut is not None:
             log.warning("journal was torn at %d; the tail was put aside", reader.cut)
         position = max(reader.end, self._snapshot.position)
-        if testimony.same_boot:
+        # The journal hears before the page that the clock was set back.
+        if testimony.same_boot and testimony.clock_ms != engine.shown_time.left_ms:
             engine.shown_time.raise_floor(testimony.clock_ms)
         # What had gone by age goes first: with nothing left below it, a hole belongs to the front.
         engine.expire_all(engine.shown_time.floor_ms)
@@ -90,6 +93,7 @@ class Recovery:
         # Only now, with the holes on disk, may the page forget what the previous process had promised.
         reserved = max((topic.reserve_asked for topic in engine.by_id.values()), default=0)
         engine.witness.begin(engine.journal.position, engine.now(), reserved)
+        engine.follow_clock()
         return True
 
     # --- snapshot ---------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ _config = msgspec.msgpack.Decoder(TopicConfig)
 _selector = msgspec.msgpack.Decoder(Selector)
 _number = msgspec.msgpack.Decoder(int)
 _lines = msgspec.msgpack.Decoder(tuple[int, int])
+_set_back = msgspec.msgpack.Decoder(tuple[int, list[tuple[int, int, int]]])
 _heads = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
 
@@ -52,12 +53,28 @@ class Replay:
             engine.clock_mark.note(frame.ts)
             if not engine.witness.previous.same_boot:
                 engine.shown_time.raise_floor(frame.ts)
+        elif kind == Kind.CLOCK_SET_BACK:
+            self._set_back(frame)
+            return
         elif kind in self._by_kind:
             self._by_kind[kind].replay(frame)
         else:
             known = engine.by_id.get(frame.topic_id) or self._nameless(frame)
             if known is not None:
                 self._apply_to(known, frame)
+        if kind != Kind.CLOCK:
+            engine.shown_time.raise_floor(frame.clock_ms)
+
+    def _set_back(self, frame: Frame) -> None:
+        """Later times count no more; what they had taken stays gone."""
+        engine = self._engine
+        shown_ms, all_lines = _set_back.decode(frame.payload)
+        for topic_id, *lines in all_lines:
+            topic = engine.by_id.get(topic_id)
+            if topic is not None:
+                keep_lines(topic, *lines)
+        engine.shown_time.restart(shown_ms, frame.ts)
+        engine.forget_later_times(shown_ms, frame.ts)
 
     def take_joined(self, joined: JoinedFrames) -> bool:
         """Small frames as if they were one; False where that would make a difference."""
@@ -75,6 +92,7 @@ class Replay:
         topic.restamp(run, joined.first_seq, times)
         topic.publish(batch.count, batch.size, times[-1][1], times[0][1])
         engine.touched.add(topic)
+        engine.shown_time.raise_floor(joined.frames[-1].clock_ms)
         return True
 
     def _create(self, frame: Frame) -> None:
@@ -106,7 +124,7 @@ class Replay:
         if kind == Kind.APPEND:
             self._append_rows(topic, frame)
         elif kind == Kind.ADVANCE:
-            expire(topic, frame.ts)
+            expire(topic, frame.clock_ms)
             self._lost_frames.prove_head(topic.id, frame.last_seq)
             topic.skip_to(frame.last_seq, frame.ts)
         elif kind == Kind.DELETE:
@@ -134,7 +152,7 @@ class Replay:
             topic.add_hole(topic.head + 1, frame.first_seq - 1, ledger.LOST)
             self._engine.totals.damage += 1
         batch, rows, hops = decode_payload(frame.payload, frame.count, frame.flags)
-        expire(topic, frame.ts)
+        expire(topic, frame.clock_ms)
         topic.assign(batch, rows, frame.ts, frame.position, hops)
         topic.publish(batch.count, batch.size, frame.ts)
         enforce_caps(topic)

@@ -82,7 +82,7 @@ class Checkpointer:
         self._overlay: list[_Flip] = []
         self._flips: list[_Flip] = []
         self._last_position = engine.journal.position
-        self._last_ms = engine.now()
+        self._last_ms = engine.steady_ms()
         self._unreferenced = predecessor.unreferenced
         self._known_damage = 0
         # The encoded state of every topic, as it was when it was last looked at.
@@ -100,7 +100,7 @@ class Checkpointer:
             # On a full disk, where snapshots take from the reserve: only if it gives room back.
             return self._can_let_go()
         written = engine.journal.position - self._last_position
-        waited_ms = engine.now() - self._last_ms
+        waited_ms = engine.steady_ms() - self._last_ms
         if engine.totals.damage != self._known_damage:
             return True  # what a reader found missing is to be known to the next recovery
         if engine.snapshots.is_short:
@@ -218,7 +218,7 @@ class Checkpointer:
         ]
         self._unreferenced = set(engine.store.droppable())
         self._last_position = engine.journal.position
-        self._last_ms = engine.now()
+        self._last_ms = engine.steady_ms()
         self._known_damage = engine.totals.damage
         self.passes += 1
         return gone

@@ -135,6 +135,12 @@ class AllKeys(Extension):
             if self.count < enough:
                 return
 
+    def set_back(self, shown_ms: int, now_ms: int) -> None:
+        """The clock was set back: windows go on from there, and do not wait for it to come again."""
+        self._by_age = []
+        for keys in self._holders:
+            keys.set_back(shown_ms, now_ms)
+
     def _release(self, keys: TopicKeys) -> None:
         if keys.is_idle and keys in self._holders:
             self._holders.discard(keys)
@@ -158,7 +164,7 @@ class AllKeys(Extension):
             # A process that finds none to go on from chooses another salt: the earlier keys were all over.
             self._forget_all()
             self._use_salt(keys.salt)
-        self.of(topic).replay(keys, frame.first_seq, frame.ts)
+        self.of(topic).replay(keys, frame.first_seq, frame.clock_ms)
 
     def _forget_all(self) -> None:
         for keys in list(self._holders):

@@ -32,6 +32,7 @@ class AppendOp(Op):
     """One write on its way to disk, and its answer."""
 
     __slots__ = (
+        "clock_ms",
         "core",
         "count",
         "created",
@@ -58,7 +59,8 @@ class AppendOp(Op):
         self.core = core
         self.count = batch.count
         self.size = batch.size
-        self.ts = ts
+        # When it was asked for, and the `$ts` of its records: the latter never falls in a topic.
+        self.clock_ms = self.ts = ts
         self.first_seq = 0
         self.head_seq = 0
         self.reserve_to = 0
@@ -84,7 +86,7 @@ class AppendOp(Op):
             topic.reserve(self.reserve_to)
         config = topic.config
         if config.ttl_ms:
-            expire(topic, self.ts)
+            expire(topic, self.clock_ms)
         topic.publish(self.count, self.size, self.ts)
         if config.cap_records or config.cap_bytes:
             cap_hi = topic.cap_hi
@@ -217,8 +219,8 @@ def append_batch(
         core.queue.require_growth(2)
     if topic.assigned + batch.count > MAX_SEQ:
         raise ApiError("internal", "this topic has used up its seqs")
-    ts = now if now > topic.last_ts else topic.last_ts
-    op.ts = ts
+    # Later than now where the clock was set back: the time of records never falls.
+    op.ts = ts = now if now > topic.last_ts else topic.last_ts
     op.first_seq = first_seq = topic.assigned + 1
     count = batch.count
     last_seq = topic.assigned + count
@@ -237,9 +239,9 @@ def append_batch(
             kind = _KEYED
         if last_seq > topic.reserved:
             op.reserve_to = cover(core, topic, last_seq, op)
-        op.buffers += journal.frame(kind, payload, topic.id, first_seq, count, ts, flags)
+        op.buffers += journal.frame(kind, payload, topic.id, first_seq, count, ts, flags, ts - now)
         if op.keys is not None:
-            op.keys.remember(first_seq, ts)
+            op.keys.remember(first_seq, now)
         topic.assign(batch, rows, ts, journal.position, hops, ephemeral=kind == _ADVANCE)
     except MemoryError:
         # What it asked to reserve is asked for again: the frame that did so goes the way of the write.

@@ -254,6 +254,15 @@ class TopicKeys:
                 self.all.forgotten += early
             self._let_go(chunk, upto)
 
+    def set_back(self, shown_ms: int, now_ms: int) -> None:
+        """The clock was set back: what was over stays over, and later keys count as written now."""
+        since = self.since(shown_ms)
+        for chunk in list(self._chunks):
+            self._let_go(chunk, chunk.index_at(since))
+            chunk.set_back(now_ms)
+        self.over_before_ms = min(self.over_before_ms, now_ms)
+        self.forgotten_ms = min(self.forgotten_ms, now_ms)
+
     def _let_go(self, chunk: KeyChunk, upto: int) -> None:
         """The oldest of all, up to this index in the first chunk."""
         gone = upto - chunk.gone

@@ -100,6 +100,13 @@ class KeyChunk:
             stop -= _WIDTH
         self.rows = self.rows[:stop]
 
+    def set_back(self, now_ms: int) -> None:
+        """No key is later than this. A snapshot that is being written may hold on to what there was."""
+        if self.rows and self.rows[_TIME - _WIDTH] > now_ms:
+            self.rows = self.rows[:]
+            for at in range(_TIME, len(self.rows), _WIDTH):
+                self.rows[at] = min(self.rows[at], now_ms)
+
     # --- in snapshots -----------------------------------------------------------------------------------
 
     def dump(self, head: int) -> tuple[int, Part, Part]:

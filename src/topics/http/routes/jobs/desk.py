@@ -74,9 +74,9 @@ class Desk:
                 worker.queue_gone()
             return
         self._service.pull(topic)
-        now = queue.refresh()
+        queue.refresh()
         if any(worker.is_reader for worker in self.workers):
-            topic.read_at(now)
+            queue.engine.note_read(topic)
         self._tell_losses()
         claims: list[Claim] = []
         for worker in self.workers:

@@ -174,7 +174,7 @@ def _settled(
     lost: list[int],
     performance: bytes = b"",
 ) -> bytes:
-    counters = queue.counters(queue.engine.now())
+    counters = queue.counters()
     return (
         b'{"topic":"%b","%b":%d,"skipped":[%b],"lost":[%b],"ready":%d,"in_flight":%d,'
         b'"performance":{"server_total_ms":%.3f%b}}'

@@ -24,7 +24,7 @@ def reply_claim(
         % (
             queue.topic.name_json,
             len(jobs),
-            queue.counters(queue.engine.now())["ready"],
+            queue.counters()["ready"],
             b"{" + b",{".join([text for _, text in jobs]) if jobs else b"",
             b"null" if notice is None else notice.json(),
             elapsed_ms(exchange),

@@ -46,7 +46,7 @@ class WatchRoutes(EventRoutes):
         super().__init__(fanout, patience_s)
         self._service = service
         self._slots = slots
-        self.sessions = WatchSessions(service.settings.max_watch_sessions, service.engine.now)
+        self.sessions = WatchSessions(service.settings.max_watch_sessions, service.engine.steady_ms)
 
     def routes(self) -> list[Route]:
         return [
