@@ -18,7 +18,7 @@ from pyspark_topics.partitions import TaskPartition, ranges_between
 from pyspark_topics.reading import plan, read_task
 from pyspark_topics.scan import ScanFilter
 from pyspark_topics.schema import ReadSchema
-from pyspark_topics.subscription import end_of, start_of, subscribed
+from pyspark_topics.subscription import end_of, nearest, start_of, subscribed
 from topics.client import Client
 
 # Filters that say where values begin, and those that say where they end.
@@ -112,7 +112,10 @@ class BatchReader(DataSourceReader):
         with self.options.server.client() as client:
             views, missing = subscribed(client, self.options)
             if missing:
-                raise OptionError(f'option "subscribe" names "{missing[0]}", and there is no such topic')
+                hint = nearest(missing[0], client.topic_names())
+                raise OptionError(
+                    f'option "subscribe" names "{missing[0]}", and there is no such topic{hint}'
+                )
             start, end = self._ends(client, views)
             tasks = plan(SealedFiles(client), ranges_between(start, end, views), self.options)
         return tasks or [TaskPartition()]

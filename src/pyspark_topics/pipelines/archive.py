@@ -26,6 +26,7 @@ from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, write_files
 from pyspark_topics.pipelines.read_back import read_back
 from pyspark_topics.pipelines.rewriting import Compaction
 from pyspark_topics.pipelines.settings import check_table, check_topics, source_options
+from pyspark_topics.pipelines.sources import Missing
 from pyspark_topics.reading import planned, read_ranges
 from pyspark_topics.scan import ScanFilter
 from pyspark_topics.schema import LOSS_COLUMNS, ReadSchema, spark_schema
@@ -98,14 +99,19 @@ class _Archiver:
         self._per_file = FIRST_FILE_RECORDS
         self._compaction = Compaction(self.lake, self.settings.target_file_bytes)
         self._at: Offsets = {}
+        self._missing = Missing(self.client, self.context.progress, self.context.once)
+        self._absent: list[str] = []
 
     def run(self) -> None:
         stop = self.context.stop
         self.lake.note_gaps()
         views = self._look()
+        if self.context.once:
+            self._missing.tell(self._absent)
         targets = views if self.context.once else None
         tasks_at_once = self.context.spark.sparkContext.defaultParallelism
         self.context.progress.say("running")
+        self._missing.tell(self._absent)
         if self.settings.trim:
             self._trim(self._at)  # what a crash between commit and trim left behind
         last = time.monotonic() - self.settings.every_s
@@ -123,13 +129,16 @@ class _Archiver:
             else:
                 stop.wait(LOOK_EVERY_S)
             views = self._look() if targets is None else targets
+            self._missing.tell(self._absent)
 
     def _look(self) -> dict[str, TopicView]:
-        views, _ = subscribed(self.client, self.options)
+        views, missing = subscribed(self.client, self.options)
         for name in views.keys() - self._at.keys():
             found = self.lake.position(name)
             if found is not None:
                 self._at[name] = found
+        # One that is in the table was there once.
+        self._absent = [name for name in missing if self.lake.position(name) is None]
         return views
 
     def _step(self, end: Offsets, views: dict[str, TopicView]) -> None:

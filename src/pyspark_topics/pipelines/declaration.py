@@ -10,7 +10,7 @@ Every mistake is one sentence that names what would be right.
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from difflib import get_close_matches
@@ -86,7 +86,34 @@ def read_declaration(path: Path) -> Declaration:
         raise DeclarationError(f"{path}: {error}") from None
 
 
-def _from_python(path: Path) -> Declaration:
+def read_what_is_right(path: Path) -> tuple[Declaration, list[str]]:
+    """A declaration without the pipelines that are wrong, and a sentence for each of those."""
+    wrong: list[str] = []
+    try:
+        found = _from_python(path, wrong) if path.suffix == ".py" else _from_toml(path, wrong)
+    except OSError as error:
+        return Declaration({}), [f"cannot read {path}: {error.strerror}"]
+    except DeclarationError as error:
+        return Declaration({}), [str(error)]
+    return found, wrong
+
+
+def _each(entries: Mapping[str, Any], make: Callable[[str, Any], Pipeline], wrong: list[str] | None) -> Any:
+    """Pipelines by name. With `wrong`, mistakes are collected there; without, the first one is raised."""
+    made = {}
+    for name, entry in entries.items():
+        try:
+            if not is_topic_name(name):  # a pipeline's cursor at the server has its name
+                raise DeclarationError(f'a pipeline cannot be called "{name}": {NAME_RULE}')
+            made[name] = make(name, entry)
+        except DeclarationError as error:
+            if wrong is None:
+                raise
+            wrong.append(str(error))
+    return made
+
+
+def _from_python(path: Path, wrong: list[str] | None = None) -> Declaration:
     if not path.is_file():
         raise DeclarationError("there is no such file")
     try:
@@ -97,7 +124,8 @@ def _from_python(path: Path) -> Declaration:
         raise DeclarationError(f"running it failed with {type(error).__name__}: {error}") from error
     if not isinstance(found, Declaration):
         raise DeclarationError(f"it has to set {VARIABLE} = Declaration(...)")
-    return replace(found, pipelines={n: _checked(n, one, path.parent) for n, one in found.pipelines.items()})
+    checked = _each(found.pipelines, lambda name, one: _checked(name, one, path.parent), wrong)
+    return replace(found, pipelines=checked)
 
 
 def _checked(name: str, given: Any, folder: Path) -> Pipeline:
@@ -113,19 +141,21 @@ def _checked(name: str, given: Any, folder: Path) -> Pipeline:
     return own
 
 
-def _from_toml(path: Path) -> Declaration:
+def _from_toml(path: Path, wrong: list[str] | None = None) -> Declaration:
     try:
         table = tomllib.loads(path.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DeclarationError(f"this is not TOML: {error}") from None
-    return from_table(table, path.parent)
+    return from_table(table, path.parent, wrong)
 
 
-def from_table(table: Mapping[str, Any], folder: Path = Path()) -> Declaration:
+def from_table(
+    table: Mapping[str, Any], folder: Path = Path(), wrong: list[str] | None = None
+) -> Declaration:
     """`folder` is where code named by a declaration is looked for."""
     _refuse_unknown(table, _TOP, "the file")
     entries = _expect(table, "pipeline", dict, {})
-    pipelines = {name: _pipeline(name, entry, folder) for name, entry in entries.items()}
+    pipelines = _each(entries, lambda name, entry: _pipeline(name, entry, folder), wrong)
     spark = _expect(table, "spark", dict, {})
     for key, value in spark.items():
         if isinstance(value, dict):

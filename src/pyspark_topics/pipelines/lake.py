@@ -223,6 +223,11 @@ def _moves(ends: Offsets) -> list[Transaction]:
     return lives + [Transaction(_reached(topic, at.epoch), at.seq) for topic, at in ends.items()]
 
 
+def is_archived(path: str, topic: str) -> bool:
+    """Whether a table holds something of a topic; asked without making anything."""
+    return DeltaTable(os.path.abspath(path)).transaction_version(_life(topic)) is not None
+
+
 def _told(position: Position | None) -> str:
     return "its beginning" if position is None else f"seq {position.seq} of epoch {position.epoch}"
 

@@ -17,10 +17,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.offsets import ORIGIN, Offsets, Position, from_json
+from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Position, from_json
 from pyspark_topics.options import WriteOptions
 from pyspark_topics.partitions import SeqRange, ranges_between
 from pyspark_topics.pipelines.context import Context
+from pyspark_topics.pipelines.sources import Missing
 from pyspark_topics.pipelines.tombstones import Sieve, as_rows, lost_in, together
 from pyspark_topics.session import beside
 from pyspark_topics.staging import Staged, stage_frame
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.2
 # A batch that is being committed is waited for when the pipeline is told to end.
 FINISH_S = 20.0
+# Topics that are not there are looked for once in so many looks.
+ABSENT_EVERY = 10
 
 
 @dataclass
@@ -61,7 +64,9 @@ class RunningRoute:
     def follow(self) -> None:
         context = self.context
         # Routes must not see each other's views.
-        result = self.route.result(beside(context.spark), self._sieve, context)
+        result = self.route.result(beside(context.spark), self._sieve, context.server)
+        missing = Missing(self.client, context.progress, context.once)
+        missing.tell(self._absent())
         if self.route.start == "latest" and not self._sources(0):
             self._begin = self.route.heads(context, self.client)
         writer = (
@@ -75,11 +80,27 @@ class RunningRoute:
         else:
             writer = writer.trigger(processingTime=f"{int(self.route.every_s * 1000)} milliseconds")
         query = writer.start()
-        context.progress.say("running")
+        if not self._absent():
+            context.progress.say("running")
+        looks = 0
         while not context.stop.is_set():
             if query.awaitTermination(LOOK_EVERY_S):
                 return
+            looks += 1
+            if looks % ABSENT_EVERY == 0:
+                missing.tell(self._absent())
         self._end(query)
+
+    def _absent(self) -> list[str]:
+        """Topics that are not there and never were, as far as the checkpoint knows."""
+        passed = {topic for topic, at in self._offsets(self._last()).items() if at.epoch != NO_EPOCH}
+        unread = [name for name in self.route.topics if name not in passed]
+        return self.route.missing(unread, self.context, self.client) if unread else []
+
+    def _last(self) -> int:
+        """The number of the last batch that was planned."""
+        planned = (self._checkpoint / "offsets").glob("[0-9]*")
+        return max((int(path.name) for path in planned if path.name.isdecimal()), default=-1)
 
     def _end(self, query: StreamingQuery) -> None:
         """Between two batches: one that is cut short would only be done again."""

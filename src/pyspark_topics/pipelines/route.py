@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Offsets
-from pyspark_topics.options import parse_read
+from pyspark_topics.options import Server, parse_read
 from pyspark_topics.payload import as_records, parse_data
 from pyspark_topics.pipelines import settings
 from pyspark_topics.pipelines.context import Context, Outcome
@@ -142,10 +142,14 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         options = parse_read(settings.source_options(context.server, self.topics, self.pattern))
         return {name: view.end for name, view in subscribed(client, options)[0].items()}
 
+    def missing(self, names: list[str], context: Context, client: Client) -> list[str]:
+        """Which of these topics are not there."""
+        return subscribed(client, parse_read(settings.source_options(context.server, names, None)))[1]
+
     # --- the query --------------------------------------------------------------------------------------
 
-    def result(self, spark: SparkSession, sieve: Sieve, context: Context) -> DataFrame:
-        views = self._views(spark, sieve, context)
+    def result(self, spark: SparkSession, sieve: Sieve, server: Server) -> DataFrame:
+        views = self._views(spark, sieve, server)
         if self.sql is not None:
             result = by_sql(spark, self.sql, views)
         else:
@@ -160,10 +164,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         function: Callable[..., Any] = self.python
         return function
 
-    def _views(self, spark: SparkSession, sieve: Sieve, context: Context) -> Views:
+    def _views(self, spark: SparkSession, sieve: Sieve, server: Server) -> Views:
         def stream(topics: list[str]) -> Callable[[], DataFrame]:
             options = settings.source_options(
-                context.server,
+                server,
                 topics,
                 self.pattern,
                 startingOffsets=self.start,

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from topics.cli.work import DEFAULT_URL, add_json
 from topics.values import UserMistake
 
 if TYPE_CHECKING:
+    from pyspark_topics.options import Server
     from pyspark_topics.pipelines.context import Outcome
     from pyspark_topics.pipelines.declaration import Declaration
     from pyspark_topics.pipelines.runner import Display, Runner
@@ -55,6 +56,16 @@ def add_parser(verbs: Any) -> None:
         )
     add_json(run_parser)
     run_parser.set_defaults(run=run)
+    check_parser = actions.add_parser(
+        "check",
+        help="find the mistakes of a file",
+        description="Look at the named pipelines of a file, or at all: names, settings, SQL, schemas, "
+        "tables. A line for each mistake, and exit code 2. Nothing is written.",
+    )
+    _add_file(check_parser)
+    check_parser.add_argument("names", nargs="*", metavar="NAME", help="which of them")
+    check_parser.add_argument("--url", help=f"the server, if the file names none (TOPICS_URL, {DEFAULT_URL})")
+    check_parser.set_defaults(run=check)
     list_parser = actions.add_parser("list", help="show the pipelines of a file", description="Check a file.")
     _add_file(list_parser)
     list_parser.set_defaults(run=show)
@@ -68,6 +79,37 @@ def show(arguments: argparse.Namespace) -> int:
     for name, pipeline in _load(arguments.file).pipelines.items():
         print(f"{name}  {pipeline.kind}  {'follows its topics' if pipeline.follows else 'a job'}")
     return 0
+
+
+def check(arguments: argparse.Namespace) -> int:
+    _import_spark()
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    mistakes = 0
+    with contextlib.closing(_mistakes(arguments)) as found:
+        for line in found:
+            mistakes += 1
+            print(line, file=sys.stderr, flush=True)
+    return 2 if mistakes else 0
+
+
+def _mistakes(arguments: argparse.Namespace) -> Generator[str]:
+    from pyspark_topics.pipelines.checking import Check
+    from pyspark_topics.pipelines.declaration import DeclarationError, read_what_is_right
+    from pyspark_topics.session import SharedSession
+
+    declaration, wrong = read_what_is_right(arguments.file)
+    names = [name for name in arguments.names if not any(f"pipeline {name}" in line for line in wrong)]
+    yield from wrong
+    try:
+        chosen = declaration.chosen(names) if names else {} if arguments.names else declaration.pipelines
+    except DeclarationError as error:
+        yield str(error)
+        return
+    session = SharedSession("topics pipeline check", None, declaration.spark, Path(os.devnull))
+    try:
+        yield from Check(chosen, _server(arguments, declaration), session).mistakes()
+    finally:
+        session.stop()
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -92,24 +134,26 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _load(path: Path) -> "Declaration":
-    try:
-        from pyspark_topics.pipelines.declaration import DeclarationError, read_declaration
-    except ImportError as error:
-        raise UserMistake(
-            f"pipelines need Spark, which is not installed ({error.name}): pip install 'topics-log[spark]'"
-        ) from None
+    _import_spark()
+    from pyspark_topics.pipelines.declaration import DeclarationError, read_declaration
+
     try:
         return read_declaration(path)
     except DeclarationError as error:
         raise UserMistake(str(error)) from None
 
 
-def _prepare(
-    arguments: argparse.Namespace, declaration: "Declaration", display: "Display"
-) -> "tuple[SharedSession, Runner]":
+def _import_spark() -> None:
+    try:
+        import pyspark_topics.pipelines  # noqa: F401
+    except ImportError as error:
+        raise UserMistake(
+            f"pipelines need Spark, which is not installed ({error.name}): pip install 'topics-log[spark]'"
+        ) from None
+
+
+def _server(arguments: argparse.Namespace, declaration: "Declaration") -> "Server":
     from pyspark_topics.options import Server
-    from pyspark_topics.pipelines.runner import Runner
-    from pyspark_topics.session import SharedSession
 
     url = arguments.url or declaration.url or os.environ.get("TOPICS_URL") or DEFAULT_URL
     server = Server(url, os.environ.get("TOPICS_API_KEY") or None)
@@ -117,6 +161,16 @@ def _prepare(
         server.client().close()
     except ValueError as error:
         raise UserMistake(str(error)) from None
+    return server
+
+
+def _prepare(
+    arguments: argparse.Namespace, declaration: "Declaration", display: "Display"
+) -> "tuple[SharedSession, Runner]":
+    from pyspark_topics.pipelines.runner import Runner
+    from pyspark_topics.session import SharedSession
+
+    server = _server(arguments, declaration)
     state = Path(declaration.state).absolute()
     name = f"topics pipelines of {arguments.file.name}"
     session = SharedSession(name, arguments.master, declaration.spark, state / SPARK_LOG)

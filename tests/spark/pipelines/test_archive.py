@@ -265,6 +265,21 @@ def test_an_archive_follows_and_its_lag_reaches_zero(
     assert pipelines.notes.last["lake"].state == "stopped"
 
 
+def test_a_topic_that_is_not_there_is_named_or_waited_for(
+    server: Server, topic: str, pipelines: Pipelines, table: str, until: Callable[..., None]
+) -> None:
+    server.append(f"{topic}.orders", 1)
+    archive = Archive(topics=[f"{topic}.ordres"], table=table)
+    says = f'there is no topic "{topic}.ordres", did you mean "{topic}.orders"'
+    assert pipelines.failure(archive) == says
+    pipelines.notes.last.clear()
+    with pipelines.following({"lake": archive}):
+        until(lambda: pipelines.notes.last["lake"].state == "waiting" if pipelines.notes.last else False)
+        assert f'for topic "{topic}.ordres", which is not there yet' in pipelines.notes.last["lake"].note
+        server.append(f"{topic}.ordres", 1)
+        until(lambda: pipelines.notes.last["lake"].state == "running")
+
+
 def _lag(server: Server, topic: str) -> int | None:
     cursors = server.ask("GET", f"/v0/topics/{topic}/cursors")["cursors"]
     return cursors[0]["lag"] if cursors else None

@@ -318,6 +318,28 @@ def test_a_following_route_publishes_its_cursor_and_stops_cleanly(
     assert pipelines.notes.last["copy"].records == 3
 
 
+def test_a_topic_that_is_not_there_is_named_or_waited_for(
+    server: Server, topic: str, pipelines: Pipelines, until: Callable[..., None]
+) -> None:
+    server.append(f"{topic}.orders", 1)
+    route = Route(
+        topics=[f"{topic}.ordres"], into=f"{topic}.out", sql="SELECT data FROM records", every_s=0.05
+    )
+    says = f'there is no topic "{topic}.ordres", did you mean "{topic}.orders"'
+    assert pipelines.failure(route) == says
+    pipelines.notes.last.clear()
+    with pipelines.following({"it": route}):
+        until(lambda: pipelines.notes.last["it"].state == "waiting" if pipelines.notes.last else False)
+        assert f'for topic "{topic}.ordres", which is not there yet' in pipelines.notes.last["it"].note
+        server.append(f"{topic}.ordres", 7)
+        until(lambda: pipelines.notes.last["it"].state == "running")
+        until(lambda: pipelines.notes.last["it"].records == 1)
+    assert server.data(f"{topic}.out") == [7]
+    # What was read once is not misspelled.
+    server.drop(f"{topic}.ordres")
+    pipelines.run(route)
+
+
 @pytest.mark.parametrize(
     ("settings", "says"),
     [

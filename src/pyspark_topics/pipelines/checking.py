@@ -1,0 +1,163 @@
+"""`topics pipeline check`: everything that can be told about pipelines before they run. Nothing is written.
+
+declaration → settings → query, schema, files and tables, as Spark and delta-rs see them → mistakes
+"""
+
+import glob
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from deltalake import DeltaTable, Schema
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from pyspark_topics.errors import ForUsers
+from pyspark_topics.options import Server, WriteOptions
+from pyspark_topics.pipelines.archive import Archive
+from pyspark_topics.pipelines.audit import Audit
+from pyspark_topics.pipelines.context import Pipeline
+from pyspark_topics.pipelines.erase import Erase
+from pyspark_topics.pipelines.files import FileFormat
+from pyspark_topics.pipelines.fitting import misfits
+from pyspark_topics.pipelines.lake import RECORDS, is_archived
+from pyspark_topics.pipelines.load import Load
+from pyspark_topics.pipelines.replay import Replay
+from pyspark_topics.pipelines.route import Route
+from pyspark_topics.pipelines.runner import explain
+from pyspark_topics.pipelines.tables import read_table
+from pyspark_topics.pipelines.tombstones import Sieve
+from pyspark_topics.rows import Rows
+from pyspark_topics.session import beside
+from pyspark_topics.subscription import nearest
+from topics.client import TopicsError
+
+# A server that does not answer is no mistake in a declaration.
+PATIENCE_S = 1.0
+
+Mistakes = Iterator[tuple[str, str]]
+
+
+@dataclass
+class Check:
+    """All mistakes of some pipelines, as sentences that name the pipeline and the setting."""
+
+    pipelines: Mapping[str, Pipeline]
+    server: Server
+    session: Callable[[], SparkSession]
+
+    def mistakes(self) -> Iterator[str]:
+        known = self._topics()
+        for name, pipeline in self.pipelines.items():
+            for setting, sentence in self._of(pipeline, known):
+                yield f"pipeline {name}: {setting}: {sentence}"
+
+    def _topics(self) -> set[str] | None:
+        """Of the server, and those that these pipelines make; None if the server does not answer."""
+        server = Server(self.server.url, self.server.api_key, PATIENCE_S)
+        try:
+            with server.client() as client:
+                found = set(client.topic_names())
+        except TopicsError:
+            return None
+        fields = ("into", "losses_into")
+        made = [getattr(one, field, None) for one in self.pipelines.values() for field in fields]
+        return found | {name for name in made if name is not None}
+
+    def _of(self, pipeline: Pipeline, known: set[str] | None) -> Mistakes:
+        for name in getattr(pipeline, "topics", []):
+            # One that is like no other may be there later.
+            hint = "" if known is None or name in known else nearest(name, known)
+            if hint:
+                yield "topics", f'there is no topic "{name}"{hint}'
+        if isinstance(pipeline, Route):
+            yield from self._route(pipeline)
+        elif isinstance(pipeline, Load):
+            yield from self._load(pipeline)
+        elif isinstance(pipeline, Archive):
+            yield from _table("table", pipeline.table, must_exist=False)
+        elif isinstance(pipeline, Replay):
+            mistakes = list(_table("table", pipeline.table))
+            yield from mistakes
+            if not mistakes and not is_archived(pipeline.table, pipeline.topic):
+                yield "topic", f'{pipeline.table} holds nothing of topic "{pipeline.topic}"'
+        elif isinstance(pipeline, Audit | Erase):
+            tables = pipeline.tables if isinstance(pipeline, Erase) else [pipeline.table]
+            for table in tables:
+                if table is not None:
+                    yield from _table("table", table)
+
+    # --- queries ----------------------------------------------------------------------------------------
+
+    def _route(self, route: Route) -> Mistakes:
+        spark = beside(self.session())
+        mistakes = list(_schema(route.schema))
+        for name, path in route.tables.items():
+            mistakes += _said(f"tables.{name}", lambda path=path: read_table(spark, path))  # type: ignore[misc]
+        if not mistakes:
+            sieve = Sieve(spark.sparkContext)
+            word = "sql" if route.sql is not None else "python"
+
+            def analysed() -> None:
+                result = route.result(spark, sieve, self.server)
+                Rows.of(result.schema, WriteOptions(self.server, route.into))
+                _refuse_unsupported(spark, result, route.mode)
+
+            mistakes += _said(word, analysed)
+        yield from mistakes
+
+    def _load(self, load: Load) -> Mistakes:
+        found: list[str] = []
+        for pattern in load.files:
+            matches = sorted(name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name))
+            if not matches:
+                yield "files", f"no file matches {pattern}"
+            found += matches
+        mistakes = list(_schema(load.schema))
+        yield from mistakes
+        if found and not mistakes:
+            spark = beside(self.session())
+
+            def analysed() -> None:
+                frame = FileFormat.of(load, found[:1]).frame(spark, [os.path.abspath(found[0])])
+                Rows.of(frame.schema, WriteOptions(self.server, load.into))
+
+            yield from _said("select" if load.select else "files", analysed)
+
+
+def _said(word: str, attempt: Callable[[], object]) -> list[tuple[str, str]]:
+    """What it says if it fails, whatever that is: code of the user may be part of it."""
+    try:
+        attempt()
+    except ForUsers as mistake:
+        return [(word, str(mistake))]
+    except Exception as error:
+        return [(word, explain(error))]
+    return []
+
+
+def _schema(text: str | None) -> list[tuple[str, str]]:
+    if text is None or text.strip().lower() == "variant":
+        return []
+    return _said("schema", lambda: StructType.fromDDL(text))
+
+
+def _refuse_unsupported(spark: SparkSession, result: DataFrame, mode: str) -> None:
+    """What Spark itself finds out when the query starts: an aggregate needs another mode, say."""
+    package = spark._jvm.org.apache.spark.sql
+    asked = getattr(package.streaming.OutputMode, mode.capitalize())()
+    plan = result._jdf.queryExecution().analyzed()
+    package.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, asked)
+
+
+def _table(setting: str, path: str, must_exist: bool = True) -> Mistakes:
+    full = os.path.abspath(path)
+    if DeltaTable.is_deltatable(full):
+        why = next(misfits(DeltaTable(full), Schema.from_arrow(RECORDS)), None)
+        if why is not None:
+            yield setting, f"{full} is a table of something else: {why}"
+    elif must_exist:
+        yield setting, f"there is no table at {full}"
+    elif Path(full).is_dir() and set(os.listdir(full)) - {"_delta_log"}:
+        yield setting, f"{full} has files and is no Delta table"

@@ -1,0 +1,167 @@
+"""`topics pipeline check`: every mistake on a line of its own, and nothing written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from pyspark.sql import SparkSession
+
+from pyspark_topics.options import Server as Address
+from pyspark_topics.pipelines.checking import Check
+from pyspark_topics.pipelines.declaration import read_what_is_right
+from tests.spark.server import Server
+
+# The first query of a session takes long where others use the machine, too.
+pytestmark = pytest.mark.timeout(300)
+
+WRONG = """
+[pipeline.typo]
+kind = "archive"
+topics = ["{topic}.ordres"]
+table = "{folder}/lake"
+
+[pipeline.setting]
+kind = "archive"
+topics = ["orders"]
+tabel = "lake"
+
+[pipeline.query]
+kind = "route"
+topics = ["later"]
+into = "out"
+sql = "SELECT nothing FROM records"
+
+[pipeline.columns]
+kind = "route"
+topics = ["later"]
+into = "out"
+schema = "a STRNG"
+sql = "SELECT data FROM records"
+
+[pipeline.join]
+kind = "route"
+topics = ["later"]
+into = "out"
+sql = "SELECT data FROM records"
+tables = {{prices = "{folder}/nowhere"}}
+
+[pipeline.sums]
+kind = "route"
+topics = ["later"]
+into = "out"
+sql = "SELECT tag, count(*) AS n FROM records GROUP BY tag"
+
+[pipeline.null]
+kind = "route"
+topics = ["later"]
+into = "out"
+sql = "SELECT 7 AS data FROM records"
+
+[pipeline.other]
+kind = "archive"
+topics = ["later"]
+table = "{folder}/other"
+
+[pipeline.again]
+kind = "replay"
+table = "{folder}/lake"
+topic = "orders"
+into = "again"
+
+[pipeline.files]
+kind = "load"
+files = ["{folder}/*.csv", "{folder}/*.nothing"]
+into = "loaded"
+select = ["nothing AS data"]
+"""
+
+RIGHT = """
+[pipeline.lake]
+kind = "archive"
+topics = ["{topic}.orders", "not-there-yet"]
+table = "{folder}/lake"
+
+[pipeline.route]
+kind = "route"
+topics = ["{topic}.orders"]
+into = "{topic}.out"
+schema = "sku STRING, qty INT"
+mode = "update"
+sql = "SELECT data.sku, sum(data.qty) AS qty FROM records JOIN names ON id = data.sku GROUP BY data.sku"
+tables = {{names = "{folder}/names.csv"}}
+
+[pipeline.next]
+kind = "route"
+topics = ["{topic}.out"]
+into = "next"
+sql = "SELECT data FROM records"
+
+[pipeline.files]
+kind = "load"
+files = ["{folder}/*.csv"]
+into = "loaded"
+"""
+
+
+def check(text: str, spark: SparkSession, server: Server, folder: Path, topic: str) -> list[str]:
+    declaration = folder / "pipelines.toml"
+    declaration.write_text(text.format(folder=folder, topic=topic))
+    found, wrong = read_what_is_right(declaration)
+    return [*wrong, *Check(found.pipelines, Address(server.url), lambda: spark).mistakes()]
+
+
+def test_every_mistake_is_told_with_its_pipeline_and_setting(
+    spark: SparkSession, server: Server, topic: str, tmp_path: Path
+) -> None:
+    server.configure(f"{topic}.orders")
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    write_deltalake(tmp_path / "other", pa.table({"x": [1]}))
+    before = sorted(os.listdir(tmp_path))
+    lines = check(WRONG, spark, server, tmp_path, topic)
+    expected = (
+        'pipeline setting has no setting "tabel", did you mean "table"',
+        f'pipeline typo: topics: there is no topic "{topic}.ordres", did you mean "{topic}.orders"',
+        "pipeline query: sql: [UNRESOLVED_COLUMN",
+        "pipeline columns: schema: [UNSUPPORTED_DATATYPE]",
+        f"pipeline join: tables.prices: there is no table at {tmp_path}/nowhere",
+        "pipeline sums: sql: [STREAMING_OUTPUT_MODE",
+        'pipeline null: sql: the sink takes a string, a struct, map, array or variant as column "data"',
+        f"pipeline other: table: {tmp_path}/other is a table of something else",
+        f"pipeline again: table: there is no table at {tmp_path}/lake",
+        f"pipeline files: files: no file matches {tmp_path}/*.nothing",
+        "pipeline files: select: [UNRESOLVED_COLUMN",
+    )
+    for line, beginning in zip(lines, expected, strict=True):
+        assert line.startswith(beginning)
+        assert "\n" not in line
+    assert sorted(os.listdir(tmp_path)) == sorted([*before, "pipelines.toml"])
+
+
+def test_what_is_right_is_left_alone(spark: SparkSession, server: Server, topic: str, tmp_path: Path) -> None:
+    server.configure(f"{topic}.orders")
+    (tmp_path / "names.csv").write_text("id,name\nx,Ada\n")
+    assert check(RIGHT, spark, server, tmp_path, topic) == []
+    assert sorted(os.listdir(tmp_path)) == ["names.csv", "pipelines.toml"]
+    names = [entry["topic"] for entry in server.ask("GET", f"/v0/topics?prefix={topic}")["topics"]]
+    assert names == [f"{topic}.orders"]
+
+
+def test_mistakes_are_lines_and_exit_code_2(tmp_path: Path) -> None:
+    """Without Spark, if there is nothing that it would have to look at."""
+    declaration = tmp_path / "pipelines.toml"
+    declaration.write_text('[pipeline.a]\nkind = "archive"\ntabel = 1\n[pipeline.b]\nkind = "rout"\n')
+    command = [sys.executable, "-m", "topics.cli.main", "pipeline", "check", str(declaration)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=100)
+    assert (done.returncode, done.stdout) == (2, "")
+    first, second = done.stderr.splitlines()
+    assert first.startswith('pipeline a has no setting "tabel", did you mean "table"')
+    assert second.startswith('pipeline b is of kind "rout"; the kinds are: ')
+    named = subprocess.run([*command, "c"], capture_output=True, text=True, cwd=tmp_path, timeout=100)
+    assert (named.returncode, 'there is no pipeline "c"' in named.stderr) == (2, True)
+    assert os.listdir(tmp_path) == ["pipelines.toml"]
