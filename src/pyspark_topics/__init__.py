@@ -5,9 +5,18 @@
     Spark → writing → rows (as JSON text) → staging → the server, exactly once
 
 Spark finds the source by this package's name. Works on one machine and on a cluster: executors talk to the
-server themselves, and open sealed segments where they see them.
+server themselves, and open sealed segments where they see them. `attach` makes views of topics, for SQL.
 """
 
-from pyspark_topics.source import DefaultSource
+import os
+import sys
 
-__all__ = ["DefaultSource"]
+from pyspark_topics.source import DefaultSource
+from pyspark_topics.views import attach
+
+__all__ = ["DefaultSource", "attach"]
+
+if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    # Spark looks for sources, and runs its workers, with the first `python3` on the PATH, which need not be
+    # the one that has this package. A program that `spark-submit` runs was told.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -17,9 +17,13 @@ from topics.values.names import is_topic_name
 
 # Spark hands these to a sink along with its own options.
 SPARKS_OWN = ("checkpointLocation", "queryName")
-BATCH_ONLY = ("endingOffsets", "endingTimestamp", "pushdown")
-STREAM_ONLY = ("maxOffsetsPerTrigger", "consumer")
+# What a table that was made by CREATE TABLE hands over, instead of the options it was made with.
+OF_CREATE_TABLE = "provider"
+BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown")
+STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "consumer")
 
+# So long fewer records than `minOffsetsPerTrigger` wait, unless told otherwise; as with Spark's for Kafka.
+MAX_TRIGGER_DELAY_S = 15 * 60.0
 # The end of the year 9999, as far as dates go.
 LAST_MS = 253_402_300_799_999
 
@@ -47,6 +51,11 @@ class _Reader:
         known = {name.lower(): name for name in (*allowed, *SPARKS_OWN)}
         # The real options object ignores case; a plain dict in a test should, too.
         self._values = {key.lower(): value for key, value in options.items()}
+        if OF_CREATE_TABLE in self._values:
+            raise OptionError(
+                "Spark does not hand the options of CREATE TABLE … USING topics to a source in Python: use "
+                'pyspark_topics.attach(spark, url) for SELECT, and df.write.format("topics") for INSERT'
+            )
         for key in self._values:
             if key not in known:
                 raise OptionError(_unknown(key, allowed, verb))
@@ -102,6 +111,12 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _version(text: str) -> int:
+    if not (text.strip().isascii() and text.strip().isdecimal()):
+        raise ValueError("it has to be a whole number, such as the id that foreachBatch gives")
+    return int(text)
+
+
 def _seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -110,6 +125,31 @@ def _seconds(text: str) -> float:
     if not 0 < seconds < math.inf:
         raise ValueError("it has to be a number of seconds above 0")
     return seconds
+
+
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _duration(text: str) -> float:
+    """In seconds, from what Spark's options take: 500ms, 30s, 15m, 2h."""
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in ("", *_UNITS_S):
+        raise ValueError("it has to be a time like 500ms, 30s, 15m or 2h")
+    return int(found[1]) * _UNITS_S[found[2] or "ms"]
+
+
+def _times(text: str) -> dict[str, int]:
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict) or not all(_is_time(value) for value in given.values()):
+        raise ValueError('it has to be JSON like {"orders": 1767225600000}, or with times in ISO 8601')
+    return {topic: parse_timestamp(str(value)) for topic, value in given.items()}
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | str) and not isinstance(value, bool)
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -188,7 +228,13 @@ class ReadOptions:
     ending: Bound = _option("endingOffsets", _parse_ending, Bound("latest"))  # noqa: RUF009
     starting_ts: int | None = _option("startingTimestamp", parse_timestamp)
     ending_ts: int | None = _option("endingTimestamp", parse_timestamp)
+    starting_times: dict[str, int] | None = _option("startingOffsetsByTimestamp", _times)  # noqa: RUF009
+    ending_times: dict[str, int] | None = _option("endingOffsetsByTimestamp", _times)  # noqa: RUF009
+    # What to do where no record is as late as that.
+    none_since: str = _option("startingOffsetsByTimestampStrategy", _word("error", "latest"), "error")
     max_offsets_per_trigger: int | None = _option("maxOffsetsPerTrigger", _positive)
+    min_offsets_per_trigger: int | None = _option("minOffsetsPerTrigger", _positive)
+    max_trigger_delay_s: float = _option("maxTriggerDelay", _duration, MAX_TRIGGER_DELAY_S)
     min_partitions: int | None = _option("minPartitions", _positive)
     max_records_per_partition: int | None = _option("maxRecordsPerPartition", _positive)
     columns: tuple[str, ...] | None = _option("columns", _names)
@@ -206,12 +252,14 @@ class WriteOptions:
     server: Server
     # The target of all rows; without it, each row names its own.
     topic: str | None
+    # Name and number of a batch that is to be written once.
+    txn: tuple[str, int] | None = None
 
 
 _COMMON = ("url", "apiKey", "patience")
 _READ = {one.name: one.metadata for one in fields(ReadOptions) if one.metadata}
 READ = (*_COMMON, *(one["name"] for one in _READ.values()))
-WRITE = (*_COMMON, "topic")
+WRITE = (*_COMMON, "topic", "txnAppId", "txnVersion")
 
 
 def parse_read(options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
@@ -222,12 +270,28 @@ def parse_read(options: Mapping[str, str], *, streaming: bool | None = None) -> 
     if reader.has("subscribe") == reader.has("subscribePattern"):
         raise OptionError('give either option "subscribe" (topic names) or "subscribePattern" (a pattern)')
     for edge in ("starting", "ending"):
-        if reader.has(f"{edge}Offsets") and reader.has(f"{edge}Timestamp"):
-            raise OptionError(f'give either option "{edge}Offsets" or "{edge}Timestamp", not both')
+        given_names = [f"{edge}{how}" for how in _HOW if reader.has(f"{edge}{how}")]
+        if len(given_names) > 1:
+            raise OptionError(f'give either option "{given_names[0]}" or "{given_names[1]}", not both')
+    _check_trigger(reader)
     server = reader.server()
     given = {attribute: reader.parsed(**how) for attribute, how in _READ.items()}
     given["starting"] = given["starting"] or Bound("latest" if streaming else "earliest")
     return ReadOptions(server=server, **given)
+
+
+# An end of a read can be given in one of these ways.
+_HOW = ("Offsets", "Timestamp", "OffsetsByTimestamp")
+
+
+def _check_trigger(reader: _Reader) -> None:
+    if reader.has("maxTriggerDelay") and not reader.has("minOffsetsPerTrigger"):
+        raise OptionError(
+            'option "maxTriggerDelay" says how long to wait for "minOffsetsPerTrigger": give that'
+        )
+    least, most = (reader.parsed(f"{end}OffsetsPerTrigger", _positive) for end in ("min", "max"))
+    if least is not None and most is not None and least > most:
+        raise OptionError('option "minOffsetsPerTrigger" is above "maxOffsetsPerTrigger"')
 
 
 def _check_kind(reader: _Reader, streaming: bool) -> None:
@@ -239,4 +303,8 @@ def _check_kind(reader: _Reader, streaming: bool) -> None:
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
     reader = _Reader(options, WRITE, "write")
-    return WriteOptions(reader.server(), reader.text("topic"))
+    name, version = reader.text("txnAppId"), reader.parsed("txnVersion", _version)
+    if (name is None) != (version is None):
+        raise OptionError('options "txnAppId" and "txnVersion" go together: the version numbers the batches')
+    txn = None if name is None else (name, version)
+    return WriteOptions(reader.server(), reader.text("topic"), txn)

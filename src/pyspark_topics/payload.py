@@ -2,15 +2,17 @@
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as f
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StringType, StructType, TimestampNTZType, TimestampType
 
 from pyspark_topics.errors import PipelineFailed
+from pyspark_topics.event_time import EVENT_TS
 
 VARIANT = "variant"
+_TIMES = (TimestampType, TimestampNTZType)
 # Text that does not fit the schema is kept here, so nothing disappears in parsing.
 MALFORMED = "malformed"
 # Columns of the sink beside `data` and the target.
-ENVELOPE = ("tag", "node", "meta")
+ENVELOPE = ("tag", "node", "meta", EVENT_TS)
 
 
 def parse_data(
@@ -55,6 +57,10 @@ def as_records(
 ) -> DataFrame:
     """The sink's columns: without a column `data`, those that are not the envelope's are the record."""
     if "data" not in result.columns:
+        # A column of that name that is no time is one of the record's own.
+        kinds = {field.name: field.dataType for field in result.schema.fields}
+        is_time = isinstance(kinds.get(EVENT_TS), _TIMES)
+        envelope = tuple(name for name in envelope if name != EVENT_TS or is_time)
         inside = [name for name in result.columns if name not in envelope]
         if not inside:
             raise PipelineFailed("the query returns no column that could be a record's data")

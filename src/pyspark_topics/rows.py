@@ -14,10 +14,12 @@ import pyarrow as pa
 from pyspark.sql import types
 
 from pyspark_topics.errors import BadRow, OptionError
+from pyspark_topics.event_time import EVENT_TS, with_event_ts
 from pyspark_topics.options import WriteOptions
 
-COLUMNS = ("data", "topic", "tag", "node", "meta")
+COLUMNS = ("data", "topic", "tag", "node", "meta", EVENT_TS)
 _JSON_COLUMNS = ("data", "meta")
+_TIMES = (types.TimestampType, types.TimestampNTZType)
 _NESTED = (types.StructType, types.MapType, types.ArrayType, types.VariantType)
 
 
@@ -44,6 +46,12 @@ class Rows:
             raise OptionError('name the target with option "topic", or per row in a column "topic"')
         for name, kind in kinds.items():
             is_nested = name in _JSON_COLUMNS and isinstance(kind, _NESTED)
+            if name == EVENT_TS:
+                if not isinstance(kind, _TIMES):
+                    raise OptionError(
+                        f'the sink takes a timestamp as column "{name}", and this is {kind.simpleString()}'
+                    )
+                continue
             if not isinstance(kind, types.StringType) and not is_nested:
                 also = ", a struct, map, array or variant" if name in _JSON_COLUMNS else ""
                 raise OptionError(
@@ -56,7 +64,9 @@ class Rows:
         )
 
     def render(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = {name: self._text(name, batch.column(name)) for name in self.names}
+        columns = {name: self._text(name, batch.column(name)) for name in self.names if name != EVENT_TS}
+        if EVENT_TS in self.names:
+            columns["meta"] = with_event_ts(columns.get("meta"), batch.column(EVENT_TS))
         for name in ("data",) if self.has_target else ("data", "topic"):
             if columns[name].null_count:
                 raise BadRow(

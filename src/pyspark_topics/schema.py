@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from pyspark_topics.errors import OptionError
+from pyspark_topics.event_time import EVENT_TS, TIMESTAMP, event_ts_of
 from pyspark_topics.options import ReadOptions
 
-TIMESTAMP = pa.timestamp("us", tz="UTC")
 _TYPES: dict[str, tuple[Any, pa.DataType]] = {
     "topic": (StringType(), pa.string()),
     "seq": (LongType(), pa.int64()),
@@ -27,6 +27,8 @@ _TYPES: dict[str, tuple[Any, pa.DataType]] = {
     "gap_from": (LongType(), pa.int64()),
     "gap_to": (LongType(), pa.int64()),
     "reason": (StringType(), pa.string()),
+    # The record's own time, which is kept in its meta. Last, because programs count columns.
+    EVENT_TS: (TimestampType(), TIMESTAMP),
 }
 LOSS_COLUMNS = ("kind", "gap_from", "gap_to", "reason")
 RECORD_COLUMNS = tuple(name for name in _TYPES if name not in LOSS_COLUMNS)
@@ -44,9 +46,11 @@ def column_names(options: ReadOptions) -> tuple[str, ...]:
         if name in LOSS_COLUMNS and options.loss != "rows":
             raise OptionError(f'option "columns" names "{name}", which is only there with loss = "rows"')
     if not options.include_meta:
-        names = tuple(name for name in names if name != "meta")
-    records = tuple(name for name in names if name not in LOSS_COLUMNS)
-    return (*records, *LOSS_COLUMNS) if options.loss == "rows" else records
+        wanted = options.columns or ()
+        names = tuple(name for name in names if name != "meta" and (name != EVENT_TS or name in wanted))
+    own_time = tuple(name for name in names if name == EVENT_TS)
+    records = tuple(name for name in names if name not in (*LOSS_COLUMNS, EVENT_TS))
+    return (*records, *LOSS_COLUMNS, *own_time) if options.loss == "rows" else (*records, *own_time)
 
 
 def spark_schema(options: ReadOptions) -> StructType:
@@ -77,12 +81,16 @@ class ReadSchema:
     @property
     def scanned(self) -> list[str]:
         """Columns to ask the server for. A broken scan is resumed behind the last seq, so that is one."""
-        return [name for name in SCANNED if name in self.names or name == "seq"]
+        return [name for name in SCANNED if name in self._needed or name == "seq"]
+
+    @property
+    def _needed(self) -> tuple[str, ...]:
+        return (*self.names, "meta") if EVENT_TS in self.names else self.names
 
     @property
     def stored(self) -> list[str]:
         """Columns to take from a file: the wanted ones, and one in any case, to know how many rows it has."""
-        return [name for name in SCANNED if name in self.names] or ["seq"]
+        return [name for name in SCANNED if name in self._needed] or ["seq"]
 
     @property
     def has_loss_rows(self) -> bool:
@@ -98,6 +106,8 @@ class ReadSchema:
         if name in columns:
             found = columns[name]
             return found if found.type == kind else found.cast(kind)
+        if name == EVENT_TS and "meta" in columns:
+            return event_ts_of(columns["meta"])
         if name == "topic":
             return pa.repeat(pa.scalar(topic, kind), count)
         if name == "kind":

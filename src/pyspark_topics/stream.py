@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,6 +36,8 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
         # Heads as the last look found them, and the ones a run with `availableNow` stops at.
         self._seen: dict[str, TopicView] = {}
         self._target: dict[str, TopicView] | None = None
+        # When a batch was planned last.
+        self._last_batch = time.monotonic()
         # Where the server was told that the query is.
         self._told: Offsets = {}
 
@@ -63,8 +66,25 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
         # only comes with the next batch.
         self._tell(from_json(start))
         views = self._look() if self._target is None else self._target
+        if self._waits(from_json(start), views):
+            return start
         most = limit.max_rows if isinstance(limit, datasource.ReadMaxRows) else None
         return to_json(advance(from_json(start), views.values(), most))
+
+    def _waits(self, start: Offsets, views: dict[str, TopicView]) -> bool:
+        """Whether there is too little for a micro-batch yet. What a run is to stop at is never too little."""
+        least = self.options.min_offsets_per_trigger
+        if least is None or self._target is not None:
+            return False
+        beginning = Position(ORIGIN, NO_EPOCH)
+        waiting = sum(
+            view.records_between(start.get(view.name, beginning), view.end) for view in views.values()
+        )
+        now = time.monotonic()
+        if waiting < least and now - self._last_batch < self.options.max_trigger_delay_s:
+            return True
+        self._last_batch = now
+        return False
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Shown in the query's progress beside where it stands: the difference is its lag."""

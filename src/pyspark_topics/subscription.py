@@ -40,8 +40,18 @@ def _look(client: Client, name: str) -> TopicView | None:
         raise
 
 
+def _time_for(view: TopicView, one: int | None, each: dict[str, int] | None, option: str) -> int | None:
+    """The time at which the read of this topic begins or ends, if that is how it was given."""
+    if each is None:
+        return one
+    if view.name not in each:
+        raise OptionError(f'option "{option}" says nothing about topic "{view.name}"')
+    return each[view.name]
+
+
 def start_of(client: Client, view: TopicView, options: ReadOptions) -> Position:
-    if options.starting_ts is None:
+    since = _time_for(view, options.starting_ts, options.starting_times, "startingOffsetsByTimestamp")
+    if since is None:
         at = _at_bound(view, options.starting, "startingOffsets")
         if at.epoch == view.epoch and at.seq > view.head:
             # In this life of the topic there never was such a seq: a typo, or an offset of another server.
@@ -53,18 +63,25 @@ def start_of(client: Client, view: TopicView, options: ReadOptions) -> Position:
         return at
     if view.floor > view.head:  # nothing is left to tell by, and what was lost may have been of that time
         return Position(ORIGIN, view.epoch)
-    first = _first_since(client, view, options.starting_ts)
+    first = _first_since(client, view, since)
     if first is None:
+        if options.starting_times is not None and options.none_since == "error":
+            raise OptionError(
+                f'option "startingOffsetsByTimestamp" is {since} for topic "{view.name}", which has no '
+                "record of that time or later: give an earlier one, or "
+                'startingOffsetsByTimestampStrategy = "latest"'
+            )
         return view.end
     # Records lost at the front may have been of that time: start where they are announced.
     return Position(ORIGIN if first <= view.floor else first - 1, view.epoch)
 
 
 def end_of(client: Client, view: TopicView, options: ReadOptions) -> Position:
-    if options.ending_ts is None:
+    until = _time_for(view, options.ending_ts, options.ending_times, "endingOffsetsByTimestamp")
+    if until is None:
         at = _at_bound(view, options.ending, "endingOffsets")
         return Position(min(at.seq, view.head), view.epoch)
-    first = _first_since(client, view, options.ending_ts)
+    first = _first_since(client, view, until)
     return view.end if first is None else Position(first - 1, view.epoch)
 
 

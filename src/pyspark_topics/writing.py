@@ -55,8 +55,23 @@ class BatchWriter(SinkWriter, DataSourceArrowWriter):
 
     def commit(self, messages: Messages) -> None:
         present = [message for message in messages if message is not None]
-        if any(message.parts for message in present):
+        if self.options.txn is not None:
+            self._commit_once(*self.options.txn, present)
+        elif any(message.parts for message in present):
             self.commit_stage(self.stager.stage, self.stager.stage, 0, present)
+
+    def _commit_once(self, name: str, version: int, present: list[Staged]) -> None:
+        """Also without rows: if the batch had some when it was written before, that must come out."""
+        try:
+            self.commit_stage(self.stager.stage, name, version, present)
+        except Refused as refusal:
+            if refusal.code != "stage_conflict":
+                raise
+            raise NotRepeatable(
+                f'txnVersion {version} of txnAppId "{name}" was written before with other rows, or is older '
+                "than the last 100 versions; nothing was written. A new checkpoint counts from 0 again, and "
+                f"needs a new txnAppId ({refusal.message})"
+            ) from None
 
     def abort(self, messages: Messages) -> None:
         self.drop_stage(self.stager.stage)
@@ -69,6 +84,11 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         "make micro-batches smaller with the source's maxOffsetsPerTrigger (a batch that is planned already "
         "keeps its size: start with a new checkpointLocation)"
     )
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        if options.txn is not None:
+            raise OptionError('option "txnAppId" is for batch writes: a stream has an identity of its own')
+        super().__init__(options, schema, overwrite)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
         present = [message for message in messages if message is not None]

@@ -9,7 +9,7 @@ from pyspark_topics.errors import OptionError
 from pyspark_topics.options import ReadOptions, parse_read
 from pyspark_topics.schema import ReadSchema, spark_schema
 
-RECORD_COLUMNS = ["topic", "seq", "ts", "node", "tag", "data", "meta"]
+RECORD_COLUMNS = ["topic", "seq", "ts", "node", "tag", "data", "meta", "event_ts"]
 LOSS_COLUMNS = ["kind", "gap_from", "gap_to", "reason"]
 
 
@@ -22,12 +22,13 @@ def names(**extra: str) -> list[str]:
 
 
 def test_all_columns_by_default() -> None:
-    assert names() == [*RECORD_COLUMNS, *LOSS_COLUMNS]
+    assert names() == [*RECORD_COLUMNS[:-1], *LOSS_COLUMNS, "event_ts"]
 
 
 def test_loss_columns_are_there_only_when_loss_rows_are() -> None:
     assert names(loss="fail") == RECORD_COLUMNS
-    assert names(loss="ignore", includeMeta="false") == RECORD_COLUMNS[:-1]
+    assert names(loss="ignore", includeMeta="false") == RECORD_COLUMNS[:-2]
+    assert names(loss="ignore", includeMeta="false", columns="seq,event_ts") == ["seq", "event_ts"]
 
 
 def test_columns_narrow_and_order_and_never_hide_loss() -> None:

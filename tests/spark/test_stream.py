@@ -61,6 +61,27 @@ def test_a_start_above_the_head_names_both_numbers(server: Server, topic: str, s
     assert f'"startingOffsets" is 90 for topic "{topic}", whose head is 2' in message
 
 
+def test_a_micro_batch_waits_for_enough_records_or_for_its_time(
+    server: Server, topic: str, stream: Stream
+) -> None:
+    server.append(topic, 1)
+    query = stream.start(topic, once=False, minOffsetsPerTrigger=3, maxTriggerDelay="1h")
+    query.processAllAvailable()
+    assert stream.rows == []
+    server.append(topic, 2, 3)
+    query.processAllAvailable()
+    assert seqs(stream.rows) == [1, 2, 3]
+    query.stop()
+    server.append(topic, 4)
+    query = stream.start(topic, once=False, minOffsetsPerTrigger=3, maxTriggerDelay="1ms")
+    query.processAllAvailable()
+    query.stop()
+    server.append(topic, 5)
+    # A run that stops at what is there waits for nothing.
+    stream.run(topic, minOffsetsPerTrigger=3)
+    assert seqs(stream.rows) == [1, 2, 3, 4, 5]
+
+
 def test_a_stream_starts_at_the_end_by_default_or_at_a_time(
     server: Server, topic: str, stream: Stream
 ) -> None:

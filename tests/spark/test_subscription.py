@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pyspark_topics.errors import OptionError
@@ -86,6 +88,35 @@ def test_ends_are_not_behind_the_head(end: object, at: int) -> None:
 def test_a_topic_that_was_left_out_is_named() -> None:
     with pytest.raises(OptionError, match='"startingOffsets" says nothing about topic "orders"'):
         start_of(Described(), VIEW, options(startingOffsets={"other": 1}))
+
+
+class Timed(Described):
+    """Records of 5 to 20, each at its seq in milliseconds."""
+
+    def scan(self, topic: str, request: dict[str, Any]) -> Any:
+        found = [seq for seq in range(request["from_seq"] + 1, 21) if seq >= request["since_ts"]][:1]
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, pa.schema([("seq", pa.int64())])) as writer:
+            writer.write(pa.record_batch({"seq": pa.array(found, pa.int64())}))
+        return io.BytesIO(sink.getvalue().to_pybytes())
+
+
+def test_times_may_be_given_by_topic() -> None:
+    at = {"startingOffsetsByTimestamp": {"orders": 9}, "endingOffsetsByTimestamp": {"orders": 12}}
+    assert start_of(Timed(), VIEW, options(**at)) == Position(8, 7)
+    assert end_of(Timed(), VIEW, options(**at)) == Position(11, 7)
+    late = {
+        "startingOffsetsByTimestamp": {"orders": "1970-01-02"},
+        "endingOffsetsByTimestamp": {"orders": 99},
+    }
+    with pytest.raises(OptionError, match='is 86400000 for topic "orders", which has no record of that time'):
+        start_of(Timed(), VIEW, options(**late))
+    assert end_of(Timed(), VIEW, options(**late)) == Position(20, 7)
+    latest = options(**late, startingOffsetsByTimestampStrategy="latest")
+    assert start_of(Timed(), VIEW, latest) == Position(20, 7)
+    other = options(startingOffsetsByTimestamp={"other": 9})
+    with pytest.raises(OptionError, match='"startingOffsetsByTimestamp" says nothing about topic "orders"'):
+        start_of(Timed(), VIEW, other)
 
 
 def test_a_time_in_a_topic_without_records_is_its_beginning_and_its_end() -> None:

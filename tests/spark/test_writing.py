@@ -286,3 +286,57 @@ def test_a_driver_killed_in_the_middle_neither_loses_nor_doubles(
     assert 60 <= server.state(target)["head_seq"] < 400
     run_stream(spark, server, topic, target, tmp_path)
     assert server.data(target) == list(range(400))
+
+
+# --- a record's own time --------------------------------------------------------------------------------
+
+
+def test_the_time_of_a_record_travels_beside_the_servers(
+    spark: SparkSession, server: Server, topic: str, write: Write
+) -> None:
+    frame = spark.sql(
+        """SELECT string(id) AS data, if(id = 1, map('k', 'v'), NULL) AS meta,
+                  if(id < 2, timestamp_millis(1500 + id), NULL) AS event_ts FROM range(0, 3, 1, 1)"""
+    )
+    write(frame, topic=topic)
+    records, _ = server.diff(topic)
+    assert [record.get("meta") for record in records] == [
+        {"event_ts": 1500},
+        {"k": "v", "event_ts": 1501},
+        None,
+    ]
+    read = spark.read.format("topics").options(url=server.url, subscribe=topic, loss="ignore").load()
+    found = read.selectExpr("unix_millis(event_ts) AS ms", "unix_millis(ts) AS ts").collect()
+    assert [row.ms for row in found] == [1500, 1501, None]
+    assert all(row.ts > 1_000_000_000_000 for row in found)
+    alone = read.select("event_ts").collect()
+    assert len(alone) == 3
+    with pytest.raises(PySparkException, match='takes a timestamp as column "event_ts"'):
+        write(spark.sql("SELECT '1' AS data, 7 AS event_ts"), topic=topic)
+
+
+# --- batches by name and number -------------------------------------------------------------------------
+
+
+def test_a_batch_with_a_name_and_a_number_is_written_once(
+    spark: SparkSession, server: Server, topic: str, write: Write
+) -> None:
+    def batch(version: int, *values: int) -> None:
+        rows = [(str(value),) for value in values]
+        write(
+            spark.createDataFrame(rows, "data string"), topic=topic, txnAppId=topic, txnVersion=str(version)
+        )
+
+    batch(0, 1, 2)
+    batch(0, 1, 2)
+    batch(1, 3)
+    assert sorted(server.data(topic)) == [1, 2, 3]
+    for values in ((1, 2, 9), ()):
+        with pytest.raises(PySparkException, match=r"txnVersion 0 of txnAppId .* needs a new txnAppId"):
+            batch(0, *values)
+    batch(2)
+    with pytest.raises(PySparkException, match="txnVersion 2"):
+        batch(2, 7)
+    assert sorted(server.data(topic)) == [1, 2, 3]
+    with pytest.raises(PySparkException, match='"txnAppId" and "txnVersion" go together'):
+        write(spark.createDataFrame([("1",)], "data string"), topic=topic, txnAppId="x")

@@ -23,10 +23,10 @@ from pyspark_topics.partitions import SMALLEST_TASK, SeqRange, TaskPartition, ra
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.lake import RECORDS, Collision, Gap, Lake
 from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, write_files
-from pyspark_topics.pipelines.read_back import read_back
 from pyspark_topics.pipelines.rewriting import Compaction
 from pyspark_topics.pipelines.settings import check_table, check_topics, source_options
 from pyspark_topics.pipelines.sources import Missing
+from pyspark_topics.pipelines.tables.read_back import read_back
 from pyspark_topics.reading import planned, read_ranges
 from pyspark_topics.scan import ScanFilter
 from pyspark_topics.schema import LOSS_COLUMNS, ReadSchema, spark_schema
@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 # Heads are looked at this often; what is found waits for `every_s`, or until there is enough for full files.
 LOOK_EVERY_S = 0.5
+# What a record has; the epoch is known.
+_ARCHIVED = ",".join(name for name in RECORDS.names if name != "epoch")
 # Until the first files show how well the records compress.
 FIRST_FILE_RECORDS = 1_000_000
 # A task that fails repeats this much at most.
@@ -70,7 +72,8 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
 
     def run(self, context: Context) -> Outcome:
         options = parse_read(
-            source_options(context.server, self.topics, self.pattern, loss="rows"), streaming=False
+            source_options(context.server, self.topics, self.pattern, loss="rows", columns=_ARCHIVED),
+            streaming=False,
         )
         with context.server.client() as client:
             archiver = _Archiver(self, context, options, client, Lake(self.table))

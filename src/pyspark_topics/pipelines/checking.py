@@ -19,14 +19,14 @@ from pyspark_topics.pipelines.archive import Archive
 from pyspark_topics.pipelines.audit import Audit
 from pyspark_topics.pipelines.context import Pipeline
 from pyspark_topics.pipelines.erase import Erase
-from pyspark_topics.pipelines.files import FileFormat
-from pyspark_topics.pipelines.fitting import misfits
 from pyspark_topics.pipelines.lake import RECORDS, is_archived
 from pyspark_topics.pipelines.load import Load
+from pyspark_topics.pipelines.loading.files import FileFormat
 from pyspark_topics.pipelines.replay import Replay
 from pyspark_topics.pipelines.route import Route
 from pyspark_topics.pipelines.runner import explain
-from pyspark_topics.pipelines.tables import read_table
+from pyspark_topics.pipelines.tables.fitting import misfits
+from pyspark_topics.pipelines.tables.joined import read_table
 from pyspark_topics.pipelines.tombstones import Sieve
 from pyspark_topics.rows import Rows
 from pyspark_topics.session import beside

@@ -28,10 +28,10 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from pyspark_topics.errors import PipelineFailed
+from pyspark_topics.event_time import TIMESTAMP
 from pyspark_topics.offsets import Offsets, Position
-from pyspark_topics.pipelines.fitting import refuse_other_table
 from pyspark_topics.pipelines.parquet import DataFile, local_path, sync_folder, write_files
-from pyspark_topics.schema import TIMESTAMP
+from pyspark_topics.pipelines.tables.fitting import refuse_other_table
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 from pyspark_topics.errors import BadRow, PipelineFailed
 from pyspark_topics.options import WriteOptions
 from pyspark_topics.pipelines.context import Context, Outcome
-from pyspark_topics.pipelines.files import FileFormat, why_broken
 from pyspark_topics.pipelines.jobs import Job
-from pyspark_topics.pipelines.loaded import Loaded, grew, same, way_out
+from pyspark_topics.pipelines.loading.files import FileFormat, why_broken
+from pyspark_topics.pipelines.loading.loaded import Loaded, grew, same, way_out
 from pyspark_topics.pipelines.settings import check_name
 from pyspark_topics.staging import Staged, stage_steps
 from topics.client import Client, Refused

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from pyspark_topics.errors import PipelineFailed
+from pyspark_topics.event_time import TIMESTAMP, with_event_ts
 from pyspark_topics.options import WriteOptions, parse_timestamp
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.jobs import Job, Pace
@@ -24,7 +25,6 @@ from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.parquet import DataFile, Stretch
 from pyspark_topics.pipelines.settings import check_name, check_table
 from pyspark_topics.pipelines.tombstones import as_rows, as_text
-from pyspark_topics.schema import TIMESTAMP
 from pyspark_topics.session import on_executors
 from pyspark_topics.staging import Staged, send
 from topics.client import Client
@@ -90,7 +90,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
         if ends is None:
             return None
         epoch, first, last = ends
-        job = Job.open(path, {"settings": wanted, "epoch": epoch, "to_seq": last})
+        job = Job.open(path, {"settings": wanted, "epoch": epoch, "to_seq": last, "keep_time": True})
         job.note(step=0, at=first - 1)
         return job
 
@@ -120,6 +120,8 @@ class ReplayStep:
     last: int
     since_ms: int | None
     until_ms: int | None
+    # Give each record the time it had. Replays that an earlier version began go on without.
+    keep_time: bool = True
 
 
 @dataclass
@@ -190,6 +192,7 @@ class _Replayer:
             last,
             _ms(self.settings.since),
             _ms(self.settings.until),
+            self.job.about.get("keep_time", False),
         )
 
     def _stage(self, steps: list[ReplayStep]) -> list[Staged]:
@@ -240,7 +243,11 @@ def read_step(step: ReplayStep) -> pa.Table:
         wanted &= ds.field("ts") >= _moment(step.since_ms)
     if step.until_ms is not None:
         wanted &= ds.field("ts") < _moment(step.until_ms)
-    return stretch.read(["seq", *_COLUMNS], wanted).select(_COLUMNS)
+    table = stretch.read(["seq", "ts", *_COLUMNS], wanted)
+    if step.keep_time:
+        meta = with_event_ts(table["meta"].combine_chunks(), table["ts"].combine_chunks(), keep=True)
+        table = table.set_column(table.schema.get_field_index("meta"), "meta", meta)
+    return table.select(_COLUMNS)
 
 
 def _ms(moment: str | int | None) -> int | None:

@@ -15,15 +15,17 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from pyspark_topics.errors import PipelineFailed
+from pyspark_topics.event_time import EVENT_TS
 from pyspark_topics.offsets import Offsets
 from pyspark_topics.options import Server, parse_read
 from pyspark_topics.payload import as_records, parse_data
 from pyspark_topics.pipelines import settings
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.micro_batches import RunningRoute
-from pyspark_topics.pipelines.tables import read_table
+from pyspark_topics.pipelines.tables.joined import read_table
 from pyspark_topics.pipelines.tombstones import Sieve
 from pyspark_topics.subscription import subscribed
 from topics.client import Client
@@ -53,11 +55,16 @@ class Views(Mapping[str, DataFrame]):
         return len(self.makers)
 
 
-def prepared(frame: DataFrame, schema: str | None, watermark: str | None) -> DataFrame:
+def prepared(
+    frame: DataFrame, schema: str | None, watermark: str | None, event_ts: str | None = None
+) -> DataFrame:
     """Records as the query wants them."""
     if schema is not None:
         frame = parse_data(frame, schema)
-    return frame if watermark is None else frame.withWatermark("ts", watermark)
+    if event_ts is not None:
+        frame = frame.withColumn(EVENT_TS, f.expr(event_ts).cast("timestamp"))
+    time = "ts" if event_ts is None else EVENT_TS
+    return frame if watermark is None else frame.withWatermark(time, watermark)
 
 
 def by_sql(spark: SparkSession, query: str, views: Views) -> DataFrame:
@@ -101,6 +108,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     schema: str | None = None
     # More tables for joins: name → path.
     tables: dict[str, str] = {}
+    # The records' own time, like "to_timestamp(data.at)": the column `event_ts`, by which `watermark` goes.
+    event_ts: str | None = None
     # How late records may be, by their `ts`, for windows and joins: "10 minutes".
     watermark: str | None = None
     mode: Literal["append", "update", "complete"] = "append"
@@ -158,6 +167,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
             raise PipelineFailed(f"the query reads none of its topics; it can name: {', '.join(views)}")
         return as_records(result, self.into)
 
+    def _prepared(self, frame: DataFrame) -> DataFrame:
+        return prepared(frame, self.schema, self.watermark, self.event_ts)
+
     def _function(self) -> Callable[..., Any]:
         if isinstance(self.python, str):
             return settings.load_function(self.python, Path(self._folder))
@@ -174,7 +186,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
                 maxOffsetsPerTrigger=str(self.max_records),
             )
             reader = spark.readStream.format("topics").options(**options)
-            return lambda: prepared(sieve.through(reader.load()), self.schema, self.watermark)
+            return lambda: self._prepared(sieve.through(reader.load()))
 
         makers = {name: stream([name]) for name in self.topics}
         makers[RECORDS] = stream(self.topics)

@@ -18,12 +18,13 @@ def test_a_topic_comes_back_with_its_losses(
 ) -> None:
     server.configure(topic, cap_records=3)
     server.append(topic, *({"data": n, "tag": f"t{n}", "node": "w", "meta": {"n": n}} for n in range(5)))
+    at = server.diff(topic)[0][0]["$ts"]
     pipelines.run(Archive(topics=[topic], table=table))
     server.drop(topic)
     pipelines.run(Replay(table=table, topic=topic, into=topic), "back")
     records, _ = server.diff(topic)
     assert [(r["data"], r["$tag"], r["$node"], r["meta"]) for r in records[:3]] == [
-        (n, f"t{n}", "w", {"n": n}) for n in (2, 3, 4)
+        (n, f"t{n}", "w", {"n": n, "event_ts": at}) for n in (2, 3, 4)
     ]
     lost = {"kind": "tombstone", "topic": topic, "gap_from": 1, "gap_to": 2, "reason": "cap"}
     assert records[3]["data"] == lost

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from pyspark_topics.pipelines.tables import TableReader
+from pyspark_topics.pipelines.tables.joined import TableReader
 
 KINDS = {"BIGINT": LongType(), "INT": IntegerType(), "STRING": StringType()}
 

@@ -15,17 +15,17 @@ from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Position, TopicView
 from pyspark_topics.options import ReadOptions
 from pyspark_topics.partitions import SeqRange, TaskPartition
-from pyspark_topics.pipelines.lake import Lake
+from pyspark_topics.pipelines.lake import RECORDS, Lake
 from pyspark_topics.pipelines.parquet import Stretch, may_hold
 from pyspark_topics.reading import read_ranges
 from pyspark_topics.scan import ScanFilter
-from pyspark_topics.schema import RECORD_COLUMNS, ReadSchema
+from pyspark_topics.schema import ReadSchema
 from pyspark_topics.session import on_executors
 
 # Both sides of a stretch are in memory at once.
 STRETCH_SEQS = 50_000
 # Everything a record has; the epoch is part of what is asked for.
-_COMPARED = ReadSchema(RECORD_COLUMNS)
+_COMPARED = ReadSchema(tuple(name for name in RECORDS.names if name != "epoch"))
 
 
 def read_back(spark: SparkSession, options: ReadOptions, lake: Lake, view: TopicView, at: Position) -> None:

@@ -15,8 +15,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_topics.errors import PipelineFailed, written_for_users
+from pyspark_topics.event_time import EVENT_TS
 from pyspark_topics.payload import ENVELOPE, as_records
-from pyspark_topics.pipelines.loaded import way_out
+from pyspark_topics.pipelines.loading.loaded import way_out
 from pyspark_topics.pipelines.settings import FORMATS
 from topics.client import Refused
 
@@ -79,9 +80,11 @@ class FileFormat:
         return self.frame(spark, [str(copy)])
 
     def _selected(self, frame: DataFrame) -> DataFrame:
+        # A file's column `topic` is no target, and its `event_ts` no time unless it was selected as such.
+        envelope = tuple(name for name in ENVELOPE if name != EVENT_TS or self.settings.select)
         if self.settings.select:
             frame = frame.selectExpr(*self.settings.select)
-        return as_records(frame, self.settings.into, ENVELOPE)  # a file's column `topic` is no target
+        return as_records(frame, self.settings.into, envelope)
 
     def rows(self, spark: SparkSession, files: list[str], types: StructType | None = None) -> DataFrame:
         schema = self.settings.schema

@@ -1,0 +1,41 @@
+"""Topics in SQL: every topic a temporary view under its own name.
+
+Spark has no catalogs in Python, and does not hand the options of `CREATE TABLE … USING topics` to a source in
+Python: a view is what makes a topic known by its name.
+"""
+
+from pyspark.sql import SparkSession
+
+from pyspark_topics.errors import OptionError
+from pyspark_topics.options import parse_read
+from pyspark_topics.source import DefaultSource
+
+
+def attach(
+    spark: SparkSession, url: str, *, prefix: str = "", streaming: bool = False, **options: str
+) -> list[str]:
+    """Make views of all topics that begin with `prefix`, and return their names; `options` as the source has.
+
+    Again: views are renewed, and there are views of topics that came since.
+    """
+    given = {"url": url, **options}
+    with parse_read({**given, "subscribe": "any"}, streaming=streaming).server.client() as client:
+        names = sorted(name for name in client.topic_names() if name.startswith(prefix))
+    _refuse_alike(names)
+    spark.dataSource.register(DefaultSource)
+    for name in names:
+        reader = (spark.readStream if streaming else spark.read).format(DefaultSource.name())
+        reader.options(**given, subscribe=name).load().createOrReplaceTempView(f"`{name}`")
+    return names
+
+
+def _refuse_alike(names: list[str]) -> None:
+    """SQL does not tell `Orders` from `orders`: one would stand for both."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise OptionError(
+                f'topics "{other}" and "{name}" would be one view, because SQL does not tell them apart: '
+                "attach one of them by a longer prefix"
+            )
