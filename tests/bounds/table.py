@@ -69,6 +69,10 @@ PROOFS = {
     "known targets": ("http/wire/test_routing.py", "test_memory_of_targets_is_bounded"),
     "known keys": ("http/door/test_keys.py", "test_remembered_headers_are_bounded"),
     "labels of metrics": ("http/metrics/test_flow.py", "test_only_the_furthest_are_named"),
+    "times of removals": (
+        "log/remove/test_gone_times.py",
+        "test_stretches_are_bounded_and_the_truth_lies_within_them",
+    ),
     "losses told": ("log/test_losses_told.py", "test_so_many_topics_are_remembered_and_no_more"),
 }
 
@@ -281,6 +285,7 @@ COLLECTIONS = {
     "log/recover/recovery.py": {"Recovery._observers": FIXED},
     "log/recover/reload.py": {"Reload._unsealed_dead": RECOVERY},
     "log/recover/replay.py": {"Replay._dropped": RECOVERY},
+    "log/remove/gone_times.py": {"GoneTimes._stretches": "times of removals"},
     "log/remove/ledger.py": {
         "Ledger.firsts": "ranges of a ledger",
         "Ledger.lasts": "ranges of a ledger",

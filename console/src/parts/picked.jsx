@@ -27,7 +27,7 @@ export function Picked({ name, column, onZoom, onClose }) {
 }
 
 function Ranges({ name, column }) {
-  const path = withQuery(topicPath(name, "/ledger"), { from: column.from, to: column.to, page_size: 50 });
+  const path = withQuery(topicPath(name, "/ledger"), { from: column.from, to: column.to, page_size: 50, times: "true" });
   const { value, error } = usePoll((signal) => get(path, { signal }), 0, [path]);
   if (error) return <p class="alarm">{error.message}</p>;
   if (!value) return <p class="quiet">Asking…</p>;
@@ -50,9 +50,8 @@ function Ranges({ name, column }) {
   );
 }
 
-function when({ gone_after_ms: after, gone_by_ms: by }) {
-  if (!by) return after ? `, gone since ${moment(after)} or later` : "";
-  if (!after) return `, gone by ${moment(by)}`;
+function when({ kind, gone_after_ms: after, gone_by_ms: by }) {
+  if (!by) return kind === "lost" || kind === "trim" ? "" : ", gone before the server was started";
   return by - after < 2000 ? `, gone at ${moment(by)}` : `, gone between ${moment(after)} and ${moment(by)} (${duration(by - after)})`;
 }
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from topics.log.remove import ledger
+from topics.log.remove.gone_times import GoneTimes
 from topics.log.remove.ledger import Ledger
 
 # How many seqs are reserved at first, and at most in one step. Steps double with use.
@@ -58,6 +59,8 @@ class Watermarks:
     delete_below: int = 0
     holes: list[Hole] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
+    # Of what went since the process started.
+    gone_times: GoneTimes | None = None
     # No seq above it is acknowledged, and none up to it is ever given out by another process again.
     reserved: int = 0
     # The end of the reservation that is on its way to disk; never below `reserved`.
@@ -146,6 +149,13 @@ class Watermarks:
         """Everything below has been deleted."""
         self.delete_below = max(self.delete_below, seq)
         self.note_change()
+
+    def note_gone(self, first: int, last: int, ms: int) -> None:
+        """Some or all of these seqs went at this time."""
+        if first <= last:
+            if self.gone_times is None:
+                self.gone_times = GoneTimes()
+            self.gone_times.note(first, last, ms)
 
     def note_hole(self, first: int, last: int, kind: int, *, interior: bool, hops: int = 1) -> None:
         self.note_change()

@@ -199,7 +199,7 @@ def _visit_bulk(visit: Visit) -> None:
     visit("POST", f"/v0/topics/bulk/segments/{snapshot}/renew")
     visit("DELETE", f"/v0/topics/bulk/segments/{snapshot}")
     visit("POST", "/v0/topics/bulk/delete", {"before_seq": 2})
-    assert visit("GET", "/v0/topics/bulk/ledger")["ranges"]
+    assert visit("GET", "/v0/topics/bulk/ledger?times=true")["ranges"]
     assert visit("GET", "/v0/topics/bulk/ledger?buckets=3")["buckets"]
     visit("PUT", "/v0/topics/bulk/cursors/c", {"seq": 1}, wanted=201)
     visit("PUT", "/v0/topics/bulk/cursors/c", {"seq": 2})

@@ -113,9 +113,9 @@ MUTATIONS = (
         "announce-a-deletion",
         "What somebody deleted is gone without a tombstone.",
         "log/remove/deletion.py",
-        "        return remove_front(topic, limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0\n",
+        "        removed = remove_front(topic, limit - 1, ledger.DELETED)[0] if limit > floor else 0\n",
         "        topic.raise_line(ledger.CAP, limit - 1)\n"
-        "        return remove_front(topic, limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0\n",
+        "        removed = remove_front(topic, limit - 1, ledger.DELETED)[0] if limit > floor else 0\n",
         ("tests/log/test_worked_states.py", "tests/model/test_engine_against_model.py::test_walk"),
     ),
     Mutation(

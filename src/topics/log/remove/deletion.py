@@ -134,7 +134,7 @@ def submit_delete(
 def apply_delete(topic: Topic, selector: Selector, now: int, search: Search | None = None) -> int:
     def act() -> int:
         expire(topic, now)
-        return _apply(topic, selector, search)
+        return _apply(topic, selector, now, search)
 
     return surviving_damage(topic, act)
 
@@ -156,12 +156,15 @@ def note_unfound(topic: Topic, selector: Selector) -> None:
             layer.note_deleted(seq, seq, 1)
 
 
-def _apply(topic: Topic, selector: Selector, search: Search | None = None) -> int:
+def _apply(topic: Topic, selector: Selector, now: int, search: Search | None = None) -> int:
     """Delete what the selector names; returns how many records were live until now."""
     limit, match = selector.limit, selector.match
     if selector.seqs is None and match is None:
         topic.raise_delete_line(limit)
-        return remove_front(topic, limit - 1, ledger.DELETED)[0] if limit > topic.floor else 0
+        floor = topic.floor
+        removed = remove_front(topic, limit - 1, ledger.DELETED)[0] if limit > floor else 0
+        topic.note_gone(floor, topic.floor - 1, now)
+        return removed
     seqs = None if selector.seqs is None else _ascending(selector.seqs, limit)
     # Chosen before anything changes: a segment found damaged on the way starts the whole deletion again.
     chosen = choose(topic, Wanted(limit, None if seqs is not None else match, seqs), search)
@@ -175,6 +178,8 @@ def _apply(topic: Topic, selector: Selector, search: Search | None = None) -> in
             topic.store.unload(run)
     if deleted:
         settle_floor(topic, topic.floor)
+        (lowest, first), (highest, last) = chosen[0], chosen[-1]
+        topic.note_gone(lowest.base + int(first.indexes[0]), highest.base + int(last.indexes[-1]), now)
     return deleted
 
 

@@ -23,9 +23,11 @@ def expire(topic: Topic, now_ms: int) -> None:
     topic.clock_mark.cover(now_ms)
     takes_ephemeral = topic.mixed or topic.runs[0].ephemeral
     upto = surviving_damage(topic, lambda: _last_older(topic, oldest_allowed))
+    floor = topic.floor
     removed, last = remove_front(topic, upto, ledger.TTL)
     if removed:
         topic.raise_line(ledger.TTL, last, unnoted=takes_ephemeral)
+        topic.note_gone(floor, topic.floor - 1, now_ms)
 
 
 def _last_older(topic: Topic, oldest_allowed: int) -> int:
@@ -84,9 +86,12 @@ def enforce_caps(topic: Topic) -> None:
 
 def _evict(topic: Topic, find: Callable[[], int]) -> None:
     upto = surviving_damage(topic, find)
+    floor = topic.floor
     removed, last = remove_front(topic, upto, ledger.CAP)
     if removed:
         topic.raise_line(ledger.CAP, last)
+        # With the write that left no room for them.
+        topic.note_gone(floor, topic.floor - 1, topic.last_ts)
 
 
 def _nth_live(topic: Topic, n: int) -> int:

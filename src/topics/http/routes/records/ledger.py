@@ -16,7 +16,7 @@ class LedgerRoutes:
         self._service = service
 
     def routes(self) -> list[Route]:
-        query = ("buckets", "from", "to", "page_size", "cursor")
+        query = ("buckets", "from", "to", "times", "page_size", "cursor")
         return [Route("GET", "/v0/topics/:topic/ledger", self.show, scopes=READ, query=query)]
 
     async def show(self, exchange: Exchange) -> None:
@@ -28,6 +28,9 @@ class LedgerRoutes:
         if count is None:
             after = max(after, topic.seq_base - 1, first - 1)
             told = await _ranges(topic, after, topic.head if last is None else last, page_size(exchange))
+            if exchange.query_flag("times", False):
+                for one in told["ranges"]:
+                    one |= _times(topic, one["from"], one["to"])
         else:
             told = await _buckets(topic, count, first, topic.head if last is None else last)
         about = {
@@ -45,6 +48,12 @@ async def _ranges(topic: Topic, after: int, upto: int, size: int) -> dict[str, A
     shown = [{"from": first, "to": last, "kind": KIND_NAMES[kind]} for first, last, kind in ranges[:size]]
     more = {"next_cursor": cursor_after(str(ranges[size - 1][1]))} if len(ranges) > size else {}
     return {"ranges": shown, **more}
+
+
+def _times(topic: Topic, first: int, last: int) -> dict[str, int]:
+    """Between which moments they went, if that was since the start of the server."""
+    found = None if topic.gone_times is None else topic.gone_times.between(first, last)
+    return {} if found is None else {"gone_after_ms": found[0], "gone_by_ms": found[1]}
 
 
 async def _buckets(topic: Topic, count: int, first: int, last: int) -> dict[str, Any]:
