@@ -50,6 +50,7 @@ def test_mistakes(file: Path, tmp_path: Path) -> None:
 def test_an_empty_key_is_none(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOPICS_API_KEY", "")
     arguments = Namespace(file=file, url=None, master=None, once=True, restart=False)
+    vars(arguments).update(accept=False, skip=[], again=[])
     _, runner = pipeline._prepare(
         arguments, read_declaration(file), Lines(sys.stderr, as_json=False, pause_s=0.0)
     )
