@@ -41,7 +41,8 @@ MUTATIONS = (
         "remove-unasked",
         "Without a terminal nothing is dropped or deleted, unless `--yes` says so.",
         "cli/remote/removing.py",
-        "    if not (arguments.yes or arguments.dry_run or has_terminal()):\n        raise UserMistake(UNASKED)\n",
+        "    if not (arguments.yes or arguments.dry_run or has_terminal()):\n"
+        "        raise UserMistake(UNASKED)\n",
         "    arguments.yes = True\n",
         ("tests/cli/remote/test_topics.py",),
     ),
