@@ -513,7 +513,9 @@ def test_a_kill_at_any_point_loses_nothing_and_brings_nothing_back(tmp_path: Pat
         survivor.kill()
 
 
-def test_a_purge_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_purge_that_fails_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     lab = Lab(tmp_path)
     mixed(lab, "t", 5)
 
@@ -528,3 +530,6 @@ def test_a_purge_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     failed = run(lab, action)
     assert failed.state == "failed"
     assert "No space left" in (failed.error or "")
+    (told,) = [record for record in caplog.records if "failed" in record.getMessage()]
+    assert "No space left" in told.getMessage()
+    assert not told.exc_info

@@ -114,7 +114,8 @@ class Purges:
             self._give_up(purge, "the server was stopped")
             raise
         except Exception as error:
-            log.exception("purge %s failed", purge.id)
+            # Of a full disk it is known where it comes from, and what helps.
+            log.error("purge %s failed: %s", purge.id, error, exc_info=not is_full(error))
             self._give_up(purge, str(error))
         finally:
             purge.finished_ms = self._engine.now()
