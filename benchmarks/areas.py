@@ -15,6 +15,7 @@ from benchmarks import (
     recovery,
     routers,
     scale,
+    sdk,
     spark,
     watch,
 )
@@ -34,6 +35,7 @@ AREAS: Mapping[str, Area] = {
     "routers": routers.run,
     "queues": queues.run,
     "overload": overload.run,
+    "sdk": sdk.run,
     "spark": spark.run,
     "scale": scale.run,
 }

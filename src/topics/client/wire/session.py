@@ -1,9 +1,10 @@
 """Asking the server, patiently: which failures are waited out, and what is known when patience ends."""
 
+import os
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import msgspec
 
@@ -163,9 +164,10 @@ class Session:
 
 
 def new_key() -> str:
-    return uuid4().hex
+    return os.urandom(16).hex()
 
 
+@lru_cache(256)  # a program has few topics, and asks for them again and again
 def topic_path(topic: str) -> str:
     return path("topics", topic)
 
