@@ -11,6 +11,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import types
 
 from pyspark_topics.errors import BadRow, OptionError
@@ -74,6 +75,17 @@ class Rows:
                     "and write a JSON null as the text null"
                 )
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Columns that come as JSON text."""
+        return tuple(name for name in self.names if name in _JSON_COLUMNS and name not in self.nested)
+
+    def first_null(self, batch: pa.RecordBatch) -> int | None:
+        """The first row that lacks what every record has."""
+        needed = ("data",) if self.has_target else ("data", "topic")
+        lacking = [pc.index(pc.is_null(batch.column(name)), True).as_py() for name in needed]
+        return min((row for row in lacking if row >= 0), default=None)
 
     def _text(self, name: str, column: pa.Array) -> pa.Array:
         kind = self.nested.get(name)

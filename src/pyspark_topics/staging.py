@@ -8,6 +8,7 @@ step. Work that is done again after a crash is committed under the same one, and
 """
 
 import json
+import re
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -21,14 +22,20 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.util import PythonEvalType
 
+from pyspark_topics.errors import BadRow
+from pyspark_topics.misfits import Misfits, sift
 from pyspark_topics.options import WriteOptions
 from pyspark_topics.rows import Rows
-from topics.client import Client
+from topics.client import Client, Refused
 
 # Parts of about this size: far below the server's limit for a body, large enough not to count.
 PART_BYTES = 8 * 1024 * 1024
 # Under this name Spark tells its tasks the id of their query, which is the one in the checkpoint.
 QUERY_ID = "sql.streaming.queryId"
+# So much of a row is shown.
+EXCERPT = 120
+# How the server begins what it says of a row.
+_ROW = re.compile(r"row (\d+): (.*)", re.DOTALL)
 # What a task reports of a frame: one `Staged` as JSON text.
 _REPORT = "staged"
 
@@ -40,6 +47,8 @@ class Staged(WriterCommitMessage):
     stage: str
     parts: list[str] = field(default_factory=list)
     records: int = 0
+    # Rows that were no record, and went where such rows go.
+    errors: int = 0
     # The task that sent them: its place among the others, and the streaming query it belongs to.
     partition: int = 0
     query_id: str | None = None
@@ -59,15 +68,43 @@ def send(
     """Rows that are JSON text already, in parts whose names begin with `prefix`."""
     with options.server.client() as client:
         for number, rows in enumerate(gathered(_pieces(batches), PART_BYTES)):
-            staged.put(client, f"{prefix}{number}", rows, options.topic)
+            try:
+                staged.put(client, f"{prefix}{number}", rows, options.topic)
+            except Refused as refusal:
+                raise _named(refusal, options, staged, rows) from None
             staged.records += sum(batch.num_rows for batch in rows)
     return staged
+
+
+def _named(refusal: Refused, options: WriteOptions, staged: Staged, rows: list[pa.RecordBatch]) -> Exception:
+    """What the server says of a row of a part, about the row as the user has it."""
+    said = _ROW.match(refusal.message)
+    if refusal.status != 400 or said is None:
+        return refusal
+    table = pa.Table.from_batches(rows)
+    row = int(said[1])
+    excerpt = str(table["data"][row].as_py())[:EXCERPT] if row < table.num_rows else ""
+    target = options.topic or (table["topic"][row].as_py() if "topic" in table.schema.names else "")
+    return bad_row(target, staged.partition, staged.records + row, said[2], excerpt)
+
+
+def bad_row(topic: str | None, partition: int, row: int, what: str, excerpt: str) -> BadRow:
+    """`row` counts from 0; people do not."""
+    return BadRow(
+        f'for topic "{topic}", partition {partition}, row {row + 1}: {what}: {excerpt}; nothing was written: '
+        "correct the row, or leave it out"
+    )
 
 
 def joined(stage: str, reports: Iterable[Staged]) -> Staged:
     """What several tasks put into one stage, in the order of their partitions."""
     ordered = sorted(reports, key=lambda one: one.partition)
-    return Staged(stage, [part for one in ordered for part in one.parts], sum(one.records for one in ordered))
+    return Staged(
+        stage,
+        [part for one in ordered for part in one.parts],
+        sum(one.records for one in ordered),
+        sum(one.errors for one in ordered),
+    )
 
 
 @dataclass
@@ -77,6 +114,8 @@ class Stager:
     options: WriteOptions
     rows: Rows
     stage: str = field(default_factory=lambda: uuid.uuid4().hex)
+    # Where rows go that are no record; None: they are an error.
+    misfits: Misfits | None = None
 
     def stage_rows(self, batches: Iterable[pa.RecordBatch], suffix: str = "") -> Staged:
         task = _task()
@@ -84,12 +123,37 @@ class Stager:
             self.stage + suffix, partition=task.partitionId(), query_id=task.getLocalProperty(QUERY_ID)
         )
         # No other attempt has this id, so a straggler can never replace a part that counts.
-        return send(self.options, staged, map(self.rows.render, batches), f"{task.taskAttemptId()}-")
+        return send(self.options, staged, self._rendered(batches, staged), f"{task.taskAttemptId()}-")
+
+    def _rendered(self, batches: Iterable[pa.RecordBatch], staged: Staged) -> Iterator[pa.RecordBatch]:
+        row = 0
+        for batch in batches:
+            good = batch if self.misfits is None else self._sifted(self.misfits, batch, staged)
+            try:
+                yield self.rows.render(good)
+            except BadRow as bad:
+                at = self.rows.first_null(good)
+                if at is None:
+                    raise
+                excerpt = str(good.slice(at, 1).to_pylist()[0])[:EXCERPT]
+                raise bad_row(self.options.topic, staged.partition, row + at, str(bad), excerpt) from None
+            row += batch.num_rows
+
+    def _sifted(self, misfits: Misfits, batch: pa.RecordBatch, staged: Staged) -> pa.RecordBatch:
+        good, found = sift(batch, self.rows.texts, self.rows.has_target)
+        if found:
+            with self.options.server.client() as client:
+                name = f"{_task().taskAttemptId()}-errors-{staged.errors}"
+                staged.put(client, name, [misfits.records(found)], misfits.into)
+            staged.errors += len(found)
+        return good
 
 
-def stage_frame(frame: DataFrame, options: WriteOptions) -> Staged:
-    """All rows of a frame, for one commit."""
-    stager = Stager(options, Rows.of(frame.schema, options))
+def stage_frame(
+    frame: DataFrame, options: WriteOptions, misfits: Misfits | None = None, stage: str | None = None
+) -> Staged:
+    """All rows of a frame, for one commit; `stage` is one that has parts of this commit already."""
+    stager = Stager(options, Rows.of(frame.schema, options), stage or uuid.uuid4().hex, misfits)
     reports = _map_in_arrow(frame, partial(_stage_partition, stager)).collect()
     return joined(stager.stage, map(_staged, reports))
 

@@ -61,7 +61,7 @@ class Check:
                 found = set(client.topic_names())
         except TopicsError:
             return None
-        fields = ("into", "losses_into")
+        fields = ("into", "losses_into", "errors_into")
         made = [getattr(one, field, None) for one in self.pipelines.values() for field in fields]
         return found | {name for name in made if name is not None}
 

@@ -17,12 +17,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_topics.errors import PipelineFailed
+from pyspark_topics.misfits import Misfits
 from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Position, from_json
 from pyspark_topics.options import WriteOptions
 from pyspark_topics.partitions import SeqRange, ranges_between
 from pyspark_topics.pipelines.context import Context
 from pyspark_topics.pipelines.sources import Missing
 from pyspark_topics.pipelines.tombstones import Sieve, as_rows, lost_in, together
+from pyspark_topics.pipelines.unfit import unfit_records
 from pyspark_topics.session import beside
 from pyspark_topics.staging import Staged, stage_frame
 from pyspark_topics.stream import publish_cursors
@@ -50,6 +52,7 @@ class RunningRoute:
     client: Client
     read: int = 0
     written: int = 0
+    errors: int = 0
 
     def __post_init__(self) -> None:
         self._checkpoint = self.context.state / "checkpoint"
@@ -57,6 +60,7 @@ class RunningRoute:
         # Held while a micro-batch is written, and while the query is ended.
         self._writing = threading.Lock()
         self._identity: str | None = None
+        self._session = self.context.spark
         self._first = True
         # Where a query without a checkpoint begins, in every topic that it does not read from its beginning.
         self._begin: Offsets = {}
@@ -64,7 +68,8 @@ class RunningRoute:
     def follow(self) -> None:
         context = self.context
         # Routes must not see each other's views.
-        result = self.route.result(beside(context.spark), self._sieve, context.server)
+        self._session = beside(context.spark)
+        result = self.route.result(self._session, self._sieve, context.server)
         missing = Missing(self.client, context.progress, context.once)
         missing.tell(self._absent())
         if self.route.start == "latest" and not self._sources(0):
@@ -117,7 +122,8 @@ class RunningRoute:
         with self._writing:
             asked = lost_in(self.client, self._ranges(batch))
             target = self.route.into
-            staged = stage_frame(frame, WriteOptions(self.context.server, target))
+            staged = stage_frame(frame, WriteOptions(self.context.server, target), self._misfits)
+            self._stage_misfits(staged, batch)
             count, met = self._sieve.take()
             tombstones = together(met, asked)
             if tombstones:
@@ -126,8 +132,25 @@ class RunningRoute:
             self._commit(staged, batch)
             self.read += count
             self.written += staged.records
+            self.errors += staged.errors
             lag = publish_cursors(self.client, self.context.name, self._moved(batch))
-            self.context.progress.advance(count, lag=lag, lost=len(tombstones))
+            self.context.progress.advance(count, lag=lag, lost=len(tombstones), errors=staged.errors)
+
+    @property
+    def _misfits(self) -> Misfits | None:
+        into = self.route.errors_into
+        return None if into is None else Misfits(into, self.context.name)
+
+    def _stage_misfits(self, staged: Staged, batch: int) -> None:
+        """Records of this batch that do not fit the schema, whatever the query reads of it."""
+        if self._misfits is None or self.route.schema is None:
+            return
+        server, ranges = self.context.server, self._ranges(batch)
+        frame = unfit_records(self._session, self.client, server, self.route.schema, ranges, self._misfits)
+        if frame is not None:
+            found = stage_frame(frame, WriteOptions(server, self._misfits.into), stage=staged.stage)
+            staged.parts += found.parts
+            staged.errors += found.records
 
     def _commit(self, staged: Staged, batch: int) -> None:
         try:

@@ -23,6 +23,8 @@ class Figures:
     batches: int = 0
     # Gaps that were announced, not the records in them.
     gaps: int = 0
+    # Rows that were no record, and went where such rows go.
+    errors: int = 0
     rate: float = 0.0
     # Records that are known to wait; None while they have not been counted.
     lag: int | None = None
@@ -36,8 +38,9 @@ class Figures:
     def as_json(self) -> dict[str, Any]:
         left = self.seconds_left
         shown = {**asdict(self), "rate": round(self.rate, 1)}
-        if not self.note:
-            del shown["note"]
+        for name in ("note", "errors"):
+            if not shown[name]:
+                del shown[name]
         return {**shown, "seconds_left": None if left is None else round(left, 1)}
 
     def as_text(self) -> str:
@@ -50,6 +53,8 @@ class Figures:
             parts.append(f"{self.rate:,.0f}/s")
         if self.gaps:
             parts.append(f"{self.gaps:,} gaps")
+        if self.errors:
+            parts.append(f"{self.errors:,} errors")
         if self.lag is not None:
             parts.append(f"lag {self.lag:,}")
         if self.seconds_left:
@@ -76,8 +81,8 @@ class Progress:
         with self._lock:
             self._figures = replace(self._figures, lag=lag)
 
-    def advance(self, records: int, *, lag: int | None = None, lost: int = 0) -> None:
-        """A step is done, durably; `lost` gaps were announced in it."""
+    def advance(self, records: int, *, lag: int | None = None, lost: int = 0, errors: int = 0) -> None:
+        """A step is done, durably; `lost` gaps were announced in it, and `errors` rows were no record."""
         with self._lock:
             known = self._figures
             self._figures = replace(
@@ -85,6 +90,7 @@ class Progress:
                 records=known.records + records,
                 batches=known.batches + 1,
                 gaps=known.gaps + lost,
+                errors=known.errors + errors,
                 lag=lag,
             )
             now = self._clock()

@@ -21,7 +21,7 @@ from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.event_time import EVENT_TS
 from pyspark_topics.offsets import Offsets
 from pyspark_topics.options import Server, parse_read
-from pyspark_topics.payload import as_records, parse_data
+from pyspark_topics.payload import MALFORMED, as_records, parse_data
 from pyspark_topics.pipelines import settings
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.micro_batches import RunningRoute
@@ -30,6 +30,8 @@ from pyspark_topics.pipelines.tombstones import Sieve
 from pyspark_topics.subscription import subscribed
 from topics.client import Client
 
+# The text of a record while its parsed form is looked at.
+_TEXT = "__text"
 # All records of all topics of the route.
 RECORDS = "records"
 
@@ -67,6 +69,12 @@ def prepared(
     return frame if watermark is None else frame.withWatermark(time, watermark)
 
 
+def fitting(frame: DataFrame, schema: str) -> DataFrame:
+    """Only records that fit; as they came."""
+    parsed = parse_data(frame.withColumn(_TEXT, f.col("data")), schema)
+    return parsed.where(f.col(MALFORMED).isNull()).withColumn("data", f.col(_TEXT)).drop(MALFORMED, _TEXT)
+
+
 def by_sql(spark: SparkSession, query: str, views: Views) -> DataFrame:
     # SQL does not tell `Orders` from `orders`: a name that is written just so comes last, and counts.
     for name in sorted(views, key=lambda name: name in query):
@@ -101,6 +109,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     into: str | None = None
     # Where tombstones go: to `into`, unless given.
     losses_into: str | None = None
+    # Where records go that do not fit `schema`, and result rows that are no record. Without it, the former
+    # are in `malformed`, and the latter stop the route.
+    errors_into: str | None = None
     sql: str | None = None
     # Instead of SQL: "file.py:function"; in a Python declaration, the function itself.
     python: Any = None
@@ -122,7 +133,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         settings.check_topics(self.topics, self.pattern)
-        for target in (self.into, self.losses_into):
+        for target in (self.into, self.losses_into, self.errors_into):
             settings.check_name(target)
             settings.check_not_read(target, self.topics, self.pattern)
         if (self.sql is None) == (self.python is None):
@@ -144,7 +155,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         with context.server.client() as client:
             run = RunningRoute(self, context, client)
             run.follow()
-        return Outcome(facts={"read": run.read, "written": run.written})
+        errors = {} if self.errors_into is None else {"errors": run.errors}
+        return Outcome(facts={"read": run.read, "written": run.written, **errors})
 
     def heads(self, context: Context, client: Client) -> Offsets:
         """Where the route begins that is to begin with what comes from now on."""
@@ -168,6 +180,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         return as_records(result, self.into)
 
     def _prepared(self, frame: DataFrame) -> DataFrame:
+        if self.schema is not None and self.errors_into is not None:
+            # The others are read, and written where they belong, beside the query.
+            frame = fitting(frame, self.schema)
         return prepared(frame, self.schema, self.watermark, self.event_ts)
 
     def _function(self) -> Callable[..., Any]:

@@ -33,7 +33,7 @@ from topics.client import Client
 
 TAG = "tombstone"
 # How the text of such a record begins; records are compact JSON, and keys keep their order.
-_BEGINNING = '{"kind":"tombstone",'
+BEGINNING = '{"kind":"tombstone",'
 
 
 _ASKED = ReadSchema(("topic", "data", *LOSS_COLUMNS))
@@ -50,7 +50,7 @@ def lost_in(client: Client, ranges: Iterable[SeqRange]) -> list[str]:
         for row in (row for batch in reader.read(wanted) for row in batch.to_pylist()):
             if row["kind"] == TOMBSTONE:
                 texts.append(as_text(row["topic"], row["gap_from"], row["gap_to"], row["reason"]))
-            elif row["data"].startswith(_BEGINNING):
+            elif row["data"].startswith(BEGINNING):
                 texts.append(row["data"])
     return texts
 
@@ -120,7 +120,7 @@ def _keeper(found: Accumulator[Any]) -> Any:
         reason: pa.Array,
     ) -> pa.Array:
         lost = pc.equal(kind, TOMBSTONE)
-        known = pc.fill_null(pc.starts_with(handed_on, _BEGINNING), False)
+        known = pc.fill_null(pc.starts_with(handed_on, BEGINNING), False)
         set_aside = pc.or_(lost, known)
         gap = (topic, gap_from, gap_to, reason)
         texts = [
