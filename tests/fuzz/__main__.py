@@ -86,7 +86,10 @@ class Campaign:
         started = time.monotonic()
         for number in range(rounds):
             if is_whole:
-                schema.run(requests // SCHEMA_SHARE, seed=self._seed + number)
+                try:
+                    schema.run(requests // SCHEMA_SHARE, seed=self._seed + number)
+                except BaseExceptionGroup as error:
+                    talks.offences.append(str(error.exceptions[0]).encode())
             uvloop.run(talks.run(requests // TALK_SHARE))
             # So many in all, however many the others were good for.
             done = attack.attempts + talks.attempts + schema.statuses.total()

@@ -23,7 +23,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 class Pulse:
     def __init__(self, host: str, port: int, pid: int) -> None:
-        self._socket = socket.create_connection((host, port))
+        self._address = host, port
+        self._socket = socket.create_connection(self._address)
         # The loop runs in the first thread.
         self._thread = Path(f"/proc/{pid}/task/{pid}/stat")
         self.beats = 0
@@ -32,6 +33,20 @@ class Pulse:
 
     def beat(self) -> None:
         before = self._ran_s()
+        try:
+            self._ask()
+        except ConnectionError:
+            # Nothing says for how long a server keeps a connection.
+            self._socket.close()
+            self._socket = socket.create_connection(self._address)
+            return
+        busy_s = self._ran_s() - before
+        self.beats += 1
+        self.longest_s = max(self.longest_s, busy_s)
+        if busy_s > STALL_S:
+            self.stalls.append(round(busy_s, 3))
+
+    def _ask(self) -> None:
         self._socket.sendall(REQUEST)
         answer = b""
         while not answer.endswith(b"}"):
@@ -39,11 +54,6 @@ class Pulse:
             if not piece:
                 raise ConnectionResetError
             answer += piece
-        busy_s = self._ran_s() - before
-        self.beats += 1
-        self.longest_s = max(self.longest_s, busy_s)
-        if busy_s > STALL_S:
-            self.stalls.append(round(busy_s, 3))
 
     def _ran_s(self) -> float:
         """For how long the thread has been on a processor, since it began; in steps of ten milliseconds."""

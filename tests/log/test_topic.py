@@ -74,6 +74,36 @@ def test_seqs_without_a_run_or_a_live_record_in_it_are_left_out(lab: Lab, topic:
     assert [list(inside) for _, inside in topic.by_run([0, 2, 5, 6, 9, 10, 11, 99])] == [[9, 10]]
 
 
+def test_every_seq_is_found_in_its_run(topic: Topic) -> None:
+    found = [run.base if (run := topic.run_at(seq)) is not None else None for seq in range(12)]
+    assert found == [None, 1, 1, 1, 1, 5, 5, 5, 5, 9, 9, None]
+
+
+def test_the_first_live_seq_behind_the_end_of_a_run(lab: Lab, topic: Topic) -> None:
+    for seq in (7, 8, 9):
+        lab.delete("t", match=f"k{seq}")
+    assert [topic.first_live(seq) for seq in (5, 6, 8, 9)] == [5, 10, 10, 10]
+
+
+@pytest.mark.parametrize("ephemeral", [False, True])
+@pytest.mark.parametrize("by", ["records", "bytes"])
+def test_a_run_is_full_when_it_has_what_fits(lab: Lab, ephemeral: bool, by: str) -> None:
+    lab.put("t", durability="ephemeral" if ephemeral else "disk")
+    topic, unsealed = lab.topic("t"), lab.engine.store.unsealed
+    if by == "bytes":
+        assign(topic, 3, ephemeral=ephemeral)
+        unsealed.max_bytes = topic.runs[0].hot.size + len(b'{"$seq":4,"$ts":1700000000000,"data":1}\n')
+        unsealed.max_events = 100
+    else:
+        assign(topic, 3, ephemeral=ephemeral)
+    assert not unsealed.is_full(topic.runs[0])
+    assign(topic, 1, ephemeral=ephemeral)
+    # One that is never sealed does not wait for it.
+    assert unsealed.is_full(topic.runs[0]) is not ephemeral
+    assign(topic, 1, ephemeral=ephemeral)
+    assert [(run.base, run.count) for run in topic.runs] == [(1, 4), (5, 1)]
+
+
 def test_the_first_live_seq_is_not_a_deleted_one(topic: Topic) -> None:
     assert [topic.first_live(seq) for seq in (1, 5, 6, 10, 11)] == [1, 5, 7, 10, 11]
 

@@ -35,6 +35,17 @@ def test_only_the_holder_with_the_current_token_holds() -> None:
     assert table.held(1, "w", 1001)
 
 
+def test_the_last_delay_counts() -> None:
+    table = table_with(1)
+    table.hold_back(1, 50)
+    table.lend(1, 2000, "w", 100)
+    table.hold_back(1, 80)
+    table.settle(79)
+    assert table.take_returned() is None
+    table.settle(80)
+    assert table.take_returned() == 1
+
+
 def test_returned_jobs_come_back_lowest_first() -> None:
     table = table_with(5, 3, 9)
     for seq in (9, 3, 5):

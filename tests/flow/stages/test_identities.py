@@ -238,3 +238,13 @@ def test_an_application_goes_on_where_it_was(lab: StageLab, snapshot: bool) -> N
         lab.commit_stage("gone", batch=121, owner="a.")
     with pytest.raises(ApiError, match="older"):
         lab.commit_stage("gone", batch=3, owner="a.")
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_the_newest_of_an_application_without_an_owner_are_remembered(lab: StageLab, snapshot: bool) -> None:
+    old = [UnownedCommit("q", batch, 2, 99, answer("a.x")) for batch in range(REMEMBERED_BATCHES + 5)]
+    unowned(lab, *old, snapshot=snapshot)
+    for batch in (5, 6, REMEMBERED_BATCHES + 4):
+        assert lab.commit_stage("gone", batch=batch, owner="a.") == ({"a.x": (1, 2, 2)}, True)
+    with pytest.raises(ApiError, match="older"):
+        lab.commit_stage("gone", batch=4, owner="a.")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from tests.log.harness import Lab, gap, seqs
+from topics.log.read.tombstone import _gap_reason
+from topics.log.remove import ledger
+from topics.log.topic import Topic
 
 
 def test_a_gap_ends_at_the_floor_not_at_the_loss_line(lab: Lab) -> None:
@@ -68,3 +74,34 @@ def test_a_cursor_of_another_epoch(lab: Lab) -> None:
     page = lab.diff("t", 2, epoch=first)
     assert gap(page) == (1, 0, "recreated")
     assert seqs(page) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ({"ttl_hi": 5}, "ttl"),
+        ({"cap_hi": 5}, "cap"),
+        ({"ttl_hi": 5, "cap_hi": 5}, "mixed"),
+        ({"ttl_hi": 5, "cap_hi": 4}, "ttl"),
+        ({"ttl_hi": 4, "cap_hi": 5}, "cap"),
+        ({"trim_hi": 5}, "source_trim"),
+        ({"trim_hi": 5, "lost_hi": 4, "cap_hi": 4, "ttl_hi": 4}, "source_trim"),
+        ({"trim_hi": 5, "lost_hi": 5}, "cap"),
+        ({"trim_hi": 4, "lost_hi": 5}, "cap"),
+    ],
+    ids=str,
+)
+def test_a_reason_counts_down_to_the_last_seq_of_its_line(lines: dict[str, int], reason: str) -> None:
+    topic = SimpleNamespace(**{"ttl_hi": 0, "cap_hi": 0, "trim_hi": 0, "lost_hi": 0} | lines)
+    assert _gap_reason(cast(Topic, topic), 5) == reason
+
+
+def test_a_hole_is_announced_to_those_who_stand_before_it(lab: Lab) -> None:
+    lab.write_each("t", 2)
+    lab.topic("t").add_hole(3, 4, ledger.CAP)
+    lab.write_each("t", 1)
+    assert seqs(lab.diff("t", 1)) == [2]
+    page = lab.diff("t", 2)
+    assert (gap(page), seqs(page)) == ((3, 4, "cap"), [5])
+    assert gap(lab.diff("t", 3)) == (4, 4, "cap")
+    assert lab.diff("t", 4).tombstone is None

@@ -17,6 +17,14 @@ def test_neighbours_that_went_the_same_way_are_one_range() -> None:
     assert list(ledger.ranges()) == [(1, 4, CAP), (5, 6, DELETED), (8, 9, DELETED)]
 
 
+def test_only_what_is_in_it_has_a_reason() -> None:
+    ledger = Ledger()
+    assert ledger.kind_of(1) is None
+    ledger.add(2, 3, CAP)
+    ledger.add(5, 6, TTL)
+    assert [ledger.kind_of(seq) for seq in range(1, 8)] == [None, CAP, CAP, None, TTL, TTL, None]
+
+
 def test_what_is_dumped_can_be_loaded() -> None:
     ledger, other = Ledger(), Ledger()
     ledger.add(1, 3, CAP)

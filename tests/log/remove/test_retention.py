@@ -7,12 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from tests.log.harness import T0, Lab, gap, seqs
+from topics.log.remove.retention import keep_lines, would_remove
+from topics.values.config import TopicConfig
 
 SIZES = [3, 2, 5, 3, 2, 9, 2, 3, 4, 2, 7, 3]
 
 
 @pytest.mark.parametrize("run_records", [4, 100])
-@pytest.mark.parametrize("step", [1, 2, 7, 20])
+@pytest.mark.parametrize("step", [1, 2, 7, 13, 20])
 @pytest.mark.parametrize("deleted", [0, 4])
 def test_a_byte_cap_takes_no_more_than_it_must(
     make_lab: Callable[..., Lab], run_records: int, step: int, deleted: int
@@ -47,6 +49,61 @@ def test_exactly_the_ttl_is_still_alive(lab: Lab) -> None:
     assert seqs(lab.diff("t")) == [1]
     lab.clock.advance(1)
     assert seqs(lab.diff("t")) == []
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_each_record_lives_for_exactly_the_ttl(lab: Lab, sealed: bool) -> None:
+    """At the end of a run, in its middle, and with others of the same millisecond."""
+    pauses = (0, 10, 0, 10, 10, 10, 0, 10)
+    born = [lab.clock.now_ms() + sum(pauses[: number + 1]) for number in range(len(pauses))]
+    moments = sorted({time + 1000 + late for time in born for late in (0, 1)})
+    # One for each moment: nothing has aged there before.
+    for moment in moments:
+        lab.put(f"t{moment}", ttl_ms=1000)
+    for pause in pauses:
+        lab.clock.advance(pause)
+        for moment in moments:
+            lab.write(f"t{moment}", 1)
+    if sealed:
+        lab.checkpoint(everything=True)
+    for moment in moments:
+        lab.clock.advance(moment - lab.clock.now_ms())
+        alive = [seq for seq, time in enumerate(born, 1) if moment - time <= 1000]
+        assert seqs(lab.diff(f"t{moment}")) == alive
+
+
+def test_a_line_that_was_shown_takes_what_lies_on_it(lab: Lab) -> None:
+    lab.write_each("t", 6)
+    keep_lines(lab.topic("t"), 1, 0)
+    assert (lab.seqs("t"), lab.gaps("t")) == ([2, 3, 4, 5, 6], [(1, 1, "cap")])
+    keep_lines(lab.topic("t"), 1, 2)
+    assert (lab.seqs("t"), lab.gaps("t", 1)) == ([3, 4, 5, 6], [(2, 2, "ttl")])
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"cap_records": 5},
+        {"cap_records": 9},
+        {"cap_bytes": 7},
+        {"ttl_ms": 45},
+        {"cap_records": 8, "ttl_ms": 45},
+        {"cap_records": 2, "ttl_ms": 45},
+        {"cap_bytes": 8, "ttl_ms": 45},
+        {"cap_bytes": 3, "ttl_ms": 45},
+        {"cap_bytes": 4, "cap_records": 3},
+    ],
+    ids=str,
+)
+def test_what_a_config_would_take_is_what_it_takes(lab: Lab, config: dict[str, int]) -> None:
+    for number in range(9):
+        lab.clock.advance(10)
+        lab.write("t", {"data": number, "tag": f"k{number}"})
+    lab.delete("t", match="k4")
+    foretold = would_remove(lab.topic("t"), TopicConfig(**config), lab.engine.now())
+    before = lab.topic("t").live_count
+    lab.put("t", **config)
+    assert before - lab.topic("t").live_count == foretold
 
 
 def test_an_idle_topic_shows_its_age(lab: Lab) -> None:

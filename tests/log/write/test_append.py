@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.log.harness import Lab, short_of_memory
+from tests.log.harness import T0, Lab, records, short_of_memory
 from topics.log.remove.tags import TagIndex
 from topics.log.write.append import AppendOp, append_to
 from topics.log.write.append_request import parse_append
@@ -44,6 +44,45 @@ def test_writes_under_way_count_in_the_quota_of_the_server(make_lab: Callable[..
     assert lab.engine.totals.bytes == 10
     with pytest.raises(ApiError, match="max_total_bytes"):
         lab.write("u", 1)
+
+
+def test_what_has_aged_makes_just_enough_room(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(max_total_bytes=10)
+    lab.put("aging", ttl_ms=100)
+    lab.write("aging", 12345)
+    lab.clock.advance(101)
+    assert lab.write("t", 12345).last_seq == 1
+    lab.write("aging", 12345)
+    lab.clock.advance(101)
+    assert lab.write("t", 12345).last_seq == 2
+    assert lab.engine.totals.bytes == 10
+
+
+@pytest.mark.parametrize("cap", [{"cap_records": 2}, {"cap_bytes": 4}], ids=str)
+def test_a_topic_that_rejects_takes_as_much_as_its_cap_says(lab: Lab, cap: dict[str, int]) -> None:
+    """Writes that are under way count, and are not counted twice."""
+    lab.put("t", discard="reject", durability="fsync", **cap)
+    body, answers = parse_append(b'{"records":[{"data":12}]}', None), list[object]()
+    for _ in range(2):
+        lab.engine.append("t", body, answers.append, answers.append)
+    with pytest.raises(ApiError, match="is full"):
+        lab.engine.append("t", body, answers.append, answers.append)
+    lab.engine.queue.sync_now()
+    assert [type(answer) for answer in answers] == [AppendOp] * 2
+    with pytest.raises(ApiError, match="is full"):
+        lab.write("t", 12)
+    lab.delete("t", before=2)
+    assert lab.write("t", 34).last_seq == 3
+
+
+def test_no_record_is_older_than_the_one_before_it(lab: Lab) -> None:
+    """A copy may have come from a clock that was ahead."""
+    lab.write("t", 1)
+    lab.topic("t").last_ts += 50
+    lab.write("t", 2)
+    lab.clock.advance(60)
+    lab.write("t", 3)
+    assert [record["$ts"] - T0 for record in records(lab.diff("t"))] == [0, 50, 60]
 
 
 def test_the_last_seq_is_the_last(make_lab: Callable[..., Lab]) -> None:

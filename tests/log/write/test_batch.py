@@ -59,6 +59,25 @@ def test_what_is_refused(records: list[dict[str, Any]], code: str, what: str) ->
     assert what in message
 
 
+@pytest.mark.parametrize(
+    "records",
+    [
+        [{"data": 1}] * 10_000,
+        [{"data": "x" * (MIB - 2)}],
+        [{"data": "x" * (MIB - 2 - 10), "meta": {"k": 1234}}],
+        [{"data": 1, "tag": "x" * 256}],
+        [{"data": 1, "tag": "ä" * 128}],
+        [{"data": 1, "node": "x" * 128}],
+        [{"data": 1, "meta": {"k": "x" * (16_384 - 8)}}],
+        [{"data": 1, "meta": {f"key-{n}": n for n in range(64)}}],
+    ],
+    ids=lambda records: str(records)[:40],
+)
+def test_what_just_fits_is_taken(records: list[dict[str, Any]]) -> None:
+    body = json.dumps({"records": records}, ensure_ascii=False, separators=(",", ":")).encode()
+    assert parse_append(body).batch.count == len(records)
+
+
 def test_a_key_may_be_too_long_wherever_it_comes_from() -> None:
     body = {"records": [{"data": 1}]}
     for code, message in (
