@@ -180,7 +180,7 @@ class Malformed:
 
     def compressed(self) -> bytes:
         zeros = self._random.choice([1000, 100_000, 3_000_000])
-        whole = gzip.compress(b'{"records":[{"data":"' + b"a" * zeros + b'"}]}', 1)
+        whole = gzip.compress(b'{"records":[{"data":"' + b"a" * zeros + b'"}]}', 1, mtime=0)
         body = self._random.choice(
             [
                 whole,
@@ -188,7 +188,7 @@ class Malformed:
                 whole + self._bytes(20),
                 whole * 2,
                 self._bytes(100),
-                gzip.compress(gzip.compress(b"{}")),
+                gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0),
                 b"",
             ]
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -19,7 +18,6 @@ from tests.fuzz.conversations import Conversations
 from tests.fuzz.malformed import Malformed
 from tests.fuzz.schema import SchemaFuzz, prepare
 from tests.http.streaming import RunningApp
-from tests.mutation.runner import ROOT
 from tests.support import Wire, eventually
 
 
@@ -63,21 +61,6 @@ def test_malformed_requests_do_no_harm(tmp_path: Path) -> None:
     answers = report["answers_raw"]
     assert isinstance(answers, dict)
     assert {101, 200, 400, 401, 404, 409, 413, 415} <= set(answers)
-
-
-def test_there_is_a_request_of_every_kind() -> None:
-    """A route that is added is fuzzed from then on."""
-    document = json.loads((ROOT / "src/topics/http/openapi.json").read_text())
-    lines = [one.partition(b" HTTP/")[0].decode() for one in corpus.requests()]
-    sent = [
-        (method, target.partition("?")[0]) for method, _, target in (line.partition(" ") for line in lines)
-    ]
-    for template, operations in document["paths"].items():
-        pattern = re.sub(r"\{[a-z_]+\}", "[^/]+", template)
-        for method in operations.keys() & {"get", "put", "post", "delete"}:
-            assert any(method.upper() == one and re.fullmatch(pattern, target) for one, target in sent), (
-                f"{method} {template} has no example in the corpus"
-            )
 
 
 def test_streams_and_sockets_do_no_harm(tmp_path: Path) -> None:
