@@ -120,8 +120,8 @@ MUTATIONS = (
         "hold-files-for-ever",
         "A hold ends with its lease, to the millisecond.",
         "flow/file_holds.py",
-        "hold.expires_ms <= now]",
-        "hold.expires_ms < now]",
+        "hold.ends_steady_ms <= now]",
+        "hold.ends_steady_ms < now]",
         (_HOLDS,),
     ),
     Mutation(
