@@ -55,6 +55,7 @@ class Governor:
         self.commit_window_s = 0.0
         # Every sample, in seconds.
         self.lags = Histogram(LATENCY_BOUNDS_S)
+        self.longest_lag_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._expected = 0.0
         self._cpu_s = 0.0
@@ -80,6 +81,7 @@ class Governor:
         self.cpu_share += SMOOTHING * (cpu_share - self.cpu_share)
         self.queue_share += SMOOTHING * (queue_share - self.queue_share)
         self.lags.observe(lag_ms / 1000)
+        self.longest_lag_s = max(self.longest_lag_s, lag_ms / 1000)
         late = _share(self.lag_ms, LAG_MS[Level.WIDEN], LAG_MS[Level.SHED])
         full = _share(self.queue_share, QUEUE_SHARE[Level.WIDEN], QUEUE_SHARE[Level.DEFER])
         self.commit_window_s = MAX_COMMIT_WINDOW_S * max(late, full)

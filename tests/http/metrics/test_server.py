@@ -68,3 +68,17 @@ def test_the_process(app: RunningApp) -> None:
     assert found["topics_recovery_seconds"] > 0
     (about,) = [series for series in found if series.startswith("topics_build_info")]
     assert f'version="{topics.__version__}"' in about
+
+
+def test_who_holds_the_loop(app: RunningApp) -> None:
+    """Each request that a handler answers at once, and each step of those that take several."""
+    name = "topics_loop_stall_seconds"
+    app.write("t", 1)
+    before = scrape(app)
+    assert before[f'{name}{{method="any",route="none"}}'] >= 0
+    routes = {route.template: route for route in app.app.server.routes if route.method == "GET"}
+    routes["/v0/topics/:topic"].holds.note(7.0)
+    routes["/v0/topics/:topic"].holds.note(5.0)
+    assert scrape(app)[f'{name}{{method="GET",route="/v0/topics/:topic"}}'] == 7
+    assert 0 < before[f'{name}{{method="POST",route="/v0/topics/:topic"}}'] < 60
+    assert 0 < scrape(app)[f'{name}{{method="GET",route="/v0/metrics"}}'] < 60

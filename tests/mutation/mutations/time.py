@@ -117,4 +117,12 @@ MUTATIONS = (
         "            if self.queue.is_stuck:\n",
         (f"{_STEPS}::test_what_waits_comes_before_the_time_that_goes_back",),
     ),
+    Mutation(
+        "stall-without-a-name",
+        "Which request held the event loop, and for how long, is told.",
+        "http/wire/pipeline.py",
+        "        route.holds.note(perf_counter() - exchange.started)\n",
+        "",
+        ("tests/http/metrics/test_server.py::test_who_holds_the_loop",),
+    ),
 )

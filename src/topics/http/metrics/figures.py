@@ -9,6 +9,7 @@ from heapq import nlargest
 
 import topics
 from topics.flow.cursors import Cursors
+from topics.flow.governor import Governor
 from topics.http.metrics.family import (
     Family,
     Sample,
@@ -59,7 +60,18 @@ def request_families(server: Server, service: Service) -> Iterator[Family]:
         yield gauge(f"topics_http_{name}", text, number)
     text = "How late the event loop ran, sampled many times a second."
     yield histogram("topics_event_loop_lag_seconds", text, governor.lags)
+    yield Family("topics_loop_stall_seconds", "gauge", _STALLS, _stalls(server, governor))
     yield gauge("topics_load_level", "Load shedding: 0 is calm, 4 refuses requests.", governor.level)
+
+
+_STALLS = "The longest that the event loop was held, by whose request; `none` is how late it ever ran at all."
+
+
+def _stalls(server: Server, governor: Governor) -> Iterator[Sample]:
+    for route in server.routes:
+        if route.holds.longest_s:
+            yield labels(method=route.method, route=route.template), route.holds.longest_s
+    yield labels(method="any", route="none"), governor.longest_lag_s
 
 
 def _durations(server: Server) -> Iterator[Sample]:

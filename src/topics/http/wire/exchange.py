@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from topics.http.wire.answer_heads import JSON, HeaderList
 from topics.http.wire.channel import RAW, STREAM, Stream, Upgraded
+from topics.http.wire.holding import TimedSteps
 from topics.http.wire.request import Request
 from topics.http.wire.request_log import log_fields
 from topics.storage import is_full
@@ -223,7 +224,10 @@ class Exchange(Request):
         if connection is None:
             coroutine.close()
             return
-        task = connection.context.loop.create_task(self._guard(coroutine))
+        steps = self._guard(coroutine)
+        if self.route is not None:
+            steps = TimedSteps(steps, self.route.holds)
+        task = connection.context.loop.create_task(steps)
         connection.context.tasks.add(task)
         task.add_done_callback(connection.context.tasks.discard)
         if until_closed:

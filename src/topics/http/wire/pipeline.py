@@ -133,6 +133,9 @@ class Pipeline(Channel):
             known.route.handler(exchange)
         except Exception as error:
             exchange.fail_with(error)
+        held_s, holds = perf_counter() - exchange.started, known.route.holds
+        if held_s > holds.longest_s:
+            holds.longest_s = held_s
         return True
 
     def take(self, exchange: Exchange) -> None:
@@ -223,6 +226,7 @@ class Pipeline(Channel):
                 route.handler(exchange)
         except Exception as error:
             exchange.fail_with(error)
+        route.holds.note(perf_counter() - exchange.started)
 
     def _hold(self, exchange: Exchange) -> None:
         try:

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from topics.http.wire.holding import Holds
 from topics.values import LATENCY_BOUNDS_S, Histogram
 
 # It takes an exchange, which knows its route and is not known here.
@@ -66,6 +67,8 @@ class Route:
     counted: bool = field(init=False)
     # How long its requests took, by class of status.
     timings: tuple[Histogram, ...] = field(init=False, repr=False)
+    # How long they kept the loop to themselves.
+    holds: Holds = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_async", inspect.iscoroutinefunction(self.handler))
@@ -76,6 +79,7 @@ class Route:
         object.__setattr__(self, "takes_body", self.body is not Body.IGNORED)
         object.__setattr__(self, "counted", not (self.event_stream or self.websocket or self.always_open))
         object.__setattr__(self, "timings", latencies())
+        object.__setattr__(self, "holds", Holds())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
