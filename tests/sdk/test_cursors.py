@@ -11,7 +11,17 @@ import pytest
 
 from tests.sdk.conftest import Play
 from tests.sdk.test_reading import fill, seqs
-from topics import Cursor, FileCursor, Lost, MemoryCursor, Position, ServerCursor, SqliteCursor, Topics
+from topics import (
+    Cursor,
+    FileCursor,
+    Lost,
+    MemoryCursor,
+    Position,
+    RecordsLost,
+    ServerCursor,
+    SqliteCursor,
+    Topics,
+)
 
 MakeCursor = Callable[..., Cursor]
 
@@ -76,6 +86,43 @@ def test_commit_ends_a_record_before_the_next_is_asked_for(
         assert cursor.position == Position(name, record.epoch, 1)
         await reader.aclose()
         assert await seqs(topic.read(kept())) == [2, 3]
+
+    play(scenario)
+
+
+def test_what_is_committed_is_stored_before_the_next_one_comes(
+    play: Play, client: Topics, name: str, kept: MakeCursor
+) -> None:
+    fill(client, name, 3)
+
+    async def scenario(server: Any) -> None:
+        cursor = kept(every=100)
+        reader = server.topic(name).read(cursor)
+        cursor.commit(await anext(reader))
+        await anext(reader)
+        again = kept()
+        assert await seqs(server.topic(name).read(again)) == [2, 3]
+        await reader.aclose()
+
+    play(scenario)
+
+
+def test_an_accepted_loss_is_behind_a_consumer_that_starts_again(
+    play: Play, client: Topics, name: str, lose: Any, kept: MakeCursor
+) -> None:
+    fill(client, name, 4)
+    lose(name, 2)
+
+    async def scenario(server: Any) -> None:
+        topic, cursor = server.topic(name), kept()
+        with pytest.raises(RecordsLost) as lost:
+            await seqs(topic.read(cursor))
+        cursor.accept(lost.value, why="test")
+        assert [(one.loss.gap_to, one.why) for one in cursor.accepted] == [(2, "test")]
+        assert await seqs(topic.read(cursor, limit=1)) == [3]
+        assert await seqs(topic.read(kept())) == [4]
+        if isinstance(cursor, FileCursor | SqliteCursor):
+            assert kept().accepted == cursor.accepted
 
     play(scenario)
 

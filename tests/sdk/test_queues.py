@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.sdk.conftest import Play
-from topics import InvalidData, LeaseLost, NoJob, RecordsLost, Topics
+from topics import AsyncTopics, InvalidData, LeaseLost, NoJob, RecordsLost, Topics
 from topics.client import aio_jobs, jobs
 from topics.client.operations.queueing import Claiming
 
@@ -227,6 +227,18 @@ def test_a_worker_works_until_it_is_stopped(play: Play, name: str) -> None:
         assert (await queue.describe()).count == 0
 
     play(scenario)
+
+
+def test_a_worker_on_asyncio_takes_plain_functions(shared: Any, client: Topics, name: str) -> None:
+    client.queue(name).push(1)
+
+    async def scenario() -> None:
+        async with AsyncTopics(shared.url) as server:
+            worker = server.queue(name).worker(lambda job: worker.stop(), concurrency=1)
+            await worker.run()
+
+    asyncio.run(scenario())
+    assert client.queue(name).describe().count == 0
 
 
 def test_a_worker_stops_with_a_loss(play: Play, name: str, lose: Any) -> None:

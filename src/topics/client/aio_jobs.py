@@ -1,9 +1,10 @@
 """Queues for programs on asyncio: jobs, heartbeats and workers, with tasks where `jobs` has threads."""
 
 import asyncio
+import inspect
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 
@@ -97,7 +98,7 @@ class AsyncQueue(AsyncTopic[T]):
 
     def worker(
         self,
-        handler: Callable[[AsyncJob[T]], Coroutine[Any, Any, Any]],
+        handler: Callable[[AsyncJob[T]], Any],
         *,
         concurrency: int = 4,
         lease_ms: int | None = None,
@@ -177,7 +178,7 @@ class AsyncWorker(Generic[T]):
     def __init__(
         self,
         queue: AsyncQueue[T],
-        handler: Callable[[AsyncJob[T]], Coroutine[Any, Any, Any]],
+        handler: Callable[[AsyncJob[T]], Any],
         concurrency: int,
         lease_ms: int | None,
         on_loss: OnLoss | None,
@@ -223,6 +224,8 @@ class AsyncWorker(Generic[T]):
     async def _handle(self, job: AsyncJob[T]) -> None:
         try:
             async with working(job):
-                await self._handler(job)
+                result = self._handler(job)
+                if inspect.isawaitable(result):
+                    await result
         except Exception as error:
             _log.warning("job %d of %s: %s: %s", job.seq, self._queue.name, type(error).__name__, error)

@@ -151,6 +151,9 @@ class Cursor:
             drive(self._flush())
         elif self._run is not None:
             self._run(self._flush())
+        else:
+            # Under asyncio the reader stores it, whatever `every` says, before it hands out the next one.
+            self._waiting = self.every
 
     def _keep_accepted(self, accepted: Accepted) -> None:
         """Where the kind of cursor can keep more than a position, it keeps both."""
