@@ -28,13 +28,17 @@ class Outcome:
         return [json.loads(line) for line in self.output.splitlines()]
 
 
-def topics(*arguments: object, given: str = "", **environment: str) -> Outcome:
-    """In this process: starting one takes longer than most of what the verbs have to do."""
+def topics(*arguments: object, given: str = "", heard_within_s: float = 60.0, **environment: str) -> Outcome:
+    """In this process: starting one takes longer than most of what the verbs have to do.
+
+    A machine that does much else may keep a server silent for longer than the second that people wait.
+    """
     output, errors = io.StringIO(), io.StringIO()
     clean = {k: v for k, v in os.environ.items() if not k.startswith("TOPICS_")} | environment
     with (
         mock.patch.dict(os.environ, clean, clear=True),
         mock.patch("sys.stdin", io.StringIO(given)),
+        mock.patch("topics.cli.remote.server.HEARD_WITHIN_S", heard_within_s),
         redirect_stdout(output),
         redirect_stderr(errors),
     ):

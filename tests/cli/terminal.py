@@ -26,7 +26,8 @@ class Terminal:
         clean.pop("NO_COLOR", None)
         ours = {"TOPICS_URL": url, "TERM": "xterm-256color", "COLUMNS": "200"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "topics", *arguments],
+            # A second is enough for people; a machine that runs many tests at once may need longer.
+            [sys.executable, "-m", "topics", *arguments, "--wait", "60"],
             stdin=inside,
             stdout=inside,
             stderr=inside,

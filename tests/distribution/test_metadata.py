@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import topics
-from tests.support import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -123,6 +122,6 @@ def test_keys_can_be_made_without_a_server() -> None:
     assert output.splitlines()[-1] == ""
 
 
-def test_as_a_module(server: ServerProcess) -> None:
+def test_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "topics", "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, topics("--version").output)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,17 +15,24 @@ from tests.support import ServerProcess
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> ServerProcess:
+def own(tmp_path: Path) -> Iterator[ServerProcess]:
     """What is wrong with it is wrong with it alone."""
-    return ServerProcess(tmp_path).start()
+    process = ServerProcess(tmp_path).start()
+    yield process
+    process.stop()
+
+
+def attention(told: dict[str, Any]) -> list[str]:
+    """The disk of the machine that runs the tests is not what they are about."""
+    return [text for text in told["attention"] if not text.startswith("the disk")]
 
 
 def test_status(own: ServerProcess) -> None:
     url = own.url
     well = topics("status", TOPICS_URL=url)
-    assert well.code == 0
     told = well.json
-    assert (told["status"], told["writes"], told["attention"]) == ("ok", True, [])
+    assert (told["writes"], attention(told)) == (True, [])
+    assert (well.code, told["status"]) == ((1, "attention") if told["attention"] else (0, "ok"))
     assert told["disk"]["free_bytes"] > 0
     own.put("/v0/topics/jobs", {"type": "queue", "max_deliveries": 1, "dead_letter": "dead"})
     own.post("/v0/topics/jobs", {"records": [{"data": 1}]})
@@ -36,20 +45,19 @@ def test_status(own: ServerProcess) -> None:
     own.get("/v0/routers/stuck")
     ill = topics("status", TOPICS_URL=url)
     assert (ill.code, ill.json["status"], ill.json["writes"]) == (1, "attention", True)
-    assert any("dead has 1 dead letter of jobs" in text for text in ill.json["attention"])
-    assert any("router stuck waits for room in full" in text for text in ill.json["attention"])
-    own.stop()
+    assert "dead has 1 dead letter of jobs" in attention(ill.json)
+    assert any("router stuck waits for room in full" in text for text in attention(ill.json))
 
 
 def test_bench_leaves_nothing_behind(server: ServerProcess) -> None:
-    before = server.get("/v0/topics")["topics"]
+    before = [topic["topic"] for topic in server.get("/v0/topics")["topics"]]
     done = topics("bench", "--seconds", "0.2", TOPICS_URL=server.url)
     assert done.code == 0
     for figures in (done.json["write"], done.json["read"]):
         assert set(figures) == {"records_per_s", "p50_ms", "p99_ms"}
         assert figures["records_per_s"] > 0
     assert isinstance(done.json["limited_by"], str)
-    assert server.get("/v0/topics")["topics"] == before
+    assert [topic["topic"] for topic in server.get("/v0/topics")["topics"]] == before
 
 
 def test_completion(server: ServerProcess, tmp_path: Path) -> None:
@@ -70,7 +78,7 @@ def test_completion(server: ServerProcess, tmp_path: Path) -> None:
     asked = f"""
         topics() {{ TOPICS_URL={url} {sys.executable} -m topics "$@"; }}
         source {script}
-        COMP_LINE="topics read shop:o"; COMP_POINT=${{#COMP_LINE}}
+        COMP_LINE="topics read --wait 60 shop:o"; COMP_POINT=${{#COMP_LINE}}
         _topics; echo "${{COMPREPLY[@]}}"
     """
     done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, timeout=60)

@@ -11,15 +11,16 @@ import pytest
 
 from tests.cli.command import refused, topics
 from tests.support import ServerProcess, free_port
+from topics.cli.remote import server
 
 SECRET = "tk_for-the-tests"
 
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    server = ServerProcess(tmp_path_factory.mktemp("locked"), TOPICS_API_KEYS=SECRET).start()
-    yield server
-    server.stop()
+    process = ServerProcess(tmp_path_factory.mktemp("locked"), TOPICS_API_KEYS=SECRET).start()
+    yield process
+    process.stop()
 
 
 @pytest.fixture
@@ -69,20 +70,21 @@ def test_nothing_there() -> None:
 
 def test_a_listener_that_says_nothing_is_no_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        silent = topics("list", TOPICS_URL=f"http://127.0.0.1:{listener.getsockname()[1]}")
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        silent = topics("list", heard_within_s=server.HEARD_WITHIN_S, TOPICS_URL=url)
     assert silent.code == 4
 
 
 def test_a_server_that_comes_later_is_waited_for(tmp_path: Path) -> None:
-    server = ServerProcess(tmp_path, TOPICS_PORT=str(free_port()))
-    url = f"http://127.0.0.1:{server.environment['TOPICS_PORT']}"
-    starter = threading.Timer(0.5, server.launch)
+    late = ServerProcess(tmp_path, TOPICS_PORT=str(free_port()))
+    url = f"http://127.0.0.1:{late.environment['TOPICS_PORT']}"
+    starter = threading.Timer(0.5, late.launch)
     starter.start()
     try:
         assert topics("write", "late", "1", "--wait", "60", TOPICS_URL=url).code == 0
     finally:
         starter.join()
-        server.stop()
+        late.stop()
 
 
 def test_mistyped() -> None:

@@ -156,7 +156,7 @@ class Tail:
 
     def __init__(self, url: str, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "topics", *arguments],
+            [sys.executable, "-m", "topics", *arguments, "--wait", "100"],
             env={**os.environ, "TOPICS_URL": url},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -206,7 +206,7 @@ def test_it_follows_topics_that_come_later(server: ServerProcess) -> None:
 
 def test_a_reader_that_leaves_is_no_error(orders: str, server: ServerProcess) -> None:
     many = server.url
-    command = f"{sys.executable} -m topics read {orders} --url {many} | head -n 1"
+    command = f"{sys.executable} -m topics read {orders} --wait 60 --url {many} | head -n 1"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60
     )

@@ -16,7 +16,7 @@ from topics.cli.remote.server import Json, Server
 from topics.cli.work import DONE, REFUSED, amount, counted
 
 # A disk that is filling needs attention when so little is left of it, in room and in time.
-_LITTLE_ROOM = 0.1
+_LITTLE_ROOM = 0.05
 _LITTLE_TIME_MS = 24 * 3_600_000
 # How old the server's list of what needs attention may be.
 _LIST_AGE_S = 2.1
