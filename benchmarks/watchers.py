@@ -59,7 +59,7 @@ def _ask(port: int, target: str, body: object) -> dict[str, object]:
 
 
 def _post(target: str, data: bytes) -> bytes:
-    head = f"POST {target} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = f"POST {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     return head.encode() + b"Content-Length: %d\r\n\r\n" % len(data) + data
 
 
@@ -77,7 +77,7 @@ class Watchers:
     def _watch(self) -> socket.socket:
         session = _ask(self._job.port, "/v0/watch", {"topics": {self._job.topic: {"tail": True}}})
         sock = _connect(self._job.port)
-        head = f"GET {session['stream_url']} HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n"
+        head = f"GET {session['stream_url']} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n"
         sock.sendall(head.encode())
         return sock
 

@@ -171,6 +171,7 @@ COLLECTIONS = {
     "http/door/keys.py": {"KeyRing._by_header": "known keys", "KeyRing.keys": FIXED},
     "http/door/readiness.py": {"Readiness._held": "early requests"},
     "http/door/stream_slots.py": {"StreamSlots._open_by_key": "max_sse_connections_per_key"},
+    "http/door/callers.py": {"Callers._fine": "known targets"},
     "http/door/tickets.py": {"Tickets._open": "max_tickets"},
     "http/metrics/scrape.py": {
         "Scrape.by_class": FIXED,

@@ -53,6 +53,7 @@ def serve(loop_errors: list[str]) -> Iterator[Serve]:
         if readiness is None:
             readiness = Readiness()
             readiness.admit()
+        settings.setdefault("allowed_hosts", "*")
         running = Running(routes, Settings(port=0, **settings), keys, readiness, limits or Limits())
         servers.append(running)
         return running

@@ -26,6 +26,7 @@ class RunningApp(InThread):
     """A server to look into: `app` belongs to the loop of its thread, reach it through `inside`."""
 
     def __init__(self, directory: Path, clock: Clock | None = None, **settings: Any) -> None:
+        settings.setdefault("allowed_hosts", "x")
         self._settings = Settings(port=0, data_dir=str(directory), **settings)
         self._clock = clock
         self._clients: list[Wire | EventReader | SocketClient] = []
@@ -240,7 +241,7 @@ class SocketClient:
         self.socket = connect(address, receive_bytes=receive_bytes)
         self.protocol = WSConnection(ConnectionType.CLIENT)
         extra = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
-        self.send_event(Request(host="test", target="/v0/ws", extra_headers=extra))
+        self.send_event(Request(host="localhost", target="/v0/ws", extra_headers=extra))
         self._events: list[Any] = []
         assert isinstance(self.event(), AcceptConnection)
         self.close_code: int | None = None

@@ -80,7 +80,7 @@ class Wire:
 def raw_request(
     method: str, target: str, body: bytes | None = None, headers: dict[str, str] | None = None
 ) -> bytes:
-    lines = [f"{method} {target} HTTP/1.1", "Host: test"]
+    lines = [f"{method} {target} HTTP/1.1", "Host: localhost"]
     if body is not None:
         lines.append(f"Content-Length: {len(body)}")
         if "Content-Type" not in (headers or {}):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from topics.http.console.overview import OverviewRoutes
 from topics.http.console.page import ConsolePage
 from topics.http.console.system import SystemRoutes
+from topics.http.door.callers import parse_origins
 from topics.http.door.keys import KeyRing, is_revoked, read_keys
 from topics.http.door.listen_address import refuse_exposure_without_keys
 from topics.http.door.readiness import Readiness
@@ -51,6 +52,7 @@ log = logging.getLogger("topics")
 def keys_of(settings: Settings) -> KeyRing:
     """Raises for keys that cannot be read, and for an address that needs some when there are none."""
     keyring = KeyRing.of(settings)
+    parse_origins(settings.cors_origins)
     refuse_exposure_without_keys(settings, keyring)
     return keyring
 

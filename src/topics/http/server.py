@@ -12,8 +12,9 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
+from topics.http.door.callers import Callers
 from topics.http.door.keys import KeyRing
-from topics.http.door.listen_address import listen_address, refuse_exposure_without_keys
+from topics.http.door.listen_address import is_loopback, listen_address, refuse_exposure_without_keys
 from topics.http.door.readiness import Readiness
 from topics.http.door.tickets import Tickets
 from topics.http.wire.channel import shown_address
@@ -76,18 +77,25 @@ class Server:
     def bind(self) -> None:
         """Take the address: that it is free is known from here on. Clients cannot connect yet."""
         refuse_exposure_without_keys(self._settings, self._keyring)
+        host, port = listen_address(self._settings)
+        self._sockets = bind(host, port)
+        self.addresses = [bound.getsockname()[:2] for bound in self._sockets]
         self.context = WireContext(
             settings=self._settings,
             routes=self._tree,
             keyring=self._keyring,
+            callers=Callers(
+                self._settings,
+                keys_needed=self._keyring.enabled,
+                bound=self.addresses,
+                is_exposed=not is_loopback(host),
+            ),
             readiness=self._gate,
             loop=asyncio.get_running_loop(),
             limits=self._limits,
             tickets=self._tickets,
             request_log=self.request_log,
         )
-        self._sockets = bind(*listen_address(self._settings))
-        self.addresses = [bound.getsockname()[:2] for bound in self._sockets]
 
     async def listen(self) -> None:
         """Serve. The readiness decides whether data requests are answered yet."""

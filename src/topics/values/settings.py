@@ -66,6 +66,9 @@ class Settings:
     api_keys_file: str | None = None
     allow_insecure_no_auth: bool = False
     probe_auth: bool = False
+    # Both separated by commas.
+    allowed_hosts: str = ""
+    cors_origins: str = ""
     console: bool = True
     data_dir: str = "./topics-data"
     cold_dir: str | None = None

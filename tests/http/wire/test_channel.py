@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from topics.http.door.callers import Callers
 from topics.http.door.keys import KeyRing
 from topics.http.door.readiness import Readiness
 from topics.http.wire.channel import CLOSED, DEAF, HTTP, LINGER, RAW, STREAM, Channel
@@ -77,6 +78,7 @@ def connect(**settings: int) -> tuple[Plain, Transport]:
         settings=Settings(**settings),
         routes=RouteTree([]),
         keyring=KeyRing([]),
+        callers=Callers(Settings(), keys_needed=False, bound=[], is_exposed=False),
         readiness=Readiness(),
         loop=asyncio.get_running_loop(),
         limits=Limits(linger_bytes=10),

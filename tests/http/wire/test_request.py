@@ -36,14 +36,14 @@ def test_an_id_that_a_client_sent_comes_back(sent):
     request = exchange_for(b"/", {b"x-request-id": sent})
     assert request.given_id() == sent
     assert request.ensure_id() == sent.decode()
-    assert request.with_id([(b"A", b"b")]) == [(b"A", b"b"), (b"X-Request-Id", sent)]
+    assert request.with_own([(b"A", b"b")]) == [(b"A", b"b"), (b"X-Request-Id", sent)]
 
 
 @pytest.mark.parametrize("sent", [b"", b"-a", b"a b", b"a\tb", b"x" * 129, "é".encode()])
 def test_an_id_that_could_break_a_log_is_as_good_as_none(sent):
     request = exchange_for(b"/", {b"x-request-id": sent})
     assert request.given_id() is None
-    assert request.with_id(None) is None
+    assert request.with_own(None) is None
 
 
 def test_a_request_that_is_talked_about_gets_an_id_of_its_own():

@@ -6,6 +6,7 @@ from tests.mutation.runner import Mutation
 
 _TAIL = "tests/contract/test_tail.py"
 _REDRIVE = "tests/contract/test_redrive.py"
+_CALLERS = "tests/contract/test_callers.py"
 _RECORDS = "tests/contract/test_records.py"
 
 MUTATIONS = (
@@ -56,5 +57,21 @@ MUTATIONS = (
         "        del self._open[digest]\n        return None if found.key",
         "        return None if found.key",
         ("tests/contract/test_browser_keys.py", "tests/http/door/test_tickets.py"),
+    ),
+    Mutation(
+        "answer-to-any-name",
+        "A server without keys answers to no name but its own and those that were allowed.",
+        "http/door/callers.py",
+        "        if not self._any_host:\n",
+        "        if False:\n",
+        (_CALLERS,),
+    ),
+    Mutation(
+        "let-every-page-in",
+        "A page from elsewhere changes nothing, and opens no stream and no socket, unless it was let in.",
+        "http/door/callers.py",
+        "            if is_stream or request.method_bytes not in _READING:\n",
+        "            if False:\n",
+        (_CALLERS,),
     ),
 )

@@ -1,10 +1,11 @@
 """What can be refused from the head of a request alone, in the order clients rely on.
 
-key -> in-flight place -> scope -> name -> route -> server state -> Accept -> announced size -> room for it
+host, page -> key -> place in flight -> scope -> name -> route -> server state -> Accept -> type -> size
 """
 
 from typing import TYPE_CHECKING
 
+from topics.http.door.callers import check_type
 from topics.http.door.required_headers import presented_key, require_event_stream_accepted, unauthorized
 from topics.values import ApiError, limit_reached
 
@@ -24,6 +25,7 @@ def admit(context: "WireContext", request: "Request") -> None:
     request.params = match.params
     if match.is_head:
         request.plain = False
+    context.callers.check(request, match)
     if context.keyring.enabled and (route is None or not route.public):
         _authorise(context, request, match)
     if route is None:
@@ -32,6 +34,7 @@ def admit(context: "WireContext", request: "Request") -> None:
         context.readiness.check_room()
     if route.event_stream and not route.auth_in_handler:
         require_event_stream_accepted(request)
+    check_type(request)
     length = request.headers.get(b"content-length")
     if length is not None and (size := int(length)) > context.small_body_bytes:
         if size > context.max_body_bytes:

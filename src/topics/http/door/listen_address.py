@@ -29,7 +29,7 @@ def is_loopback(host: str) -> bool:
     except (OSError, UnicodeError):
         return False
     addresses = {str(info[4][0]).partition("%")[0] for info in infos}
-    return bool(host) and bool(addresses) and all(_is_loopback_address(text) for text in addresses)
+    return bool(host) and bool(addresses) and all(is_loopback_address(text) for text in addresses)
 
 
 def refuse_exposure_without_keys(settings: Settings, keyring: KeyRing) -> None:
@@ -52,7 +52,8 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _is_loopback_address(text: str) -> bool:
+def is_loopback_address(text: str) -> bool:
+    """Raises ValueError for what is no address."""
     address = ipaddress.ip_address(text)
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped

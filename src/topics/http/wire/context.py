@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
 
+from topics.http.door.callers import Callers
 from topics.http.door.connection_limit import ConnectionLimit
 from topics.http.door.keys import KeyRing
 from topics.http.door.readiness import Readiness
@@ -68,6 +69,7 @@ class WireContext:
     settings: Settings
     routes: RouteTree
     keyring: KeyRing
+    callers: Callers
     readiness: Readiness
     loop: asyncio.AbstractEventLoop
     limits: Limits = field(default_factory=Limits)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from topics.http.door.listen_address import is_loopback_address
 from topics.http.wire.answer_heads import JSON, HeaderList
 from topics.http.wire.channel import RAW, STREAM, Stream, Upgraded
 from topics.http.wire.holding import TimedSteps
@@ -55,6 +56,7 @@ class Exchange(Request):
         self.body = b""
         self.key = None
         self.misnamed = None
+        self.page = None
         self.route = None
         self.name = ""
         self.params = ()
@@ -86,6 +88,23 @@ class Exchange(Request):
     def client(self) -> str | None:
         connection = self._connection or self._streaming
         return None if connection is None else connection.peer()
+
+    def scheme(self) -> str:
+        connection = self._connection
+        if connection is None:
+            return "http"
+        if connection.transport.get_extra_info("sslcontext") is not None:
+            return "https"
+        peer = connection.transport.get_extra_info("peername")
+        forwarded = self.headers.get(b"x-forwarded-proto", b"").strip().lower()
+        is_secure = forwarded == b"https" and bool(peer) and is_loopback_address(peer[0].partition("%")[0])
+        return "https" if is_secure else "http"
+
+    def own_address(self) -> str | None:
+        if self._connection is None:
+            return None
+        address = self._connection.transport.get_extra_info("sockname")
+        return str(address[0]) if address else None
 
     # Answering
 
@@ -121,6 +140,12 @@ class Exchange(Request):
         else:
             connection.send_special(self, 200, JSON, body, None)
         return True
+
+    def reply_unrouted(self, status: int, headers: HeaderList) -> None:
+        """An answer without a body to what no route is asked about, and that is not counted."""
+        connection = self._take_connection()
+        if connection is not None:
+            connection.send_special(self, status, JSON, b"", headers)
 
     def _take_connection(self) -> "Pipeline | None":
         """For an answer, which is the only one. The usual ones do the same without this call."""
@@ -196,7 +221,7 @@ class Exchange(Request):
     def open_stream(self, content_type: bytes, headers: HeaderList | None = None) -> Stream:
         """Answer with a body of unknown length; if the client has gone, the stream is closed already."""
         connection = self._leave(STREAM)
-        return Stream(connection, content_type, self.with_id(headers), chunked=not self.http10)
+        return Stream(connection, content_type, self.with_own(headers), chunked=not self.http10)
 
     def upgrade(self) -> Upgraded:
         """Take the bare connection, before any answer; the caller speaks the other protocol from here."""

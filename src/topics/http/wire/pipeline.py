@@ -7,6 +7,7 @@ from collections import deque
 from time import perf_counter
 
 from topics.http.door.admission import admit, too_large
+from topics.http.door.callers import Preflight
 from topics.http.door.required_headers import require_body_type
 from topics.http.wire.answer_heads import CONTINUE, JSON, LENGTHS, HeaderList
 from topics.http.wire.channel import DEAF, RAW, STREAM, Channel
@@ -194,6 +195,8 @@ class Pipeline(Channel):
                 raise too_large(self.context.max_body_bytes)
             if b"expect" in exchange.headers and not exchange.complete and not exchange.http10:
                 self.transport.write(CONTINUE)
+        except Preflight as asked:
+            exchange.reply_unrouted(204, asked.headers)
         except Exception as error:
             exchange.fail_with(error)
 
@@ -283,9 +286,11 @@ class Pipeline(Channel):
             exchange.closes = True
         connection = b"close" if exchange.closes else b"keep-alive" if exchange.http10 else None
         if not self.transport.is_closing():
-            headers = exchange.with_id(headers)
+            headers = exchange.with_own(headers)
             head = self.context.heads.before_length(status, content_type, headers, connection)
-            if exchange.method_bytes == b"HEAD":
+            if status == 204:
+                self.transport.write(head.removesuffix(b"Content-Length: ") + b"\r\n")
+            elif exchange.method_bytes == b"HEAD":
                 self.transport.write(head + b"%d\r\n\r\n" % len(body))
             else:
                 self.write_answer(head, body)

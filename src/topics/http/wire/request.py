@@ -9,6 +9,7 @@ import secrets
 from typing import overload
 from urllib.parse import parse_qsl
 
+from topics.http.door.callers import page_headers
 from topics.http.door.keys import ApiKey
 from topics.http.door.request_room import RequestRoom
 from topics.http.wire.answer_heads import HeaderList
@@ -43,6 +44,7 @@ class Request:
         "method_bytes",
         "misnamed",
         "name",
+        "page",
         "params",
         "plain",
         "received",
@@ -70,6 +72,8 @@ class Request:
     misnamed: Misnamed | None
     # Methods of a path that does not know this one.
     allow: bytes
+    # The origin of a page from elsewhere that may read the answer.
+    page: bytes | None
     # What has to be given back when it is answered: nothing, or some of these.
     _holds: int
     _query: dict[str, str] | None
@@ -197,10 +201,27 @@ class Request:
             self.plain = False
         return known.decode()
 
-    def with_id(self, headers: HeaderList | None) -> HeaderList | None:
-        """The headers of its answer, and its id if it has one."""
+    def with_own(self, headers: HeaderList | None) -> HeaderList | None:
+        """The headers of its answer, with its id if it has one, and what a page needs to read it."""
         known = self.given_id()
-        return headers if known is None else [*(headers or ()), (b"X-Request-Id", known)]
+        if known is not None:
+            headers = [*(headers or ()), (b"X-Request-Id", known)]
+        return headers if self.page is None else [*(headers or ()), *page_headers(self.page)]
+
+    # Where it came from
+
+    def let_page(self, origin: bytes) -> None:
+        """It is of a page from elsewhere, which may read the answer."""
+        self.page = origin
+        self.plain = False
+
+    def scheme(self) -> str:
+        """As the client has it: with TLS here, or at a proxy on this machine."""
+        raise NotImplementedError
+
+    def own_address(self) -> str | None:
+        """The address of ours that the client has connected to."""
+        raise NotImplementedError
 
     def client(self) -> str | None:
         """The address that it came from: known until it is answered, and while its answer is a stream."""

@@ -1,0 +1,37 @@
+"""How origins are written, and what is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from topics.http.door.callers import parse_origins
+from topics.values.errors import ConfigError
+
+
+def test_origins_are_written_in_one_way() -> None:
+    text = " https://Shop.example ,http://a:80,, https://[::1]:8443/,http://b:3000"
+    assert parse_origins(text) == [
+        "https://shop.example:443",
+        "http://a:80",
+        "https://::1:8443",
+        "http://b:3000",
+    ]
+    assert parse_origins("") == []
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "shop.example",
+        "*",
+        "https://shop.example/path",
+        "ftp://x",
+        "https://",
+        "null",
+        "https://a:b",
+        "https://u@a",
+    ],
+)
+def test_what_is_no_origin(origin: str) -> None:
+    with pytest.raises(ConfigError, match="TOPICS_CORS_ORIGINS"):
+        parse_origins("https://a.example," + origin)
