@@ -156,7 +156,7 @@ def test_a_stream_must_be_acceptable(
 )
 def test_what_a_stream_answers(server: Server, streams: Streams, new_topic: NewTopic, accept: str) -> None:
     url = session(server, [new_topic().name])["stream_url"]
-    reader = streams.get(server, url, Accept=accept, **{"Accept-Encoding": "gzip"})
+    reader = streams.get(server, url, Accept=accept, **{"Accept-Encoding": "br"})
     assert reader.status == 200
     assert reader.headers["content-type"].startswith("text/event-stream")
     assert reader.headers["cache-control"] == "no-store"

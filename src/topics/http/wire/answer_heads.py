@@ -4,6 +4,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 
 JSON = b"application/json"
+EVENTS = b"text/event-stream"
 ARROW = b"application/vnd.apache.arrow.stream"
 
 STATUS_LINES = {

@@ -3,10 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from topics.http.door.request_room import RequestRoom
 from topics.http.wire.answer_heads import HeaderList
 from topics.http.wire.context import WireContext
+
+if TYPE_CHECKING:
+    from topics.http.wire.compression import StreamEncoder
 
 logger = logging.getLogger("topics.http")
 
@@ -257,13 +261,20 @@ class _Held:
 class Stream(_Held):
     """A body sent piece by piece. It ends with its connection: one that streamed for hours is not reused."""
 
-    __slots__ = ("_chunked",)
+    __slots__ = ("_chunked", "_encoder")
 
     def __init__(
-        self, connection: Channel | None, content_type: bytes, headers: HeaderList | None, *, chunked: bool
+        self,
+        connection: Channel | None,
+        content_type: bytes,
+        headers: HeaderList | None,
+        *,
+        chunked: bool,
+        encoder: "StreamEncoder | None" = None,
     ) -> None:
         super().__init__(connection)
         self._chunked = chunked
+        self._encoder = encoder
         if connection is not None:
             heads = connection.context.heads
             connection.transport.write(
@@ -275,6 +286,8 @@ class Stream(_Held):
         connection = self._connection
         if not data or connection is None or connection.transport.is_closing():
             return
+        if self._encoder is not None:
+            data = self._encoder.encode(data)
         connection.transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def close(self) -> None:
@@ -282,6 +295,9 @@ class Stream(_Held):
         connection = self._connection
         if connection is None or connection.transport.is_closing():
             return
+        if self._encoder is not None:
+            last, self._encoder = self._encoder.end(), None
+            self.write(last)
         if self._chunked:
             connection.transport.write(b"0\r\n\r\n")
         connection.transport.close()

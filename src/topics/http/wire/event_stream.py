@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from topics.http.wire.answer_heads import HeaderList
+from topics.http.wire.answer_heads import EVENTS, HeaderList
 
-CONTENT_TYPE = b"text/event-stream"
+CONTENT_TYPE = EVENTS
 HEADERS: HeaderList = [(b"Cache-Control", b"no-store"), (b"X-Accel-Buffering", b"no")]
 RETRY = b"retry: 2000\n\n"
 HEARTBEAT = b": hb\n\n"

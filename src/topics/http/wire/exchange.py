@@ -8,8 +8,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from topics.http.door.listen_address import is_loopback_address
-from topics.http.wire.answer_heads import JSON, HeaderList
+from topics.http.wire.answer_heads import EVENTS, JSON, HeaderList
 from topics.http.wire.channel import RAW, STREAM, Stream, Upgraded
+from topics.http.wire.compression import (
+    INLINE_BYTES,
+    LEAST_BYTES,
+    chosen_encoding,
+    compress,
+    encoding_headers,
+    stream_encoder,
+)
 from topics.http.wire.holding import TimedSteps
 from topics.http.wire.request import Request
 from topics.http.wire.request_log import log_fields
@@ -114,6 +122,11 @@ class Exchange(Request):
         connection = self._connection
         if connection is None:
             return
+        if len(body) >= LEAST_BYTES and b"accept-encoding" in self.headers:
+            encoding = self._encoding()
+            if encoding:
+                self._reply_compressed(encoding, body, status, content_type, headers)
+                return
         connection.context.request_log.finished(self, status, self._closers is not None)
         self._connection = None
         if self._holds:
@@ -122,6 +135,34 @@ class Exchange(Request):
             connection.send(body)
         else:
             connection.send_special(self, status, content_type, body, headers)
+
+    def _encoding(self) -> bytes:
+        """The one that the client asks for; empty for none."""
+        accepted = self.headers.get(b"accept-encoding")
+        return b"" if accepted is None or self.method_bytes == b"HEAD" else chosen_encoding(accepted)
+
+    def _reply_compressed(
+        self, encoding: bytes, body: bytes, status: int, content_type: bytes, headers: HeaderList | None
+    ) -> None:
+        if len(body) <= INLINE_BYTES:
+            packed = compress(body, encoding)
+            self._reply_special(status, content_type, packed, [*(headers or ()), *encoding_headers(encoding)])
+        else:
+            self.run(self._compress_beside(encoding, body, status, content_type, headers))
+
+    async def _compress_beside(
+        self, encoding: bytes, body: bytes, status: int, content_type: bytes, headers: HeaderList | None
+    ) -> None:
+        packed = await asyncio.get_running_loop().run_in_executor(None, compress, body, encoding)
+        self._reply_special(status, content_type, packed, [*(headers or ()), *encoding_headers(encoding)])
+
+    def _reply_special(self, status: int, content_type: bytes, body: bytes, headers: HeaderList) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        connection.context.request_log.finished(self, status, self._closers is not None)
+        self._take_connection()
+        connection.send_special(self, status, content_type, body, headers)
 
     def passes_unnoticed(self, elapsed_s: float) -> bool:
         """Answered now, it would be counted and nothing more."""
@@ -220,8 +261,15 @@ class Exchange(Request):
 
     def open_stream(self, content_type: bytes, headers: HeaderList | None = None) -> Stream:
         """Answer with a body of unknown length; if the client has gone, the stream is closed already."""
+        # Frames are small and each is wanted at once; what is sent in bulk has its own ways of being compact.
+        encoding = self._encoding() if content_type == EVENTS else b""
+        encoder = stream_encoder(encoding) if encoding else None
+        if encoding:
+            headers = [*(headers or ()), *encoding_headers(encoding)]
         connection = self._leave(STREAM)
-        return Stream(connection, content_type, self.with_own(headers), chunked=not self.http10)
+        return Stream(
+            connection, content_type, self.with_own(headers), chunked=not self.http10, encoder=encoder
+        )
 
     def upgrade(self) -> Upgraded:
         """Take the bare connection, before any answer; the caller speaks the other protocol from here."""
