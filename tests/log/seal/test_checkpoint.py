@@ -106,6 +106,35 @@ def test_a_deletion_that_comes_while_flags_are_flipped_is_not_forgotten(tagged: 
         assert tagged.seqs("t") == [1, 5, 6, 7, 8]
 
 
+def test_a_checkpoint_is_due_when_there_is_something_to_keep(lab: Lab) -> None:
+    checkpointer, age_ms = lab.checkpointer, lab.engine.settings.seal_age_ms
+    for _ in range(2):
+        lab.checkpoint(everything=True)
+    assert not checkpointer.is_due()
+    lab.clock.advance(10 * age_ms)
+    assert not checkpointer.is_due(), "nothing was written"
+    lab.checkpoint(everything=True)
+    lab.write("t", 1)
+    lab.clock.advance(age_ms - 1)
+    assert not checkpointer.is_due()
+    lab.clock.advance(1)
+    assert checkpointer.is_due()
+
+
+def test_a_checkpoint_is_due_when_damage_was_found(lab: Lab) -> None:
+    """Recovery would count differently without it. That files can go is another reason, kept out here."""
+    three_segments(lab)
+    lab.engine.store.pinned_by.append(lambda _: True)
+    for _ in range(2):
+        lab.checkpoint(everything=True)
+    assert not lab.checkpointer.is_due()
+    lab.engine.store.let_go()
+    flip(lab.segment_files()[1], 100)
+    lab.seqs("t")
+    assert lab.gaps("t") == [(5, 8, "cap")]
+    assert lab.checkpointer.is_due()
+
+
 def test_a_checkpoint_survives_a_segment_it_cannot_flip(lab: Lab) -> None:
     three_segments(lab)
     lab.delete("t", before=3, match="x")

@@ -10,7 +10,7 @@ import pytest
 from tests.log.harness import Lab
 from tests.storage.support import FullDisk
 from topics.log.seal import sealer as sealing
-from topics.log.seal.sealer import Sealer, SegmentPlan
+from topics.log.seal.sealer import Sealer, SegmentPlan, _deleted_since
 from topics.log.write.append_request import parse_append
 
 QUIET = (lambda _: None, lambda error: None)
@@ -145,3 +145,17 @@ def test_many_runs_make_several_files_of_small_ones(lab: Lab, monkeypatch: pytes
         lab.write(name, 1)
     plan = lab.checkpointer.sealer.plan(everything=True)
     assert [len(file.sealings) for file in plan] == [2, 2, 1]
+
+
+def test_what_is_deleted_while_a_file_is_written_is_noted(lab: Lab) -> None:
+    """And what was deleted before is in the file, and not noted again."""
+    lab.write("t", *({"data": n, "tag": f"k{n}"} for n in range(1, 5)))
+    lab.delete("t", match="k2")
+    (run,) = lab.topic("t").runs
+    assert run.dead is not None
+    known = bytes(run.dead)
+    assert _deleted_since(run, known).tolist() == []
+    lab.delete("t", match="k4")
+    assert _deleted_since(run, known).tolist() == [3]
+    assert _deleted_since(run, known[:2]).tolist() == [3]
+    assert _deleted_since(run, None).tolist() == [1, 3]

@@ -75,6 +75,14 @@ def test_a_topic_that_rejects_takes_as_much_as_its_cap_says(lab: Lab, cap: dict[
     assert lab.write("t", 34).last_seq == 3
 
 
+@pytest.mark.parametrize("cap", [{"cap_records": 2}, {"cap_bytes": 4}], ids=str)
+def test_one_write_may_fill_a_topic_that_rejects(lab: Lab, cap: dict[str, int]) -> None:
+    lab.put("t", discard="reject", **cap)
+    with pytest.raises(ApiError, match="can never fit"):
+        lab.write("t", 12, 34, 5)
+    assert lab.write("t", 12, 34).last_seq == 2
+
+
 def test_no_record_is_older_than_the_one_before_it(lab: Lab) -> None:
     """A copy may have come from a clock that was ahead."""
     lab.write("t", 1)

@@ -181,6 +181,15 @@ def test_a_full_queue_refuses_and_counts(desk: Desk, monkeypatch: pytest.MonkeyP
     assert desk.done == ["a", "b", "d"]
 
 
+def test_as_many_may_be_asked_for_as_there_is_room(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_queue, "MAX_WAITING_OPS", 3)
+    desk.submit("a")
+    for ask in (desk.queue.require_growth, desk.queue.require_room):
+        ask(2)
+        with pytest.raises(ApiError, match="full"):
+            ask(3)
+
+
 def test_a_failure_is_final(desk: Desk) -> None:
     desk.submit("written", sync=True)
     desk.queue.flush()

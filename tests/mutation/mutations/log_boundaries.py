@@ -9,6 +9,9 @@ _PAGE = "tests/log/read/test_page.py"
 _RETENTION = "tests/log/remove/test_retention.py"
 _TOMBSTONE = "tests/log/read/test_tombstone.py"
 _TOPIC = "tests/log/test_topic.py"
+_SEALER = "tests/log/seal/test_sealer.py"
+_CHECKPOINT = "tests/log/seal/test_checkpoint.py"
+_QUEUE = "tests/log/write/test_commit_queue.py"
 
 MUTATIONS = (
     Mutation(
@@ -269,5 +272,51 @@ MUTATIONS = (
         "            if run.count >= unsealed.max_events or",
         "            if run.count > unsealed.max_events or",
         (_TOPIC,),
+    ),
+    Mutation(
+        "refuse-a-write-that-fills-a-topic",
+        "One write may be as large as the cap of a topic that rejects.",
+        "log/write/append.py",
+        "    if (config.cap_records and count > config.cap_records) or "
+        "(config.cap_bytes and size > config.cap_bytes):\n"
+        '        raise ApiError("record_too_large"',
+        "    if (config.cap_records and count >= config.cap_records) or "
+        "(config.cap_bytes and size >= config.cap_bytes):\n"
+        '        raise ApiError("record_too_large"',
+        (_APPEND,),
+    ),
+    Mutation(
+        "refuse-what-just-fits-the-queue",
+        "As many changes may wait as the limit says.",
+        "log/write/commit_queue.py",
+        "            raise self.refusal.anew()\n        if len(self.waiting) + ops > MAX_WAITING_OPS:\n"
+        "            raise self._crowded()\n\n    def require_room",
+        "            raise self.refusal.anew()\n        if len(self.waiting) + ops >= MAX_WAITING_OPS:\n"
+        "            raise self._crowded()\n\n    def require_room",
+        (_QUEUE,),
+    ),
+    Mutation(
+        "keep-damage-to-oneself",
+        "What a reader found damaged is in a snapshot soon.",
+        "log/seal/checkpoint.py",
+        "        if engine.totals.damage != self._known_damage:\n",
+        "        if False:\n",
+        (_CHECKPOINT,),
+    ),
+    Mutation(
+        "take-snapshots-late",
+        "What was written is in a snapshot when it is as old as `seal_age_ms` says.",
+        "log/seal/checkpoint.py",
+        "waited_ms >= engine.settings.seal_age_ms",
+        "waited_ms > engine.settings.seal_age_ms",
+        (_CHECKPOINT,),
+    ),
+    Mutation(
+        "forget-deletions-while-sealing",
+        "A record that is deleted while its file is written stays deleted.",
+        "log/seal/sealer.py",
+        "np.frombuffer(known, np.uint8) != 0] = 0\n",
+        "np.frombuffer(known, np.uint8) == 0] = 0\n",
+        (_SEALER,),
     ),
 )
