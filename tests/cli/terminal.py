@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Self
 
 PATIENCE_S = 60.0
@@ -20,21 +21,24 @@ _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 class Terminal:
     """One command. What it shows is collected; what is typed goes to it."""
 
-    def __init__(self, *arguments: str, url: str, **environment: str) -> None:
+    def __init__(self, *arguments: str, url: str, given: Path | None = None, **environment: str) -> None:
+        """`given`: a file that is its standard input."""
         self._end, inside = pty.openpty()
+        source = inside if given is None else os.open(given, os.O_RDONLY)
         clean = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
         clean.pop("NO_COLOR", None)
         ours = {"TOPICS_URL": url, "TERM": "xterm-256color", "COLUMNS": "200"}
         self.process = subprocess.Popen(
             # A second is enough for people; a machine that runs many tests at once may need longer.
             [sys.executable, "-m", "topics", *arguments, "--wait", "60"],
-            stdin=inside,
+            stdin=source,
             stdout=inside,
             stderr=inside,
             env=clean | ours | environment,
             start_new_session=True,
         )
-        os.close(inside)
+        for descriptor in {inside, source}:
+            os.close(descriptor)
         self.raw = ""
 
     @property

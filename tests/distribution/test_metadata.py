@@ -122,6 +122,12 @@ def test_keys_can_be_made_without_a_server() -> None:
     assert output.splitlines()[-1] == ""
 
 
+@pytest.mark.parametrize("arguments", [("write", "orders", "1"), ("queue", "claim", "mail")], ids=str)
+def test_verbs_about_records_do_without_the_server(arguments: tuple[str, ...]) -> None:
+    code, output, errors = without_extras(*arguments, "--url", "http://127.0.0.1:1")
+    assert (code, output.strip()) == (4, ""), errors
+
+
 def test_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "topics", "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, topics("--version").output)

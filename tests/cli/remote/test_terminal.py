@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.cli.command import topics
 from tests.cli.terminal import Terminal
 from tests.support import ServerProcess
@@ -88,3 +90,12 @@ def test_status_for_a_person(server: ServerProcess) -> None:
         assert code in (0, 1)
         assert "writes     on" in terminal.shown
         assert ("attention" in terminal.shown) == (code == 1)
+
+
+def test_a_file_is_written_with_a_bar(server: ServerProcess, tmp_path: Path) -> None:
+    file = tmp_path / "numbers"
+    file.write_text("".join(f"{number}\n" for number in range(20_000)))
+    with Terminal("write", "numbers", url=server.url, given=file) as terminal:
+        assert terminal.ended() == 0
+        assert "writing" in terminal.shown
+        assert "20,000 records in numbers, seqs 1 to 20,000" in terminal.shown
