@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -96,8 +97,11 @@ def node_modules() -> Path:
     npm, installed = shutil.which("npm"), SOURCES / "node_modules"
     if npm is None:
         pytest.skip("needs npm")
-    if not (installed / ".package-lock.json").exists():
-        done = subprocess.run([npm, "ci"], cwd=SOURCES, capture_output=True, text=True, timeout=100)
-        if done.returncode:
-            pytest.skip(f"npm could not install: {done.stderr[-300:]}")
+    # Other processes of the same run may want it, too: one installs, the others wait.
+    with (SOURCES / "package-lock.json").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (installed / ".package-lock.json").exists():
+            done = subprocess.run([npm, "ci"], cwd=SOURCES, capture_output=True, text=True, timeout=100)
+            if done.returncode:
+                pytest.skip(f"npm could not install: {done.stderr[-300:]}")
     return installed
