@@ -38,7 +38,7 @@ from topics.http.routes.streams.tail import TailRoutes
 from topics.http.routes.streams.tickets import TicketRoutes
 from topics.http.routes.streams.watch import WatchRoutes
 from topics.http.routes.topics import TopicRoutes
-from topics.http.server import Server
+from topics.http.server import Server, tls_context
 from topics.http.tracing import start_tracing
 from topics.http.wire.channel import shown_address
 from topics.http.wire.routing import Route
@@ -53,6 +53,7 @@ def keys_of(settings: Settings) -> KeyRing:
     """Raises for keys that cannot be read, and for an address that needs some when there are none."""
     keyring = KeyRing.of(settings)
     parse_origins(settings.cors_origins)
+    tls_context(settings)
     refuse_exposure_without_keys(settings, keyring)
     return keyring
 
@@ -97,7 +98,7 @@ class Application:
         # Told when data requests are answered.
         self.on_ready: list[Callable[[], None]] = []
         # Told when whatever lies in files is to be read again: the log's file, certificates.
-        self.on_reload: list[Callable[[], None]] = []
+        self.on_reload: list[Callable[[], None]] = [self.server.reload_certificate]
 
     def _routes(self) -> list[Route]:
         node, service = self.node, self.service

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
@@ -29,6 +30,8 @@ logger = logging.getLogger("topics.http")
 DRAIN_S = 10.0
 _DRAIN_POLL_S = 0.01
 _BACKLOG = 4096
+# A client that connects and then says nothing does not keep its place.
+_HANDSHAKE_S = 15.0
 # A peer that vanished without a word is noticed after two minutes.
 _KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 
@@ -63,6 +66,7 @@ class Server:
         self._sockets: list[socket.socket] = []
         self._listeners: list[asyncio.AbstractServer] = []
         self._timeouts: Timeouts | None = None
+        self._tls: ssl.SSLContext | None = None
         self._stopping = asyncio.Event()
         self.stop_reason = ""
         self.on_hangup: Callable[[], None] = _ignore
@@ -77,6 +81,7 @@ class Server:
     def bind(self) -> None:
         """Take the address: that it is free is known from here on. Clients cannot connect yet."""
         refuse_exposure_without_keys(self._settings, self._keyring)
+        self._tls = tls_context(self._settings)
         host, port = listen_address(self._settings)
         self._sockets = bind(host, port)
         self.addresses = [bound.getsockname()[:2] for bound in self._sockets]
@@ -115,11 +120,23 @@ class Server:
         for bound in self._sockets:
             self._listeners.append(
                 await self.context.loop.create_server(
-                    lambda: Connection(self.context), sock=bound, backlog=_BACKLOG
+                    lambda: Connection(self.context),
+                    sock=bound,
+                    backlog=_BACKLOG,
+                    ssl=self._tls,
+                    ssl_handshake_timeout=None if self._tls is None else _HANDSHAKE_S,
                 )
             )
         self._timeouts = Timeouts(self.context)
         self._timeouts.start()
+
+    def reload_certificate(self) -> None:
+        """Connections that come from now on get what is in the files now; those that are there go on."""
+        if self._tls is not None:
+            try:
+                load_certificate(self._tls, self._settings)
+            except ConfigError as error:
+                logger.error("%s; the certificate stays as it was", error)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -183,6 +200,41 @@ class Server:
         for connection in (*self.context.connections, *self.context.streams):
             connection.transport.abort()
         await asyncio.sleep(0)
+
+
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
+    """None without a certificate: then what is spoken is not encrypted."""
+    if settings.tls_cert is None and settings.tls_key is None:
+        return None
+    if settings.tls_cert is None or settings.tls_key is None:
+        raise ConfigError("TOPICS_TLS_CERT and TOPICS_TLS_KEY: both are needed, or none of them")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    load_certificate(context, settings)
+    return context
+
+
+def load_certificate(context: ssl.SSLContext, settings: Settings) -> None:
+    cert, key = settings.tls_cert, settings.tls_key
+    assert cert is not None
+    # A trial first: what is loaded in part would replace what was whole.
+    for each in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
+        try:
+            each.load_cert_chain(cert, key, password=_no_password)
+        except FileNotFoundError as error:
+            missing = cert if not Path(cert).exists() else key
+            raise ConfigError(f"TOPICS_TLS_CERT, TOPICS_TLS_KEY: {missing}: {error.strerror}") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ConfigError(
+                f"TOPICS_TLS_CERT, TOPICS_TLS_KEY: {cert} and {key} cannot be used together: {reason}"
+            ) from None
+
+
+def _no_password() -> str:
+    """A server that starts by itself cannot be asked for one."""
+    raise ValueError("the key is encrypted")
 
 
 def bind(host: str, port: int) -> list[socket.socket]:

@@ -69,6 +69,9 @@ class Settings:
     # Both separated by commas.
     allowed_hosts: str = ""
     cors_origins: str = ""
+    # PEM files; both or none.
+    tls_cert: str | None = None
+    tls_key: str | None = None
     console: bool = True
     data_dir: str = "./topics-data"
     cold_dir: str | None = None

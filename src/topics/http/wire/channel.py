@@ -135,7 +135,8 @@ class Channel(asyncio.Protocol):
             self.mode = CLOSED
         elif unread and not self._half_closed:
             self.mode = LINGER
-            self.transport.write_eof()
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
             self.resume_reading()
         else:
             self.mode = CLOSED
