@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from topics.flow.large_deletes import Deletions
 from topics.log import DeleteOutcome
 from topics.log.lifecycle import drop_topic
 from topics.log.remove.tags import parse_match
+from topics.log.write.append_request import parse_append
 from topics.log.write.commit_loop import CommitLoop
 from topics.values.errors import ApiError
 
@@ -118,5 +120,28 @@ def test_a_few_files_are_asked_at_once(tmp_path: Path, monkeypatch: pytest.Monke
 
     async def scenario(deletions: Deletions) -> None:
         assert await deleted(deletions, lab, "k2") == 10
+
+    driven(lab, scenario)
+
+
+def test_postings_that_are_still_to_be_forgotten_bring_nothing_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be as many tags as records, so they leave the index in turns, behind the deletion."""
+    monkeypatch.setattr(deleting, "MANY_MATCHES", 1)
+    lab = Lab(tmp_path, hot_bytes=1 << 20)
+
+    async def scenario(deletions: Deletions) -> None:
+        answer = deleted(deletions, lab, "k*")
+        assert await answer == 40
+        assert await deleted(deletions, lab, "k*") == 0
+        assert lab.seqs("t") == []
+        future = asyncio.get_running_loop().create_future()
+        records = [{"data": n, "tag": "k0"} for n in range(3)]
+        body = json.dumps({"records": records}).encode()
+        lab.engine.append("t", parse_append(body), future.set_result, future.set_exception)
+        await future
+        await asyncio.gather(*deletions._tasks)
+        assert await deleted(deletions, lab, "k0") == 3
 
     driven(lab, scenario)

@@ -75,13 +75,13 @@ class Deletions:
             return True
         if match.is_prefix and topic.tags.unsorted > 1:
             return False
-        return topic.tags.count(match) < MANY_MATCHES
+        return topic.tags.count(match, MANY_MATCHES) < MANY_MATCHES
 
     async def _look_up(
         self, topic: Topic, wanted: Wanted, act: Callable[..., None], fail: Callable[[ApiError], None]
     ) -> None:
         engine, match = self._engine, wanted.match
-        search = Search(topic, wanted)
+        search = Search(topic, wanted, partial(self._forget_tags, topic))
         try:
             for questions in search.questions():
                 answers = await asyncio.to_thread(answer, engine.store, questions, wanted)
@@ -97,11 +97,22 @@ class Deletions:
             log.exception("a deletion failed")
             fail(ApiError("internal", "the deletion failed"))
 
+    def _forget_tags(self, topic: Topic, match: TagMatch, stop: int) -> None:
+        """It is applied. There may be as many tags as records: their postings go in turns."""
+
+        async def forget() -> None:
+            for _ in topic.tags.forget_in_steps(match, stop):
+                await asyncio.sleep(0)
+
+        task = asyncio.get_running_loop().create_task(forget())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     @staticmethod
     async def _look_in_memory(topic: Topic, search: Search, match: TagMatch) -> None:
         if match.is_prefix:
             for _ in topic.tags.sort_in_steps():
                 await asyncio.sleep(0)
-        if topic.tags.count(match) >= MANY_MATCHES:
+        if topic.tags.count(match, MANY_MATCHES) >= MANY_MATCHES:
             for _ in search.look_in_memory():
                 await asyncio.sleep(0)

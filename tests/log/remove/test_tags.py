@@ -189,3 +189,18 @@ def test_what_a_match_may_look_like(value: object, match: TagMatch) -> None:
 def test_what_is_no_match(value: object) -> None:
     with pytest.raises(ApiError):
         parse_match(value)
+
+
+def test_counting_stops_when_there_are_enough() -> None:
+    index = filled()
+    for enough in range(1, 12):
+        assert min(enough, 9) <= index.count(parse_match("*"), enough) <= min(enough + 1, 9)
+
+
+def test_tags_are_forgotten_some_at_a_time() -> None:
+    index = filled()
+    steps = index.forget_in_steps(parse_match("*"), 100)
+    seen = [len(index.matching(parse_match("*")))]
+    seen += [len(index.matching(parse_match("*"))) for _ in steps]
+    assert (seen[0], seen[-1]) == (9, 0)
+    assert seen == sorted(seen, reverse=True)

@@ -17,6 +17,8 @@ from topics.storage import I64
 from topics.values import MAX_SEQ
 
 MAX_BUCKETS = 2000
+# A few milliseconds' worth: others have their turn in between.
+_RANGES_A_STEP = 65_536
 
 
 @dataclass(slots=True)
@@ -41,8 +43,9 @@ def bucket_steps(topic: Topic, count: int, from_seq: int = 0, to_seq: int = MAX_
     # One more than there are buckets: where each begins, and the last one ends.
     bounds = [base + total * number // count for number in range(count + 1)]
     holes = hole_ranges(topic)
-    missing = np.zeros((len(ledger.KIND_NAMES), count), np.int64)
+    edges = np.array(bounds)
     parts = [_ledger_ranges(topic)]
+    missing = np.zeros((len(ledger.KIND_NAMES), count), np.int64)
     for run in topic.runs:
         first, last = max(run.base, topic.floor, base), min(run.last, head)
         if last < first:
@@ -53,14 +56,21 @@ def bucket_steps(topic: Topic, count: int, from_seq: int = 0, to_seq: int = MAX_
             missing[ledger.DELETED][number] += run.dead_count if run.live_count else run.count
             continue
         firsts, lasts = deleted_in(topic, run, first)
-        parts.append((firsts, lasts, np.full(len(firsts), ledger.DELETED)))
+        part = firsts, lasts, np.full(len(firsts), ledger.DELETED)
+        if holes:
+            parts.append(part)  # they are cut out of all parts together
+        else:
+            behind = bisect_right(bounds, last)
+            _add(missing[:, number:behind], part, edges[number : behind + 1])
         yield
-    firsts, lasts, kinds = (np.concatenate(column) for column in zip(*parts, strict=True))
-    edges = np.array(bounds)
-    ranges = cut_out((firsts, lasts, kinds), holes)
-    for kind in range(len(ledger.KIND_NAMES)):
-        chosen = ranges[2] == kind
-        missing[kind] += np.diff(_covered(ranges[0][chosen], ranges[1][chosen], edges))
+    if holes:
+        firsts, lasts, kinds = (np.concatenate(column) for column in zip(*parts, strict=True))
+        parts = [cut_out((firsts, lasts, kinds), holes)]
+    for firsts, lasts, kinds in parts:
+        for at in range(0, len(firsts), _RANGES_A_STEP):
+            stop = at + _RANGES_A_STEP
+            _add(missing, (firsts[at:stop], lasts[at:stop], kinds[at:stop]), edges)
+            yield
     return [
         Bucket(bounds[number], bounds[number + 1] - 1, missing[:, number].tolist()) for number in range(count)
     ]
@@ -69,6 +79,13 @@ def bucket_steps(topic: Topic, count: int, from_seq: int = 0, to_seq: int = MAX_
 def whole(topic: Topic) -> list[Bucket]:
     """The same in one stretch and at once: what became of all that was ever written. None of an empty one."""
     return surviving_damage(topic, lambda: at_once(bucket_steps(topic, 1)))
+
+
+def _add(missing: I64, ranges: tuple[I64, I64, I64], edges: I64) -> None:
+    """Count these ranges, which are in order, in the buckets between these edges."""
+    for kind in np.unique(ranges[2]).tolist():
+        chosen = ranges[2] == kind
+        missing[kind] += np.diff(_covered(ranges[0][chosen], ranges[1][chosen], edges))
 
 
 def _ledger_ranges(topic: Topic) -> tuple[I64, I64, I64]:

@@ -168,14 +168,14 @@ def _apply(topic: Topic, selector: Selector, now: int, search: Search | None = N
     seqs = None if selector.seqs is None else _ascending(selector.seqs, limit)
     # Chosen before anything changes: a segment found damaged on the way starts the whole deletion again.
     chosen = choose(topic, Wanted(limit, None if seqs is not None else match, seqs), search)
-    if match is not None:
-        topic.tags.forget(match, limit)
     deleted = 0
     for run, found in chosen:
         deleted += delete_live(topic, run, found.indexes, found.size)
         if match is not None or search is not None:
             # Its file was asked, past what is kept ready for readers.
             topic.store.unload(run)
+    if match is not None:
+        (topic.tags.forget if search is None else search.forget_tags)(match, limit)
     if deleted:
         settle_floor(topic, topic.floor)
         (lowest, first), (highest, last) = chosen[0], chosen[-1]

@@ -7,7 +7,7 @@ and then. Runs in memory have an index, so they are asked only where it would ha
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -163,8 +163,12 @@ def _look_up_if_intact(segment: Segment, question: Question, wanted: Wanted) -> 
 class Search:
     """Answers for one deletion that is about to be ordered."""
 
-    def __init__(self, topic: Topic, wanted: Wanted) -> None:
+    def __init__(
+        self, topic: Topic, wanted: Wanted, forget_tags: Callable[[TagMatch, int], None] | None = None
+    ) -> None:
+        """`forget_tags` takes these tags below a seq out of the topic's index, when it gets to that."""
         self.wanted = wanted
+        self.forget_tags = forget_tags or topic.tags.forget
         self._topic = topic
         self._answers: dict[Run, tuple[Question, Found]] = {}
 

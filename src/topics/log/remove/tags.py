@@ -13,6 +13,7 @@ up to date only when a prefix is asked for, so writers never pay for it.
 import sys
 from array import array
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -116,6 +117,15 @@ class _Generation:
 
     def forget(self, tags: Iterable[str], first: int, stop: int) -> None:
         """Drop the seqs of these tags from `first` up to but not including `stop`."""
+        if first <= self.base and self.last < stop:
+            # All that it has, as usual. There may be as many tags as records: nothing is looked at.
+            gone = [*tags]
+            self._forgot |= bool(gone)
+            if len(gone) == len(self.postings):
+                self.postings = {}
+            else:
+                deque(map(self.postings.__delitem__, gone), maxlen=0)
+            return
         for tag in tags:
             held = self.postings[tag]
             offsets = (held,) if isinstance(held, int) else held
@@ -166,13 +176,15 @@ class TagIndex:
         ]
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
-    def count(self, match: "TagMatch") -> int:
-        """How many records match."""
+    def count(self, match: "TagMatch", enough: int = sys.maxsize) -> int:
+        """How many records match; once there are enough, no more are counted."""
         count = 0
         for generation in self._generations:
             for tag in generation.matching(match):
                 held = generation.postings[tag]
                 count += 1 if isinstance(held, int) else len(held)
+                if count >= enough:
+                    return count
         return count
 
     def sort_in_steps(self) -> Iterator[None]:
@@ -188,8 +200,14 @@ class TagIndex:
 
     def forget(self, match: "TagMatch", stop: int) -> None:
         """Drop the seqs below `stop` of all tags that match."""
-        for generation in self._generations:
+        for _ in self.forget_in_steps(match, stop):
+            pass
+
+    def forget_in_steps(self, match: "TagMatch", stop: int) -> Iterator[None]:
+        """The same, some milliseconds at a time: until then seqs are found whose records are gone."""
+        for generation in [*self._generations]:
             generation.forget(generation.matching(match), 0, stop)
+            yield
 
     def forget_above(self, seq: int) -> None:
         """Drop everything above `seq` (records whose commit failed)."""
