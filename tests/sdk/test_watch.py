@@ -99,7 +99,7 @@ def test_a_topic_that_is_made_anew_under_its_watcher_is_told(play: Play, client:
 
 def test_a_watcher_goes_on_after_a_restart(topics_server: Any, surface: str) -> None:
     async def scenario() -> None:
-        async with connect(surface, topics_server.url) as server:
+        async with connect(surface, topics_server.url, retry_s=100) as server:
             topic = server.topic("orders")
             await topic.write(1)
             watch = server.watch({"orders": MemoryCursor()})
