@@ -57,6 +57,18 @@ def test_an_answer_that_got_lost_is_asked_for_again(surface: str, shared: Topics
         assert between.swallowed > 5
 
 
+def test_a_topic_that_was_made_unheard_is_made(surface: str, shared: TopicsServer, name: str) -> None:
+    async def scenario(server: Any) -> None:
+        between.swallow = 1
+        assert (await server.topic(name).create(cap_records=5)).created is True
+        with pytest.raises(Refused) as refused:
+            await server.topic(name).create(cap_records=5)
+        assert refused.value.code == "topic_exists"
+
+    with proxy(shared.url) as between:
+        on(surface, between.url, scenario)
+
+
 def test_what_became_of_it_is_not_known(surface: str, shared: TopicsServer, name: str) -> None:
     async def scenario(server: Any) -> None:
         between.swallow = 1_000_000

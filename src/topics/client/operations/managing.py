@@ -2,7 +2,8 @@
 
 from urllib.parse import urlencode
 
-from topics.client.operations.settings import check_settings
+from topics.client.errors import Refused
+from topics.client.operations.settings import check_settings, resolved
 from topics.client.records import Answer
 from topics.client.wire.address import path
 from topics.client.wire.effects import Operation, Pause, Request
@@ -61,10 +62,21 @@ def describe(session: Session, topic: str) -> Operation[Answer]:
 
 
 def create(session: Session, topic: str, settings: Json) -> Operation[Answer]:
-    headers = (("If-None-Match", "*"),)
-    return Answer(
-        (yield from session.ask("PUT", topic_path(topic), check_settings(settings), headers=headers))
-    )
+    wanted = check_settings(settings)
+    broken: list[Exception] = []
+    try:
+        headers = (("If-None-Match", "*"),)
+        return Answer(
+            (yield from session.ask("PUT", topic_path(topic), wanted, headers=headers, broken=broken))
+        )
+    except Refused as refusal:
+        if refusal.code != "topic_exists" or not broken:
+            raise
+        # It may be there because of the attempt that was not answered: then it is new, and as it was wanted.
+        state = yield from session.ask("GET", topic_path(topic) + "?touch=false")
+        if state["config"] != resolved(wanted) or state["last_write_ts"] is not None:
+            raise
+        return Answer({"topic": topic, "created": True, "config": state["config"]})
 
 
 def configure(session: Session, topic: str, settings: Json) -> Operation[Answer]:

@@ -48,11 +48,11 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     unknown = [name for name in settings if name not in NAMES]
     if unknown:
         raise TypeError(f"{unknown[0]!r} is no setting of a topic; there are {', '.join(NAMES)}")
-    _resolve(settings)
+    resolved(settings)
     return dict(settings)
 
 
-def _resolve(settings: Mapping[str, Any]) -> dict[str, Any]:
+def resolved(settings: Mapping[str, Any]) -> dict[str, Any]:
     """As the server would take them: defaults filled in, values in their range."""
     try:
         return config_to_json(parse_config(encode_json(dict(settings))))
@@ -99,7 +99,7 @@ class Wanted:
                 raise
 
     def _compare(self, found: dict[str, Any]) -> None:
-        wanted = _resolve(self._settings)
+        wanted = resolved(self._settings)
         differences = {
             name: (wanted[name], found.get(name))
             for name in self._settings
