@@ -29,6 +29,7 @@ from topics import (
     SqliteCursor,
     Topics,
 )
+from topics.client.wire.address import path
 
 LOST = "lost"
 
@@ -116,6 +117,13 @@ class Consumer:
             noted += [note for (note,) in self._cursor._db.execute("SELECT note FROM effects ORDER BY rowid")]
         return noted
 
+    def forget(self) -> None:
+        """The server keeps so many cursors of a topic, and these are more."""
+        assert isinstance(self._cursor, ServerCursor)
+        with Topics(self._url) as server:
+            target = path("topics", self._topic, "cursors", self._cursor.consumer)
+            server._io.run(server._session.ask("DELETE", target))
+
 
 def judge(kind: str, before: list[str], after: list[str], records: list[str]) -> None:
     """`before` was done when it was killed, `after` when it had run again to the end."""
@@ -193,6 +201,8 @@ def main(url: str, topic: str, folder: Path, kind: str, surface: str, first: int
         judge(kind, before, consumer.notes(), records)
         if kind in ("file", "sqlite"):
             assert len(consumer._cursor.accepted) == 1, consumer._cursor.accepted
+        if kind == "server":
+            consumer.forget()
         line += step
 
 
