@@ -95,7 +95,7 @@ NAMES = ("lake", "copy", "history", "again")
 COUNT = 100
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 def test_killed_between_writing_and_noting(server: Server, topic: str, tmp_path: Path) -> None:
     declaration = tmp_path / "pipelines.toml"
     declaration.write_text(DECLARATION.format(folder=tmp_path, topic=topic))
@@ -153,7 +153,7 @@ def finish(server: Server, declaration: Path) -> None:
         env={**os.environ, "TOPICS_URL": server.url},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=400,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]

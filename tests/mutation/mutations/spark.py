@@ -1,0 +1,30 @@
+"""Spark's edges: archives that meet, tables of others, losses beside a query, offsets that never were."""
+
+from tests.mutation.runner import Mutation
+
+MUTATIONS = (
+    Mutation(
+        "commit-from-another-position",
+        "Two archives of one topic, or one and a driver thought dead, write each record to the table once.",
+        "../pyspark_topics/pipelines/lake.py",
+        "            if found != since.get(topic):\n",
+        "            if False:\n",
+        ("tests/spark/pipelines/test_lake.py",),
+    ),
+    Mutation(
+        "fill-any-table",
+        "A table that does not fit an archive is refused as it is; nothing is written to it.",
+        "../pyspark_topics/pipelines/lake.py",
+        "        refuse_other_table(table, wanted)\n",
+        "",
+        ("tests/spark/pipelines/test_lake.py",),
+    ),
+    Mutation(
+        "announce-only-what-tasks-meet",
+        "What a route's sources lost is announced in its topic, whatever its query reads of them.",
+        "../pyspark_topics/pipelines/tombstones.py",
+        "    return sorted(dict.fromkeys([*met, *rest]), key=_place)\n",
+        "    return sorted(met, key=_place)\n",
+        ("tests/spark/pipelines/test_tombstones.py",),
+    ),
+)
