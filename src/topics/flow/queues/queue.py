@@ -89,6 +89,10 @@ class JobQueue(Layer):
         """What to add to a time of the lease table for it to be Unix time."""
         return self.engine.now() - self.engine.steady_ms() if self._recovered else 0
 
+    def unix_ms(self, steady_ms: int) -> int:
+        """A time of the lease table, for those who are told of it."""
+        return steady_ms + self._shift
+
     def _settle(self, now: int) -> None:
         if not self._recovered:
             self._settle_recovery()

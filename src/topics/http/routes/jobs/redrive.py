@@ -133,6 +133,6 @@ def _listed(queue: JobQueue, lease: Lease) -> dict[str, object]:
         "$seq": lease.seq,
         "node": lease.node,
         "lease_id": f"lease_{lease.id:x}",
-        "deadline": lease.deadline,
+        "deadline": queue.unix_ms(lease.deadline),
         "deliveries": queue.table.deliveries.get(lease.seq, 0),
     }
