@@ -26,7 +26,7 @@ class RunningApp(InThread):
     """A server to look into: `app` belongs to the loop of its thread, reach it through `inside`."""
 
     def __init__(self, directory: Path, clock: Clock | None = None, **settings: Any) -> None:
-        settings.setdefault("allowed_hosts", "x")
+        settings.setdefault("allowed_hosts", "*")
         self._settings = Settings(port=0, data_dir=str(directory), **settings)
         self._clock = clock
         self._clients: list[Wire | EventReader | SocketClient] = []

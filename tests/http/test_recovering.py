@@ -83,7 +83,7 @@ def test_what_answers_while_recovering(tmp_path: Path, monkeypatch: pytest.Monke
     held, go_on = held_up(monkeypatch)
 
     async def main() -> None:
-        app = Application(Settings(port=0, data_dir=str(tmp_path), allowed_hosts="x"))
+        app = Application(Settings(port=0, data_dir=str(tmp_path), allowed_hosts="*"))
         try:
             await watch_recovery(app, held, go_on)
         finally:
@@ -113,7 +113,7 @@ class Early:
     def __init__(
         self, directory: Path, held: threading.Event, go_on: threading.Event, **settings: Any
     ) -> None:
-        self.app = Application(Settings(port=0, data_dir=str(directory), allowed_hosts="x", **settings))
+        self.app = Application(Settings(port=0, data_dir=str(directory), allowed_hosts="*", **settings))
         self._held = held
         self._go_on = go_on
         self._writers: list[asyncio.StreamWriter] = []
@@ -279,7 +279,7 @@ def test_an_empty_directory_is_ready_when_it_can_be_connected_to(
     async def main() -> None:
         port_file = tmp_path / "port"
         settings = Settings(
-            port=0, port_file=str(port_file), data_dir=str(tmp_path / "data"), allowed_hosts="x"
+            port=0, port_file=str(port_file), data_dir=str(tmp_path / "data"), allowed_hosts="*"
         )
         app = Application(settings)
         running = asyncio.create_task(app.run())
