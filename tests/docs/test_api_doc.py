@@ -92,7 +92,8 @@ def test_no_document_names_a_metric_that_is_not_there(path: Path, server: Server
     named = set(re.findall(r"`(topics_[a-z_]+)`", path.read_text()))
     exposed = set(re.findall(r"^# TYPE (\S+)", server.request("GET", "/v0/metrics").text, re.M))
     known = exposed | set(server.request("GET", "/v0/metrics", headers={"Accept": "application/json"}).json)
-    assert named <= known
+    # A fixture of pytest, which is called so as well.
+    assert named - {"topics_server"} <= known
 
 
 def test_every_error_is_documented() -> None:
