@@ -127,13 +127,18 @@ async (target) => {
   const stream = new EventSource(target + "/v0/tail?topic=t@0");
   const streamed = await heard(stream, ["record", "error"]);
   stream.close();
+  const socket = new WebSocket(target.replace("http", "ws") + "/v0/ws");
+  const publish = JSON.stringify({op: "publish", topic: "t", records: [{data: "evil"}]});
+  socket.addEventListener("open", () => socket.send(publish));
+  const spoken = await heard(socket, ["message", "error"]);
+  socket.close();
   const frame = document.createElement("iframe");
   frame.src = target + "/";
   document.body.append(frame);
   await new Promise((resolve) => { frame.onload = resolve; setTimeout(resolve, 3000); });
   let framed = "";
   try { framed = frame.contentDocument.body.textContent; } catch {}
-  return {read, streamed, framed};
+  return {read, streamed, spoken, framed};
 }
 """
 
@@ -148,7 +153,7 @@ def test_a_page_of_another_origin_reads_and_changes_nothing(start: Start, browse
         found = page.evaluate(ATTACK, "http://{}:{}".format(*app.address))
     finally:
         page.context.close()
-    assert found == {"read": [], "streamed": "error", "framed": ""}
+    assert found == {"read": [], "streamed": "error", "spoken": "error", "framed": ""}
     state = app.call("GET", "/v0/topics/t").json
     assert (state["head_seq"], state["count"], state["config"]["cap_records"]) == (1, 1, 0)
     assert app.app.node.purges.find("1") is None
