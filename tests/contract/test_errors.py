@@ -320,13 +320,13 @@ def test_size_is_judged_before_type_and_type_before_content(boot: Boot) -> None:
     answer.refused(413, "payload_too_large")
 
     chunks = b"".join(b"190\r\n%b\r\n" % (b"x" * 400) for _ in range(4)) + b"0\r\n\r\n"
-    head = b"POST /v0/topics/a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"POST /v0/topics/a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     with server.raw(head + chunks) as wire:
         wire.read().refused(413, "payload_too_large")
 
 
 def test_an_announced_size_is_refused_without_waiting_for_it(server: Server) -> None:
-    head = b"POST /v0/topics/a HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n"
+    head = b"POST /v0/topics/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n"
     with server.raw(head) as wire:
         wire.read().refused(413, "payload_too_large")
     with server.raw(head.replace(b"/v0/topics/a", b"/v0/nowhere")) as wire:
@@ -384,10 +384,11 @@ def test_bad_gzip_is_invalid_and_other_encodings_are_unsupported(server: Server,
 def test_a_connection_survives_refusals(server: Server, new_topic: NewTopic) -> None:
     path = new_topic().path.encode()
     bad = (
-        b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n{" % path
+        b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n{"
+        % path
     )
-    lost = b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"
-    good = b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % path
+    lost = b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    good = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path
     with server.raw(bad + lost + good) as wire:
         assert [wire.read().status for _ in range(3)] == [400, 404, 200]
 
@@ -397,9 +398,9 @@ def test_a_connection_survives_refusals(server: Server, new_topic: NewTopic) -> 
     [
         b"NONSENSE\r\n\r\n",
         b"GET /v0/topics HTTP/9.9\r\n\r\n",
-        b"POST /v0/topics/a HTTP/1.1\r\nHost: x\r\nContent-Length: nope\r\n\r\n",
+        b"POST /v0/topics/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: nope\r\n\r\n",
         b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"GET /v0/topics HTTP/1.1\r\nHost: x\r\nbroken header\r\n\r\n",
+        b"GET /v0/topics HTTP/1.1\r\nHost: localhost\r\nbroken header\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
     ids=repr,
@@ -416,7 +417,9 @@ def test_bytes_that_are_not_http_end_the_connection_and_nothing_else(server: Ser
 
 def test_a_request_in_small_pieces_is_one_request(server: Server, new_topic: NewTopic) -> None:
     topic = new_topic()
-    head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    head = (
+        b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    )
     request = head % (topic.path.encode(), len(RECORD)) + RECORD
     with server.raw() as wire:
         for position in range(0, len(request), 7):
@@ -427,7 +430,9 @@ def test_a_request_in_small_pieces_is_one_request(server: Server, new_topic: New
 
 def test_a_body_cut_short_writes_nothing(server: Server, new_topic: NewTopic) -> None:
     topic = new_topic()
-    head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    head = (
+        b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    )
     with server.raw(head % (topic.path.encode(), len(RECORD) + 5) + RECORD):
         pass
     assert topic.state()["head_seq"] == 0

@@ -207,7 +207,7 @@ class Producer:
 
 def _request(number: int) -> bytes:
     body = b'{"records":[{"data":%d}],"idempotency_key":"order-%d"}' % (number, number)
-    head = b"POST /v0/topics/orders HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+    head = b"POST /v0/topics/orders HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return head + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 

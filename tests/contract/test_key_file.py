@@ -176,7 +176,7 @@ def test_streams_of_a_removed_key_end_and_those_of_others_go_on(guarded: Guarded
 def test_a_long_poll_of_a_removed_key_is_over(guarded: Guarded) -> None:
     assert guarded.status("root", "PUT", "/v0/topics/in.a", {}) == 201
     body = b'{"wait_ms":30000}'
-    head = "POST /v0/topics/in.a/diff HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer hush\r\n"
+    head = "POST /v0/topics/in.a/diff HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer hush\r\n"
     head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     with guarded.raw(head.encode() + body) as wire, closing(guarded.client("root")) as boss:
         eventually(lambda: "topics_http_long_polls 1" in boss.send("GET", "/v0/metrics").text)

@@ -123,7 +123,7 @@ def test_racing_writers_never_pass_the_total(boot: Boot) -> None:
 
 def hold_one_request(server: Server, key: str) -> bytes:
     body = b'{"from_seq":0,"wait_ms":20000}'
-    head = b"POST /v0/topics/quiet/diff HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + key.encode()
+    head = b"POST /v0/topics/quiet/diff HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + key.encode()
     return head + b"\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 

@@ -215,7 +215,7 @@ def test_a_reader_that_hangs_up_frees_its_place_at_once(boot: Boot) -> None:
     client = server.client("k")
     client.send("PUT", "/v0/topics/t", {}).ok(201)
     body = b'{"wait_ms":20000}'
-    head = b"POST /v0/topics/t/diff HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n"
+    head = b"POST /v0/topics/t/diff HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer k\r\n"
     head += b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
     with server.raw(head + body):
         eventually(lambda: client.send("GET", "/v0/topics/t").status != 200, 5)

@@ -152,7 +152,7 @@ def test_a_worker_that_goes_without_its_answer_was_not_told(server: Server, new_
     queue = as_queue(new_topic(type="queue", cap_records=1, claim_jitter_ms=400))
     queue.fill(2)
     body = b'{"node":"gone"}'
-    head = f"POST {queue.path}/claim HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = f"POST {queue.path}/claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with server.raw(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body):
         eventually(lambda: queue.state()["count"] == 1)
     assert queue.told() == (1, 1, 1, "cap")

@@ -34,7 +34,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "watch": {"topics": {"t": {}}},
     "commitStage": {"identity": {"id": "i", "batch": 1}, "parts": []},
 }
-QUEUE_VERBS = ("claim", "ack", "nack", "extend", "work")
+QUEUE_VERBS = ("claim", "ack", "nack", "extend", "work", "leases")
 
 
 class Operation(NamedTuple):

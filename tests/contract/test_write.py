@@ -454,7 +454,9 @@ def test_different_headers_are_different_keys_in_any_encoding(server: Server, ne
     body = b'{"records":[{"data":1}]}'
     seqs = []
     for key in (b"\xe9", b"\xe8", b"\xc3\xa9", b"\xe9" * 256, b"\xe9", b"k", b"k  "):
-        head = b"POST %b HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n" % topic.path.encode()
+        head = (
+            b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" % topic.path.encode()
+        )
         head += b"Idempotency-Key: %b\r\nContent-Length: %d\r\n\r\n" % (key, len(body))
         with server.raw(head + body) as wire:
             seqs.append(wire.read().ok()["first_seq"])
@@ -613,7 +615,8 @@ def test_writers_that_send_ahead_are_all_answered_when_the_topic_fills_up(
 ) -> None:
     topic = new_topic(cap_records=37, discard="reject")
     body = b'{"records":[{"data":1}]}'
-    request = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+    head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    request = head + b"Content-Length: %d\r\n\r\n%b"
     seqs: list[int] = []
 
     def send_ahead() -> None:
