@@ -32,8 +32,11 @@ SLOWER := tests/flow/queues/test_queue_model.py tests/flow/routers/test_model.py
 quick: lint typecheck
 	$(BIN)/pytest -q $(QUICK) $(addprefix --ignore=,$(SLOWER)) $(PYTEST_ARGS)
 
+# Two at a time, as most tests wait for something; tests/conftest.py says what stays together. PARALLEL= is one.
+PARALLEL ?= -n 2 --dist loadgroup --no-loadscope-reorder
+
 test: lint typecheck $(VENV)/.debian
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest $(PARALLEL) $(PYTEST_ARGS)
 
 fuzz: $(VENV)/.test
 	$(BIN)/python -m tests.fuzz

@@ -107,8 +107,8 @@ def snapshots_show_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint.Checkpointer, "capture", checked)
 
 
-# The tests of these folders share a Spark session or a cluster, which takes long to start.
-_TOGETHER = ("spark", "cluster")
+# What the tests of these folders share takes long to start: Spark sessions, a cluster, a filled server.
+_TOGETHER = {"spark": "spark", "cluster": "spark", "browser": "browser"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -121,6 +121,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return item.path.relative_to(tests).parts[0]
 
     for item in items:
-        folder = folder_of(item)
-        item.add_marker(pytest.mark.xdist_group(folder if folder in _TOGETHER else str(item.path)))
+        item.add_marker(pytest.mark.xdist_group(_TOGETHER.get(folder_of(item), str(item.path))))
     items.sort(key=lambda item: folder_of(item) not in _TOGETHER)

@@ -87,5 +87,5 @@ def test_a_user_without_a_home_gets_a_fresh_folder(tmp_path: Path, monkeypatch: 
 
 def test_no_java_at_all_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "_from_pip", lambda environment: None)
-    with pytest.raises(NoJava, match=r"pip install 'topics\[spark\]'"):
+    with pytest.raises(NoJava, match=r"pip install 'topics-log\[spark\]'"):
         ensure_java({"PATH": ""})

@@ -67,8 +67,12 @@ def test_a_part_of_the_drivers_own_is_not_counted_as_rows(sent: list[Part]) -> N
 
 
 def test_what_tasks_report_is_put_in_the_order_of_their_partitions() -> None:
-    reports = [Staged("s", ["9-0"], 2, 1), Staged("s", ["3-0", "3-1"], 4, 0), Staged("s", [], 0, 2)]
-    assert joined("s", reports) == Staged("s", ["3-0", "3-1", "9-0"], 6)
+    reports = [
+        Staged("s", ["9-0"], 2, partition=1),
+        Staged("s", ["3-0", "3-1"], 4, errors=1),
+        Staged("s", partition=2),
+    ]
+    assert joined("s", reports) == Staged("s", ["3-0", "3-1", "9-0"], 6, errors=1)
     assert joined("s", []) == Staged("s")
 
 

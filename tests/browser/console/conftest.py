@@ -21,7 +21,7 @@ SOURCES = ROOT / "console"
 PATIENCE_MS = 60_000
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("needs chromium")

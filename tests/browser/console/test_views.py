@@ -104,6 +104,7 @@ def test_keys_reach_everything(filled: RunningApp, tab: OpenTab) -> None:
     page.keyboard.press("/")
     page.keyboard.type("kept")
     page.keyboard.press("Enter")
+    expect(page.get_by_role("rowheader", name="kept")).to_be_visible()
     expect(page.get_by_role("rowheader")).to_have_count(1)
     page.keyboard.press("Escape")
     page.keyboard.press("j")

@@ -89,7 +89,7 @@ def test_status_for_a_person(server: ServerProcess) -> None:
         code = terminal.ended()
         assert code in (0, 1)
         assert "writes     on" in terminal.shown
-        assert ("attention" in terminal.shown) == (code == 1)
+        assert ("nothing needs attention" in terminal.shown) == (code == 0)
 
 
 def test_a_file_is_written_with_a_bar(server: ServerProcess, tmp_path: Path) -> None:

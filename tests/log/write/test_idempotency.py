@@ -226,6 +226,10 @@ def test_bounds_hold_over_many_chunks(make_lab: Callable[..., Lab]) -> None:
     assert not lab.write("t", 0, key=str(oldest - 1)).deduped
 
 
+# What other threads of this process, as of a test runner, may take meanwhile.
+ELSEWHERE_BYTES = 8192
+
+
 @pytest.mark.parametrize("at_a_time", [1, 16])
 def test_a_key_takes_at_most_200_bytes(lab: Lab, at_a_time: int) -> None:
     """Whatever was written with it, and also when it goes on so long that old ones make room for new ones."""
