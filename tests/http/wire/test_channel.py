@@ -28,6 +28,9 @@ class Transport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written.append(bytes(data))
 
+    def can_write_eof(self) -> bool:
+        return True
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         return None
 

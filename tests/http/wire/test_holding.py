@@ -39,14 +39,14 @@ def test_each_step_is_timed_and_waiting_is_not(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_a_handler_raises_and_how_it_is_cancelled() -> None:
     async def failing() -> None:
-        raise ValueError
+        raise ValueError("on purpose")
 
     async def waiting() -> None:
         await asyncio.sleep(3600)
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        with pytest.raises(ValueError, match=""):
+        with pytest.raises(ValueError, match="on purpose"):
             await loop.create_task(TimedSteps(failing(), Holds()))
         task = loop.create_task(TimedSteps(waiting(), Holds()))
         await asyncio.sleep(0)

@@ -265,7 +265,7 @@ def test_an_archive_follows_and_its_lag_reaches_zero(
     assert pipelines.notes.last["lake"].state == "stopped"
 
 
-def test_a_topic_that_is_not_there_is_named_or_waited_for(
+def test_an_archive_names_or_waits_for_a_topic_that_is_not_there(
     server: Server, topic: str, pipelines: Pipelines, table: str, until: Callable[..., None]
 ) -> None:
     server.append(f"{topic}.orders", 1)
