@@ -11,14 +11,14 @@ from pyspark.sql.datasource import DataSourceReader, Filter
 from pyspark.sql.types import StructType
 
 from pyspark_topics.direct import SealedFiles
-from pyspark_topics.errors import OptionError
+from pyspark_topics.errors import OptionError, did_you_mean
 from pyspark_topics.offsets import Offsets, Position, TopicView
 from pyspark_topics.options import ReadOptions
 from pyspark_topics.partitions import TaskPartition, ranges_between
 from pyspark_topics.reading import plan, read_task
 from pyspark_topics.scan import ScanFilter
 from pyspark_topics.schema import ReadSchema
-from pyspark_topics.subscription import end_of, nearest, start_of, subscribed
+from pyspark_topics.subscription import end_of, start_of, subscribed
 from topics.client import Client
 
 # Filters that say where values begin, and those that say where they end.
@@ -112,7 +112,7 @@ class BatchReader(DataSourceReader):
         with self.options.server.client() as client:
             views, missing = subscribed(client, self.options)
             if missing:
-                hint = nearest(missing[0], client.topic_names())
+                hint = did_you_mean(missing[0], client.topic_names())
                 raise OptionError(
                     f'option "subscribe" names "{missing[0]}", and there is no such topic{hint}'
                 )

@@ -4,7 +4,8 @@ All of them are in one place, because most are raised in a worker of Spark, and 
 arrives here: they are known again by their names.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 
 from topics.client import TopicsError
 
@@ -71,3 +72,9 @@ def _kinds_of(base: type[Exception]) -> Iterator[type[Exception]]:
     for kind in base.__subclasses__():
         yield kind
         yield from _kinds_of(kind)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """What to add to a sentence about a name that is not known; empty if none is like it."""
+    close = get_close_matches(name, list(known), 1)
+    return f', did you mean "{close[0]}"' if close else ""

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 import pyarrow as pa
 
@@ -23,12 +22,6 @@ def subscribed(client: Client, options: ReadOptions) -> tuple[dict[str, TopicVie
     found = {name: view for name, view in looked.items() if view is not None}
     # One that matched a pattern and is gone by now was not asked for by its name.
     return found, [name for name in options.topics if name not in found]
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """What to add to a sentence about a name that is not known."""
-    close = get_close_matches(name, list(known), 1)
-    return f', did you mean "{close[0]}"' if close else ""
 
 
 def _look(client: Client, name: str) -> TopicView | None:

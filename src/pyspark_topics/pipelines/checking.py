@@ -13,7 +13,7 @@ from deltalake import DeltaTable, Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from pyspark_topics.errors import ForUsers
+from pyspark_topics.errors import ForUsers, did_you_mean
 from pyspark_topics.options import Server, WriteOptions
 from pyspark_topics.pipelines.archive import Archive
 from pyspark_topics.pipelines.audit import Audit
@@ -30,7 +30,6 @@ from pyspark_topics.pipelines.tables.joined import read_table
 from pyspark_topics.pipelines.tombstones import Sieve
 from pyspark_topics.rows import Rows
 from pyspark_topics.session import beside
-from pyspark_topics.subscription import nearest
 from topics.client import TopicsError
 
 # A server that does not answer is no mistake in a declaration.
@@ -68,7 +67,7 @@ class Check:
     def _of(self, pipeline: Pipeline, known: set[str] | None) -> Mistakes:
         for name in getattr(pipeline, "topics", []):
             # One that is like no other may be there later.
-            hint = "" if known is None or name in known else nearest(name, known)
+            hint = "" if known is None or name in known else did_you_mean(name, known)
             if hint:
                 yield "topics", f'there is no topic "{name}"{hint}'
         if isinstance(pipeline, Route):

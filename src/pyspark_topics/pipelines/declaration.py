@@ -13,12 +13,12 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 
+from pyspark_topics.errors import did_you_mean
 from pyspark_topics.pipelines.archive import Archive
 from pyspark_topics.pipelines.audit import Audit
 from pyspark_topics.pipelines.context import Pipeline
@@ -249,8 +249,7 @@ def _choices(kind: Any) -> list[str]:
 def _refuse_unknown(given: Mapping[str, Any], known: Any, where: str) -> None:
     for key in given:
         if key not in known:
-            close = get_close_matches(key, list(known), 1)
-            hint = f', did you mean "{close[0]}"' if close else ""
+            hint = did_you_mean(key, known)
             raise DeclarationError(f'{where} has no setting "{key}"{hint}; it knows: {_list(known)}')
 
 

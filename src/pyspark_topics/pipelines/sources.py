@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from pyspark_topics.errors import PipelineFailed
+from pyspark_topics.errors import PipelineFailed, did_you_mean
 from pyspark_topics.pipelines.progress import Progress
-from pyspark_topics.subscription import nearest
 from topics.client import Client
 
 
@@ -24,7 +23,7 @@ class Missing:
         if not names:
             self.progress.say("running")
         else:
-            hint = nearest(names[0], self.client.topic_names())
+            hint = did_you_mean(names[0], self.client.topic_names())
             if self.once:
                 raise PipelineFailed(f'there is no topic "{names[0]}"{hint}')
             others = f" and {len(names) - 1} more" if len(names) > 1 else ""

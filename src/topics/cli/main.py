@@ -237,10 +237,10 @@ def _unknown(word: str) -> str:
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
-    from topics.values import nearest
+    # Only mistakes pay for this import.
+    from topics.values import did_you_mean
 
-    meant = nearest(word, list(known))
-    return "" if meant is None else f": did you mean {meant}?"
+    return did_you_mean(word, known)
 
 
 def _overview() -> str:

@@ -48,7 +48,7 @@ from topics.values.key_entries import (
 )
 from topics.values.misnamed import Misnamed
 from topics.values.names import is_topic_name, require_router_name, require_topic_name, require_utf8
-from topics.values.nearest import nearest
+from topics.values.nearest import did_you_mean, nearest
 from topics.values.settings import (
     DEFAULT_LIMIT,
     DEFAULT_READ_BYTES,

@@ -19,6 +19,12 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return by_letters[found[0]] if found else None
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence that says that there is no such name; empty when none is like it."""
+    meant = nearest(name, known)
+    return "" if meant is None else f": did you mean {meant}?"
+
+
 def _letters(name: str) -> str:
     """`fromSeq`, `from-seq` and `FROM_SEQ` are the same name, spelled by different habits."""
     return name.lower().replace("-", "").replace("_", "")

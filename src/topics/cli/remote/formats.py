@@ -12,7 +12,7 @@ import msgspec
 from topics.cli.remote.feed import Item, Loss, Record
 from topics.cli.remote.output import Output
 from topics.cli.work import clean
-from topics.values import UserMistake, nearest
+from topics.values import UserMistake, did_you_mean, nearest
 
 _FIELDS = ("topic", "epoch", "seq", "ts", "time", "data", "tag", "node", "meta")
 _WORDS = ("human", "json", "data")
@@ -30,8 +30,7 @@ def printer(output: Output, wanted: str | None, *, many: bool) -> Printer:
     if name == "data":
         return _with_losses_aside(lambda record: bytes(record.data).decode("utf-8", "replace"))
     if "{" not in name:
-        meant = nearest(name, _WORDS)
-        question = "" if meant is None else f": did you mean {meant}?"
+        question = did_you_mean(name, _WORDS)
         raise UserMistake(
             f"there is no format {name!r}{question}; a template has braces, as in '{{seq}} {{data}}'"
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 from topics.cli.remote.server import Server
 from topics.cli.work import DEFAULT_URL
-from topics.values import UserMistake, nearest
+from topics.values import UserMistake, did_you_mean
 
 PROFILES = "~/.config/topics.toml"
 _PROFILE_KEYS = ("url", "key_file")
@@ -67,22 +67,19 @@ def _profile(name: str) -> dict[str, str]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserMistake(f"{path} is not TOML: {error}") from None
     if not isinstance(profiles, dict) or not isinstance(profiles.get(name), dict):
-        raise UserMistake(f"{path} has no [profiles.{name}]{_meant(name, profiles)}")
+        raise UserMistake(f"{path} has no [profiles.{name}]{did_you_mean(name, profiles)}")
     profile: dict[str, str] = profiles[name]
     for key, value in profile.items():
         if key not in _PROFILE_KEYS:
-            raise UserMistake(f'{path}, [profiles.{name}]: there is no "{key}"{_meant(key, _PROFILE_KEYS)}')
+            raise UserMistake(
+                f'{path}, [profiles.{name}]: there is no "{key}"{did_you_mean(key, _PROFILE_KEYS)}'
+            )
         if not isinstance(value, str):
             raise UserMistake(f"{path}, [profiles.{name}]: {key} is not a text")
     if "key_file" in profile:
         # As written there, it is beside the file that names it.
         profile["key_file"] = str(path.parent / Path(profile["key_file"]).expanduser())
     return profile
-
-
-def _meant(name: str, known: Any) -> str:
-    meant = nearest(name, list(known))
-    return "" if meant is None else f": did you mean {meant}?"
 
 
 # --- values of flags ----------------------------------------------------------------------------------------

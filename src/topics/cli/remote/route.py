@@ -9,7 +9,7 @@ from topics.cli.remote.output import Output, confirmed, has_terminal
 from topics.cli.remote.server import Json, Server
 from topics.cli.work import DONE, REFUSED, tell
 from topics.client import Refused
-from topics.values import UserMistake, nearest
+from topics.values import UserMistake, did_you_mean
 
 _LIST = ("router", "source", "dest", "guarantee", "forwarded_total")
 
@@ -85,7 +85,6 @@ def _found(server: Server, name: str) -> Json:
     try:
         return server.ask("GET", _path(name))
     except Refused as refusal:
-        meant = nearest(name, [each["router"] for each in server.listed("/v0/routers", "routers")])
-        question = "" if meant is None else f": did you mean {meant}?"
+        question = did_you_mean(name, [each["router"] for each in server.listed("/v0/routers", "routers")])
         said = f"nothing to drop: {refusal.message}{question}"
         raise Refused(refusal.status, refusal.code, said, refusal.detail) from None

@@ -13,7 +13,7 @@ from topics.client.wire.address import address_of
 from topics.client.wire.blocking import Blocking
 from topics.client.wire.effects import Broken, Exchange, NotConnected, Operation, Request, Response
 from topics.client.wire.session import Session, new_key, refused_by, understood
-from topics.values import UserMistake, nearest
+from topics.values import UserMistake, did_you_mean
 
 # Within this a server says that it is there, or it counts as gone.
 HEARD_WITHIN_S = 1.0
@@ -138,10 +138,9 @@ class Server:
     def missing(self, refusal: Refused, name: str) -> Refused:
         """The same, with the name that was probably meant."""
         with suppress(Refused, Unreachable):
-            meant = nearest(name, self.topic_names())
-            if meant is not None:
-                said = f"{refusal.message}: did you mean {meant}?"
-                return Refused(refusal.status, refusal.code, said, refusal.detail)
+            question = did_you_mean(name, self.topic_names())
+            if question:
+                return Refused(refusal.status, refusal.code, refusal.message + question, refusal.detail)
         return refusal
 
 

@@ -91,10 +91,11 @@ class Pipeline(Channel):
         if not (self._behind or self._begun or self._current is not None or self._write_paused):
             end = data.find(END)
             if end > 0:
-                known = self.context.known_requests.get(data[:end])
+                head = data[:end]
+                known = self.context.known_requests.get(head)
                 idempotency_key = b""
                 if known is None:
-                    known, idempotency_key = self.context.known_requests.find_keyed(data[:end])
+                    known, idempotency_key = self.context.known_requests.find_keyed(head)
                 if (
                     known is not None
                     and len(data) - end - 4 == known.body_bytes
