@@ -5,7 +5,10 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from itertools import count
+from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 
@@ -226,13 +229,9 @@ def test_bounds_hold_over_many_chunks(make_lab: Callable[..., Lab]) -> None:
     assert not lab.write("t", 0, key=str(oldest - 1)).deduped
 
 
-# What other threads of this process, as of a test runner, may take meanwhile.
-ELSEWHERE_BYTES = 8192
-
-
-@pytest.mark.parametrize("at_a_time", [1, 16])
-def test_a_key_takes_at_most_200_bytes(lab: Lab, at_a_time: int) -> None:
-    """Whatever was written with it, and also when it goes on so long that old ones make room for new ones."""
+def _most_bytes_a_key(directory: Path, at_a_time: int) -> float:
+    """While so many keys come that old ones make room for new ones, whatever was written with them."""
+    lab = Lab(directory)
     lab.put("t", idempotency_window_ms=10_000)
     topic, engine = lab.topic("t"), lab.engine
     keys = engine.keys.of(topic)
@@ -250,5 +249,13 @@ def test_a_key_takes_at_most_200_bytes(lab: Lab, at_a_time: int) -> None:
             worst = max(worst, used / keys.count)
     tracemalloc.stop()
     assert engine.keys.forgotten > 28_000
-    print(f"{worst:.0f} bytes a key")
-    assert worst <= 200, f"{worst:.0f} bytes a key"
+    return worst
+
+
+@pytest.mark.parametrize("at_a_time", [1, 16])
+def test_a_key_takes_at_most_200_bytes(tmp_path: Path, at_a_time: int) -> None:
+    """Counted in a process of its own: what a test runner's other threads take meanwhile is not a key's."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as own_process:
+        worst = own_process.submit(_most_bytes_a_key, tmp_path / "data", at_a_time).result()
+    print(f"{worst:.1f} bytes a key")
+    assert worst <= 200, f"{worst:.1f} bytes a key"
