@@ -98,7 +98,7 @@ def _without_other_details(schemas: Json) -> None:
     """An error whose details are not described has none."""
     for name, error in schemas.items():
         if name.startswith("Error."):
-            described = error["allOf"][1]["properties"]["error"]["properties"]
+            described = error["properties"]["error"]["properties"]
             described.setdefault("detail", {"maxProperties": 0})
 
 
