@@ -8,6 +8,7 @@ from collections.abc import Callable
 from topics.http.console.overview import OverviewRoutes
 from topics.http.console.page import ConsolePage
 from topics.http.console.system import SystemRoutes
+from topics.http.door.base_path import parse_base_path
 from topics.http.door.callers import parse_origins
 from topics.http.door.keys import KeyRing, is_revoked, read_keys
 from topics.http.door.listen_address import refuse_exposure_without_keys
@@ -53,6 +54,7 @@ def keys_of(settings: Settings) -> KeyRing:
     """Raises for keys that cannot be read, and for an address that needs some when there are none."""
     keyring = KeyRing.of(settings)
     parse_origins(settings.cors_origins)
+    parse_base_path(settings.base_path)
     tls_context(settings)
     refuse_exposure_without_keys(settings, keyring)
     return keyring
@@ -104,19 +106,21 @@ class Application:
         node, service = self.node, self.service
         key_needed = node.settings.probe_auth
         engine = node.engine
+        base = parse_base_path(node.settings.base_path)
         probes = Probes(
             self.readiness,
             lambda: len(engine.sorted_names),
             key_needed=key_needed,
             writes_off=lambda: engine.writes_off,
             clock_ahead_ms=engine.clock_lead.told_ms,
+            base_path=base,
         )
         self.metrics = Metrics(
             service, self.readiness, probes.uptime_ms, self.stream_slots, self.watches.sessions
         )
         info = InfoRoutes(node)
         return [
-            *(ConsolePage().routes() if node.settings.console else ()),
+            *(ConsolePage(base).routes() if node.settings.console else ()),
             *OverviewRoutes(service, info.started_ms).routes(),
             *SystemRoutes(node, self._keyring).routes(),
             *probes.routes(),

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
+from topics.http.door.base_path import parse_base_path
 from topics.http.door.callers import Callers
 from topics.http.door.keys import KeyRing
 from topics.http.door.listen_address import is_loopback, listen_address, refuse_exposure_without_keys
@@ -56,7 +57,7 @@ class Server:
         self._settings = settings
         self._keyring = keyring
         self.routes = tuple(routes)
-        self._tree = RouteTree(self.routes)
+        self._tree = RouteTree(self.routes, parse_base_path(settings.base_path).encode())
         self.find_route = self._tree.find
         self.request_log = RequestLog(settings)
         self._gate = readiness

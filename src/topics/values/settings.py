@@ -69,6 +69,8 @@ class Settings:
     # Both separated by commas.
     allowed_hosts: str = ""
     cors_origins: str = ""
+    # Where a proxy shows the server.
+    base_path: str = ""
     # PEM files; both or none.
     tls_cert: str | None = None
     tls_key: str | None = None

@@ -61,3 +61,17 @@ def test_a_key_is_asked_for_and_kept_for_the_tab_only(start: Start, tab: OpenTab
     other = page.context.new_page()
     other.goto(one.origin)
     expect(other.get_by_role("heading", name="This server asks for a key")).to_be_visible()
+
+
+def test_behind_a_path_of_a_proxy_it_works_as_it_does_at_the_root(start: Start, tab: OpenTab) -> None:
+    page = tab(start(base_path="/shop/topics")).go("shop/topics")
+    page.wait_for_url("**/shop/topics/**")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    expect(page.locator("pre").first).to_contain_text("/shop/topics")
+    page.get_by_role("button", name="Write a first record").click()
+    page.wait_for_url("**/shop/topics/#/topic/hello")
+    # It comes by the tail.
+    expect(page.get_by_role("log")).to_contain_text("the first record")
+    assert asked
+    assert [url for url in asked if "/shop/topics/" not in url] == []

@@ -26,8 +26,18 @@ POLICY = (
 class ConsolePage:
     """Asked for without a key, and while the server recovers: the page says so itself."""
 
+    def __init__(self, base_path: str = "") -> None:
+        self._base_path = base_path
+
     def routes(self) -> list[Route]:
-        return [Route("GET", path, self.show, public=True, always_open=True) for path in FILES]
+        shown = [Route("GET", path, self.show, public=True, always_open=True) for path in FILES]
+        if self._base_path:
+            shown.append(Route("GET", self._base_path, self.lead_in, public=True, always_open=True))
+        return shown
+
+    def lead_in(self, exchange: Exchange) -> None:
+        """To the folder: the page asks for everything by addresses beside its own."""
+        exchange.reply(b"", 308, headers=[(b"Location", self._base_path.encode() + b"/")])
 
     def show(self, exchange: Exchange) -> None:
         assert exchange.route is not None

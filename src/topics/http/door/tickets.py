@@ -9,6 +9,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import NamedTuple
 
+from topics.http.door.base_path import without_base
 from topics.http.door.keys import ApiKey
 from topics.values import limit_reached
 
@@ -24,8 +25,10 @@ class _Ticket(NamedTuple):
 
 
 class Tickets:
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic, *, base: bytes = b"") -> None:
+        """`base`: a path that may stand in front of what is asked for."""
         self._clock_s = clock_s
+        self._base = base
         # By digest, in the order in which they end: a lookup tells an attacker nothing about a ticket.
         self._open: dict[bytes, _Ticket] = {}
 
@@ -35,7 +38,7 @@ class Tickets:
         if len(self._open) >= MOST_TICKETS:
             raise limit_reached("max_tickets", MOST_TICKETS)
         ticket = secrets.token_urlsafe(24)
-        self._open[_digest(ticket)] = _Ticket(key, without_ticket(path), now + LIFETIME_S)
+        self._open[_digest(ticket)] = _Ticket(key, self._stream(path), now + LIFETIME_S)
         return ticket
 
     def redeem(self, ticket: str, target: bytes) -> ApiKey | None:
@@ -43,10 +46,13 @@ class Tickets:
         self._forget_ended(self._clock_s())
         digest = _digest(ticket)
         found = self._open.get(digest)
-        if found is None or found.path != without_ticket(target):
+        if found is None or found.path != self._stream(target):
             return None
         del self._open[digest]
         return None if found.key is None or found.key.revoked else found.key
+
+    def _stream(self, target: bytes) -> bytes:
+        return without_ticket(without_base(target, self._base))
 
     def _forget_ended(self, now: float) -> None:
         while self._open:

@@ -29,6 +29,7 @@ class Probes:
         writes_off: Callable[[], WritesOff | None] = lambda: None,
         clock_ahead_ms: Callable[[], int] = lambda: 0,
         version: str = topics.__version__,
+        base_path: str = "",
     ) -> None:
         """`key_needed`: any valid key will do. `writes_off`: why none are taken.
 
@@ -40,6 +41,7 @@ class Probes:
         self._writes_off = writes_off
         self._clock_ahead_ms = clock_ahead_ms
         self._version = version
+        self._base_path = base_path
         self._started = monotonic()
         # Read when it is first asked for, so that starting does not pay for it.
         self._document = b""
@@ -96,6 +98,7 @@ class Probes:
     def _read_document(self) -> dict[str, Any]:
         document: dict[str, Any] = msgspec.json.decode(DOCUMENT.read_bytes())
         document["info"]["version"] = self._version
+        document["servers"] = [{"url": self._base_path or "/"}]
         operations = [one for methods in document["paths"].values() for one in methods.values()]
         for operation in operations if self._key_needed else ():
             if not operation["security"]:

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from topics.http.door.base_path import without_base
 from topics.http.wire.holding import Holds
 from topics.values import LATENCY_BOUNDS_S, Histogram
 
@@ -115,8 +116,10 @@ _UNKNOWN = Match(None, "", (), False, b"")
 class RouteTree:
     """All routes, segment by segment of their paths."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[Route], base: bytes = b"") -> None:
+        """`base`: a path that requests may have in front of those of the routes."""
         self._root = _Node()
+        self._base = base
         # Clients ask for the same few targets again and again.
         self._remembered: dict[tuple[bytes, bytes], Match] = {}
         for route in routes:
@@ -151,7 +154,7 @@ class RouteTree:
         return match
 
     def _resolve(self, method: bytes, path: bytes) -> Match:
-        path = path_of(path)
+        path = without_base(path_of(path), self._base)
         if not path.startswith(b"/"):
             return _UNKNOWN
         node: _Node | None = self._root

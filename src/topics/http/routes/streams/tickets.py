@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from topics.http.door.admission import check_rights
+from topics.http.door.base_path import parse_base_path
 from topics.http.door.tickets import LIFETIME_S, Tickets
 from topics.http.routes.fields import decode
 from topics.http.routes.service import Service, answer
@@ -23,7 +24,7 @@ _ticket = Form(TicketBody)
 class TicketRoutes:
     def __init__(self, service: Service, find: Callable[[bytes, bytes], Match]) -> None:
         """`find` knows the routes by method and target."""
-        self.tickets = Tickets()
+        self.tickets = Tickets(base=parse_base_path(service.settings.base_path).encode())
         self._service = service
         self._find = find
 

@@ -7,6 +7,7 @@ from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.places import Places
 from topics.flow.watch.sessions import Known, Session, WatchSessions
 from topics.flow.watch.subscription import Subscription
+from topics.http.door.base_path import parse_base_path
 from topics.http.door.keys import READ, is_revoked
 from topics.http.door.required_headers import require_event_stream_accepted, unauthorized
 from topics.http.door.stream_slots import StreamSlots
@@ -46,6 +47,7 @@ class WatchRoutes(EventRoutes):
         super().__init__(fanout, patience_s)
         self._service = service
         self._slots = slots
+        self._base_path = parse_base_path(service.settings.base_path)
         self.sessions = WatchSessions(service.settings.max_watch_sessions, service.engine.steady_ms)
 
     def routes(self) -> list[Route]:
@@ -81,7 +83,7 @@ class WatchRoutes(EventRoutes):
         )
         result = {
             "wid": session.wid,
-            "stream_url": f"/v0/watch/{session.wid}",
+            "stream_url": f"{self._base_path}/v0/watch/{session.wid}",
             "session_ttl_ms": WATCH_SESSION_IDLE_MS,
             "topics": {name: opening.describe() for name, opening in openings.items()},
         }
