@@ -283,7 +283,6 @@ COLLECTIONS = {
         "LostFrames._config_uncertain": RECOVERY,
         "LostFrames._closed": RECOVERY,
     },
-    "log/recover/recovery.py": {"Recovery._observers": FIXED},
     "log/recover/reload.py": {"Reload._unsealed_dead": RECOVERY},
     "log/recover/replay.py": {"Replay._dropped": RECOVERY},
     "log/remove/gone_times.py": {"GoneTimes._stretches": "times of removals"},

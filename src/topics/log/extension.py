@@ -23,8 +23,6 @@ class Extension:
     # The key of its state in snapshots, and the kinds of frames that are its own. Both are on disk.
     name: str
     kinds: tuple[int, ...]
-    # Whether recovery shows it every Append frame that it reads, whatever has become of the topic.
-    sees_appends = False
 
     def dump(self) -> Any:
         """State for the snapshot, as plain MessagePack values; None where there is nothing to keep."""
@@ -39,6 +37,10 @@ class Extension:
 
     def reload(self, frame: Frame) -> None:
         """Bring back record data of a frame whose effects the snapshot already holds, if it has any."""
+
+    def follows(self, topic_id: int) -> bool:
+        """Whether recovery shows it the Append frames of this topic, whatever has become of it."""
+        return False
 
     def append_read(self, frame: Frame) -> None:
         """Recovery has read this Append frame."""

@@ -30,6 +30,7 @@ from topics.storage.filesystem import (
     write_file_atomically,
 )
 from topics.storage.frame import CREATIONS, HEADER_BYTES, Frame, Kind
+from topics.storage.frame_stretch import SMALL_RECORDS, FrameStretch
 from topics.storage.hold import LOCK, Hold
 from topics.storage.home import Home
 from topics.storage.identity import Identity, read_identity, write_identity

@@ -25,6 +25,7 @@ from topics.storage.filesystem import (
     write_file_atomically,
 )
 from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, Header, Kind, decode_header
+from topics.storage.frame_stretch import FrameStretch, StretchReader
 from topics.storage.journal import JournalFile, decode_file_header, file_name
 from topics.storage.keyed_frame import apart
 
@@ -35,7 +36,7 @@ QUARANTINE = "damaged"
 PROOF = "proven"
 PROOF_MAGIC = b"TOPICSPR"
 PROOF_VERSION = 1
-_GROUP, _KEYED, _VOID = int(Kind.GROUP), int(Kind.KEYED), int(Kind.VOID)
+_APPEND, _GROUP, _KEYED, _VOID = int(Kind.APPEND), int(Kind.GROUP), int(Kind.KEYED), int(Kind.VOID)
 # A pattern searches a mapped file where it lies; `bytes.find` would need a copy of it every time.
 _MAGIC = re.compile(re.escape(FRAME_MAGIC_BYTES))
 
@@ -134,12 +135,21 @@ class JournalReader:
 
     def frames(self) -> Iterator[Frame | Damage]:
         """What is there from `start` on. That the first file reaches back to it is the caller's to check."""
+        for item in self.stretches(None):
+            assert not isinstance(item, FrameStretch)
+            yield item
+
+    def stretches(self, border: int | None) -> Iterator[Frame | Damage | FrameStretch]:
+        """The same, but for many small frames of a topic, which come together.
+
+        None below the position `border` comes with one above it. Without one, all come by themselves.
+        """
         for index, source in enumerate(self._sources):
             if source.end <= self._start:
                 continue
             yield from self._gap_before(index)
             if self.cut is None:
-                yield from self._frames_of(index)
+                yield from self._frames_of(index, border)
             if self.cut is not None:
                 return
 
@@ -154,19 +164,26 @@ class JournalReader:
         else:
             self._cut(index - 1, len(self._sources[index - 1].data))
 
-    def _frames_of(self, index: int) -> Iterator[Frame | Damage]:
+    def _frames_of(self, index: int, border: int | None) -> Iterator[Frame | Damage | FrameStretch]:
         source = self._sources[index]
+        together = None if border is None else StretchReader(source.data, source.base, border)
         at = max(self._start - source.base, 0)
         while at < len(source.data):
             frame, header = source.read(at)
             if frame is not None:
-                if frame.kind == _GROUP:
+                at += HEADER_BYTES + len(frame.payload)
+                if frame.kind == _APPEND:
+                    yield frame
+                    last: Frame | FrameStretch = frame
+                    while together is not None and (stretch := together.read(last)) is not None:
+                        yield stretch
+                        last, at = stretch, stretch.end - source.base
+                elif frame.kind == _GROUP:
                     yield from _members(frame)
                 elif frame.kind == _KEYED:
                     yield from apart(frame)
                 elif frame.kind != _VOID:
                     yield frame
-                at += HEADER_BYTES + len(frame.payload)
                 continue
             position, behind = source.base + at, _behind(source, at, header)
             if not self._was_safe(index, behind, position):

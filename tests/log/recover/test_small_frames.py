@@ -14,6 +14,7 @@ from topics.log.recover import recovery
 from topics.log.recover import small_frames as joining
 from topics.log.recover.small_frames import JoinedFrames, join_small
 from topics.storage.frame import Frame, Kind
+from topics.storage.frame_stretch import MIN_FRAMES, FrameStretch
 from topics.storage.journal_reader import Damage
 
 
@@ -69,8 +70,9 @@ def test_only_so_many_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     assert joined(*(frame(10 * seq, seq) for seq in range(1, 6))) == [[1, 2], [3, 4], 5]
 
 
-def one_by_one(items: Iterable[Frame | Damage], border: int) -> Iterator[Frame | Damage]:
-    yield from items
+def one_by_one(items: Iterable[Frame | Damage | FrameStretch], border: int) -> Iterator[Frame | Damage]:
+    for item in items:
+        yield from item.frames if isinstance(item, FrameStretch) else [item]
 
 
 def history(lab: Lab) -> None:
@@ -86,6 +88,11 @@ def history(lab: Lab) -> None:
             lab.delete("plain", before=number)
         if number == 6:
             lab.checkpoint()
+        if number in (3, 8):
+            lab.write_each("plain", 2 * MIN_FRAMES)
+            lab.clock.advance(1)
+            lab.write_each("plain", 2 * MIN_FRAMES)
+            lab.write_each("capped", 2 * MIN_FRAMES)
 
 
 def told(lab: Lab) -> Any:

@@ -78,6 +78,14 @@ MUTATIONS = (
         _crash("append with a reservation"),
     ),
     Mutation(
+        "believe-small-frames",
+        "Frames that are read together are as intact as those that are read one by one.",
+        "storage/frame_stretch.py",
+        '        & (headers["payload_checksum"] == np.frombuffer(payloads, ">u8"))\n',
+        "",
+        ("tests/storage/test_frame_stretch.py",),
+    ),
+    Mutation(
         "believe-any-payload",
         "A frame whose bytes changed is damage, never a record.",
         "storage/journal_reader.py",

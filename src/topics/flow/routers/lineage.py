@@ -67,6 +67,9 @@ class Lineage:
     def forget_all(self) -> None:
         self._known.clear()
 
+    def follows(self, topic_id: int) -> bool:
+        return topic_id in self._known
+
     def note_append(self, frame: Frame) -> None:
         known = self._known.get(frame.topic_id)
         if known is not None:

@@ -21,8 +21,6 @@ class RouterRecovery(Extension):
 
     name = "routers"
     kinds = (Kind.ROUTER_PUT, Kind.ROUTER_DROP, Kind.ROUTE)
-    # Copies are made again from the records that they were made from.
-    sees_appends = True
 
     def __init__(self, engine: Engine, routers: Routers) -> None:
         self._engine = engine
@@ -58,6 +56,10 @@ class RouterRecovery(Extension):
         """Let go of the old journal, and go on forwarding."""
         self._lineage.forget_all()
         self._routers.note_all_owing()
+
+    def follows(self, topic_id: int) -> bool:
+        """Copies are made again from the records that they were made from."""
+        return self._lineage.follows(topic_id)
 
     def append_read(self, frame: Frame) -> None:
         self._lineage.note_append(frame)

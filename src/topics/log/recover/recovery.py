@@ -7,14 +7,14 @@ What was promised and cannot be found becomes a hole, never a silent end.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from topics.log.engine import Engine
 from topics.log.lifecycle import add_recovered
 from topics.log.recover.lost_frames import LostFrames
 from topics.log.recover.reload import Reload
 from topics.log.recover.replay import Replay
-from topics.log.recover.small_frames import JoinedFrames, join_small
+from topics.log.recover.small_frames import SmallFrames, join_small
 from topics.log.seal.checkpoint import Checkpointer, Predecessor
 from topics.log.seal.snapshot_state import SnapshotState, decode
 from topics.storage import Damage, Frame, Journal, JournalReader, Kind
@@ -41,7 +41,6 @@ class Recovery:
         self._engine = engine
         self._progress = progress
         self._snapshot = _EMPTY
-        self._observers = [extension for extension in engine.extensions if extension.sees_appends]
 
     def run(self) -> Checkpointer:
         engine = self._engine
@@ -147,20 +146,20 @@ class Recovery:
         applying = Replay(engine, by_kind, lost_frames, snapshot.next_topic_id)
         phase: Reload | Replay = reloading
         report_at = start
-        for item in join_small(reader.frames(), position):
+        for item in join_small(reader.stretches(position), position):
             if phase is reloading and item.position >= position:
                 reloading.settle()
                 phase = applying
             if isinstance(item, Damage):
                 lost_frames.note_damage(item)
-            elif isinstance(item, JoinedFrames):
-                self._show_appends(item.frames)
+            elif isinstance(item, SmallFrames):
+                self._show_appends(item)
                 if not phase.take_joined(item):
                     for frame in item.frames:
                         phase.take(frame)
             else:
                 if item.kind == Kind.APPEND:
-                    self._show_appends([item])
+                    self._show_appends(item)
                 elif item.kind not in claimed:
                     raise RecoveryFailed(
                         f"the journal has a frame of kind {item.kind} at position {item.position},"
@@ -174,7 +173,8 @@ class Recovery:
         if phase is reloading:
             reloading.settle()
 
-    def _show_appends(self, frames: Iterable[Frame]) -> None:
-        for extension in self._observers:
-            for frame in frames:
-                extension.append_read(frame)
+    def _show_appends(self, read: Frame | SmallFrames) -> None:
+        for extension in self._engine.extensions:
+            if extension.follows(read.topic_id):
+                for frame in [read] if isinstance(read, Frame) else read.frames:
+                    extension.append_read(frame)

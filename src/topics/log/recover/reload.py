@@ -6,7 +6,7 @@ import numpy as np
 
 from topics.log.engine import Engine
 from topics.log.extension import Extension
-from topics.log.recover.small_frames import JoinedFrames
+from topics.log.recover.small_frames import SmallFrames, decode_rows
 from topics.log.remove import ledger
 from topics.log.remove.removal import settle_floor, stretches_of
 from topics.log.run import HotColumns, Run
@@ -34,7 +34,7 @@ class Reload:
         elif frame.kind in self._by_kind:
             self._by_kind[frame.kind].reload(frame)
 
-    def take_joined(self, joined: JoinedFrames) -> bool:
+    def take_joined(self, joined: SmallFrames) -> bool:
         """Small frames as if they were one; False where that would make a difference."""
         topic = self._engine.by_id.get(joined.topic_id)
         if topic is None:
@@ -42,7 +42,7 @@ class Reload:
         first, last = joined.first_seq, joined.last_seq
         if first < topic.floor or last > topic.head or is_any_loaded(topic, first, last):
             return False
-        batch, rows = joined.decode()
+        batch, rows = decode_rows(joined)
         times = joined.times()
         run = load_rows(self._engine, topic, first, batch, rows, times[0][1], None, joined.position)
         run.restamp(first - run.base, times)

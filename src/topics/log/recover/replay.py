@@ -8,7 +8,7 @@ from topics.log.engine import Engine
 from topics.log.extension import Extension
 from topics.log.lifecycle import CreatePayload, add_recovered, apply_config, apply_drop
 from topics.log.recover.lost_frames import LostFrames
-from topics.log.recover.small_frames import JoinedFrames
+from topics.log.recover.small_frames import SmallFrames, decode_rows
 from topics.log.remove import ledger
 from topics.log.remove.deletion import Selector, apply_delete, note_unfound
 from topics.log.remove.retention import enforce_caps, expire, keep_lines
@@ -76,7 +76,7 @@ class Replay:
         engine.shown_time.restart(shown_ms, frame.ts)
         engine.forget_later_times(shown_ms, frame.ts)
 
-    def take_joined(self, joined: JoinedFrames) -> bool:
+    def take_joined(self, joined: SmallFrames) -> bool:
         """Small frames as if they were one; False where that would make a difference."""
         engine = self._engine
         topic = engine.by_id.get(joined.topic_id)
@@ -86,13 +86,13 @@ class Replay:
         if config.ttl_ms or config.cap_records or config.cap_bytes or joined.first_seq != topic.head + 1:
             return False  # retention has to be asked in between, or something is missing or known already
         self._lost_frames.clear(topic.id)
-        batch, rows = joined.decode()
+        batch, rows = decode_rows(joined)
         times = joined.times()
         run = topic.assign(batch, rows, times[0][1], joined.position)
         topic.restamp(run, joined.first_seq, times)
         topic.publish(batch.count, batch.size, times[-1][1], times[0][1])
         engine.touched.add(topic)
-        engine.shown_time.raise_floor(joined.frames[-1].clock_ms)
+        engine.shown_time.raise_floor(joined.clock_ms)
         return True
 
     def _create(self, frame: Frame) -> None:

@@ -1,17 +1,17 @@
 """Small Append frames taken together: one behind the other in the journal, of one topic, nothing between.
 
 Single writes make a frame each. Applied one by one, recovery would spend its time on the steps around a
-record; a few hundred of them at once cost little more than one.
+record; a few hundred of them at once cost little more than one. Many plain ones have been read together
+(`FrameStretch`); those that came by themselves, because keys were written with them, are joined here.
 """
 
 from array import array
 from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
 from topics.log.write.batch import StoredBatch, plain_parts
-from topics.storage import Damage, Frame, Kind
+from topics.storage import SMALL_RECORDS, Damage, Frame, FrameStretch, Kind
 
-# Frames of more records are large enough by themselves.
-SMALL_RECORDS = 16
 MAX_FRAMES = 512
 
 
@@ -22,17 +22,12 @@ class JoinedFrames:
         self.frames = frames
         first, last = frames[0], frames[-1]
         self.position, self.topic_id, self.first_seq = first.position, first.topic_id, first.first_seq
-        self.last_seq = last.last_seq
+        self.last_seq, self.clock_ms = last.last_seq, last.clock_ms
 
-    def decode(self) -> tuple[StoredBatch, bytes]:
-        rows: list[memoryview] = []
-        lengths: list[memoryview] = []
-        for frame in self.frames:
-            part, part_lengths = plain_parts(frame.payload, frame.count)
-            rows.append(part)
-            lengths.append(part_lengths)
-        data_lens = array("I", b"".join(lengths))
-        return StoredBatch(len(data_lens), data_lens, None, None, None), b"".join(rows)
+    def parts(self) -> tuple[bytes, bytes]:
+        """The rows of all of them, and the lengths of their data."""
+        parts = [plain_parts(frame.payload, frame.count) for frame in self.frames]
+        return b"".join([rows for rows, _ in parts]), b"".join([lengths for _, lengths in parts])
 
     def times(self) -> list[tuple[int, int]]:
         """From which record on which time holds: pairs of index and time, the first for index 0."""
@@ -45,7 +40,18 @@ class JoinedFrames:
         return times
 
 
-def join_small(items: Iterable[Frame | Damage], border: int) -> Iterator[Frame | Damage | JoinedFrames]:
+SmallFrames: TypeAlias = JoinedFrames | FrameStretch
+
+
+def decode_rows(small: SmallFrames) -> tuple[StoredBatch, bytes]:
+    rows, lengths = small.parts()
+    data_lens = array("I", lengths)
+    return StoredBatch(len(data_lens), data_lens, None, None, None), rows
+
+
+def join_small(
+    items: Iterable[Frame | Damage | FrameStretch], border: int
+) -> Iterator[Frame | Damage | SmallFrames]:
     """The same frames in the same order, but for keys, which come behind all frames that are joined.
 
     None below the position `border` is joined with one above it.

@@ -1,0 +1,217 @@
+"""Small frames read together: the same frames, however they are read, and nothing that is not intact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
+
+from tests.storage.support import FS
+from topics.storage import frame_stretch
+from topics.storage.fileheader import FILE_HEADER_BYTES
+from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, U32, Frame, Kind
+from topics.storage.frame_stretch import MIN_FRAMES, SMALL_RECORDS, FrameStretch, header_checksums
+from topics.storage.journal import Journal, file_name
+from topics.storage.journal_reader import Damage, JournalReader
+
+MANY = 4 * MIN_FRAMES
+
+
+class Book:
+    """A journal of small frames."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.journal = Journal(FS, str(directory), [], 0)
+        self.next_seq = 1
+        self.positions: list[int] = []
+
+    def append(
+        self, data: str = "x", count: int = 1, topic: int = 7, ts: int = 5, flags: int = 0, ahead_ms: int = 0
+    ) -> None:
+        rows = b"".join(
+            b'{"$seq":%d,"data":%s}\n' % (self.next_seq, json.dumps(data).encode()) for _ in range(count)
+        )
+        lengths = (len(data) + 2).to_bytes(4, "little") * count
+        payload = len(rows).to_bytes(4, "little") + bytes(4) + rows + lengths
+        self.positions.append(self.journal.position)
+        frame = self.journal.frame(Kind.APPEND, payload, topic, self.next_seq, count, ts, flags, ahead_ms)
+        self.journal.write(frame)
+        self.next_seq += count
+
+    def singles(self, count: int = MANY) -> None:
+        for number in range(count):
+            self.append("x" * (number % 9), ts=5 + number // 10)
+
+    def reader(self, proven: int = 0) -> JournalReader:
+        return JournalReader(FS, str(self.directory), start=0, proven=proven)
+
+    def alone(self) -> list[Frame | Damage]:
+        return list(self.reader().frames())
+
+    def together(self, border: int = 0, proven: int = 0) -> list[Frame | Damage | FrameStretch]:
+        return list(self.reader(proven).stretches(border))
+
+    def flip(self, position: int) -> None:
+        with FS.open(str(self.directory / file_name(0))) as file:
+            at = FILE_HEADER_BYTES + position
+            file.write([bytes([file.read(1, at)[0] ^ 1])], at)
+
+
+@pytest.fixture
+def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Book]:
+    # Otherwise the first windows are smaller than what is read here.
+    monkeypatch.setattr(frame_stretch, "MIN_WINDOW", frame_stretch.MAX_WINDOW)
+    monkeypatch.setattr(frame_stretch, "TRY_AGAIN_BYTES", 0)
+    book = Book(tmp_path)
+    yield book
+    book.journal.close()
+
+
+def apart(items: list[Frame | Damage | FrameStretch]) -> list[Frame | Damage]:
+    return [one for item in items for one in (item.frames if isinstance(item, FrameStretch) else [item])]
+
+
+def stretches(items: list[Frame | Damage | FrameStretch]) -> list[FrameStretch]:
+    return [item for item in items if isinstance(item, FrameStretch)]
+
+
+def test_single_writes_come_together(book: Book) -> None:
+    book.singles()
+    first, stretch = book.together()
+    assert isinstance(first, Frame)
+    assert isinstance(stretch, FrameStretch)
+    assert (stretch.topic_id, stretch.first_seq, stretch.last_seq) == (7, 2, MANY)
+    assert (stretch.position, stretch.end) == (first.end, book.journal.position)
+    assert apart([first, stretch]) == book.alone()
+
+
+def test_their_rows_lengths_and_times_are_those_of_the_frames(book: Book) -> None:
+    book.append()
+    for number in range(MANY):
+        book.append("y" * (number % 5), count=1 + number % SMALL_RECORDS, ts=number // 7)
+    (stretch,) = stretches(book.together())
+    rows, lengths, times, count = b"", b"", [], 0
+    for frame in stretch.frames:
+        payload = bytes(frame.payload)
+        rows += payload[8 : -4 * frame.count]
+        lengths += payload[-4 * frame.count :]
+        if not times or times[-1][1] != frame.ts:
+            times.append((count, frame.ts))
+        count += frame.count
+    assert stretch.parts() == (rows, lengths)
+    assert stretch.times() == times
+
+
+def test_the_clock_of_the_last_one_is_known(book: Book) -> None:
+    book.singles()
+    book.append(ts=2**41, ahead_ms=2**33 + 5)
+    (stretch,) = stretches(book.together())
+    assert stretch.clock_ms == 2**41 - 2**33 - 5
+    assert stretch.frames[-1].ahead_ms == 2**33 + 5
+
+
+CHANGES: dict[str, Callable[[Book], None]] = {
+    "topic": lambda book: book.append(topic=8),
+    "flags": lambda book: book.append(flags=1),
+    "count": lambda book: book.append(count=SMALL_RECORDS + 1),
+    "kind": lambda book: book.journal.write(book.journal.frame(Kind.CLOCK, b"")),
+    "seq": lambda book: setattr(book, "next_seq", book.next_seq + 1),
+    "magic": lambda book: book.append(FRAME_MAGIC_BYTES.decode()),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_is_different_ends_a_stretch(book: Book, change: str) -> None:
+    book.singles()
+    CHANGES[change](book)
+    book.singles()
+    items = book.together()
+    assert apart(items) == book.alone()
+    before, after = stretches(items)
+    assert before.last_seq == MANY
+    assert after.last_seq == book.next_seq - 1
+
+
+def test_few_come_alone(book: Book) -> None:
+    for _ in range(5):
+        book.singles(MIN_FRAMES)
+        book.append(topic=8)
+    items = book.together()
+    assert not stretches(items)
+    assert items == book.alone()
+
+
+def test_none_lies_on_both_sides_of_the_border(book: Book) -> None:
+    book.singles()
+    border = book.positions[MANY // 2]
+    items = book.together(border)
+    assert apart(items) == book.alone()
+    below, above = stretches(items)
+    assert below.end == border
+    assert above.position > border
+
+
+@pytest.mark.parametrize("where", [0, 5, 10, 30, 45, 62, HEADER_BYTES + 1, HEADER_BYTES + 12])
+def test_what_is_damaged_ends_a_stretch_and_is_found(book: Book, where: int) -> None:
+    book.singles()
+    victim = MANY // 2
+    book.flip(book.positions[victim] + where)
+    items = book.together(proven=book.journal.position)
+    assert apart(items) == list(book.reader(book.journal.position).frames())
+    assert [item.position for item in items if isinstance(item, Damage)] == [book.positions[victim]]
+    before, after = stretches(items)
+    # Without its magic, it looks like the end of the one before.
+    assert before.last_seq == victim - (where == 0)
+    assert after.last_seq == MANY
+
+
+def test_a_torn_end_is_cut(book: Book) -> None:
+    book.singles()
+    book.flip(book.positions[-1] + HEADER_BYTES + 1)
+    reader = book.reader()
+    (stretch,) = stretches(list(reader.stretches(0)))
+    assert stretch.last_seq == MANY - 1
+    assert reader.cut == book.positions[-1]
+
+
+def test_a_frame_that_claims_a_sync_beyond_itself_is_not_believed(book: Book) -> None:
+    book.singles()
+    book.journal.synced = book.journal.position + 1
+    book.append()
+    book.journal.synced = 0
+    book.singles()
+    items = book.together(proven=book.journal.position)
+    assert apart(items) == list(book.reader(book.journal.position).frames())
+    assert sum(isinstance(item, Damage) for item in items) == 1
+
+
+def test_many_more_than_a_window_holds(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frame_stretch, "MIN_WINDOW", 16 * 1024)
+    for _ in range(3000):
+        book.append("z" * 100)
+    items = book.together()
+    assert apart(items) == book.alone()
+    # Windows become larger as they turn out to be used.
+    assert 3 < len(stretches(items)) < 12
+
+
+# --- checksums of headers ---------------------------------------------------------------------------------
+
+
+@given(st.lists(st.binary(min_size=56, max_size=56), min_size=1, max_size=5))
+def test_checksums_in_columns_are_those_of_the_library(headers: list[bytes]) -> None:
+    words = np.frombuffer(b"".join(headers), "<u8").reshape(-1, 7)
+    assert header_checksums(words).tolist() == [xxh3_64_intdigest(header) & U32 for header in headers]
+
+
+def test_so_are_those_of_very_many() -> None:
+    headers = np.random.default_rng(1).integers(0, 2**64, (2000, 7), np.uint64)
+    headers[:3] = [[0] * 7, [2**64 - 1] * 7, [1] * 7]
+    assert header_checksums(headers).tolist() == [xxh3_64_intdigest(row.tobytes()) & U32 for row in headers]
