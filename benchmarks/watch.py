@@ -12,7 +12,7 @@ from statistics import median, quantiles
 import msgspec
 
 from benchmarks.contenders import Topics, cpu_seconds, resident_bytes
-from benchmarks.figures import Figure, at_least, at_most, per_cpu_second
+from benchmarks.figures import Bar, Figure, at_least, at_most, per_cpu_second
 from benchmarks.session import ROOT, Session
 from benchmarks.watchers import WatchJob, WatchTally
 
@@ -52,8 +52,10 @@ class WatcherProcess:
 
 
 @contextmanager
-def watching(server: Topics, watchers: int, writes_per_s: float = 0.0) -> Iterator[WatcherProcess]:
-    process = WatcherProcess(WatchJob(server.port, "watched", watchers, writes_per_s))
+def watching(
+    server: Topics, watchers: int, writes_per_s: float = 0.0, *, own_nodes: bool = False
+) -> Iterator[WatcherProcess]:
+    process = WatcherProcess(WatchJob(server.port, "watched", watchers, writes_per_s, own_nodes))
     try:
         yield process
     finally:
@@ -67,6 +69,7 @@ def run(session: Session) -> Iterator[Figure]:
             server.create(["watched"], "disk")
             yield _idle_memory(session, server)
             yield _deliveries(session, server)
+            yield _own_nodes(session, server)
             yield _latency(session, server)
         finally:
             server.close()
@@ -88,12 +91,7 @@ def _idle_memory(session: Session, server: Topics) -> Figure:
 def _deliveries(session: Session, server: Topics) -> Figure:
     count = session.sizes.watchers
     session.say(f"  one writer, {count} watchers")
-    with watching(server, count) as watchers:
-        watchers.run(session.sizes.round_s / 4)
-        cpu_s = cpu_seconds(server.pid)
-        tallies = [watchers.run(session.sizes.round_s) for _ in range(session.sizes.rounds)]
-        cpu_s = cpu_seconds(server.pid) - cpu_s
-    rates = [tally.deliveries / tally.seconds for tally in tallies]
+    rates, cpu_s = _flood(session, server, count, own_nodes=False)
     return Figure(
         AREA,
         f"deliveries to {count} watchers of one topic, 1 writer",
@@ -101,8 +99,38 @@ def _deliveries(session: Session, server: Topics) -> Figure:
         "records/s",
         bar=at_least(120_000),
         spread=(min(rates), max(rates)),
-        note=per_cpu_second(sum(tally.deliveries for tally in tallies) / max(cpu_s, 0.01)),
+        note=per_cpu_second(1 / cpu_s),
     )
+
+
+def _own_nodes(session: Session, server: Topics) -> Figure:
+    """A chat: all write in turn, and none wants its own words back. Against watchers that want everything."""
+    count = session.sizes.watchers // 10
+    session.say(f"  {count} watchers that each leave out their own node's records")
+    costs: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(3 if session.sizes.rounds > 1 else 1):
+        for own_nodes, found in costs.items():
+            found.append(_flood(session, server, count, own_nodes=own_nodes)[1] * 1e6)
+    return Figure(
+        AREA,
+        f"processor time per delivery, {count} watchers, each without its own node's records",
+        median(costs[True]),
+        "µs",
+        peer="watchers that want everything",
+        peer_value=median(costs[False]),
+        bar=Bar(1.5, at_most=True, of_ratio=True),
+    )
+
+
+def _flood(session: Session, server: Topics, count: int, *, own_nodes: bool) -> tuple[list[float], float]:
+    """Deliveries a second, round by round, and the server's processor time for one."""
+    with watching(server, count, own_nodes=own_nodes) as watchers:
+        watchers.run(session.sizes.round_s / 4)
+        cpu_s = cpu_seconds(server.pid)
+        tallies = [watchers.run(session.sizes.round_s) for _ in range(session.sizes.rounds)]
+        cpu_s = max(cpu_seconds(server.pid) - cpu_s, 0.01)
+    rates = [tally.deliveries / tally.seconds for tally in tallies]
+    return rates, cpu_s / max(sum(tally.deliveries for tally in tallies), 1)
 
 
 def _latency(session: Session, server: Topics) -> Figure:

@@ -6,6 +6,7 @@ each with a `WatchTally` as a line of JSON.
 
 from __future__ import annotations
 
+import itertools
 import json
 import select
 import socket
@@ -13,7 +14,6 @@ import sys
 import time
 from collections.abc import Sequence
 from http.client import HTTPConnection
-from itertools import count
 
 import msgspec
 
@@ -32,6 +32,8 @@ class WatchJob(msgspec.Struct):
     watchers: int
     # 0: the next write is sent when the last one was answered.
     writes_per_s: float = 0.0
+    # Every watcher has a node, writes in turn with the others, and leaves out what it wrote.
+    own_nodes: bool = False
 
 
 class WatchTally(msgspec.Struct):
@@ -68,14 +70,17 @@ class Watchers:
         self._job = job
         self._writer = _connect(job.port)
         self._writer.setblocking(False)
-        self._sockets = [self._watch() for _ in range(job.watchers)]
+        self._sockets = [self._watch(number) for number in range(job.watchers)]
         time.sleep(0.3)
         for sock in self._sockets:
             sock.setblocking(False)
         self._take_all(self._sockets)
 
-    def _watch(self) -> socket.socket:
-        session = _ask(self._job.port, "/v0/watch", {"topics": {self._job.topic: {"tail": True}}})
+    def _watch(self, number: int) -> socket.socket:
+        wish: dict[str, object] = {"topics": {self._job.topic: {"tail": True}}}
+        if self._job.own_nodes:
+            wish["node"] = f"n{number}"
+        session = _ask(self._job.port, "/v0/watch", wish)
         sock = _connect(self._job.port)
         head = f"GET {session['stream_url']} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n"
         sock.sendall(head.encode())
@@ -91,21 +96,25 @@ class Watchers:
         except BlockingIOError:
             return b""
 
+    def _writes(self) -> list[bytes]:
+        """One, or that of each node."""
+        nodes = [b',"node":"n%d"' % n for n in range(self._job.watchers)] if self._job.own_nodes else [b""]
+        record = b'{"records":[{"data":{"value":12.5,"event":"tick"}%b}]}'
+        return [_post(f"/v0/topics/{self._job.topic}", record % node) for node in nodes]
+
     def flood(self, seconds: float) -> WatchTally:
         """As many writes as are answered one after the other; what counts is what the watchers get."""
-        request = _post(
-            f"/v0/topics/{self._job.topic}", b'{"records":[{"data":{"value":12.5,"event":"tick"}}]}'
-        )
+        requests = itertools.cycle(self._writes())
         poll = select.epoll()
         poll.register(self._writer.fileno(), select.EPOLLIN)
         writes = deliveries = 0
         started = swept = time.perf_counter()
-        self._writer.send(request)
+        self._writer.send(next(requests))
         while (now := time.perf_counter()) - started < seconds:
             if poll.poll(_SWEEP_S / 4):
                 self._writer.recv(_BUFFER_BYTES)
                 writes += 1
-                self._writer.send(request)
+                self._writer.send(next(requests))
             if now - swept >= _SWEEP_S:
                 deliveries += self._take_all(self._sockets)
                 swept = now
@@ -132,7 +141,7 @@ class Watchers:
         latencies: list[float] = []
         started = swept = time.perf_counter()
         writes = deliveries = 0
-        for number in count():
+        for number in itertools.count():
             due = started + number / self._job.writes_per_s
             while (left := due - time.perf_counter()) > 0:
                 self._time_arrivals(poll.poll(left), by_fd, latencies)

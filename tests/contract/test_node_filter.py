@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tests.contract.conftest import NewTopic
+from tests.contract.server import Server
+from tests.contract.streams import Streams
 
 
 def test_the_named_nodes_are_left_out_byte_for_byte(new_topic: NewTopic) -> None:
@@ -48,3 +50,34 @@ def test_more_names_than_a_topic_has_nodes(new_topic: NewTopic) -> None:
     topic = new_topic()
     topic.records({"data": 1, "node": "n5"}, {"data": 2})
     assert topic.seqs(node=[f"n{number}" for number in range(1000)]) == [2]
+
+
+def test_watchers_get_what_a_diff_without_their_own_says(
+    server: Server, streams: Streams, new_topic: NewTopic
+) -> None:
+    """Frame by frame, with the ids: whoever comes back with one goes on behind what it was told."""
+    topic = new_topic()
+    nodes = ["a", "b", 'é"', None]
+    readers = {
+        node: streams.watch(server, {topic.name: {"tail": True}}, **({} if node is None else {"node": node}))
+        for node in nodes
+    }
+    for reader in readers.values():
+        reader.until("caught-up")
+    head = 0
+    for batch in (["a"], ["b", "a", None], ["a", "b", 'é"', "c"], ["c"]):
+        topic.records(*({"data": number, "node": node} for number, node in enumerate(batch)))
+        for node, reader in readers.items():
+            page = topic.diff(head, **({} if node is None else {"node": node}))
+            if not page["records"]:
+                continue  # in silence
+            frame = reader.frame()
+            assert frame is not None
+            assert frame.event == "record"
+            assert frame.data["records"] == page["records"]
+            assert (frame.data["from_seq"], frame.data["to_seq"]) == (head, page["next_from_seq"])
+            assert frame.cursors == {topic.name: page["next_from_seq"]}
+            level = reader.frame()
+            assert level is not None
+            assert (level.event, level.id) == ("caught-up", frame.id)
+        head += len(batch)

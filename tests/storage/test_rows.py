@@ -6,7 +6,7 @@ import pytest
 from msgspec import Raw
 
 from topics.log.write.append_request import parse_append
-from topics.storage.rows import FEWEST_ROWS, LOWEST_SEQ, plain_rows
+from topics.storage.rows import FEWEST_ROWS, LOWEST_SEQ, node_of, plain_rows
 
 
 def encoded(values: list[str], first_seq: int, ts: int) -> bytes:
@@ -32,3 +32,18 @@ def test_batches_render_the_same_however_many_and_wherever(first_seq: int, count
     records = ",".join(f'{{"data":{value}{with_tag}}}' for value in values)
     batch = parse_append(f'{{"records":[{records}]}}'.encode()).batch
     assert batch.render(first_seq, 7) == encoded(values, first_seq, 7)
+
+
+@pytest.mark.parametrize("node", ["n", "", "é", 'a"b\\', "\n\t", '","data":{}}', "a" * 128])
+def test_a_row_says_who_wrote_it(node: str) -> None:
+    record = {"data": {"$node": "no"}, "meta": {"$node": "neither"}, "node": node}
+    for count in (1, 20):
+        body = json.dumps({"records": [record] * count}, ensure_ascii=False)
+        rows = parse_append(body.encode()).batch.render(9, 1_763_240_000_000)
+        assert [node_of(row) for row in rows.splitlines(keepends=True)] == [node] * count
+
+
+def test_a_row_without_a_node_was_written_by_nobody() -> None:
+    for record in ({"data": '"$node":"n"'}, {"data": {"$node": "n"}}, {"data": 1, "meta": {"$node": "n"}}):
+        body = json.dumps({"records": [record]}).encode()
+        assert node_of(parse_append(body).batch.render(1, 2)) is None

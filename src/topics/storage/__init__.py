@@ -38,7 +38,7 @@ from topics.storage.journal import ROTATE_BYTES, Journal, PendingWrite, SyncTick
 from topics.storage.journal_reader import PROOF, PROOF_MAGIC, PROOF_VERSION, QUARANTINE, Damage, JournalReader
 from topics.storage.keyed_frame import DIGEST_BYTES, Keys, decode_keys, keys_head
 from topics.storage.reserve import BLOCK_BYTES, Reserve, enough_bytes
-from topics.storage.rows import DATA_KEY, END, HEAD, META_KEY, PLAIN, TAG, around_data
+from topics.storage.rows import DATA_KEY, END, HEAD, META_KEY, PLAIN, TAG, around_data, node_of
 from topics.storage.segment import (
     DEAD,
     LIVE,

@@ -7,8 +7,10 @@ it gets `"$tag":"t",` before the data. So a row always ends `"data":<data>}`, or
 `"data":<data>,"meta":<meta>}`, and where these lie follows from its end and their lengths.
 """
 
+import re
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Raw
 
 SEQ, TS, NODE = "$seq", "$ts", "$node"
@@ -25,6 +27,9 @@ TAG = b'"$tag":%b,'
 PLAIN = b"{" + HEAD + DATA_KEY + b"%b" + END
 _AROUND_DATA = len(PLAIN) - len(b"%d%d%b")
 
+_NODE = re.compile(rb'\{"\$seq":[0-9]+,"\$ts":-?[0-9]+,"\$node":("(?:[^"\\]|\\.)*")')
+_text = msgspec.json.Decoder(str)
+
 # Joining pieces pays from so many rows on, and a seq has three last digits from this one on.
 FEWEST_ROWS = 8
 LOWEST_SEQ = 1000
@@ -34,6 +39,12 @@ _LAST_DIGITS = [b"%03d" % number for number in range(1000)]
 def around_data(seq: int, ts: int) -> int:
     """How much longer than its data a row is that has neither node nor meta."""
     return _AROUND_DATA + len(str(seq)) + len(str(ts))
+
+
+def node_of(row: bytes) -> str | None:
+    """Who wrote the record, as its row says; the row may be in any shape that readers get."""
+    found = _NODE.match(row)
+    return None if found is None else _text.decode(found[1])
 
 
 def plain_rows(values: Sequence[Raw], first_seq: int, ts: int) -> bytes:

@@ -8,6 +8,7 @@ _HOLDS = "tests/flow/test_file_holds.py"
 _IDENTITIES = "tests/flow/stages/test_identities.py"
 _LEASES = "tests/flow/queues/test_leases.py"
 _OPEN_STAGES = "tests/flow/stages/test_open_stages.py"
+_OTHERS = "tests/flow/watch/test_others_records.py"
 _PINS = "tests/flow/test_pins.py"
 _SESSIONS = "tests/flow/watch/test_sessions.py"
 
@@ -203,5 +204,29 @@ MUTATIONS = (
         ">= IDLE_MS",
         "> IDLE_MS",
         (_OPEN_STAGES,),
+    ),
+    Mutation(
+        "tell-a-watcher-its-own-records",
+        "A watcher that leaves out its own records gets none of them from a page that others share.",
+        "flow/watch/others_records.py",
+        "if nodes.isdisjoint(written_by):",
+        "if True:",
+        (_OTHERS,),
+    ),
+    Mutation(
+        "share-a-page-that-was-cut-short",
+        "A watcher that leaves out its own records is told what a diff without them says, frame by frame.",
+        "flow/watch/others_records.py",
+        "return not self.delivery.more",
+        "return True",
+        (_OTHERS,),
+    ),
+    Mutation(
+        "filter-where-the-topic-does-not",
+        "A topic that does not leave out a reader's own records tells them to its watchers, too.",
+        "flow/watch/fanout.py",
+        "return common.without(nodes) if self.topic.config.dedupe_node else common.delivery",
+        "return common.without(nodes)",
+        (_OTHERS,),
     ),
 )

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from topics.flow.governor import Governor, Level
+from topics.flow.watch.others_records import CommonDelivery
 from topics.flow.watch.subscription import (
     Delivery,
+    Place,
     Subscription,
     Watcher,
     WatchOptions,
     last_delivery,
-    next_delivery,
 )
 from topics.log import CallbackOp, Engine, Topic
 from topics.values import ApiError
@@ -27,7 +28,7 @@ from topics.values import ApiError
 # A large page counts for more than one delivery.
 WORK_BYTES = 16 * 1024
 
-_Place = tuple[int, int, bool, bool, WatchOptions]
+_Deliveries = dict[tuple[int, int, bool, bool, WatchOptions], CommonDelivery]
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +81,7 @@ class Feed:
         assert self._round is not None
         engine.note_read(topic)
         # Only for this turn: in the next one the topic may have moved.
-        deliveries: dict[_Place, Delivery] = {}
+        deliveries: _Deliveries = {}
         used = 0
         for subscription in self._round:
             watcher = subscription.watcher
@@ -106,15 +107,8 @@ class Feed:
         self._behind.clear()
         self._round = iter(members)
 
-    def _advance(
-        self, subscription: Subscription, watcher: Watcher, deliveries: dict[_Place, Delivery]
-    ) -> int:
-        options = subscription.options
-        place = (subscription.seq, subscription.epoch, subscription.level, subscription.fresh, options)
-        delivery = deliveries.get(place)
-        if delivery is None:
-            upto = self._synced_head() if options.strong else None
-            delivery = deliveries[place] = next_delivery(self._fanout.engine, self.topic, subscription, upto)
+    def _advance(self, subscription: Subscription, watcher: Watcher, deliveries: _Deliveries) -> int:
+        delivery = self._next_delivery(subscription, deliveries)
         if delivery.events or delivery.seq != subscription.seq:
             watcher.deliver(subscription, delivery)
             self.topic.totals.served("stream", delivery.count)
@@ -124,6 +118,29 @@ class Feed:
         if delivery.more and not watcher.stalled:
             self._behind[subscription] = None
         return 1 + delivery.size // WORK_BYTES
+
+    def _next_delivery(self, subscription: Subscription, deliveries: _Deliveries) -> Delivery:
+        nodes = subscription.options.nodes
+        if nodes is None:
+            return self._at_place(subscription, subscription.options, deliveries).delivery
+        # Close to the head one page has everything, whoever reads it.
+        if self.topic.head - subscription.seq <= subscription.options.limit:
+            common = self._at_place(subscription, subscription.for_all, deliveries)
+            if common.is_whole:
+                return common.without(nodes) if self.topic.config.dedupe_node else common.delivery
+        return self._at_place(subscription, subscription.options, deliveries).delivery
+
+    def _at_place(
+        self, subscription: Subscription, options: WatchOptions, deliveries: _Deliveries
+    ) -> CommonDelivery:
+        place = (subscription.seq, subscription.epoch, subscription.level, subscription.fresh, options)
+        common = deliveries.get(place)
+        if common is None:
+            upto = self._synced_head() if options.strong else None
+            common = deliveries[place] = CommonDelivery(
+                self._fanout.engine, self.topic, Place._make(place), upto
+            )
+        return common
 
     def _follow(self, subscription: Subscription) -> None:
         """The instance is gone: go on in the one that took the name, or say so and stop."""

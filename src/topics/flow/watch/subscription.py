@@ -4,11 +4,12 @@
                                      topic gone ─▶ goodbye, or on in the instance that took the name
 
 A delivery depends on nothing but the topic, the position and the options, so all subscriptions at the same
-place share one, together with the bytes made from it. No protocol is known here.
+place share one, together with the bytes made from it; `others_records` shares it even among those that each
+leave out their own records. No protocol is known here.
 """
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 from msgspec import UNSET
@@ -100,6 +101,12 @@ class Subscription:
     level: bool = False
     # Where it is served, while it is.
     feed: "Feed | None" = None
+    # Its options, but for whose records it leaves out.
+    for_all: WatchOptions = field(init=False)
+
+    def __post_init__(self) -> None:
+        options = self.options
+        self.for_all = options if options.nodes is None else msgspec.structs.replace(options, nodes=None)
 
     def at_rest(self, topic: Topic) -> bool:
         return self.seq == topic.head and self.level and self.epoch == topic.id
@@ -111,30 +118,44 @@ class Subscription:
         self.fresh = False
 
 
-def next_delivery(engine: Engine, topic: Topic, subscription: Subscription, upto: int | None) -> Delivery:
+class Place(NamedTuple):
+    """Where subscriptions are that are told the same."""
+
+    seq: int
+    epoch: int
+    level: bool
+    fresh: bool
+    options: WatchOptions
+
+
+def next_page(engine: Engine, topic: Topic, place: Place, upto: int | None) -> Page:
     """One page further, not beyond `upto`."""
-    options = subscription.options
-    page = engine.read(
+    options = place.options
+    return engine.read(
         topic,
-        subscription.seq,
+        place.seq,
         options.limit,
         options.max_bytes,
         nodes=options.nodes,
         shape=options.shape,
-        epoch=subscription.epoch,
+        epoch=place.epoch,
         upto=upto,
         choice=options.choice,
     )
+
+
+def delivery_of(topic: Topic, place: Place, page: Page, upto: int | None) -> Delivery:
+    """What is told of a page that was read at this place."""
     events: list[Event] = []
-    position = subscription.seq
+    position = place.seq
     gap = page.tombstone
     if gap is not None:
         position = gap.gap_to
-        events.append(_gap_event(topic, page, subscription.fresh and options.names_first_gap))
+        events.append(_gap_event(topic, page, place.fresh and place.options.names_first_gap))
     if page.count:
         events.append(Event(RECORD, page.next_from_seq, _records(topic, page, position)))
     # Passing only what is skipped in silence is no news to a watcher that was level before.
-    if page.caught_up and (events or not subscription.level):
+    if page.caught_up and (events or not place.level):
         events.append(Event(CAUGHT_UP, page.next_from_seq, _head(topic.name_json, page.head_seq)))
     end = page.head_seq if upto is None else min(upto, page.head_seq)
     return Delivery(
