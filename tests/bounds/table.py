@@ -160,6 +160,11 @@ COLLECTIONS = {
         "Fanout.feeds": "max_topics",
         "Fanout._queue": "max_topics",
     },
+    "flow/watch/others_records.py": {
+        "CommonDelivery._lines": REQUEST,
+        "CommonDelivery._without": REQUEST,
+        "CommonDelivery._written_by": REQUEST,
+    },
     "flow/watch/sessions.py": {
         "Session.known": "topics of a session",
         "WatchSessions._by_wid": "max_watch_sessions",
