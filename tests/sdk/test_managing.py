@@ -128,7 +128,7 @@ def test_address_and_key_come_from_the_environment(
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TopicsServer]:
     """A server that wants keys."""
     server = TopicsServer(tmp_path_factory.mktemp("keyed"))
-    server.start(TOPICS_API_KEYS="all,some:read+write:mine")
+    server.start(TOPICS_API_KEYS="all,some:read+write:mine,writes:write,makes:write+admin")
     yield server
     server.stop()
 
@@ -147,5 +147,27 @@ def test_keys_are_checked(surface: str, keyed: TopicsServer) -> None:
             assert refused.value.code == "forbidden"
             with pytest.raises(Forbidden):
                 await client.topic("mine").drop()
+
+    asyncio.run(scenario())
+
+
+def test_a_key_that_may_only_write_does_not_look_first(surface: str, keyed: TopicsServer, name: str) -> None:
+    async def scenario() -> None:
+        async with (
+            connect(surface, keyed.url, api_key="all") as client,
+            connect(surface, keyed.url, api_key="writes") as writes,
+            connect(surface, keyed.url, api_key="makes") as makes,
+        ):
+            # It may not make one either, and none is made by chance that is no queue.
+            with pytest.raises(Forbidden):
+                await writes.queue(name).push("too early")
+            assert [topic async for topic in client.list_topics(name)] == []
+            await makes.queue(name).push("first")
+            await writes.queue(name).push("second")
+            await writes.topic(name, type=str, max_deliveries=5).write("third")
+            jobs = await client.queue(name).claim(3)
+            assert [job.data for job in jobs] == ["first", "second", "third"]
+            with pytest.raises(Forbidden):
+                await writes.queue(name).claim()
 
     asyncio.run(scenario())

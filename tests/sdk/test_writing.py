@@ -13,7 +13,8 @@ import pytest
 
 from tests.sdk.conftest import Play
 from tests.sdk.test_reading import seqs
-from topics import ConfigDiffers, Draft, InvalidData, Refused, Topics
+from topics import AsyncTopics, ConfigDiffers, Draft, InvalidData, Refused, Topics
+from topics.testing import TopicsServer
 
 
 @dataclass
@@ -242,3 +243,15 @@ def test_create_and_configure(play: Play, name: str) -> None:
         assert (await topic.configure(durability="fsync")).config["durable"] is True
 
     play(scenario)
+
+
+def test_a_crowd_that_shares_a_writer_makes_no_batch_too_large(shared: TopicsServer, name: str) -> None:
+    async def scenario() -> None:
+        async with AsyncTopics(shared.url) as server:
+            topic = server.topic(name)
+            async with topic.writer(linger_ms=0) as writer:
+                await asyncio.gather(*(writer.write(number) for number in range(15_000)))
+            assert writer.count == 15_000
+            assert [record.data async for record in topic.read()] == list(range(15_000))
+
+    asyncio.run(scenario())

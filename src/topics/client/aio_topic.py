@@ -16,7 +16,6 @@ from topics.client.operations.settings import TopicSettings, Wanted
 from topics.client.operations.writing import Batching, Writing
 from topics.client.records import Ack, Answer, Draft, Lost, Record, Restarted
 from topics.client.wire.async_io import AsyncIO
-from topics.client.wire.effects import Operation
 from topics.client.wire.session import Session
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ class AsyncTopic(Generic[T]):
     ) -> None:
         self.name = name
         self._io = io
+        self._run = io.run
         self._session = session
         self._codec = codec
         self._settings = settings
@@ -52,9 +52,6 @@ class AsyncTopic(Generic[T]):
     def losses_ignored(self) -> int:
         """How many losses `ignore_loss` has passed over."""
         return self._ignored.count
-
-    async def _run(self, operation: Operation[R]) -> R:
-        return await self._io.run(operation)
 
     # --- writing ----------------------------------------------------------------------------------------
 

@@ -32,6 +32,11 @@ class AsyncWriter(Generic[T]):
         meta: dict[str, Any] | None = None,
     ) -> None:
         """Give it one record; it waits when the server is slower."""
+        # Others have filled the batch: what is not handed over yet waits in front, in its order.
+        while self._batching.is_full:
+            async with self._turn:
+                if self._batching.is_full:
+                    await self._io.run(self._batching.send())
         if self._batching.add(data, tag, node, meta):
             async with self._turn:
                 await self._io.run(self._batching.send())

@@ -42,7 +42,9 @@ def check_json(value: Any) -> None:
 
 
 def encode_json(value: Any) -> bytes:
-    check_json(value)
+    # A flat object, as most records are, needs no closer look.
+    if type(value) is not dict or not _PLAIN.issuperset(map(type, value.values())):
+        check_json(value)
     try:
         return _encode(value)
     except OverflowError:  # integers beyond 64 bits, which JSON has

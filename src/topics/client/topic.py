@@ -16,7 +16,6 @@ from topics.client.operations.settings import TopicSettings, Wanted
 from topics.client.operations.writing import Batching, Writing
 from topics.client.records import Ack, Answer, Draft, Lost, Record, Restarted
 from topics.client.wire.blocking import Blocking
-from topics.client.wire.effects import Operation
 from topics.client.wire.session import Session
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ class Topic(Generic[T]):
     ) -> None:
         self.name = name
         self._io = io
+        self._run = io.run
         self._session = session
         self._codec = codec
         self._settings = settings
@@ -51,9 +51,6 @@ class Topic(Generic[T]):
     def losses_ignored(self) -> int:
         """How many losses `ignore_loss` has passed over."""
         return self._ignored.count
-
-    def _run(self, operation: Operation[R]) -> R:
-        return self._io.run(operation)
 
     # --- writing ----------------------------------------------------------------------------------------
 

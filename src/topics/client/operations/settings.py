@@ -6,7 +6,7 @@ from typing import Any, Literal, TypedDict
 import msgspec
 
 from topics.client.encoding import encode_json
-from topics.client.errors import ConfigDiffers, Refused, TopicNotFound
+from topics.client.errors import ConfigDiffers, Forbidden, Refused, TopicNotFound
 from topics.client.wire.effects import Operation
 from topics.client.wire.session import Session, topic_path
 from topics.values.config import TopicConfig, config_to_json, parse_config
@@ -67,7 +67,7 @@ class Wanted:
         self._session = session
         self._topic = topic
         self._settings = check_settings(settings)
-        self._is_there = not settings
+        self.is_there = not settings
         # What the topic's own lease is, once it has been looked at.
         self.lease_ms: int | None = None
 
@@ -77,7 +77,7 @@ class Wanted:
 
     def ensure(self, *, again: bool = False) -> Operation[None]:
         """Make the topic if it is missing; one with other settings stays, and that is an error."""
-        if self._is_there and not again:
+        if self.is_there and not again:
             return
         while True:
             try:
@@ -87,7 +87,12 @@ class Wanted:
                 break
             except TopicNotFound:
                 yield from self._make()
-        self._is_there = True
+            except Forbidden:
+                # A key that may write and not look: the write itself tells whether the topic is there.
+                if again:
+                    yield from self._make()
+                break
+        self.is_there = True
 
     def _make(self) -> Operation[None]:
         """Unless another program was quicker, which is as good."""

@@ -1,7 +1,7 @@
 """Writing: records to bytes, batches under way, and the key that makes a repeat harmless."""
 
-import time
 from collections.abc import Iterable
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -18,18 +18,22 @@ MAX_BATCH_RECORDS = 10_000
 _decode_ack = msgspec.json.Decoder(Ack).decode
 
 
+# What stands around records, and between two of them.
+_BEGIN, _BETWEEN, _END = b'{"records":[{"data":', b'},{"data":', b"}],"
+
+
 def render(
     codec: Codec[T], topic: str, data: T, tag: str | None, node: str | None, meta: dict[str, Any] | None
 ) -> bytes:
-    """One record as the server reads it."""
+    """One record as the server reads it, from its data on: what stands around it is always the same."""
     encoded = codec.encode(topic, data)
     if tag is None and node is None and meta is None:
-        return b'{"data":%b}' % encoded
-    parts = [b'{"data":' + encoded]
+        return encoded
+    parts = [encoded]
     for name, value in (("tag", tag), ("node", node), ("meta", meta)):
         if value is not None:
             parts.append(b'"%b":%b' % (name.encode(), encode_json(value)))
-    return b",".join(parts) + b"}"
+    return b",".join(parts)
 
 
 class Writing(Generic[T]):
@@ -64,17 +68,19 @@ class Writing(Generic[T]):
 
     def send(self, rows: list[bytes], key: str | None) -> Operation[Ack]:
         key = key or new_key()
-        yield from self.wanted.ensure()
+        if not self.wanted.is_there:
+            yield from self.wanted.ensure()
         return (yield from self.finish(self.request(rows, key), key))
 
     def request(self, rows: list[bytes], key: str) -> Request:
+        more = b'"idempotency_key":%b}' % encode_json(key)
         # A topic with settings is made with them, never by chance with others.
-        create = b'"create":false,' if self.wanted.is_given else b""
-        body = b'{"records":[%b],%b"return_seqs":false,"idempotency_key":%b}' % (
-            b",".join(rows),
-            create,
-            encode_json(key),
-        )
+        if self.wanted.is_given:
+            more = b'"create":false,' + more
+        # A single record's seq may be told twice: a write of nothing but record and key is the quickest.
+        if len(rows) > 1:
+            more = b'"return_seqs":false,' + more
+        body = b"".join((_BEGIN, _BETWEEN.join(rows), _END, more))
         return Request(method="POST", target=topic_path(self.topic), body=body)
 
     def finish(self, request: Request, key: str, begun: Any = None) -> Operation[Ack]:
@@ -97,11 +103,13 @@ class Batching(Generic[T]):
         if batch_bytes < 1 or linger_ms < 0:
             raise ValueError("batch_bytes is 1 or more, linger_ms 0 or more")
         self._writing = writing
+        self._is_plain = writing.codec.is_plain
         self._batch_bytes = batch_bytes
         self._linger_s = linger_ms / 1000
         self._rows: list[bytes] = []
         self._bytes = 0
-        self._oldest = 0.0
+        # Until when the oldest of them may wait.
+        self._due = 0.0
         # Request, key and what was begun of the batch under way.
         self._sent: tuple[Request, str, Any] | None = None
         self._failure: TopicsError | None = None
@@ -112,25 +120,25 @@ class Batching(Generic[T]):
         """Whether it is time to `send`."""
         if self._failure is not None:
             raise self._failure
-        row = render(self._writing.codec, self._writing.topic, data, tag, node, meta)
-        if not self._rows:
-            self._oldest = time.monotonic()
-        self._rows.append(row)
-        self._bytes += len(row)
-        return (
-            self._bytes >= self._batch_bytes
-            or len(self._rows) >= MAX_BATCH_RECORDS
-            or time.monotonic() - self._oldest >= self._linger_s
-        )
+        if self._is_plain and tag is None and node is None and meta is None:
+            row = encode_json(data)
+        else:
+            row = render(self._writing.codec, self._writing.topic, data, tag, node, meta)
+        rows, now = self._rows, monotonic()
+        if not rows:
+            self._due = now + self._linger_s
+        rows.append(row)
+        self._bytes += len(row) + len(_BETWEEN)
+        return now >= self._due or self._bytes >= self._batch_bytes or len(rows) >= MAX_BATCH_RECORDS
 
     @property
-    def is_empty(self) -> bool:
-        return not self._rows and self._sent is None
+    def is_full(self) -> bool:
+        return self._bytes >= self._batch_bytes or len(self._rows) >= MAX_BATCH_RECORDS
 
     @property
     def due_s(self) -> float:
         """How long the oldest record may still wait."""
-        return self._oldest + self._linger_s - time.monotonic()
+        return self._due - monotonic()
 
     def send(self) -> Operation[None]:
         """Hand the batch to the server, once the one before has been answered."""

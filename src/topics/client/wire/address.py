@@ -1,6 +1,7 @@
 """Where a server is, and the head that every request to it begins with."""
 
 import os
+from functools import lru_cache
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -22,20 +23,21 @@ class Address(msgspec.Struct, frozen=True):
 
     def render(self, request: Request) -> bytes:
         """The bytes of a request."""
-        lines = [f"{request.method} {self.base}{request.target} HTTP/1.1\r\n".encode(), self.head]
-        lines += [f"{name}: {value}\r\n".encode() for name, value in request.headers]
-        if request.body is None:
+        body = request.body
+        begin = _first_line(request.method, self.base + request.target) + self.head
+        if request.headers:
+            begin += b"".join([f"{name}: {value}\r\n".encode() for name, value in request.headers])
+        if body is None:
             # A POST without a body says so, or proxies wait for one.
-            lines.append(
-                b"\r\n" if request.method in ("GET", "HEAD", "DELETE") else b"Content-Length: 0\r\n\r\n"
-            )
-            return b"".join(lines)
-        lines.append(
-            b"Content-Type: %b\r\nContent-Length: %d\r\n\r\n"
-            % (request.content_type.encode(), len(request.body))
-        )
-        lines.append(request.body)
-        return b"".join(lines)
+            ends = request.method in ("GET", "HEAD", "DELETE")
+            return begin + (b"\r\n" if ends else b"Content-Length: 0\r\n\r\n")
+        kind = request.content_type.encode()
+        return b"%bContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (begin, kind, len(body), body)
+
+
+@lru_cache(256)  # a program asks for few things, again and again
+def _first_line(method: str, target: str) -> bytes:
+    return f"{method} {target} HTTP/1.1\r\n".encode()
 
 
 def address_of(url: str | None, api_key: str | None) -> Address:

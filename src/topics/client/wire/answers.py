@@ -1,16 +1,50 @@
 """Bytes of HTTP/1.1 answers in, whole answers out. Parsing is httptools' (llhttp); this keeps the pieces."""
 
+from typing import TypeAlias
+
 import httptools
 
 from topics.client.wire.effects import Response
+
+_END = b"\r\n\r\n"
+_MOST_HEADS = 256
+
+
+class KnownHead:
+    """What parsing a head came to."""
+
+    __slots__ = ("headers", "length", "status")
+
+    def __init__(self, status: int, headers: dict[str, str], length: int) -> None:
+        self.status = status
+        self.headers = headers
+        self.length = length
+
+
+# A server says the same heads again and again: the same bytes need not be parsed a second time. All
+# connections of a client share what they have learnt.
+KnownHeads: TypeAlias = dict[bytes, KnownHead]
 
 
 class AnswerParser:
     """For one connection, one answer at a time."""
 
-    __slots__ = ("_body", "_headers", "_keep", "_parser", "_status", "head_done", "is_complete")
+    __slots__ = (
+        "_body",
+        "_headers",
+        "_is_idle",
+        "_keep",
+        "_known",
+        "_parser",
+        "_status",
+        "head_done",
+        "is_complete",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, known: KnownHeads) -> None:
+        self._known = known
+        # Nothing of an answer has been parsed yet.
+        self._is_idle = True
         self._begin()
 
     def _begin(self) -> None:
@@ -44,10 +78,31 @@ class AnswerParser:
 
     def feed(self, data: bytes) -> None:
         """Raises `ValueError` on what is no HTTP."""
+        if self.is_complete:
+            raise ValueError("the server said more than it was asked")
+        is_first = self._is_idle
+        if is_first and (end := data.find(_END)) > 0:
+            known = self._known.get(data[:end])
+            if known is not None and len(data) - end - 4 == known.length:
+                self._status, self._headers, self._body = known.status, known.headers, [data[end + 4 :]]
+                self.head_done = self.is_complete = True
+                return
+        self._is_idle = False
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             raise ValueError(f"the answer is no HTTP: {error}") from None
+        if is_first:
+            self._remember(data)
+
+    def _remember(self, data: bytes) -> None:
+        """A head that came with the whole of its answer, and with nothing else."""
+        end = data.find(_END)
+        length = len(data) - end - 4
+        if self.is_complete and self._keep and self._headers.get("content-length") == str(length):
+            if len(self._known) >= _MOST_HEADS:
+                self._known.clear()
+            self._known[data[:end]] = KnownHead(self._status, self._headers, length)
 
     def finish(self) -> bool:
         """The peer has closed: whether that is where the answer ends (neither length nor chunks)."""
@@ -56,8 +111,9 @@ class AnswerParser:
         return self.is_complete
 
     @property
-    def keeps_alive(self) -> bool:
-        return self._keep
+    def is_ready(self) -> bool:
+        """For the next answer: the connection is kept, and nothing has come that was not asked for."""
+        return self._keep and self._is_idle and not self.is_complete
 
     @property
     def body_bytes(self) -> int:
@@ -75,8 +131,7 @@ class AnswerParser:
         """The whole answer; the parser is ready for the next."""
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         response = Response(self._status, self._headers, body)
-        keep = self._keep
         self._headers, self._body = {}, []
         self.head_done = self.is_complete = False
-        self._keep = keep
+        self._is_idle = True
         return response

@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any, TypeVar
 
 from topics.client.wire.address import Address
-from topics.client.wire.answers import AnswerParser
+from topics.client.wire.answers import AnswerParser, KnownHeads
 from topics.client.wire.effects import (
     Abandon,
     Begin,
@@ -33,7 +33,7 @@ _HEADROOM = 1 << 20
 
 
 class _Connection:
-    def __init__(self, address: Address, timeout_s: float) -> None:
+    def __init__(self, address: Address, timeout_s: float, known: KnownHeads) -> None:
         try:
             self._socket = socket.create_connection((address.host, address.port), timeout_s)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -43,7 +43,7 @@ class _Connection:
         except OSError as error:
             raise NotConnected(str(error)) from error
         self._timeout_s = timeout_s
-        self._parser = AnswerParser()
+        self._parser = AnswerParser(known)
         self._buffer = bytearray(_CHUNK)
         self._view = memoryview(self._buffer)
 
@@ -100,7 +100,7 @@ class _Connection:
 
     @property
     def is_reusable(self) -> bool:
-        return self._parser.keeps_alive
+        return self._parser.is_ready
 
     def close(self) -> None:
         self._socket.close()
@@ -114,6 +114,7 @@ class Blocking:
         self._timeout_s = timeout_s
         self._pid = os.getpid()
         self._idle: deque[_Connection] = deque()
+        self._known: KnownHeads = {}
 
     def run(self, operation: Operation[R]) -> R:
         value: Any = None
@@ -126,14 +127,16 @@ class Blocking:
                 return result
             value = failure = None
             try:
-                value = self._perform(effect)
+                if type(effect) is Exchange:  # what most of them are
+                    request = effect.request
+                    value = self._finish(*self._begin(request), request.wait_s)
+                else:
+                    value = self._perform(effect)
             except BaseException as error:
                 failure = error
 
     def _perform(self, effect: Effect) -> Any:
         match effect:
-            case Exchange(request):
-                return self._finish(*self._begin(request), request.wait_s)
             case Begin(request):
                 return (*self._begin(request), request.wait_s)
             case Finish(begun):
@@ -161,7 +164,7 @@ class Blocking:
                 return connection, request
             except OSError:
                 connection.close()  # closed by the server while it was idle
-        connection = _Connection(self._address, self._timeout_s)
+        connection = _Connection(self._address, self._timeout_s, self._known)
         try:
             connection.send(data)
         except OSError as error:

@@ -35,8 +35,8 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 class _Patience:
     """When to try again, and until when."""
 
-    def __init__(self, seconds: float) -> None:
-        self._deadline = time.monotonic() + seconds
+    def __init__(self, seconds: float, since: float | None = None) -> None:
+        self._deadline = (time.monotonic() if since is None else since) + seconds
         self._pause_s = FIRST_PAUSE_S
 
     def next_pause(self, asked_s: float = 0.0) -> Pause | None:
@@ -104,11 +104,11 @@ class Session:
 
         `begun` is a first attempt that was sent already.
         """
-        patience = _Patience(self.retry_s)
+        patience: _Patience | None = None  # most writes need none
+        first_at = began = time.monotonic()
         sent_at: float | None = None  # of the first attempt whose outcome is unknown
         while True:
             asked_s = 0.0
-            began = time.monotonic()
             try:
                 attempt, begun = Exchange(request) if begun is None else Finish(begun), None
                 response: Response = yield attempt
@@ -126,10 +126,13 @@ class Session:
             except Broken as error:
                 sent_at = began if sent_at is None else sent_at
                 failure = error
+            if patience is None:
+                patience = _Patience(self.retry_s, first_at)
             pause = patience.next_pause(asked_s)
             if pause is None:
                 raise failure if sent_at is None else self._uncertain(topic, key)
             yield pause
+            began = time.monotonic()
             if sent_at is not None and (yield from self._is_forgotten(topic, sent_at)):
                 raise self._uncertain(topic, key)
 

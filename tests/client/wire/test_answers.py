@@ -1,0 +1,92 @@
+"""Answers, in whatever pieces they come: heads that are known are not parsed again, and mean the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from topics.client.wire.answers import AnswerParser, KnownHeads
+from topics.client.wire.effects import Response
+
+
+def answer(body: bytes, *more: bytes, status: bytes = b"200 OK") -> bytes:
+    lines = [b"HTTP/1.1 " + status, b"Content-Length: %d" % len(body), *more]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+def taken(parser: AnswerParser, *pieces: bytes) -> Response:
+    for piece in pieces:
+        assert not parser.is_complete
+        parser.feed(piece)
+    assert parser.is_complete
+    return parser.take()
+
+
+def test_a_head_that_was_seen_before_says_the_same_again() -> None:
+    known: KnownHeads = {}
+    parser = AnswerParser(known)
+    first = taken(parser, answer(b"one", b"X-Request-Id: 7"))
+    assert len(known) == 1
+    second = taken(parser, answer(b"two", b"X-Request-Id: 7"))
+    assert (first.status, first.body, second.status, second.body) == (200, b"one", 200, b"two")
+    assert first.headers == second.headers == {"content-length": "3", "x-request-id": "7"}
+    other = taken(AnswerParser(known), answer(b"six", b"X-Request-Id: 8", status=b"503 Away"))
+    assert (other.status, other.headers["x-request-id"], other.body) == (503, "8", b"six")
+
+
+def test_a_known_head_may_come_in_pieces_or_without_its_body() -> None:
+    parser = AnswerParser({})
+    whole = answer(b"a body")
+    assert taken(parser, whole).body == b"a body"
+    for cut in range(1, len(whole)):
+        assert taken(parser, whole[:cut], whole[cut:]).body == b"a body"
+    assert taken(parser, *[whole[at : at + 1] for at in range(len(whole))]).body == b"a body"
+    assert taken(parser, whole).body == b"a body"
+
+
+def test_a_head_is_not_known_by_one_that_begins_alike() -> None:
+    # One byte of the end of the head, where so many bytes of a body would make the lengths agree.
+    filler = b"X-Filler: " + b"x" * 20
+    head_bytes = len(answer(b"", filler)) - 4 + 1  # with a length of two digits
+    body = b"b" * (head_bytes - 2)
+    assert len(b"%d" % len(body)) == 2
+    parser = AnswerParser({})
+    whole = answer(body, filler)
+    assert taken(parser, whole).body == body
+    cut = whole.index(b"\r\n\r\n") + 1
+    assert taken(parser, whole[:cut], whole[cut:]).body == body
+
+
+@pytest.mark.parametrize(
+    "line", [b"Connection: close", b"connection: Close"], ids=["as usual", "in other letters"]
+)
+def test_a_connection_that_ends_with_its_answer_is_not_ready_for_another(line: bytes) -> None:
+    known: KnownHeads = {}
+    for _ in range(2):
+        parser = AnswerParser(known)
+        assert taken(parser, answer(b"x", line)).body == b"x"
+        assert not parser.is_ready
+
+
+def test_what_was_not_asked_for_is_no_answer_to_the_next_request() -> None:
+    parser = AnswerParser({})
+    parser.feed(answer(b"x"))
+    with pytest.raises(ValueError, match="more than it was asked"):
+        parser.feed(answer(b"unasked"))
+    assert parser.take().body == b"x"
+    assert parser.is_ready
+    parser.feed(answer(b"unasked"))
+    assert not parser.is_ready
+
+
+def test_an_interim_answer_is_passed_over() -> None:
+    parser = AnswerParser({})
+    for _ in range(2):
+        assert taken(parser, b"HTTP/1.1 100 Continue\r\n\r\n" + answer(b"x")).body == b"x"
+
+
+def test_known_heads_have_a_bound() -> None:
+    known: KnownHeads = {}
+    parser = AnswerParser(known)
+    for number in range(1000):
+        taken(parser, answer(b"x", b"X-Request-Id: %d" % number))
+    assert len(known) <= 256
