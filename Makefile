@@ -83,6 +83,7 @@ $(VENV)/.base: requirements/base.txt pyproject.toml | $(VENV)/bin/python
 	$(PIP) install -r requirements/base.txt
 	$(PIP) uninstall --yes topics 2>/dev/null
 	$(PIP) install --no-deps --editable .
+	$(BIN)/python -m compileall -q src
 	@touch $@
 
 # What the spark extra asks for, in the versions of the lock file.

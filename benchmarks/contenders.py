@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -26,6 +27,12 @@ def cpu_seconds(pid: int) -> float:
     """Processor time of a process so far, all threads, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def cpu_of_children() -> float:
+    """Processor time of processes that we have started and waited for."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
 
 
 def resident_bytes(pid: int) -> int:

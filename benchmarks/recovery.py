@@ -1,14 +1,16 @@
-"""Starting: replay of a journal that no snapshot covers, and a server with nothing to recover."""
+"""Starting: replay of a journal that no snapshot covers, a server with nothing to recover, the command."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from benchmarks.contenders import Topics, cpu_seconds
+from benchmarks.contenders import Topics, cpu_of_children, cpu_seconds, resident_bytes
 from benchmarks.figures import Figure, at_least, at_most, number
 from benchmarks.local import LocalEngine, Pace, pace
 from benchmarks.payloads import COMPACT, NAMED, Shape
@@ -27,6 +29,7 @@ def run(session: Session) -> Iterator[Figure]:
     yield _replay(session, COMPACT, 1, is_bar=False)
     yield _replay(session, NAMED, 100, is_bar=False)
     yield _empty_start(session)
+    yield _help(session)
 
 
 def _replay(session: Session, shape: Shape, batch: int, *, is_bar: bool) -> Figure:
@@ -76,19 +79,41 @@ def _empty_start(session: Session) -> Figure:
     session.say("  start of an empty server")
     seconds: list[float] = []
     cpu: list[float] = []
+    resident: list[float] = []
     with session.directory() as directory:
         for index in range(session.sizes.starts):
             started = time.perf_counter()
             server = Topics(directory / str(index))
             seconds.append(time.perf_counter() - started)
             cpu.append(cpu_seconds(server.pid))
+            resident.append(resident_bytes(server.pid) / 2**20)
             server.close()
     return Figure(
         AREA,
         "start of an empty server, until it says ready",
         median(seconds),
         "s",
-        bar=at_most(0.5),
+        bar=at_most(0.3),
         spread=(min(seconds), max(seconds)),
-        note=f"{median(cpu):.2f} s of processor time",
+        note=f"{median(cpu):.2f} s of processor time, {median(resident):.0f} MiB resident",
+    )
+
+
+def _help(session: Session) -> Figure:
+    session.say("  topics --help")
+    seconds: list[float] = []
+    spent = cpu_of_children()
+    for _ in range(session.sizes.starts):
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "topics", "--help"], check=True, stdout=subprocess.DEVNULL)
+        seconds.append(time.perf_counter() - started)
+    cpu = (cpu_of_children() - spent) / session.sizes.starts
+    return Figure(
+        AREA,
+        "`topics --help`",
+        median(seconds),
+        "s",
+        bar=at_most(0.3),
+        spread=(min(seconds), max(seconds)),
+        note=f"{cpu:.2f} s of processor time",
     )

@@ -51,3 +51,17 @@ def offline(directory: Path, *arguments: str) -> None:
 )
 def test_an_offline_verb_imports_nothing_of_http(directory: Path, arguments: tuple[str, ...]) -> None:
     offline(directory, *arguments)
+
+
+def test_help_imports_the_command_and_nothing_else() -> None:
+    """Neither the server nor the client, nor anything that had to be installed for them."""
+    look = """
+import sys
+before = set(sys.modules)
+from topics.cli.main import main
+main(["--help"]), main(["--version"])
+names = set(sys.modules) - before
+print(*sorted(name for name in names if name.split(".")[0] not in sys.stdlib_module_names), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stderr.split() == ["topics", "topics.cli", "topics.cli.main"]

@@ -15,6 +15,62 @@ def test_a_server_that_nobody_asks_for_bulk_data_never_imports_pyarrow() -> None
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 
 
+# What a server is made of besides Python and itself, with what these import. Every further one costs time.
+NEEDED = {
+    "_cython",
+    "cython_runtime",
+    "httptools",
+    "msgspec",
+    "numpy",
+    "sortedcontainers",
+    "typing_extensions",
+}
+NEEDED |= {"uvloop", "xxhash"}
+
+
+def test_a_start_imports_what_it_needs_and_no_more() -> None:
+    """Not by the clock: what is imported, and when, decides how long a start takes."""
+    check = """
+import sys
+before = set(sys.modules)
+import topics.cli.serve, topics.http.app, uvloop
+mine = {name.split(".")[0].split("_cython")[0] or "_cython" for name in set(sys.modules) - before}
+print(*sorted(name for name in mine if name not in sys.stdlib_module_names))
+"""
+    done = subprocess.run([sys.executable, "-c", check], check=True, capture_output=True, text=True)
+    assert set(done.stdout.split()) - {"topics"} <= NEEDED
+
+
+def test_what_a_start_can_do_without_is_imported_when_the_server_is_up(tmp_path: Path) -> None:
+    check = f"""
+import asyncio, sys
+from topics.http import app
+from topics.values import Settings
+
+async def main():
+    served = app.Application(Settings(data_dir={str(tmp_path / "data")!r}, port=0))
+    loop = asyncio.get_running_loop()
+    app.REST_S = 0.0
+
+    def ready():
+        assert "wsproto" not in sys.modules
+        loop.call_soon(look)
+
+    def look():
+        if "topics.http.wire.websocket" in sys.modules:
+            served.server.request_stop()
+        else:
+            loop.call_later(0.01, look)
+
+    served.on_ready.append(ready)
+    await served.run()
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", check], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_modules_are_there_after_loading() -> None:
     asyncio.run(load("json", "wave"))
     assert "wave" in sys.modules

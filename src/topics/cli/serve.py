@@ -2,6 +2,7 @@
 
 import argparse
 import ctypes
+import gc
 import logging
 import os
 import signal
@@ -67,10 +68,15 @@ def _told_twice(line: str) -> None:
 
 
 def _serve(settings: Settings, terminal: Terminal, log_file: LogFile | None) -> int:
+    # What is imported stays, and looking through it for garbage again and again is a tenth of a start.
+    gc.disable()
     import uvloop
 
     from topics.http.app import Application
     from topics.http.door.connection_limit import raise_descriptor_limit
+
+    gc.freeze()
+    gc.enable()
 
     async def serve() -> None:
         app = Application(settings)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
+from importlib import import_module
 
 from topics.http.console.overview import OverviewRoutes
 from topics.http.console.page import ConsolePage
@@ -48,6 +49,9 @@ from topics.storage import Filesystem
 from topics.values import Clock, ConfigError, Settings
 
 log = logging.getLogger("topics")
+
+# What a start can do without is imported when it has been over for so long.
+REST_S = 2.0
 
 
 def keys_of(settings: Settings) -> KeyRing:
@@ -161,6 +165,7 @@ class Application:
             self._tell_ready()
             for tell in self.on_ready:
                 tell()
+            asyncio.get_running_loop().call_later(REST_S, self._import_the_rest)
         except _Stopped:
             log.info("stopped while recovering")
         except BaseException:
@@ -179,6 +184,10 @@ class Application:
             await self.server.listen()
             log.info("recovering", extra=fields(address=self._addresses(), data_dir=self._data_dir()))
             await self.recover()
+
+    def _import_the_rest(self) -> None:
+        """On a thread, while clients are served: none of them has to wait when the first socket comes."""
+        asyncio.get_running_loop().run_in_executor(None, import_module, "topics.http.wire.websocket")
 
     async def recover(self) -> None:
         with self.node.span("recovery"):

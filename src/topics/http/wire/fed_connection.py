@@ -9,6 +9,8 @@ from topics.http.wire.channel import Stream, Upgraded
 
 # A client that takes nothing for this long is told so and cut off.
 PATIENCE_S = 30.0
+# A socket whose client says nothing for so long is asked whether it is there, and has as long to answer.
+PING_S = 20.0
 # How long a client may take to read our last words before the connection is torn down.
 FAREWELL_S = 5.0
 # The same for one that was cut off: it did not read before, and shall find out why when it does.

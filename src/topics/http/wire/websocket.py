@@ -21,15 +21,13 @@ from topics.http.door.request_room import SMALL_BYTES
 from topics.http.door.required_headers import SOCKET_PROTOCOL, offered_protocols
 from topics.http.wire.channel import Upgraded
 from topics.http.wire.exchange import Exchange
-from topics.http.wire.fed_connection import FedWatcher
+from topics.http.wire.fed_connection import PING_S, FedWatcher
 from topics.values import ApiError, invalid
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY_BYTES = 16
 # How long the client may take to answer our goodbye.
 CLOSE_S = 1.0
-# A client that says nothing for so long is asked whether it is there, and has as long to answer.
-PING_S = 20.0
 
 
 def accept_token(headers: dict[bytes, bytes]) -> bytes:

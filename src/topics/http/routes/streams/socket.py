@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
-from wsproto.frame_protocol import CloseReason
 
 from topics.flow.watch.fanout import Fanout
 from topics.flow.watch.subscription import Subscription
@@ -25,9 +24,12 @@ from topics.http.routes.streams.socket_publishing import (
 from topics.http.routes.streams.subscriptions import Start, Wanted, check_names, open_topics
 from topics.http.wire.event_stream import REVOKED, Heartbeats
 from topics.http.wire.exchange import Exchange
+from topics.http.wire.fed_connection import PING_S
 from topics.http.wire.routing import Route
-from topics.http.wire.websocket import PING_S, Socket, accept_token, upgraded
 from topics.values import MAX_LIMIT, UNDECODABLE, ApiError, Form, invalid, limit_reached, undecodable
+
+if TYPE_CHECKING:
+    from topics.http.wire.websocket import Socket
 
 _encode = msgspec.json.encode
 _NULL = b"null"
@@ -99,6 +101,9 @@ class SocketRoutes:
         return [Route("GET", "/v0/ws", self.connect, websocket=True)]
 
     def connect(self, exchange: Exchange) -> None:
+        # Imported when the server is up: a start does not wait for it.
+        from topics.http.wire.websocket import Socket, accept_token, upgraded
+
         token = accept_token(exchange.headers)
         exchange.refuse_misnamed()
         give_back = self._slots.take(exchange.key)
@@ -128,6 +133,8 @@ class SocketRoutes:
 
     def end_revoked(self) -> None:
         """Keys were removed."""
+        from wsproto.frame_protocol import CloseReason
+
         for socket in tuple(self.sockets):
             if is_revoked(socket.key):
                 socket.say_goodbye(
@@ -136,7 +143,7 @@ class SocketRoutes:
 
     # Messages
 
-    def on_text(self, socket: Socket, text: bytes) -> None:
+    def on_text(self, socket: "Socket", text: bytes) -> None:
         message = Message(socket, text, ignores_unknown=self._ignores_unknown)
         try:
             envelope = _envelope.decode(text)
@@ -148,20 +155,20 @@ class SocketRoutes:
         except MISTAKES as error:
             message.refuse(error)
 
-    def on_binary(self, socket: Socket) -> None:
+    def on_binary(self, socket: "Socket") -> None:
         socket.send(error_message(_NULL, "unsupported_message", "messages are JSON text"))
 
-    def on_refused(self, socket: Socket, error: ApiError) -> None:
+    def on_refused(self, socket: "Socket", error: ApiError) -> None:
         socket.send(error_message(_NULL, error.code, error.message))
 
     # Commands
 
-    def _on_ping(self, socket: Socket, message: Message) -> None:
+    def _on_ping(self, socket: "Socket", message: Message) -> None:
         _ping.read(message.text, message.note)
         message.refuse_misnamed()
         socket.send(b'{"op":"pong","request_id":%b}' % message.request_id)
 
-    def _on_subscribe(self, socket: Socket, message: Message) -> None:
+    def _on_subscribe(self, socket: "Socket", message: Message) -> None:
         _need(socket, READ)
         command = _subscribe.read(message.text, message.note)
         starts = dict(command.topics or {})
@@ -178,7 +185,7 @@ class SocketRoutes:
         for name, opening in openings.items():
             socket.subscribe(Subscription(socket, name, options, seq=opening.seq, epoch=opening.epoch))
 
-    def _on_unsubscribe(self, socket: Socket, message: Message) -> None:
+    def _on_unsubscribe(self, socket: "Socket", message: Message) -> None:
         command = _unsubscribe.read(message.text, message.note)
         names = list(dict.fromkeys([*([command.topic] if command.topic else []), *(command.topics or [])]))
         if not names:
@@ -190,7 +197,7 @@ class SocketRoutes:
         listed = _encode(names)
         socket.send(b'{"op":"unsubscribed","request_id":%b,"topics":%b}' % (message.request_id, listed))
 
-    def _on_publish(self, socket: Socket, message: Message) -> None:
+    def _on_publish(self, socket: "Socket", message: Message) -> None:
         _need(socket, WRITE)
         try:
             command = _publish.decode(message.text)
@@ -216,6 +223,6 @@ def _note_names(message: Message) -> None:
         PUBLISH.decode(message.text, message.note)
 
 
-def _need(socket: Socket, scopes: int) -> None:
+def _need(socket: "Socket", scopes: int) -> None:
     if socket.key is not None and not socket.key.can(scopes):
         raise ApiError("forbidden", "the key lacks a scope this command needs")

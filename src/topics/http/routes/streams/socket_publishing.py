@@ -8,16 +8,18 @@ import logging
 from collections import deque
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
 
 from topics.http.routes.records.appends import append_answer
 from topics.http.routes.service import Service
-from topics.http.wire.websocket import Socket
 from topics.log import AppendBody, AppendForm, AppendOp, check_append, disables_backpressure
 from topics.values import ApiError, Misnamed, OutcomeUnknown, invalid
+
+if TYPE_CHECKING:
+    from topics.http.wire.websocket import Socket
 
 logger = logging.getLogger("topics.http")
 
@@ -57,7 +59,7 @@ class Message:
 
     __slots__ = ("_ignores_unknown", "misnamed", "request_id", "socket", "text")
 
-    def __init__(self, socket: Socket, text: bytes, *, ignores_unknown: bool) -> None:
+    def __init__(self, socket: "Socket", text: bytes, *, ignores_unknown: bool) -> None:
         self._ignores_unknown = ignores_unknown
         self.socket = socket
         self.text = text
@@ -134,7 +136,7 @@ class Publication:
 class Publications:
     """The publishes of one socket, in the order in which they came."""
 
-    def __init__(self, service: Service, socket: Socket) -> None:
+    def __init__(self, service: Service, socket: "Socket") -> None:
         self._service = service
         self._waiting: deque[Publication] = deque()
         self.socket = socket
