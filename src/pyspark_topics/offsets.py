@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, Self
 _LATEST, _EARLIEST = -1, -2
 # The epoch of a topic that does not exist yet; real ones are larger.
 NO_EPOCH = 0
+# In place of the epoch of a topic that was on another server: no server counts that far.
+ELSEWHERE = 2**63 - 1
 # Before the first record of any topic.
 ORIGIN = 0
 
@@ -81,21 +83,64 @@ def _is_seq(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def to_json(offsets: Offsets) -> dict[str, Any]:
-    """Sorted, because Spark tells offsets apart by their text."""
-    return {topic: {"seq": at.seq, "epoch": at.epoch} for topic, at in sorted(offsets.items())}
+class Stored(NamedTuple):
+    """Offsets as they are in a checkpoint, and the servers they belong to where there are several."""
+
+    offsets: Offsets
+    homes: dict[str, str]
+
+
+def to_json(offsets: Offsets, homes: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Sorted, because Spark tells offsets apart by their text. Topics of several servers stand under theirs.
+
+    {"orders": {"seq": 41, "epoch": 7}}    {"http://a:4000": {"orders": {"seq": 41, "epoch": 7}}}
+    """
+    stored: dict[str, Any] = {}
+    for topic, at in sorted(offsets.items()):
+        home = (homes or {}).get(topic)
+        (stored.setdefault(home, {}) if home else stored)[topic] = {"seq": at.seq, "epoch": at.epoch}
+    return dict(sorted(stored.items()))
 
 
 def from_json(stored: Mapping[str, Any]) -> Offsets:
-    offsets = {}
-    for topic, at in stored.items():
-        if not isinstance(at, dict) or not _is_seq(at.get("seq")) or not _is_seq(at.get("epoch")):
-            raise ValueError(
-                f'the checkpoint holds {json.dumps(at)} as the offset of topic "{topic}", which this version '
-                "did not write: start the query with a new checkpointLocation"
-            )
-        offsets[topic] = Position(at["seq"], at["epoch"])
-    return offsets
+    return read_stored(stored).offsets
+
+
+def read_stored(stored: Mapping[str, Any]) -> Stored:
+    offsets: Offsets = {}
+    homes: dict[str, str] = {}
+    for name, value in stored.items():
+        if "/" in name and isinstance(value, dict):  # an address; no topic is called like that
+            offsets |= {topic: _position(topic, at) for topic, at in value.items()}
+            homes |= dict.fromkeys(value, name)
+        else:
+            offsets[name] = _position(name, value)
+    return Stored(offsets, homes)
+
+
+def _position(topic: str, at: Any) -> Position:
+    if not isinstance(at, dict) or not _is_seq(at.get("seq")) or not _is_seq(at.get("epoch")):
+        raise ValueError(
+            f'the checkpoint holds {json.dumps(at)} as the offset of topic "{topic}", which this version '
+            "did not write: start the query with a new checkpointLocation"
+        )
+    return Position(at["seq"], at["epoch"])
+
+
+def seen_from(start: Stored, homes: Mapping[str, str]) -> Offsets:
+    """Where a read begins that goes on where topics are now.
+
+    A topic that is on another server is another one, even if both servers count the same epoch.
+    """
+    return {
+        topic: Position(at.seq, ELSEWHERE) if _has_moved(topic, at, start.homes, homes) else at
+        for topic, at in start.offsets.items()
+    }
+
+
+def _has_moved(topic: str, at: Position, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    was, is_now = before.get(topic), now.get(topic)
+    return bool(was and is_now and was != is_now and at.epoch != NO_EPOCH)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import Bound, parse_bound
+from pyspark_topics.servers.servers import Servers
 from topics.client import Client
 from topics.client.connection import PATIENCE_S
 from topics.values.names import is_topic_name
@@ -30,13 +31,20 @@ LAST_MS = 253_402_300_799_999
 
 @dataclass(frozen=True)
 class Server:
+    # One address, or several with commas between them.
     url: str
     api_key: str | None = None
     # How long to wait for a server that does not answer.
     patience_s: float = PATIENCE_S
 
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(one.strip().rstrip("/") for one in self.url.split(",") if one.strip()))
+
     def client(self) -> Client:
-        return Client(self.url, self.api_key, patience_s=self.patience_s)
+        if len(self.urls) > 1:
+            return Servers(self.urls, self.api_key, patience_s=self.patience_s)
+        return Client(self.urls[0] if self.urls else self.url, self.api_key, patience_s=self.patience_s)
 
     @property
     def options(self) -> dict[str, str]:

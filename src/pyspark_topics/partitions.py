@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql.datasource import InputPartition
 
@@ -54,6 +54,8 @@ class SeqRange:
     weight: int = 0
     # The run all of it lies in, for readers that see the file.
     run: SealedRun | None = None
+    # The server that has the topic, where there are several.
+    server: str = ""
 
 
 @dataclass
@@ -63,6 +65,10 @@ class TaskPartition(InputPartition):
     @property
     def pins(self) -> set[Pin]:
         return {one.run.pin for one in self.ranges if one.run is not None}
+
+    @property
+    def homes(self) -> dict[str, str]:
+        return {one.topic: one.server for one in self.ranges if one.server}
 
 
 def ranges_between(start: Offsets, end: Offsets, views: Mapping[str, TopicView]) -> list[SeqRange]:
@@ -111,5 +117,5 @@ def _pieces(whole: SeqRange, size: int) -> Iterable[SeqRange]:
     start, reached = whole.start, first
     for index in range(1, count + 1):
         end = first + whole.weight * index // count
-        yield SeqRange(whole.topic, start, end, whole.epoch, end - reached, whole.run)
+        yield replace(whole, start=start, to_seq=end, weight=end - reached)
         start, reached = Position(end, whole.epoch), end

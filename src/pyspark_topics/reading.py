@@ -32,7 +32,12 @@ def planned(client: Client, ranges: list[SeqRange], options: ReadOptions) -> Ite
 
 
 def plan(files: SealedFiles, ranges: list[SeqRange], options: ReadOptions) -> list[TaskPartition]:
-    return split(files.along(ranges) if options.direct else ranges, options)
+    home = files.client.home
+    tasks = split(files.along(ranges) if options.direct else ranges, options)
+    if len(options.server.urls) > 1:
+        for task in tasks:
+            task.ranges = [replace(one, server=home(one.topic)) for one in task.ranges]
+    return tasks
 
 
 def read_task(
@@ -52,6 +57,8 @@ def read_ranges(
         replace(options.server, patience_s=RENEWAL_PATIENCE_S).client() as keeper,
         closing(SegmentReader(schema, chosen)) as files,
     ):
+        client.expect(partition.homes)
+        keeper.expect(partition.homes)
         server = ScanReader(client, schema, LossPolicy(options.loss, schema), chosen)
         leases = Renewal(keeper, partition.pins)
         for one in partition.ranges:

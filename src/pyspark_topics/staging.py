@@ -55,8 +55,7 @@ class Staged(WriterCommitMessage):
 
     def put(self, client: Client, name: str, rows: list[pa.RecordBatch], topic: str | None) -> None:
         """One more part; `topic` is for rows that name none."""
-        client.put_part(self.stage, name, _ipc(rows), topic)
-        self.parts.append(name)
+        self.parts += client.stage_part(self.stage, name, _ipc(rows), topic)
 
     def commit(self, client: Client, identity: str, batch: int) -> None:
         client.commit_stage(self.stage, identity, batch, self.parts)

@@ -3,7 +3,8 @@
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +14,22 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from pyspark_topics.direct import SealedFiles
-from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Position, TopicView, advance, from_json, to_json
-from pyspark_topics.options import ReadOptions
+from pyspark_topics.errors import OptionError
+from pyspark_topics.offsets import (
+    ELSEWHERE,
+    NO_EPOCH,
+    ORIGIN,
+    Offsets,
+    Position,
+    Stored,
+    TopicView,
+    advance,
+    from_json,
+    read_stored,
+    seen_from,
+    to_json,
+)
+from pyspark_topics.options import ReadOptions, Server
 from pyspark_topics.partitions import TaskPartition, ranges_between
 from pyspark_topics.reading import plan, read_task
 from pyspark_topics.scan import ScanFilter
@@ -40,36 +55,71 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
         self._last_batch = time.monotonic()
         # Where the server was told that the query is.
         self._told: Offsets = {}
+        self._silent: dict[str, str] = {}
 
-    def _look(self) -> dict[str, TopicView]:
-        self._seen, _ = subscribed(self._client, self.options)
+    def _look(self, *, patient: bool) -> dict[str, TopicView]:
+        self._seen, _ = subscribed(self._client, self.options, patient=patient)
         return self._seen
+
+    def _known(self, start: dict[str, Any]) -> Stored:
+        """Offsets that Spark hands back, as they concern these servers."""
+        offsets, homes = read_stored(start)
+        urls = self.options.server.urls
+        for topic, url in homes.items():
+            if url not in urls:
+                raise OptionError(
+                    f'the checkpoint has topic "{topic}" on {url}, and option "url" does not name that '
+                    "server: add it, or start the query with a new checkpointLocation"
+                )
+        if len(urls) > 1:
+            # Offsets of a query that had one server: that was the first, the others came later.
+            known = (topic for topic, at in offsets.items() if at.epoch != NO_EPOCH)
+            homes = {topic: homes.get(topic, urls[0]) for topic in known}
+            self._client.expect(homes)
+        return Stored(offsets, homes)
+
+    def _as_json(self, offsets: Offsets, before: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+        homes = {topic: self._client.home(topic) or before.get(topic, "") for topic in offsets}
+        several = len(self.options.server.urls) > 1
+        return to_json(offsets, homes if several else None)
+
+    def _tell_silence(self) -> None:
+        """Topics of a server that does not answer stay where they are; that is to be seen somewhere."""
+        silent = dict(self._client.silent)
+        for url in silent.keys() - self._silent.keys():
+            log.warning("%s: its topics wait, the others go on (%s)", url, silent[url])
+        for url in self._silent.keys() - silent.keys():
+            log.warning("%s answers again", url)
+        self._silent = silent
 
     # --- where to read ----------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        views = self._look()
+        views = self._look(patient=True)
         offsets = {name: start_of(self._client, view, self.options) for name, view in views.items()}
         for name in self.options.topics:  # one that is not there yet will be read from its beginning
             offsets.setdefault(name, Position(ORIGIN, NO_EPOCH))
-        return to_json(offsets)
+        return self._as_json(offsets)
 
     def getDefaultReadLimit(self) -> datasource.ReadLimit:  # noqa: N802 - Spark's name
         limit = self.options.max_offsets_per_trigger
         return datasource.ReadAllAvailable() if limit is None else datasource.ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._target = self._look()
+        self._target = self._look(patient=True)
 
     def latestOffset(self, start: dict[str, Any], limit: datasource.ReadLimit) -> dict[str, Any]:  # noqa: N802
         # Spark asks when the batch before is done, and says how far that went: the next call of `commit`
         # only comes with the next batch.
-        self._tell(from_json(start))
-        views = self._look() if self._target is None else self._target
-        if self._waits(from_json(start), views):
+        known = self._known(start)
+        self._tell(known.offsets)
+        views = self._look(patient=False) if self._target is None else self._target
+        self._tell_silence()
+        at = seen_from(known, {topic: self._client.home(topic) for topic in known.homes})
+        if self._waits(at, views):
             return start
         most = limit.max_rows if isinstance(limit, datasource.ReadMaxRows) else None
-        return to_json(advance(from_json(start), views.values(), most))
+        return self._as_json(advance(at, views.values(), most), known.homes)
 
     def _waits(self, start: Offsets, views: dict[str, TopicView]) -> bool:
         """Whether there is too little for a micro-batch yet. What a run is to stop at is never too little."""
@@ -88,12 +138,13 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Shown in the query's progress beside where it stands: the difference is its lag."""
-        return to_json({name: view.end for name, view in self._seen.items()})
+        return self._as_json({name: view.end for name, view in self._seen.items()})
 
     # --- reading ----------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[TaskPartition]:
-        ranges = ranges_between(from_json(start), from_json(end), self._seen)
+        known = self._known(end)
+        ranges = ranges_between(seen_from(self._known(start), known.homes), known.offsets, self._seen)
         return plan(self._files, ranges, self.options)
 
     def read(self, partition: TaskPartition) -> Iterator[pa.RecordBatch]:
@@ -123,8 +174,9 @@ def publish_cursors(client: Client, consumer: str, offsets: Offsets) -> int:
     Nothing depends on it, so an outage only delays it.
     """
     lag = 0
+    silent = set(client.silent)
     for topic, at in offsets.items():
-        if at.epoch == NO_EPOCH:
+        if at.epoch in (NO_EPOCH, ELSEWHERE) or client.home(topic) in silent:
             continue
         try:
             lag += client.put_cursor(topic, consumer, at.seq, at.epoch)["lag"]
@@ -133,7 +185,7 @@ def publish_cursors(client: Client, consumer: str, offsets: Offsets) -> int:
                 raise
         except Unreachable as outage:
             log.warning("cursor of %s not published: %s", consumer, outage)
-            break
+            silent.add(client.home(topic))
     return lag
 
 
@@ -144,6 +196,8 @@ def publish_end(query: StreamingQuery, url: str, consumer: str, api_key: str | N
     """
     progress = query.lastProgress
     sources = [] if progress is None else progress.sources
-    with Client(url, api_key) as client:
-        ends = (from_json(json.loads(source.endOffset)) for source in sources if source.endOffset)
-        return sum(publish_cursors(client, consumer, end) for end in ends)
+    with Server(url, api_key).client() as client:
+        ends = [read_stored(json.loads(source.endOffset)) for source in sources if source.endOffset]
+        for end in ends:
+            client.expect(end.homes)
+        return sum(publish_cursors(client, consumer, end.offsets) for end in ends)

@@ -8,29 +8,26 @@ import pyarrow as pa
 from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import ORIGIN, Bound, Position, TopicView
 from pyspark_topics.options import ReadOptions
-from topics.client import Client, Refused
+from topics.client import Client
 
 
-def subscribed(client: Client, options: ReadOptions) -> tuple[dict[str, TopicView], list[str]]:
+def subscribed(
+    client: Client, options: ReadOptions, *, patient: bool = True
+) -> tuple[dict[str, TopicView], list[str]]:
     """The topics of this read as they are now, and those that were named and do not exist."""
-    if options.pattern is None:
-        names: Iterable[str] = options.topics
-    else:
+    names: Iterable[str] | None = options.topics
+    if options.pattern is not None:
         pattern = re.compile(options.pattern)
-        names = [name for name in client.topic_names() if pattern.fullmatch(name)]
-    looked = {name: _look(client, name) for name in names}
-    found = {name: view for name, view in looked.items() if view is not None}
-    # One that matched a pattern and is gone by now was not asked for by its name.
-    return found, [name for name in options.topics if name not in found]
-
-
-def _look(client: Client, name: str) -> TopicView | None:
-    try:
-        return TopicView.of(client.topic(name))
-    except Refused as refusal:
-        if refusal.code == "topic_not_found":
-            return None
-        raise
+        # Several servers tell all they have at once.
+        several = len(options.server.urls) > 1
+        names = None if several else [name for name in client.topic_names() if pattern.fullmatch(name)]
+    states = client.states(names, patient=patient)
+    if options.pattern is not None:
+        states = {name: state for name, state in states.items() if pattern.fullmatch(name)}
+    found = {name: TopicView.of(state) for name, state in states.items()}
+    # One that matched a pattern and is gone by now was not asked for by its name; and one that was may be on
+    # a server that does not answer.
+    return found, [] if client.silent else [name for name in options.topics if name not in found]
 
 
 def _time_for(view: TopicView, one: int | None, each: dict[str, int] | None, option: str) -> int | None:

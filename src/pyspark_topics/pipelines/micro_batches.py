@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.misfits import Misfits
-from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Position, from_json
+from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Position, Stored, read_stored, seen_from
 from pyspark_topics.options import WriteOptions
 from pyspark_topics.partitions import SeqRange, ranges_between
 from pyspark_topics.pipelines.context import Context
@@ -189,25 +189,30 @@ class RunningRoute:
 
     # --- what Spark planned -----------------------------------------------------------------------------
 
-    def _sources(self, batch: int) -> list[Offsets]:
+    def _sources(self, batch: int) -> list[Stored]:
         """From Spark's own plan of a batch: a line per source, behind a version and a line of its own."""
         path = self._checkpoint / "offsets" / str(batch)
         if not path.exists():
             return []
         lines = path.read_text().splitlines()[2:]
-        return [from_json(json.loads(line)) if line.startswith("{") else {} for line in lines]
+        found = [read_stored(json.loads(line) if line.startswith("{") else {}) for line in lines]
+        for one in found:
+            self.client.expect(one.homes)
+        return found
 
     def _ranges(self, batch: int) -> list[SeqRange]:
         """What the batch reads: by the plan, whatever the query makes of it."""
         after = self._sources(batch)
-        before = self._sources(batch - 1) or [self._begin] * len(after)
+        before = self._sources(batch - 1) or [Stored(self._begin, {})] * len(after)
         found = [
-            one for start, end in zip(before, after, strict=False) for one in ranges_between(start, end, {})
+            one
+            for start, end in zip(before, after, strict=False)
+            for one in ranges_between(seen_from(start, end.homes), end.offsets, {})
         ]
         return list(dict.fromkeys(found))
 
     def _offsets(self, batch: int) -> Offsets:
-        return {topic: at for source in self._sources(batch) for topic, at in source.items()}
+        return {topic: at for source in self._sources(batch) for topic, at in source.offsets.items()}
 
     def _moved(self, batch: int) -> Offsets:
         before = self._offsets(batch - 1)

@@ -2,11 +2,13 @@
 
 import http.client
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Self
 from urllib.parse import quote, urlencode
 
 from topics.client.connection import PATIENCE_S, Connection
+from topics.client.errors import Refused
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 LIST_PAGE = 1000
@@ -22,6 +24,10 @@ class Client:
     def __init__(self, url: str, api_key: str | None = None, *, patience_s: float = PATIENCE_S) -> None:
         self._connection = Connection(url, api_key, patience_s=patience_s)
 
+    @property
+    def url(self) -> str:
+        return self._connection.url
+
     def close(self) -> None:
         self._connection.close()
 
@@ -36,9 +42,9 @@ class Client:
         answer: Json = json.loads(self._connection.fetch(method, path, encoded))
         return answer
 
-    def _listed(self, what: str) -> Iterator[Json]:
+    def _listed(self, what: str, **query: str) -> Iterator[Json]:
         """All entries of a list, page by page."""
-        query = {"page_size": str(LIST_PAGE)}
+        query["page_size"] = str(LIST_PAGE)
         while True:
             page = self._ask("GET", f"{_path(what)}?{urlencode(query)}")
             yield from page[what]
@@ -58,6 +64,33 @@ class Client:
 
     def topic_names(self) -> Iterator[str]:
         return (entry["topic"] for entry in self._listed("topics"))
+
+    def described(self) -> Iterator[Json]:
+        """Every topic with its epoch and the lines of its records."""
+        return self._listed("topics", detail="true")
+
+    def states(self, names: Iterable[str] | None, *, patient: bool = True) -> dict[str, Json]:
+        """Topics as they are now, of these names or all; those that do not exist are not among them."""
+        found = {}
+        for name in self.topic_names() if names is None else names:
+            try:
+                found[name] = self.topic(name)
+            except Refused as refusal:
+                if refusal.code != "topic_not_found":
+                    raise
+        return found
+
+    # --- where topics are: here, unless there are several servers ---------------------------------------
+
+    # Servers that did not answer the last look, and why.
+    silent: Mapping[str, str] = MappingProxyType({})
+
+    def home(self, topic: str) -> str:
+        """The server that has the topic; empty where there is but one server."""
+        return ""
+
+    def expect(self, homes: Mapping[str, str]) -> None:
+        """Where topics were when somebody looked last."""
 
     # --- bulk reads -------------------------------------------------------------------------------------
 
@@ -121,6 +154,11 @@ class Client:
         path = _path("stages", stage, "parts", part) + query
         answer: Json = json.loads(self._connection.fetch("PUT", path, arrow_stream, ARROW_STREAM))
         return answer
+
+    def stage_part(self, stage: str, part: str, arrow_stream: bytes, topic: str | None) -> list[str]:
+        """The same, wherever the topics of the rows are; returns what a commit has to name."""
+        self.put_part(stage, part, arrow_stream, topic)
+        return [part]
 
     def commit_stage(self, stage: str, identity: str, batch: int, parts: list[str]) -> Json:
         request = {"identity": {"id": identity, "batch": batch}, "parts": parts}
