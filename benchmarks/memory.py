@@ -26,6 +26,8 @@ _BATCH = 100
 _PAGE = 1000
 _READ_BYTES = 8 * 1024 * 1024
 _SHAPES = {shape.name: shape for shape in (COMPACT, NAMED)}
+# In place of a shape: so many topics of one record.
+_TOPICS = "topics"
 _HOUSEKEEPING_EVERY = 50_000
 # Pipeline are so short that the machine is in one mood for all sizes, and so many that no single one matters.
 _TURNS = 61
@@ -45,6 +47,7 @@ class Growth(msgspec.Struct):
 def run(session: Session) -> Iterator[Figure]:
     for shape in _SHAPES.values():
         yield from _per_record(session, shape)
+    yield _per_topic(session)
     yield from _flatness(session)
 
 
@@ -53,12 +56,7 @@ def run(session: Session) -> Iterator[Figure]:
 
 def _per_record(session: Session, shape: Shape) -> Iterator[Figure]:
     session.say(f"  resident bytes per hot record, {shape.name}")
-    arguments = [str(session.sizes.memory_records), shape.name]
-    # A process of its own: nothing else grows in it.
-    output = subprocess.run(
-        [sys.executable, "-m", "benchmarks.memory", *arguments], cwd=ROOT, stdout=subprocess.PIPE, check=True
-    ).stdout
-    growth = msgspec.json.decode(output, type=Growth)
+    growth = _grown(session.sizes.memory_records, shape.name)
     yield Figure(
         AREA,
         f"resident per hot record beyond data and meta, {shape.name}",
@@ -73,6 +71,13 @@ def _per_record(session: Session, shape: Shape) -> Iterator[Figure]:
         (growth.resident - growth.rows) / growth.records,
         "bytes",
     )
+
+
+def _grown(count: int, what: str) -> Growth:
+    """In a process of its own: nothing else grows in it."""
+    command = [sys.executable, "-m", "benchmarks.memory", str(count), what]
+    output = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
+    return msgspec.json.decode(output, type=Growth)
 
 
 def _grow(count: int, shape: Shape) -> Growth:
@@ -91,6 +96,34 @@ def _grow(count: int, shape: Shape) -> Growth:
         after = resident_bytes(os.getpid())
         rows = sum(run.hot.size for run in topic.runs if run.hot is not None)
         growth = Growth(topic.live_count, after - before, topic.live_bytes, rows)
+        local.close()
+    return growth
+
+
+# --- bytes per topic ------------------------------------------------------------------------------------
+
+
+def _per_topic(session: Session) -> Figure:
+    session.say("  resident bytes per topic")
+    count = session.sizes.memory_records // 20
+    growth = _grown(count, _TOPICS)
+    name = f"resident per topic of one record, {count} topics"
+    return Figure(AREA, name, growth.resident / growth.records / 1024, "KiB")
+
+
+def _grow_topics(count: int) -> Growth:
+    with tempfile.TemporaryDirectory(prefix="topics-bench-") as directory:
+        local = LocalEngine(Path(directory))
+        body = COMPACT.body(range(1))
+        local.create("warm-up")
+        local.append("warm-up", body)
+        gc.collect()
+        before = resident_bytes(os.getpid())
+        for number in range(count):
+            local.create(f"shop.{number:06}.orders")
+            local.append(f"shop.{number:06}.orders", body)
+        gc.collect()
+        growth = Growth(count, resident_bytes(os.getpid()) - before, 0, 0)
         local.close()
     return growth
 
@@ -154,4 +187,6 @@ def _flat(what: str, turns: dict[int, list[float]]) -> Iterator[Figure]:
 
 
 if __name__ == "__main__":
-    print(msgspec.json.encode(_grow(int(sys.argv[1]), _SHAPES[sys.argv[2]])).decode())
+    asked, kind = int(sys.argv[1]), sys.argv[2]
+    grown = _grow_topics(asked) if kind == _TOPICS else _grow(asked, _SHAPES[kind])
+    print(msgspec.json.encode(grown).decode())
