@@ -14,6 +14,7 @@ from tests.log.harness import Lab
 from tests.support import ServerProcess, eventually
 from topics.flow import upkeep
 from topics.flow.upkeep import Upkeep
+from topics.log.seal import checkpoint
 from topics.log.write.commit_loop import CommitLoop
 
 
@@ -182,3 +183,57 @@ def test_what_cannot_be_sealed_for_want_of_room_stays_in_the_journal(
     lab.restart()
     assert lab.diff("t").rows.startswith(rows)
     lab.stop()
+
+
+def test_the_space_of_a_large_job_comes_back_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "IDLE_JOURNAL_BYTES", 10_000)
+    lab = Lab(tmp_path, segment_max_events=1000)
+    lab.write_each("t", 150)
+    lab.checkpoint()
+    before = lab.seqs("t")
+    assert lab.engine.journal.retained_bytes() > 10_000  # the run is half-full and waits for more
+
+    async def turns() -> None:
+        commit = CommitLoop(lab.engine, asyncio.get_running_loop())
+        keeper = upkeep.Upkeep(lab.engine, commit, lab.checkpointer)
+        await keeper._turn()
+        lab.clock.advance(checkpoint.QUIET_MS)
+        await keeper._turn()
+        commit.close()
+
+    asyncio.run(turns())
+    assert lab.engine.journal.retained_bytes() < 1000
+    assert sum(path.stat().st_size for path in lab.journal_files()) < 1000
+    assert lab.seqs("t") == before
+    lab.restart()
+    assert lab.seqs("t") == before
+
+
+def test_memory_is_given_back_when_much_has_left_it_and_writers_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[None] = []
+    monkeypatch.setattr(upkeep, "give_memory_back", lambda: given.append(None))
+    monkeypatch.setattr(upkeep, "GIVE_BACK_BYTES", 1000)
+    lab = Lab(tmp_path, hot_bytes=1)
+
+    async def turns() -> list[int]:
+        commit = CommitLoop(lab.engine, asyncio.get_running_loop())
+        keeper = upkeep.Upkeep(lab.engine, commit, lab.checkpointer)
+        counts = []
+        for writes in (4, 60, 0):
+            lab.write_each("t", writes)
+            lab.checkpoint()
+            await keeper._make_room_in_memory()
+            counts.append(len(given))
+        lab.write_each("t", 60)
+        lab.checkpoint()
+        lab.engine.store.unsealed.bytes += 1 << 40
+        await keeper._make_room_in_memory()
+        lab.engine.store.unsealed.bytes -= 1 << 40
+        commit.close()
+        return [*counts, len(given)]
+
+    assert asyncio.run(turns()) == [0, 1, 1, 1]

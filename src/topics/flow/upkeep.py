@@ -1,6 +1,7 @@
 """Background upkeep: journal rotation, clock marks, checkpoints, and the move to the second tier."""
 
 import asyncio
+import ctypes
 import errno
 import gc
 import logging
@@ -80,6 +81,8 @@ RECLAIM_REST_S = 10.0
 # Topics and sealed runs are set aside from the garbage collector when there are so many more of them.
 SETTLE_GROWTH = 1.1
 SETTLE_OBJECTS = 2000
+# When so much has left memory, the system gets it: by itself, the allocator keeps whatever lies between.
+GIVE_BACK_BYTES = 64 * 1024 * 1024
 # Topics that go on changing are not followed for ever: what is left is captured while writes wait.
 MAX_CAPTURE_STEPS = 1000
 
@@ -99,6 +102,8 @@ class Upkeep:
         self._task: asyncio.Task[None] | None = None
         self._not_before = 0.0
         self._settled = len(engine.by_id)
+        # What had left memory when the system last got back what is free.
+        self._given_back = 0
         # Held while files are sealed, flipped or moved: by checkpoints and purges.
         self.exclusive = asyncio.Lock()
         self.checkpoint_seconds = 0.0
@@ -127,9 +132,13 @@ class Upkeep:
             return
         engine.rotate_if_full()
         self._settle_objects()
+        await self._make_room_in_memory()
         now = time.monotonic()
-        if engine.writes_off is not None and now >= self._not_before:
-            await self._reclaim()
+        if engine.writes_off is not None:
+            if now >= self._not_before:
+                await self._reclaim()
+        elif self._checkpointer.is_idle():
+            await self._leave_journal()
         engine.clock_mark.extend(engine.now())
         engine.keys.sweep(engine.now())
         if (now >= self._not_before or self._commit.brake.is_on) and self._checkpointer.is_due():
@@ -157,12 +166,23 @@ class Upkeep:
         if not (is_worth_it and is_affordable) or journal.kept_from is not None:
             return
         self._not_before = time.monotonic() + RECLAIM_REST_S
+        await self._leave_journal()
+
+    async def _leave_journal(self) -> None:
+        """Bring what only the journal has into segments, so that its files can go."""
         with self._span("checkpoint"):
-            engine.rotate()
+            self._engine.rotate()
             # Two: recovery may start from either of the last two snapshots.
             for _ in range(2):
                 async with self.exclusive:
-                    await self.checkpoint(upto=journal.position)
+                    await self.checkpoint(upto=self._engine.journal.position)
+
+    async def _make_room_in_memory(self) -> None:
+        left = self._checkpointer.sealer.make_room()
+        # While much is written, the next records will have what these have left.
+        if left - self._given_back >= GIVE_BACK_BYTES and not self._commit.brake.is_on:
+            self._given_back = left
+            await asyncio.to_thread(give_memory_back)
 
     def _settle_objects(self) -> None:
         """Keep the garbage collector from walking topics and runs again and again: they stay.
@@ -270,6 +290,12 @@ class Upkeep:
         if self._task is not None:
             with suppress(asyncio.CancelledError):
                 await self._task
+
+
+def give_memory_back() -> None:
+    """Without effect where the C library is not glibc."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 async def _with_breaks(steps: Iterator[None]) -> None:

@@ -15,7 +15,7 @@ from topics.flow.governor import LAG_MS, Governor, Level
 from topics.flow.routers import background
 from topics.flow.routers.background import RouterPass
 from topics.log.write.append_request import parse_append
-from topics.log.write.commit_loop import CommitLoop
+from topics.log.write.commit_loop import Brake, CommitLoop
 from topics.storage.frame import Kind
 
 
@@ -276,3 +276,19 @@ def test_copies_that_there_is_no_memory_for_end_writing_and_come_after_a_restart
     lab.restart()
     assert (lab.seqs("a"), lab.seqs("b")) == ([1, 2], [1, 2])
     lab.kill()
+
+
+def test_copies_count_for_the_brake_like_what_was_written(tmp_path: Path) -> None:
+    lab = RouterLab(tmp_path, segment_max_events=1000)
+    lab.pulls = False
+    lab.write("a", 1)
+    brake = Brake(lab.engine.store.unsealed, 1)
+    lab.write("a", *["x" * 100] * 50)
+    written = brake.count()
+    for number in range(10):
+        lab.route(f"r{number}", "a", f"b{number}")
+    lab.background()
+    assert brake.count() == 0  # a router begins with what comes
+    lab.write("a", *["x" * 100] * 50)
+    lab.background()
+    assert brake.count() == pytest.approx(11 * written, rel=0.1)

@@ -156,3 +156,46 @@ def test_a_delete_survives_the_journal_that_carried_it(lab: Lab) -> None:
         lab.restart()
     assert all(frame.kind != Kind.DELETE for frame in lab.frames())
     assert lab.seqs("t")[0] == 7
+
+
+# --- quiet ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def worked(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """A large job was done, for the bounds of this test."""
+    monkeypatch.setattr(checkpoint, "IDLE_JOURNAL_BYTES", 2000)
+    monkeypatch.setattr(checkpoint, "QUIET_BYTES", 1000)
+    lab.write_each("t", 30)
+    return lab
+
+
+def test_journal_is_let_go_of_once_it_has_become_quiet(worked: Lab) -> None:
+    checkpointer = worked.checkpointer
+    assert not checkpointer.is_idle()
+    worked.clock.advance(checkpoint.QUIET_MS - 1)
+    assert not checkpointer.is_idle()
+    worked.write("t", 1)  # a little is not noise
+    worked.clock.advance(1)
+    assert checkpointer.is_idle()
+    worked.clock.advance(checkpoint.QUIET_MS)
+    assert not checkpointer.is_idle()  # whatever came of it
+    worked.write_each("t", 30)
+    assert not checkpointer.is_idle()
+    worked.clock.advance(checkpoint.QUIET_MS)
+    assert checkpointer.is_idle()
+
+
+def test_a_little_journal_is_left_where_it_is(worked: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "IDLE_JOURNAL_BYTES", 1 << 20)
+    worked.clock.advance(2 * checkpoint.QUIET_MS)
+    assert not worked.checkpointer.is_idle()
+
+
+def test_a_backup_has_the_journal_to_itself(worked: Lab) -> None:
+    worked.engine.journal.kept_from = 0
+    assert not worked.checkpointer.is_idle()
+    worked.clock.advance(checkpoint.QUIET_MS)
+    assert not worked.checkpointer.is_idle()
+    worked.engine.journal.kept_from = None
+    assert worked.checkpointer.is_idle()

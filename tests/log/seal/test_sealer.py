@@ -159,3 +159,19 @@ def test_what_is_deleted_while_a_file_is_written_is_noted(lab: Lab) -> None:
     assert _deleted_since(run, known).tolist() == [3]
     assert _deleted_since(run, known[:2]).tolist() == [3]
     assert _deleted_since(run, None).tolist() == [1, 3]
+
+
+def test_what_is_not_sealed_yet_takes_the_place_of_what_is(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(hot_bytes=3000)
+    sealer = lab.checkpointer.sealer
+    fill(lab, 10)
+    lab.checkpoint()
+    assert 2000 < sealer.hot_bytes <= 3000
+    unsealed = lab.engine.store.unsealed
+    while unsealed.bytes < 2000:
+        lab.write("t", 1)
+    assert sealer.hot_bytes + unsealed.bytes > 3000
+    left = sealer.make_room()
+    assert left > 0
+    assert sealer.hot_bytes + unsealed.bytes <= 3000
+    assert sealer.make_room() == left

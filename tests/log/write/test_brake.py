@@ -11,9 +11,10 @@ from tests.log.write.test_commit_loop import append, driven
 from topics.log.engine import Engine
 from topics.log.seal.unsealed import Unsealed
 from topics.log.write import commit_loop
-from topics.log.write.commit_loop import BYTES_PER_S_AT_TWICE, MAX_PAUSE_S, MIN_FREE_BYTES, Brake, CommitLoop
+from topics.log.write.commit_loop import FULL_BYTES_PER_S, MAX_PAUSE_S, MIN_FREE_BYTES, Brake, CommitLoop
 
 BUDGET = 4 * MIN_FREE_BYTES
+FREE = BUDGET * 3 // 4
 
 
 def holding(size: float, budget: int = BUDGET) -> Brake:
@@ -22,10 +23,11 @@ def holding(size: float, budget: int = BUDGET) -> Brake:
     return Brake(unsealed, budget)
 
 
-def test_within_the_budget_nobody_waits() -> None:
-    assert not holding(BUDGET).is_on
-    assert holding(BUDGET).pause_s(1 << 30) == 0.0
+def test_while_a_quarter_of_the_budget_is_free_nobody_waits() -> None:
+    assert not holding(FREE).is_on
+    assert holding(FREE).pause_s(1 << 30) == 0.0
     assert holding(0).pause_s(1 << 30) == 0.0
+    assert holding(FREE + 1).is_on
 
 
 def test_a_small_budget_leaves_room_for_a_pass_of_sealing() -> None:
@@ -33,17 +35,43 @@ def test_a_small_budget_leaves_room_for_a_pass_of_sealing() -> None:
     assert holding(MIN_FREE_BYTES + 1, budget=1).is_on
 
 
-def test_the_pause_follows_what_was_written_and_what_has_piled_up() -> None:
-    twice, more = holding(2 * BUDGET), holding(3 * BUDGET)
-    quarter = BYTES_PER_S_AT_TWICE // 4
-    assert twice.pause_s(quarter) == pytest.approx(0.25)
-    assert twice.pause_s(2 * quarter) == pytest.approx(0.5)
+def test_the_pause_follows_what_came_and_what_has_piled_up() -> None:
+    full, more = holding(BUDGET), holding(BUDGET + BUDGET // 4)
+    quarter = FULL_BYTES_PER_S // 4
+    assert full.pause_s(quarter) == pytest.approx(0.25)
+    assert full.pause_s(2 * quarter) == pytest.approx(0.5)
     assert more.pause_s(quarter) == pytest.approx(0.5)
     assert more.pause_s(1 << 40) == MAX_PAUSE_S
 
 
+def test_what_came_counts_once_and_whatever_has_left_meanwhile() -> None:
+    unsealed = Unsealed(10, 10)
+    brake = Brake(unsealed, BUDGET)
+    unsealed.bytes += 700
+    assert brake.count() == 700
+    assert brake.count() == 0
+    unsealed.bytes += 50
+    unsealed.shrank(700)
+    assert brake.count() == 50
+
+
+@pytest.mark.parametrize("sealed_per_s", [FULL_BYTES_PER_S // 2, FULL_BYTES_PER_S, 4 * FULL_BYTES_PER_S])
+def test_memory_stays_near_its_budget_however_fast_it_is_filled(sealed_per_s: int) -> None:
+    """Groups of a megabyte that come at once, and become eleven in memory: a source and ten copies."""
+    unsealed = Unsealed(10, 10)
+    brake = Brake(unsealed, BUDGET)
+    peak, left = 0, 10 * BUDGET
+    while left > 0:
+        unsealed.bytes += 11 << 20
+        left -= 11 << 20
+        peak = max(peak, unsealed.bytes)
+        pause_s = 0.001 + brake.pause_s(brake.count())
+        unsealed.shrank(min(int(sealed_per_s * pause_s), unsealed.bytes))
+    assert peak <= BUDGET * 1.25
+
+
 def test_a_group_waits_behind_the_one_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_loop, "BYTES_PER_S_AT_TWICE", 1)
+    monkeypatch.setattr(commit_loop, "FULL_BYTES_PER_S", 1)
     monkeypatch.setattr(commit_loop, "MAX_PAUSE_S", 0.2)
 
     async def scenario(engine: Engine, commit: CommitLoop) -> None:

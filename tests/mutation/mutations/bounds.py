@@ -4,6 +4,22 @@ from tests.mutation.runner import Mutation
 
 MUTATIONS = (
     Mutation(
+        "brake-for-the-journal-only",
+        "A writer waits for all that came into memory by it, copies made by routers included.",
+        "log/write/commit_loop.py",
+        "        before, self._counted_bytes = self._counted_bytes, self._unsealed.came_bytes\n",
+        "        before, self._counted_bytes = self._counted_bytes, self._counted_bytes\n",
+        ("tests/log/write/test_brake.py", "tests/flow/routers/test_background.py"),
+    ),
+    Mutation(
+        "keep-the-journal-of-a-job",
+        "The space of a large job comes back when it has become quiet, without a restart.",
+        "flow/upkeep.py",
+        "        elif self._checkpointer.is_idle():\n            await self._leave_journal()\n",
+        "",
+        ("tests/flow/test_upkeep.py",),
+    ),
+    Mutation(
         "look-a-key-up-at-each-occurrence",
         "A router that copies exactly once looks at a record of its destination once, and not into its data.",
         "flow/routers/exactly_once.py",

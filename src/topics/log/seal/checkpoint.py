@@ -30,6 +30,10 @@ from topics.storage import Segment, SegmentDamaged
 
 # A checkpoint starts when this much was written since the last one, even if no run is full.
 CHECKPOINT_BYTES = 64 * 1024 * 1024
+# When hardly anything was written for so long, so much journal is worth a checkpoint that lets go of it.
+QUIET_MS = 5000
+QUIET_BYTES = 256 * 1024
+IDLE_JOURNAL_BYTES = 16 * 1024 * 1024
 # Time spent on the loop in one step of capturing.
 STEP_S = 0.005
 
@@ -83,6 +87,9 @@ class Checkpointer:
         self._flips: list[_Flip] = []
         self._last_position = engine.journal.position
         self._last_ms = engine.steady_ms()
+        # Since when it has been quiet, by the journal's end at that time; and whether that was made use of.
+        self._quiet_from, self._quiet_since_ms = self._last_position, self._last_ms
+        self._is_tidy = False
         self._unreferenced = predecessor.unreferenced
         self._known_damage = 0
         # The encoded state of every topic, as it was when it was last looked at.
@@ -108,6 +115,22 @@ class Checkpointer:
         if written >= CHECKPOINT_BYTES or (written and waited_ms >= engine.settings.seal_age_ms):
             return True
         return bool(self._unreferenced or engine.store.droppable() or engine.store.unsealed.has_full)
+
+    def is_idle(self) -> bool:
+        """Whether it has become quiet, and there is journal whose records might as well be in segments.
+
+        Once for every time that it does. Runs wait for more records, and keep their journal meanwhile; two
+        snapshots keep what either needs. After a large job nothing more may come for long.
+        """
+        journal, now = self._engine.journal, self._engine.steady_ms()
+        if journal.position - self._quiet_from > QUIET_BYTES:
+            self._quiet_from, self._quiet_since_ms, self._is_tidy = journal.position, now, False
+        is_quiet = now - self._quiet_since_ms >= QUIET_MS
+        is_much = journal.retained_bytes() >= IDLE_JOURNAL_BYTES and journal.kept_from is None
+        if self._is_tidy or not is_quiet or not is_much:
+            return False
+        self._is_tidy = True
+        return True
 
     def _can_let_go(self) -> bool:
         """Whether there are files that the next snapshots will do without."""

@@ -20,8 +20,9 @@ class Unsealed:
         self.max_events = max_events
         self.max_bytes = max_bytes
         self.runs: dict[Run, Topic] = {}
-        # What all these runs take in memory.
+        # What all these runs take in memory, and what others had taken that have left since.
         self.bytes = 0
+        self._left_bytes = 0
         self._full: dict[Run, None] = {}
         # Runs that depend on older journal than their place in the order tells: copies made by routers.
         self._displaced: set[Run] = set()
@@ -51,6 +52,12 @@ class Unsealed:
 
     def shrank(self, size: int) -> None:
         self.bytes -= size
+        self._left_bytes += size
+
+    @property
+    def came_bytes(self) -> int:
+        """What was ever added, whatever has become of it."""
+        return self.bytes + self._left_bytes
 
     def complete(self, run: Run) -> None:
         """The run gets no more records, full or not, or could not be sealed when it was to be."""
@@ -66,7 +73,7 @@ class Unsealed:
         """A segment has the run, or none of it is live any more; called while its rows are still there."""
         if self.runs.pop(run, None) is not None:
             assert run.hot is not None
-            self.bytes -= run.hot.weight
+            self.shrank(run.hot.weight)
             self._full.pop(run, None)
             self._displaced.discard(run)
 

@@ -27,8 +27,10 @@ log = logging.getLogger("topics.commit")
 TRICKLE_BYTES = 8 * 1024 * 1024
 # The brake is never on below this: a pass of sealing is worth its files only from some size on.
 MIN_FREE_BYTES = 64 * 1024 * 1024
-# How fast writers may go when twice the budget is full; at one and a half times it, twice as fast, and so on.
-BYTES_PER_S_AT_TWICE = 32 * 1024 * 1024
+# It begins to work when this part of the budget is used.
+FREE_SHARE = 0.75
+# How fast memory may grow when the budget is used up; half-way there twice as fast, and so on.
+FULL_BYTES_PER_S = 32 * 1024 * 1024
 # No group waits longer than this for the sake of what was written before.
 MAX_PAUSE_S = 1.0
 
@@ -55,23 +57,30 @@ class _Calm:
 class Brake:
     """A writer that is faster than sealing waits for it, so that memory stays what it was meant to be.
 
-    What is written stays in memory until a segment has it. As long as that fits into the hot budget, no write
-    waits. Above it, each group of writes puts off the next one: by the longer, the larger it was and the more
-    has piled up. Writes gather meanwhile and are committed together; none is refused for it, and reads go on.
+    What is written stays in memory until a segment has it. As long as that leaves a quarter of the hot budget
+    free, no write waits. Above it, each group of writes puts off the next one: by the longer, the more it has
+    brought into memory, copies made by routers included, and the more has piled up. Writes gather meanwhile
+    and are committed together; none is refused for it, and reads go on.
     """
 
     def __init__(self, unsealed: Unsealed, hot_bytes: int) -> None:
         self._unsealed = unsealed
-        self._free_bytes = max(hot_bytes, MIN_FREE_BYTES)
+        self._free_bytes = max(hot_bytes * FREE_SHARE, MIN_FREE_BYTES)
+        self._counted_bytes = unsealed.came_bytes
 
     @property
     def is_on(self) -> bool:
         return self._unsealed.bytes > self._free_bytes
 
-    def pause_s(self, written_bytes: int) -> float:
-        """How long the next group has to wait after one of this size."""
-        excess = self._unsealed.bytes / self._free_bytes - 1
-        return min(max(written_bytes * excess / BYTES_PER_S_AT_TWICE, 0.0), MAX_PAUSE_S)
+    def count(self) -> int:
+        """By how much memory has grown since the last time."""
+        before, self._counted_bytes = self._counted_bytes, self._unsealed.came_bytes
+        return self._counted_bytes - before
+
+    def pause_s(self, grown_bytes: int) -> float:
+        """How long the next group has to wait after one that brought so much."""
+        excess = (self._unsealed.bytes / self._free_bytes - 1) * FREE_SHARE / (1 - FREE_SHARE)
+        return min(max(grown_bytes * excess / FULL_BYTES_PER_S, 0.0), MAX_PAUSE_S)
 
 
 class KernelSync:
@@ -155,12 +164,11 @@ class CommitLoop:
         self._sync_if_wanted()
 
     def _write(self) -> None:
-        before = self._engine.journal.position
         if self._pacing.pacing:
-            self._write_aside(before)
+            self._write_aside()
         else:
             self._queue.flush()
-            self._hold_next(before)
+            self._hold_next()
 
     def _is_held(self) -> bool:
         if not self._held_until:
@@ -172,26 +180,26 @@ class CommitLoop:
         self._loop.call_later(left_s, self._tick)
         return True
 
-    def _hold_next(self, before: int) -> None:
-        """The brake makes the next group wait for what was written since `before`."""
+    def _hold_next(self) -> None:
+        """The brake makes the next group wait for what came into memory since the last one."""
+        grown = self.brake.count()
         if self.brake.is_on:
-            written = self._engine.journal.position - before
-            self._held_until = self._loop.time() + self.brake.pause_s(written)
+            self._held_until = self._loop.time() + self.brake.pause_s(grown)
 
-    def _write_aside(self, before: int) -> None:
+    def _write_aside(self) -> None:
         write = self._queue.begin_write()
         if write is None:
             return
 
         def run() -> None:
             write.run()
-            self._loop.call_soon_threadsafe(self._finish_write, write, before)
+            self._loop.call_soon_threadsafe(self._finish_write, write)
 
         self._writer.submit(run)
 
-    def _finish_write(self, write: GroupWrite, before: int) -> None:
+    def _finish_write(self, write: GroupWrite) -> None:
         self._queue.finish_write(write)
-        self._hold_next(before)
+        self._hold_next()
         if self._queue.wants_flush:
             self._tick()
         elif not self._paused:
