@@ -21,8 +21,7 @@ class Unsealed:
         self.max_bytes = max_bytes
         self.runs: dict[Run, Topic] = {}
         # What all these runs take in memory, and what others had taken that have left since.
-        self.bytes = 0
-        self._left_bytes = 0
+        self.bytes = self.left_bytes = 0
         self._full: dict[Run, None] = {}
         # Runs that depend on older journal than their place in the order tells: copies made by routers.
         self._displaced: set[Run] = set()
@@ -52,12 +51,7 @@ class Unsealed:
 
     def shrank(self, size: int) -> None:
         self.bytes -= size
-        self._left_bytes += size
-
-    @property
-    def came_bytes(self) -> int:
-        """What was ever added, whatever has become of it."""
-        return self.bytes + self._left_bytes
+        self.left_bytes += size
 
     def complete(self, run: Run) -> None:
         """The run gets no more records, full or not, or could not be sealed when it was to be."""

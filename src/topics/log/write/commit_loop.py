@@ -66,7 +66,7 @@ class Brake:
     def __init__(self, unsealed: Unsealed, hot_bytes: int) -> None:
         self._unsealed = unsealed
         self._free_bytes = max(hot_bytes * FREE_SHARE, MIN_FREE_BYTES)
-        self._counted_bytes = unsealed.came_bytes
+        self._counted_bytes = unsealed.bytes + unsealed.left_bytes
 
     @property
     def is_on(self) -> bool:
@@ -74,7 +74,9 @@ class Brake:
 
     def count(self) -> int:
         """By how much memory has grown since the last time."""
-        before, self._counted_bytes = self._counted_bytes, self._unsealed.came_bytes
+        before, unsealed = self._counted_bytes, self._unsealed
+        # With what has left meanwhile.
+        self._counted_bytes = unsealed.bytes + unsealed.left_bytes
         return self._counted_bytes - before
 
     def pause_s(self, grown_bytes: int) -> float:
