@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,40 @@ def test_a_lone_record_is_copied_in_the_next_turn(setup: Setup) -> None:
     assert not setup.loop.waiting
 
 
-def test_records_behind_it_gather_while_the_pass_rests(setup: Setup) -> None:
+def work_takes(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every turn, by the clock of the pass."""
+    turns = itertools.count()
+    monkeypatch.setattr(background, "thread_time", lambda: next(turns) * seconds)
+
+
+def test_records_that_come_now_and_then_are_each_copied_in_the_next_turn(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest for one is over, or as good as over, when the next one comes."""
+    work_takes(0.0001, monkeypatch)
+    for number in range(1, 50):
+        setup.lab.write("a", number)
+        setup.loop.advance(0)
+        assert setup.head() == number
+        setup.loop.advance(0.0005)
+
+
+def test_short_rests_add_up_to_one_that_is_taken(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes without a pause do not keep the pass from resting: four times what it worked."""
+    work_takes(0.0001, monkeypatch)
+    turns = 0
+    for number in range(1, 100):
+        setup.lab.write("a", number)
+        before = setup.head()
+        setup.loop.advance(0)
+        turns += setup.head() > before
+        setup.loop.advance(0.0001)
+    # 10 ms: the work of a turn and its rest take half a millisecond, and two rests may be owed.
+    assert 20 <= turns <= 25
+
+
+def test_records_behind_it_gather_while_the_pass_rests(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    work_takes(0.001, monkeypatch)
     setup.lab.write("a", 1)
     setup.loop.advance(0)
     for number in range(5):

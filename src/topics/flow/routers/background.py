@@ -1,11 +1,12 @@
 """The background pass: what is owed is forwarded at once, then the pass rests in proportion to its work.
 
-A lone record is copied in the next turn of the loop. Under a stream of small writes, the rest gathers many of
-them into one step, so that copies to many destinations take a bounded share of the time from writers.
+A lone record is copied in the next turn of the loop, and so are those that follow it now and then: a short
+rest is not worth a timer, it is added to the next one. Under a stream of small writes, the rest gathers many
+of them into one step, so that copies to many destinations take a bounded share of the time from writers.
 """
 
 import asyncio
-from time import perf_counter
+from time import perf_counter, thread_time
 
 from topics.flow.governor import Governor, Level
 from topics.flow.routers.registry import Routers
@@ -15,7 +16,8 @@ TURN_S = 0.003
 # Rest after a turn: so many times the work, within bounds. A backlog may take most of the time.
 REST_FACTOR = 4.0
 BACKLOG_REST_FACTOR = 0.5
-MIN_REST_S = 0.001
+# As long as it is no longer than this, a record that comes is copied at once, and the rest taken later.
+SHORT_REST_S = 0.001
 # Also how soon a full destination is looked at again.
 MAX_REST_S = 0.04
 # Under pressure copies can wait; a reader of a destination still gets them at once.
@@ -36,7 +38,11 @@ class RouterPass:
 
     def _wake(self) -> None:
         if self._timer is None or self._is_retry:
-            self._schedule(self._rested_at)
+            self._schedule(self._next_turn_at())
+
+    def _next_turn_at(self) -> float:
+        now = self._loop.time()
+        return now if self._rested_at - now <= SHORT_REST_S else self._rested_at
 
     def _schedule(self, at: float, *, is_retry: bool = False) -> None:
         if self._timer is not None:
@@ -51,12 +57,13 @@ class RouterPass:
             self._schedule(self._loop.time() + DEFER_S)
             return
         self._is_deferred = False
-        started = perf_counter()
+        started, worked_before = perf_counter(), thread_time()
         more = self._routers.forward(lambda: perf_counter() - started > TURN_S)
-        worked = perf_counter() - started
+        # What other processes did in between is not ours to rest for.
+        worked = thread_time() - worked_before
         rest = worked * (BACKLOG_REST_FACTOR if more else REST_FACTOR)
         now = self._loop.time()
-        self._rested_at = now + min(max(rest, MIN_REST_S), MAX_REST_S)
+        self._rested_at = min(max(self._rested_at, now) + rest, now + MAX_REST_S)
         if more:
             self._schedule(self._rested_at)
         elif self._routers.stuck:
