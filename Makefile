@@ -12,7 +12,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # What the tests start besides Python, as command:package of Debian.
-DEBIAN := redis-server:redis-server java:openjdk-17-jre-headless chromium:chromium nginx:nginx npm:npm
+DEBIAN := redis-server:redis-server java:openjdk-17-jre-headless chromium:chromium nginx:nginx npm:npm zsh:zsh fish:fish
 
 .PHONY: serve run quick test fuzz lint format typecheck bench simulate lock clean
 .DEFAULT_GOAL := test

@@ -21,6 +21,9 @@ _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 class Terminal:
     """One command. What it shows is collected; what is typed goes to it."""
 
+    # A second is enough for people; a machine that runs many tests at once may need longer.
+    command, patience = (sys.executable, "-m", "topics"), ("--wait", "60")
+
     def __init__(self, *arguments: str, url: str, given: Path | None = None, **environment: str) -> None:
         """`given`: a file that is its standard input."""
         self._end, inside = pty.openpty()
@@ -29,8 +32,7 @@ class Terminal:
         clean.pop("NO_COLOR", None)
         ours = {"TOPICS_URL": url, "TERM": "xterm-256color", "COLUMNS": "200"}
         self.process = subprocess.Popen(
-            # A second is enough for people; a machine that runs many tests at once may need longer.
-            [sys.executable, "-m", "topics", *arguments, "--wait", "60"],
+            [*self.command, *arguments, *self.patience],
             stdin=source,
             stdout=inside,
             stderr=inside,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cli.command import topics
+from tests.cli.terminal import Terminal
 from tests.support import ServerProcess
 
 
@@ -60,6 +64,16 @@ def test_bench_leaves_nothing_behind(server: ServerProcess) -> None:
     assert [topic["topic"] for topic in server.get("/v0/topics")["topics"]] == before
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_demo_with_spark() -> None:
+    command = [sys.executable, "-m", "topics", "demo", "--spark"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    told = [json.loads(line)["true"] for line in done.stdout.splitlines()]
+    assert "Spark reads the same topic: records 3 and 5, and a row that says what is lost." in told
+
+
 def test_completion(server: ServerProcess, tmp_path: Path) -> None:
     server.put("/v0/topics/shop:orders", {})
     url = server.url
@@ -84,3 +98,38 @@ def test_completion(server: ServerProcess, tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, timeout=60)
     # The shell has taken the word apart at the colon, and replaces what stands behind it.
     assert done.stdout == "orders\n"
+
+
+def in_path() -> str:
+    """Where shells find the command."""
+    return f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+def test_completion_in_fish(server: ServerProcess, tmp_path: Path) -> None:
+    server.put("/v0/topics/fishes:all", {})
+    asked = """
+        topics completion fish | source
+        complete -C "topics read --wait 60 fishes:a"
+        complete -C "topics rea"; complete -C "topics drop x --d"
+    """
+    where = {"TOPICS_URL": server.url, "PATH": in_path(), "HOME": str(tmp_path)}
+    done = subprocess.run(["fish", "-c", asked], capture_output=True, text=True, timeout=60, env=where)
+    assert done.stdout.split() == ["fishes:all", "read", "--dry-run"], done.stderr
+
+
+class Zsh(Terminal):
+    command, patience = ("zsh",), ()
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
+def test_completion_in_zsh(server: ServerProcess, tmp_path: Path) -> None:
+    server.put("/v0/topics/zebras:all", {})
+    with Zsh("-f", "-i", url=server.url, PATH=in_path(), HOME=str(tmp_path)) as zsh:
+        zsh.type("autoload -U compinit; compinit -u -D; source <(topics completion zsh); PS1=rea''dy\n")
+        zsh.await_text("ready")
+        zsh.type("topics read --wait 60 zebras:a\t")
+        zsh.await_text("zebras:all")
+        zsh.type("\x15topics complet\t")
+        zsh.await_text("topics completion")
+        zsh.process.kill()
