@@ -102,6 +102,7 @@ def test_choices_that_make_no_sense(client: Topics, name: str) -> None:
         (ValueError, {"from_seq": -1}),
         (TypeError, {"from_seq": "1"}),
         (TypeError, {"limit": 1.5}),
+        (TypeError, {"cursor": "billing.cursor"}),
         (TypeError, {"from_seq": 1, "last": 2}),
         (ValueError, {"since": datetime(2026, 1, 1)}),  # noqa: DTZ001
     ]

@@ -37,6 +37,11 @@ def test_a_batch_is_one_write(play: Play, name: str) -> None:
         assert (records[1].tag, records[1].node, records[1].meta) == ("t", "n", {"m": 1})
         with pytest.raises(ValueError):
             await topic.write_many([])
+        # What is one record is not taken apart into several.
+        for one in ("abc", b"abc", {"a": 1}):
+            with pytest.raises(TypeError, match="write takes it"):
+                await topic.write_many(one)
+        assert (await topic.describe()).head_seq == 3
 
     play(scenario)
 

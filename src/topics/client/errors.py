@@ -30,6 +30,10 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
+def _copy(kind: "type[TopicsError]", arguments: tuple[Any, ...]) -> "TopicsError":
+    return kind.__new__(kind, *arguments)
+
+
 class TopicsError(Exception):
     """`code` is the word to branch on: the server's own, or the name of the class in snake case."""
 
@@ -48,6 +52,10 @@ class TopicsError(Exception):
         self.detail = detail or {}
         self.hint = hint
         self.request_id = request_id
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pools of processes hand errors over: as they are, whatever their makers were given."""
+        return _copy, (type(self), self.args), self.__dict__
 
 
 class Unreachable(TopicsError):

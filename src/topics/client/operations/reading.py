@@ -66,6 +66,8 @@ class Reading(Generic[T]):
         self._session = session
         self._topic = topic
         self._codec = codec
+        if cursor is not None and not isinstance(cursor, Cursor):
+            raise TypeError(f"a cursor is a FileCursor, say, and not {cursor!r}")
         self._is_given = cursor is not None
         self.cursor = cursor if cursor is not None else MemoryCursor()
         self._choice = choice

@@ -1,6 +1,6 @@
 """Writing: records to bytes, batches under way, and the key that makes a repeat harmless."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
@@ -56,6 +56,8 @@ class Writing(Generic[T]):
         return (yield from self.send([render(self.codec, self.topic, data, tag, node, meta)], key))
 
     def write_many(self, items: Iterable[T | Draft[T]], key: str | None) -> Operation[Ack]:
+        if isinstance(items, str | bytes | Mapping):
+            raise TypeError("write_many takes several records; this is one, and write takes it")
         rows = []
         for item in items:
             if isinstance(item, Draft):
