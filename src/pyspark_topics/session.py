@@ -39,7 +39,7 @@ def settings(master: str | None = EMBEDDED) -> dict[str, str]:
         "spark.log.level": "ERROR",
         # Keys given as options must not show up in plans and logs.
         "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|apikey",
-        "spark.sql.redaction.options.regex": "(?i)url|apikey",
+        "spark.sql.redaction.options.regex": "(?i)url|apikey|storage",
     }
     if master is not None and master.startswith("local"):
         # One machine: a shuffle into 200 pieces would only cost time.

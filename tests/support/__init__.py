@@ -8,6 +8,7 @@ damage       bytes flipped and files cut short
 directories  what lies in them, before and after
 arrow        records as an Arrow stream
 descriptors  a few low ones, kept for Spark
+stores       object stores on this machine
 """
 
 from tests.support.answers import Answer

@@ -21,11 +21,12 @@ from pyspark_topics.offsets import Offsets, TopicView, advance
 from pyspark_topics.options import ReadOptions, parse_read
 from pyspark_topics.partitions import SMALLEST_TASK, SeqRange, TaskPartition, ranges_between
 from pyspark_topics.pipelines.context import Context, Outcome
-from pyspark_topics.pipelines.lake import RECORDS, Collision, Gap, Lake
-from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, write_files
+from pyspark_topics.pipelines.lake import Collision, Gap, Lake
+from pyspark_topics.pipelines.parquet import RECORDS, TARGET_BYTES, DataFile, write_files
 from pyspark_topics.pipelines.rewriting import Compaction
 from pyspark_topics.pipelines.settings import check_table, check_topics, source_options
 from pyspark_topics.pipelines.sources import Missing
+from pyspark_topics.pipelines.tables.places import Place
 from pyspark_topics.pipelines.tables.read_back import read_back
 from pyspark_topics.reading import planned, read_ranges
 from pyspark_topics.scan import ScanFilter
@@ -54,7 +55,7 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
     topics: list[str] = []
     # A regular expression for whole names, instead of `topics`.
     pattern: str | None = None
-    # The folder of the table; the gap table is beside it, under the same name with `_gaps`.
+    # Folder or address of the table; the gap table is beside it, under the same name with `_gaps`.
     table: str
     # How long records may wait for a commit. Shorter means more and smaller files to merge later.
     every_s: float = 30.0
@@ -76,7 +77,7 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
             streaming=False,
         )
         with context.server.client() as client:
-            archiver = _Archiver(self, context, options, client, Lake(self.table))
+            archiver = _Archiver(self, context, options, client, Lake.to_write(self.table, context.storage))
             archiver.run()
         return Outcome(facts={"table": archiver.lake.path, "records": archiver.records})
 
@@ -131,6 +132,7 @@ class _Archiver:
                 return
             else:
                 stop.wait(LOOK_EVERY_S)
+                self._compaction.vacuum()
             views = self._look() if targets is None else targets
             self._missing.tell(self._absent)
 
@@ -173,7 +175,7 @@ class _Archiver:
 
     def _write(self, tasks: list[TaskPartition], options: ReadOptions) -> list[Written]:
         """Nothing for a topic without records: its position is all there is to commit."""
-        work = partial(write_task, options, self.lake.path, self.settings.target_file_bytes)
+        work = partial(write_task, options, self.lake.place, self.settings.target_file_bytes)
         return on_executors(self.context.spark, work, tasks)
 
     def _learn(self, files: list[DataFile]) -> None:
@@ -204,11 +206,11 @@ def _waiting(view: TopicView, at: Offsets) -> int:
     return view.records_between(at[view.name], view.end) if view.name in at else view.head - view.floor + 1
 
 
-def write_task(options: ReadOptions, folder: str, target_bytes: int, partition: TaskPartition) -> Written:
+def write_task(options: ReadOptions, where: Place, target_bytes: int, partition: TaskPartition) -> Written:
     """What an executor does: its ranges into files."""
     gaps: list[Gap] = []
     records = _records(options, partition, gaps)
-    return Written(list(write_files(records, folder, target_bytes)), gaps)
+    return Written(list(write_files(records, where, target_bytes)), gaps)
 
 
 def _records(options: ReadOptions, partition: TaskPartition, gaps: list[Gap]) -> Iterator[pa.RecordBatch]:

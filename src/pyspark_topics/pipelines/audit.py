@@ -42,6 +42,7 @@ from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import read_file
 from pyspark_topics.pipelines.settings import check_table, check_topics, source_options
+from pyspark_topics.pipelines.tables.places import Place
 from pyspark_topics.pipelines.terminal import table_lines
 from pyspark_topics.reading import planned, read_ranges
 from pyspark_topics.scan import ScanFilter, scan_head
@@ -63,7 +64,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     # Without either: all topics of the table.
     topics: list[str] = []
     pattern: str | None = None
-    # The folder of an archive's table; without it, the log is held against its ledger alone.
+    # Where an archive's table is; without it, the log is held against its ledger alone.
     table: str | None = None
 
     def __post_init__(self) -> None:
@@ -72,7 +73,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
         check_table(self.table)
 
     def run(self, context: Context) -> Outcome:
-        lake = None if self.table is None else Lake.existing(self.table)
+        lake = None if self.table is None else Lake.existing(self.table, context.storage)
         with context.server.client() as client:
             accounts = _Auditor(self, context, client, lake).run()
         if not accounts:
@@ -142,11 +143,13 @@ class _Auditor:
         return {(name, at.epoch) for name, at in found if at is not None}
 
     def _count(self, lake: Lake) -> Iterator[tuple[Life, _Counted]]:
-        paths = lake.file_paths()
-        if paths:  # or else Spark would be started for nothing
+        names = [one.path for one in lake.files()]
+        if names:  # or else Spark would be started for nothing
             spark = self.context.spark
             most_tasks = spark.sparkContext.defaultParallelism * 4
-            yield from chain.from_iterable(on_executors(spark, count_file, paths, most_tasks))
+            yield from chain.from_iterable(
+                on_executors(spark, partial(count_file, lake.place), names, most_tasks)
+            )
 
     # --- the log ----------------------------------------------------------------------------------------
 
@@ -197,10 +200,10 @@ def _replaced(topic: str) -> PipelineFailed:
 # --- what executors do ----------------------------------------------------------------------------------
 
 
-def count_file(path: str) -> list[tuple[Life, _Counted]]:
+def count_file(where: Place, name: str) -> list[tuple[Life, _Counted]]:
     """The seqs of a file, by life."""
     counted: dict[Life, _Counted] = defaultdict(_Counted)
-    for batch in read_file(path, _FILE_COLUMNS):
+    for batch in read_file(where, name, _FILE_COLUMNS):
         for life, seqs in _by_life(batch):
             counted[life].rows += len(seqs)
             counted[life].ranges += runs_of(seqs)

@@ -6,27 +6,29 @@ declaration → settings → query, schema, files and tables, as Spark and delta
 import glob
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from functools import partial
 
-from deltalake import DeltaTable, Schema
+from deltalake import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from pyspark_topics.errors import ForUsers, did_you_mean
+from pyspark_topics.errors import ForUsers, PipelineFailed, did_you_mean
 from pyspark_topics.options import Server, WriteOptions
 from pyspark_topics.pipelines.archive import Archive
 from pyspark_topics.pipelines.audit import Audit
 from pyspark_topics.pipelines.context import Pipeline
 from pyspark_topics.pipelines.erase import Erase
-from pyspark_topics.pipelines.lake import RECORDS, is_archived
+from pyspark_topics.pipelines.lake import is_archived
 from pyspark_topics.pipelines.load import Load
 from pyspark_topics.pipelines.loading.files import FileFormat
+from pyspark_topics.pipelines.parquet import RECORDS
 from pyspark_topics.pipelines.replay import Replay
 from pyspark_topics.pipelines.route import Route
 from pyspark_topics.pipelines.runner import explain
 from pyspark_topics.pipelines.tables.fitting import misfits
 from pyspark_topics.pipelines.tables.joined import read_table
+from pyspark_topics.pipelines.tables.places import is_table, open_table, place
 from pyspark_topics.pipelines.tombstones import Sieve
 from pyspark_topics.rows import Rows
 from pyspark_topics.session import beside
@@ -45,6 +47,8 @@ class Check:
     pipelines: Mapping[str, Pipeline]
     server: Server
     session: Callable[[], SparkSession]
+    # Options of delta-rs.
+    storage: Mapping[str, str] = field(default_factory=dict)
 
     def mistakes(self) -> Iterator[str]:
         known = self._topics()
@@ -75,17 +79,32 @@ class Check:
         elif isinstance(pipeline, Load):
             yield from self._load(pipeline)
         elif isinstance(pipeline, Archive):
-            yield from _table("table", pipeline.table, must_exist=False)
+            yield from self._table(pipeline.table, must_exist=False)
         elif isinstance(pipeline, Replay):
-            mistakes = list(_table("table", pipeline.table))
+            mistakes = list(self._table(pipeline.table))
             yield from mistakes
-            if not mistakes and not is_archived(pipeline.table, pipeline.topic):
+            if not mistakes and not is_archived(place(pipeline.table, self.storage), pipeline.topic):
                 yield "topic", f'{pipeline.table} holds nothing of topic "{pipeline.topic}"'
         elif isinstance(pipeline, Audit | Erase):
             tables = pipeline.tables if isinstance(pipeline, Erase) else [pipeline.table]
             for table in tables:
                 if table is not None:
-                    yield from _table("table", table)
+                    yield from self._table(table)
+
+    def _table(self, path: str, must_exist: bool = True) -> Mistakes:
+        where = place(path, self.storage)
+
+        def looked() -> None:
+            if is_table(where):
+                why = next(misfits(open_table(where), Schema.from_arrow(RECORDS)), None)
+                if why is not None:
+                    raise PipelineFailed(f"{where.uri} is a table of something else: {why}")
+            elif must_exist:
+                raise PipelineFailed(f"there is no table at {where.uri}")
+            elif not where.is_free():
+                raise PipelineFailed(f"{where.uri} has files and is no Delta table")
+
+        yield from _said("table", looked)
 
     # --- queries ----------------------------------------------------------------------------------------
 
@@ -93,13 +112,13 @@ class Check:
         spark = beside(self.session())
         mistakes = list(_schema(route.schema))
         for name, path in route.tables.items():
-            mistakes += _said(f"tables.{name}", lambda path=path: read_table(spark, path))  # type: ignore[misc]
+            mistakes += _said(f"tables.{name}", partial(read_table, spark, path, self.storage))
         if not mistakes:
             sieve = Sieve(spark.sparkContext)
             word = "sql" if route.sql is not None else "python"
 
             def analysed() -> None:
-                result = route.result(spark, sieve, self.server)
+                result = route.result(spark, sieve, self.server, self.storage)
                 Rows.of(result.schema, WriteOptions(self.server, route.into))
                 _refuse_unsupported(spark, result, route.mode)
 
@@ -148,15 +167,3 @@ def _refuse_unsupported(spark: SparkSession, result: DataFrame, mode: str) -> No
     asked = getattr(package.streaming.OutputMode, mode.capitalize())()
     plan = result._jdf.queryExecution().analyzed()
     package.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, asked)
-
-
-def _table(setting: str, path: str, must_exist: bool = True) -> Mistakes:
-    full = os.path.abspath(path)
-    if DeltaTable.is_deltatable(full):
-        why = next(misfits(DeltaTable(full), Schema.from_arrow(RECORDS)), None)
-        if why is not None:
-            yield setting, f"{full} is a table of something else: {why}"
-    elif must_exist:
-        yield setting, f"there is no table at {full}"
-    elif Path(full).is_dir() and set(os.listdir(full)) - {"_delta_log"}:
-        yield setting, f"{full} has files and is no Delta table"

@@ -1,15 +1,15 @@
 """What a pipeline is to the code that runs it, and what it is given to run with."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from pyspark.sql import SparkSession
 
 from pyspark_topics.options import Server
 from pyspark_topics.pipelines.progress import Progress
+from pyspark_topics.pipelines.state import StatePath
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Context:
     name: str
     server: Server
     # A folder of this pipeline's own, for checkpoints and notes. It is there already.
-    state: Path
+    state: StatePath
     progress: Progress
     # Set when the pipeline should come to an end: finish or give up the current step, leave things tidy.
     stop: threading.Event
@@ -36,6 +36,8 @@ class Context:
     once: bool
     # Spark is started by the first who asks, so a pipeline that fails before costs no JVM.
     session: Callable[[], SparkSession]
+    # Options of delta-rs, for tables and state that lie in an object store.
+    storage: Mapping[str, str] = field(default_factory=dict)
     # A batch that is committed with other rows than it has now counts as written.
     accept: bool = False
     # Files of a load that are left out from now on, and those that are taken as new, by absolute path.

@@ -33,7 +33,7 @@ from topics.values.names import is_topic_name
 KINDS: Mapping[str, type[Any]] = {one.kind: one for one in (Archive, Replay, Route, Load, Audit, Erase)}
 STATE = "topics-pipelines"
 # What a TOML file may say beside its pipelines.
-_TOP = ("url", "state", "spark", "pipeline")
+_TOP = ("url", "state", "spark", "storage", "pipeline")
 # The name in a Python file.
 VARIABLE = "pipelines"
 
@@ -51,6 +51,8 @@ class Declaration:
     state: str = STATE
     # Settings for the Spark session.
     spark: Mapping[str, str] = field(default_factory=dict)
+    # Options of delta-rs, for tables and state in an object store.
+    storage: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in self.pipelines:
@@ -156,17 +158,19 @@ def from_table(
     _refuse_unknown(table, _TOP, "the file")
     entries = _expect(table, "pipeline", dict, {})
     pipelines = _each(entries, lambda name, entry: _pipeline(name, entry, folder), wrong)
-    spark = _expect(table, "spark", dict, {})
-    for key, value in spark.items():
-        if isinstance(value, dict):
-            raise DeclarationError(
-                f'write "{key}" of [spark] in quotes, as in "spark.executor.memory" = "2g"'
-            )
+    for part, example in (
+        ("spark", '"spark.executor.memory" = "2g"'),
+        ("storage", 'aws_region = "eu-west-1"'),
+    ):
+        for key, value in _expect(table, part, dict, {}).items():
+            if isinstance(value, dict | list):
+                raise DeclarationError(f'write "{key}" of [{part}] in quotes, as in {example}')
     return Declaration(
         pipelines,
         url=_expect(table, "url", str, None),
         state=_expect(table, "state", str, STATE),
-        spark={key: _text(value) for key, value in spark.items()},
+        spark={key: _text(value) for key, value in table.get("spark", {}).items()},
+        storage={key: _text(value) for key, value in table.get("storage", {}).items()},
     )
 
 

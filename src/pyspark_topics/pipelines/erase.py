@@ -21,6 +21,7 @@ from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.rewriting import Erased, Tagged, erase_table
 from pyspark_topics.pipelines.settings import check_pattern, check_table
+from pyspark_topics.pipelines.tables.places import place
 from pyspark_topics.pipelines.terminal import table_lines
 from topics.client import Client, Refused
 
@@ -140,7 +141,7 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
     # Without either: all topics. Where routers copy them to is always included.
     topics: list[str] = []
     pattern: str | None = None
-    # Folders of tables of archives.
+    # Where tables of archives are.
     tables: list[str] = []
 
     def __post_init__(self) -> None:
@@ -154,7 +155,9 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
 
     def run(self, context: Context) -> Outcome:
         started = datetime.now(UTC)
-        lakes = [Lake.existing(path) for path in self.tables]
+        for table in self.tables:
+            place(table, context.storage).refuse_unsafe()
+        lakes = [Lake.existing(table, context.storage) for table in self.tables]
         with context.server.client() as client:
             log = LogErasure(client, self.tag, context.stop)
             topics = log.choose(self.topics, self.pattern)

@@ -5,16 +5,14 @@ the server knows whether it had arrived: so nothing is lost and nothing is writt
 """
 
 import json
-import os
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Self
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.pipelines.parquet import sync_folder
+from pyspark_topics.pipelines.state import StatePath, write_note
 from pyspark_topics.staging import Staged
 from topics.client import Client
 
@@ -23,7 +21,7 @@ from topics.client import Client
 class Job:
     """What is noted about a job, in a file of its own."""
 
-    path: Path
+    path: StatePath
     id: str
     # What the job is about, to tell it from another under the same name.
     about: dict[str, Any]
@@ -35,7 +33,7 @@ class Job:
     plan: list[int] = field(default_factory=list)
 
     @classmethod
-    def open(cls, path: Path, about: dict[str, Any]) -> Self:
+    def open(cls, path: StatePath, about: dict[str, Any]) -> Self:
         """The job as it was left, or a new one."""
         known = cls.read(path)
         if known is not None and known.about == about:
@@ -43,7 +41,7 @@ class Job:
         return cls(path, uuid.uuid4().hex, about)
 
     @classmethod
-    def read(cls, path: Path) -> Self | None:
+    def read(cls, path: StatePath) -> Self | None:
         try:
             noted = cls.read_json(path)
             return None if noted is None else cls(path, **noted)
@@ -51,7 +49,7 @@ class Job:
             raise _unreadable(path) from None
 
     @staticmethod
-    def read_json(path: Path) -> Any:
+    def read_json(path: StatePath) -> Any:
         """A note as it was written; None if there is none."""
         try:
             return json.loads(path.read_text())
@@ -86,22 +84,11 @@ class Job:
         write_note(self.path, {key: value for key, value in asdict(self).items() if key != "path"})
 
 
-def _unreadable(path: Path) -> PipelineFailed:
+def _unreadable(path: StatePath) -> PipelineFailed:
     return PipelineFailed(
         f"the notes of this job in {path} cannot be read; without them it would start again and "
         "write everything a second time: restore them, or delete them if that is what you want"
     )
-
-
-def write_note(path: Path, noted: Any) -> None:
-    """As a whole, or not at all."""
-    draft = path.with_suffix(".new")
-    with draft.open("w") as file:
-        json.dump(noted, file)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    sync_folder(str(path.parent))
 
 
 @dataclass

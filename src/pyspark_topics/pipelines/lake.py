@@ -14,12 +14,10 @@ of the records table it has done so, so a crash between the two commits is made 
 
 import json
 import logging
-import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
@@ -30,23 +28,12 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.event_time import TIMESTAMP
 from pyspark_topics.offsets import Offsets, Position
-from pyspark_topics.pipelines.parquet import DataFile, local_path, sync_folder, write_files
+from pyspark_topics.pipelines.parquet import RECORDS, DataFile, write_files
 from pyspark_topics.pipelines.tables.fitting import refuse_other_table
+from pyspark_topics.pipelines.tables.places import Place, in_a_line, is_table, make_table, open_table, place
 
 log = logging.getLogger(__name__)
 
-RECORDS = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("epoch", pa.int64()),
-        ("seq", pa.int64()),
-        ("ts", TIMESTAMP),
-        ("node", pa.string()),
-        ("tag", pa.string()),
-        ("data", pa.string()),
-        ("meta", pa.string()),
-    ]
-)
 GAPS = pa.schema(
     [
         ("topic", pa.string()),
@@ -83,21 +70,29 @@ class Collision(PipelineFailed):
 
 
 class Lake:
-    """For one writer at a time, or many readers. `path` is a folder that drivers and executors both see."""
+    """For one writer at a time, or many readers. It lies where drivers and executors both reach it."""
 
-    def __init__(self, path: str) -> None:
-        self.path = os.path.abspath(path)
-        self.gaps_path = self.path + "_gaps"
-        self.records = _open(self.path, RECORDS)
-        self.gaps_table = _open(self.gaps_path, GAPS)
+    def __init__(self, path: str, storage: Mapping[str, str] | None = None) -> None:
+        self.place = place(path, storage)
+        self.path = self.place.uri
+        self._gaps_place = self.place.beside("_gaps")
+        self.records = _open(self.place, RECORDS)
+        self.gaps_table = _open(self._gaps_place, GAPS)
         self._noted = self.gaps_table.transaction_version(_GAPS_UP_TO) or 0
 
     @classmethod
-    def existing(cls, path: str) -> Self:
+    def existing(cls, path: str, storage: Mapping[str, str] | None = None) -> Self:
         """One that is there already: reading from a table must not make it."""
-        if not DeltaTable.is_deltatable(os.path.abspath(path)):
-            raise PipelineFailed(f"there is no table at {os.path.abspath(path)}")
-        return cls(path)
+        where = place(path, storage)
+        if not is_table(where):
+            raise PipelineFailed(f"there is no table at {where.uri}")
+        return cls(path, storage)
+
+    @classmethod
+    def to_write(cls, path: str, storage: Mapping[str, str] | None = None) -> Self:
+        """Made if there is none, and refused where writers could overwrite each other."""
+        place(path, storage).refuse_unsafe()
+        return cls(path, storage)
 
     # --- reading ----------------------------------------------------------------------------------------
 
@@ -119,7 +114,7 @@ class Lake:
         return [DataFile.from_action(row) for row in rows]
 
     def file_paths(self) -> list[str]:
-        return [local_path(uri) for uri in self.records.file_uris()]
+        return [f"{self.path}/{one.path}" for one in self.files()]
 
     def gaps(self) -> list[Gap]:
         # Not through `to_pyarrow_table`: its reading threads call back into Python, and a process that ends
@@ -149,7 +144,7 @@ class Lake:
         moved = _moves(ends)
         # In a commit's metadata, because only one table can be committed at a time.
         noted = {_GAPS_KEY: json.dumps([asdict(gap) for gap in gaps])}
-        self._publish(self.records, [_add(one) for one in files], moved, noted)
+        self._publish(self.records, self.place, [_add(one) for one in files], moved, noted)
         self.note_gaps()
 
     def replace(
@@ -168,12 +163,17 @@ class Lake:
         now = int(time.time() * 1000)
         gone = [RemoveAction(one.path, changed, now, one.size) for one in old]
         moved = [Transaction(_REWRITES, self.records.version()), *_moves(standing or {})]
-        self._publish(self.records, [*gone, *(_add(one, changed) for one in new)], moved, {})
+        self._publish(self.records, self.place, [*gone, *(_add(one, changed) for one in new)], moved, {})
 
     def discard(self, files: Iterable[DataFile]) -> None:
         """Files that were written for a commit that did not come about."""
-        for one in files:
-            Path(self.path, one.path).unlink(missing_ok=True)
+        self.place.remove(one.path for one in files)
+
+    def vacuum(self, keep_hours: int) -> None:
+        """In full: also what no commit ever named, such as files of a driver that was killed."""
+        for table in (self.records, self.gaps_table):
+            table.vacuum(keep_hours, dry_run=False, full=True)
+        self.refresh()
 
     def note_gaps(self) -> None:
         """Bring the gap table up to the version of the records table; another writer may have done so."""
@@ -192,8 +192,8 @@ class Lake:
         gaps = [gap for commit in self._commits(self._noted, version) for gap in commit]
         if gaps or version - self._noted >= _NOTE_EVERY:
             table = pa.Table.from_pylist([{**gap, "ts": datetime.now(UTC)} for gap in gaps], GAPS)
-            files = [_add(one) for one in write_files(table.to_batches(), self.gaps_path)]
-            self._publish(self.gaps_table, files, [Transaction(_GAPS_UP_TO, version)], {})
+            files = [_add(one) for one in write_files(table.to_batches(), self._gaps_place)]
+            self._publish(self.gaps_table, self._gaps_place, files, [Transaction(_GAPS_UP_TO, version)], {})
             self._noted = version
 
     def _commits(self, after: int, up_to: int) -> Iterable[list[dict[str, Any]]]:
@@ -204,7 +204,12 @@ class Lake:
                 yield json.loads(entry[_GAPS_KEY])
 
     def _publish(
-        self, table: DeltaTable, actions: list[Any], moved: list[Transaction], noted: Mapping[str, str]
+        self,
+        table: DeltaTable,
+        where: Place,
+        actions: list[Any],
+        moved: list[Transaction],
+        noted: Mapping[str, str],
     ) -> None:
         before = table.version()
         properties = CommitProperties(custom_metadata=dict(noted), app_transactions=moved)
@@ -215,7 +220,7 @@ class Lake:
                 f"something else wrote to {table.table_uri} at the same time, so nothing of this was: {error}"
             ) from error
         table.update_incremental()
-        _sync_log(table, before)
+        where.sync_commits(before + 1, table.version())  # ours is the first of them, or one behind others
 
 
 def _moves(ends: Offsets) -> list[Transaction]:
@@ -223,9 +228,9 @@ def _moves(ends: Offsets) -> list[Transaction]:
     return lives + [Transaction(_reached(topic, at.epoch), at.seq) for topic, at in ends.items()]
 
 
-def is_archived(path: str, topic: str) -> bool:
+def is_archived(where: Place, topic: str) -> bool:
     """Whether a table holds something of a topic; asked without making anything."""
-    return DeltaTable(os.path.abspath(path)).transaction_version(_life(topic)) is not None
+    return open_table(where).transaction_version(_life(topic)) is not None
 
 
 def _told(position: Position | None) -> str:
@@ -240,28 +245,28 @@ def _reached(topic: str, epoch: int) -> str:
     return f"topics/{topic}/{epoch}"
 
 
-def _open(path: str, schema: pa.Schema) -> DeltaTable:
-    """The table at this path, made if there is none. One that does not fit is refused as it is."""
+def _open(where: Place, schema: pa.Schema) -> DeltaTable:
+    """The table at this place, made if there is none. One that does not fit is refused as it is."""
     wanted = Schema.from_arrow(schema)
-    if DeltaTable.is_deltatable(path):
-        table = DeltaTable(path)
-        refuse_other_table(table, wanted)
-        return table
-    if os.path.isdir(path) and set(os.listdir(path)) - {"_delta_log"}:
+    if not is_table(where):
+        _make(where, wanted)
+    table = open_table(where)
+    refuse_other_table(table, wanted)
+    return table
+
+
+def _make(where: Place, wanted: Schema) -> None:
+    if not where.is_free() and not is_table(where):
         # Files that no commit names are removed after a while, and these are not ours.
-        raise PipelineFailed(f"{path} has files and is no Delta table: give a folder that is empty or new")
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    return DeltaTable.create(path, wanted, mode="ignore")
+        raise PipelineFailed(
+            f"{where.uri} has files and is no Delta table: give a folder that is empty or new"
+        )
+    try:
+        make_table(where, wanted)
+    except Exception as error:
+        if not is_table(where):  # which another writer may have made meanwhile
+            raise PipelineFailed(f"cannot make a table at {where.uri}: {in_a_line(error)}") from error
 
 
 def _add(one: DataFile, changed: bool = True) -> AddAction:
     return AddAction(one.path, one.size, {}, int(time.time() * 1000), changed, one.stats())
-
-
-def _sync_log(table: DeltaTable, after: int) -> None:
-    """delta-rs leaves syncing to the operating system; what counts as safe has to survive a power cut."""
-    folder = Path(local_path(table.table_uri)) / "_delta_log"
-    for version in range(after + 1, table.version() + 1):  # ours is the first of them, or one behind others
-        with (folder / f"{version:020}.json").open("rb") as commit:
-            os.fsync(commit.fileno())
-    sync_folder(str(folder))

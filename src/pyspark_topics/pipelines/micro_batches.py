@@ -23,6 +23,7 @@ from pyspark_topics.options import WriteOptions
 from pyspark_topics.partitions import SeqRange, ranges_between
 from pyspark_topics.pipelines.context import Context
 from pyspark_topics.pipelines.sources import Missing
+from pyspark_topics.pipelines.state import Checkpoint
 from pyspark_topics.pipelines.tombstones import Sieve, as_rows, lost_in, together
 from pyspark_topics.pipelines.unfit import unfit_records
 from pyspark_topics.session import beside
@@ -55,7 +56,7 @@ class RunningRoute:
     errors: int = 0
 
     def __post_init__(self) -> None:
-        self._checkpoint = self.context.state / "checkpoint"
+        self._checkpoint = Checkpoint(self.context.state, self.context.spark)
         self._sieve = Sieve(self.context.spark.sparkContext)
         # Held while a micro-batch is written, and while the query is ended.
         self._writing = threading.Lock()
@@ -69,7 +70,7 @@ class RunningRoute:
         context = self.context
         # Routes must not see each other's views.
         self._session = beside(context.spark)
-        result = self.route.result(self._session, self._sieve, context.server)
+        result = self.route.result(self._session, self._sieve, context.server, context.storage)
         missing = Missing(self.client, context.progress, context.once)
         missing.tell(self._absent())
         if self.route.start == "latest" and not self._sources(0):
@@ -78,7 +79,7 @@ class RunningRoute:
             result.writeStream.foreachBatch(self._write)
             .outputMode(self.route.mode)
             .queryName(context.name)
-            .option("checkpointLocation", str(self._checkpoint))
+            .option("checkpointLocation", self._checkpoint.uri)
         )
         if context.once:
             writer = writer.trigger(availableNow=True)
@@ -98,14 +99,11 @@ class RunningRoute:
 
     def _absent(self) -> list[str]:
         """Topics that are not there and never were, as far as the checkpoint knows."""
-        passed = {topic for topic, at in self._offsets(self._last()).items() if at.epoch != NO_EPOCH}
+        passed = {
+            topic for topic, at in self._offsets(self._checkpoint.last()).items() if at.epoch != NO_EPOCH
+        }
         unread = [name for name in self.route.topics if name not in passed]
         return self.route.missing(unread, self.context, self.client) if unread else []
-
-    def _last(self) -> int:
-        """The number of the last batch that was planned."""
-        planned = (self._checkpoint / "offsets").glob("[0-9]*")
-        return max((int(path.name) for path in planned if path.name.isdecimal()), default=-1)
 
     def _end(self, query: StreamingQuery) -> None:
         """Between two batches: one that is cut short would only be done again."""
@@ -182,19 +180,15 @@ class RunningRoute:
         )
 
     def _query_id(self) -> str:
-        """The id that Spark keeps in the checkpoint, so it outlives this process."""
         if self._identity is None:
-            self._identity = json.loads((self._checkpoint / "metadata").read_text())["id"]
+            self._identity = self._checkpoint.query_id()
         return self._identity
 
     # --- what Spark planned -----------------------------------------------------------------------------
 
     def _sources(self, batch: int) -> list[Stored]:
-        """From Spark's own plan of a batch: a line per source, behind a version and a line of its own."""
-        path = self._checkpoint / "offsets" / str(batch)
-        if not path.exists():
-            return []
-        lines = path.read_text().splitlines()[2:]
+        """From Spark's own plan of a batch."""
+        lines = self._checkpoint.planned(batch)
         found = [read_stored(json.loads(line) if line.startswith("{") else {}) for line in lines]
         for one in found:
             self.client.expect(one.homes)

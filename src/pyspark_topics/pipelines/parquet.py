@@ -1,21 +1,34 @@
-"""Parquet files as the lake has them: written by executors, and synced before a driver hears of them."""
+"""Parquet files as the lake has them: written by executors, and safe before a driver hears of them."""
 
 import json
-import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from pyspark_topics.event_time import TIMESTAMP
+from pyspark_topics.pipelines.tables.places import Place
 from pyspark_topics.staging import gathered
 
+RECORDS = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("epoch", pa.int64()),
+        ("seq", pa.int64()),
+        ("ts", TIMESTAMP),
+        ("node", pa.string()),
+        ("tag", pa.string()),
+        ("data", pa.string()),
+        ("meta", pa.string()),
+    ]
+)
 # One file is closed at about this size and the next begun.
 TARGET_BYTES = 128 * 1024 * 1024
 # Raw bytes of a row group: large enough to compress and to scan well, small enough to hold in memory.
@@ -64,14 +77,14 @@ def _json(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_files(
-    batches: Iterable[pa.RecordBatch], folder: str, target_bytes: int = TARGET_BYTES
+    batches: Iterable[pa.RecordBatch], where: Place, target_bytes: int = TARGET_BYTES
 ) -> Iterator[DataFile]:
-    """Files of about the target size, in the order of the batches, each synced when it is yielded."""
+    """Files of about the target size, in the order of the batches, each safe when it is yielded."""
     open_file: _OpenFile | None = None
     try:
         for group in gathered(batches, ROW_GROUP_BYTES):
             if open_file is None:
-                open_file = _OpenFile(folder, group[0].schema)
+                open_file = _OpenFile(where, group[0].schema)
             open_file.add(pa.Table.from_batches(group))
             if open_file.size >= target_bytes:
                 finished, open_file = open_file, None
@@ -87,13 +100,11 @@ def write_files(
 class _OpenFile:
     """One file being written. Its name is its own, so attempts never meet in one file."""
 
-    def __init__(self, folder: str, schema: pa.Schema) -> None:
-        self._folder = folder
+    def __init__(self, where: Place, schema: pa.Schema) -> None:
         self.path = f"part-{uuid.uuid4().hex}.zstd.parquet"
-        os.makedirs(folder, exist_ok=True)
-        self._sink = pa.OSFile(self._full, "wb")
+        self._sink = where.create(self.path)
         self._writer = pq.ParquetWriter(
-            self._sink,
+            self._sink.stream,
             schema,
             compression="zstd",
             use_dictionary=[name for name in _REPEATING if name in schema.names],
@@ -105,13 +116,9 @@ class _OpenFile:
         self._low: dict[str, Any] = {}
         self._high: dict[str, Any] = {}
 
-    @property
-    def _full(self) -> str:
-        return os.path.join(self._folder, self.path)
-
     def add(self, table: pa.Table) -> None:
         self._writer.write_table(table)
-        self.size = self._sink.tell()
+        self.size = self._sink.stream.tell()
         self._rows += table.num_rows
         for name in _MEASURED:
             if name in table.schema.names:
@@ -122,27 +129,31 @@ class _OpenFile:
 
     def finish(self) -> DataFile:
         self._writer.close()
-        self._sink.close()
-        with open(self._full, "rb") as written:
-            os.fsync(written.fileno())
-        sync_folder(self._folder)
-        return DataFile(self.path, os.path.getsize(self._full), self._rows, self._low, self._high)
+        return DataFile(self.path, self._sink.finish(), self._rows, self._low, self._high)
 
     def abandon(self) -> None:
         self._writer.close()
-        self._sink.close()
-        os.unlink(self._full)
+        self._sink.abandon()
 
 
-def read_file(path: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(path) as file:
-        yield from file.iter_batches(_BATCH_ROWS, columns=columns)
+def read_file(where: Place, name: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+    with _opened(where, name) as (file, threads):
+        yield from file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=threads)
+
+
+@contextmanager
+def _opened(where: Place, name: str) -> Iterator[tuple[pq.ParquetFile, bool]]:
+    """A file, and whether Arrow may read it in threads of its own: these must not call back into Python."""
+    source = where.source(name)
+    with pq.ParquetFile(source, pre_buffer=False) as file:
+        yield file, isinstance(source, str)
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Seqs `first` to `last` of one life of a topic, and the files in which they may lie."""
+    """Seqs `first` to `last` of one life of a topic, and the files of a table in which they may lie."""
 
+    where: Place
     files: tuple[str, ...]
     topic: str
     epoch: int
@@ -159,10 +170,25 @@ class Stretch:
         )
 
     def read(self, columns: Sequence[str], more: ds.Expression | None = None) -> pa.Table:
-        """In order of seq; `columns` has to name it."""
+        """In order of seq; `columns` has to name it, and what `more` asks for."""
         wanted = self.filter if more is None else self.filter & more
-        found = ds.dataset(list(self.files), format="parquet").to_table(columns=list(columns), filter=wanted)
-        return found.sort_by("seq")
+        needed = list(dict.fromkeys([*columns, "topic", "epoch"]))
+        found = [
+            part.filter(wanted).select(list(columns))
+            for name in self.files
+            for part in self._parts(name, needed)
+        ]
+        return pa.concat_tables(found).sort_by("seq") if found else RECORDS.empty_table().select(columns)
+
+    def _parts(self, name: str, columns: list[str]) -> Iterator[pa.Table]:
+        """Row groups that may hold such seqs."""
+        with _opened(self.where, name) as (file, threads):
+            at = file.schema_arrow.get_field_index("seq")
+            for group in range(file.num_row_groups):
+                seqs = file.metadata.row_group(group).column(at).statistics
+                known = seqs is not None and seqs.has_min_max
+                if not known or (seqs.min <= self.last and seqs.max >= self.first):
+                    yield file.read_row_group(group, columns=columns, use_threads=threads)
 
 
 def may_hold(one: DataFile, topic: str, epoch: int, first: int, last: int) -> bool:
@@ -172,17 +198,3 @@ def may_hold(one: DataFile, topic: str, epoch: int, first: int, last: int) -> bo
         one.low.get(name, high) <= high and one.high.get(name, low) >= low
         for name, (low, high) in known.items()
     )
-
-
-def local_path(uri: str) -> str:
-    """delta-rs gives paths as in addresses, with or without `file://`: a space in them is `%20`."""
-    return unquote(uri.removeprefix("file://"))
-
-
-def sync_folder(folder: str) -> None:
-    """A file is safe only when its name is."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

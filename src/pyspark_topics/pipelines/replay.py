@@ -6,7 +6,6 @@
 What the lake knows to be lost in that range is announced in the topic, as records like those of a route.
 """
 
-import os
 import uuid
 from dataclasses import dataclass
 from functools import partial
@@ -22,8 +21,9 @@ from pyspark_topics.options import WriteOptions, parse_timestamp
 from pyspark_topics.pipelines.context import Context, Outcome
 from pyspark_topics.pipelines.jobs import Job, Pace
 from pyspark_topics.pipelines.lake import Gap, Lake
-from pyspark_topics.pipelines.parquet import DataFile, Stretch
+from pyspark_topics.pipelines.parquet import DataFile, Stretch, may_hold
 from pyspark_topics.pipelines.settings import check_name, check_table
+from pyspark_topics.pipelines.tables.places import Place
 from pyspark_topics.pipelines.tombstones import as_rows, as_text
 from pyspark_topics.session import on_executors
 from pyspark_topics.staging import Staged, send
@@ -40,7 +40,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     kind: ClassVar[str] = "replay"
     follows: ClassVar[bool] = False
 
-    # The folder of an archive's table, and which of its topics.
+    # Where an archive's table is, and which of its topics.
     table: str
     topic: str
     into: str
@@ -67,7 +67,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("rate has to be 0 or more")
 
     def run(self, context: Context) -> Outcome:
-        lake = Lake.existing(self.table)
+        lake = Lake.existing(self.table, context.storage)
         job = self._job(context, lake)
         if job is None or job.finished:
             return Outcome(lines=("nothing to replay",), facts={"records": 0})
@@ -112,7 +112,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 class ReplayStep:
     """Seqs `first` to `last` of one life of a topic, and the files in which they may lie."""
 
-    folder: str
+    where: Place
     files: tuple[str, ...]
     topic: str
     epoch: int
@@ -175,16 +175,13 @@ class _Replayer:
         return ends
 
     def _files(self) -> list[DataFile]:
-        wanted = {"topic": self.settings.topic, "epoch": self.job.about["epoch"]}
-        return [
-            one
-            for one in self.lake.files()
-            if all(one.low[name] <= value <= one.high[name] for name, value in wanted.items())
-        ]
+        first, last = self.job.at + 1, self.job.about["to_seq"]
+        wanted = (self.settings.topic, self.job.about["epoch"], first, last)
+        return [one for one in self.lake.files() if may_hold(one, *wanted)]
 
     def _step(self, files: list[DataFile], first: int, last: int) -> ReplayStep:
         return ReplayStep(
-            self.lake.path,
+            self.lake.place,
             tuple(one.path for one in files if _may_hold(one, first, last)),
             self.settings.topic,
             self.job.about["epoch"],
@@ -236,8 +233,7 @@ def stage_step(options: WriteOptions, step: ReplayStep) -> Staged:
 def read_step(step: ReplayStep) -> pa.Table:
     if not step.files:
         return pa.table({name: pa.array([], pa.string()) for name in _COLUMNS})
-    files = tuple(os.path.join(step.folder, name) for name in step.files)
-    stretch = Stretch(files, step.topic, step.epoch, step.first, step.last)
+    stretch = Stretch(step.where, step.files, step.topic, step.epoch, step.first, step.last)
     wanted = ds.scalar(True)
     if step.since_ms is not None:
         wanted &= ds.field("ts") >= _moment(step.since_ms)

@@ -11,14 +11,12 @@ were listed, and go.
 """
 
 import math
-import os
 import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,7 +25,8 @@ from pyspark.sql import SparkSession
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Offsets
 from pyspark_topics.pipelines.lake import Collision, Lake
-from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, read_file, sync_folder, write_files
+from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, read_file, write_files
+from pyspark_topics.pipelines.tables.places import Place
 from pyspark_topics.session import on_executors
 
 MERGED_AT_ONCE = 8
@@ -53,7 +52,7 @@ class Compaction:
         """Merge what there is enough of; returns how many files went."""
         groups = due(self.lake.files(), self.target_bytes)
         if groups:
-            merged = on_executors(spark, partial(merge, self.lake.path, self.target_bytes), groups)
+            merged = on_executors(spark, partial(merge, self.lake.place, self.target_bytes), groups)
             for old, new in zip(groups, merged, strict=True):
                 try:
                     self.lake.replace(old, new)
@@ -61,15 +60,14 @@ class Compaction:
                     # Some of these files are not part of the table any more. The next round sees what is.
                     self.lake.refresh()
                     break
-            self._vacuum()
+        self.vacuum()
         return sum(len(group) for group in groups)
 
-    def _vacuum(self) -> None:
+    def vacuum(self) -> None:
+        """From time to time, whether there is something to merge or not: others may have been killed."""
         if time.monotonic() - self._vacuumed >= VACUUM_EVERY_S:
             self._vacuumed = time.monotonic()
-            # In full: also what no commit ever named, such as files of a driver that was killed.
-            self.lake.records.vacuum(KEEP_REMOVED_HOURS, dry_run=False, full=True)
-            self.lake.refresh()
+            self.lake.vacuum(KEEP_REMOVED_HOURS)
 
 
 def due(files: list[DataFile], target_bytes: int) -> list[list[DataFile]]:
@@ -93,10 +91,10 @@ def _order(one: DataFile) -> tuple[str, int, int]:
     return one.low.get("topic", ""), one.low.get("epoch", 0), one.low.get("seq", 0)
 
 
-def merge(folder: str, target_bytes: int, group: list[DataFile]) -> list[DataFile]:
+def merge(where: Place, target_bytes: int, group: list[DataFile]) -> list[DataFile]:
     """What an executor does: the rows of these files, in order, into as few files as may be."""
-    rows = (batch for one in group for batch in read_file(os.path.join(folder, one.path)))
-    return list(write_files(rows, folder, target_bytes * 2))
+    rows = (batch for one in group for batch in read_file(where, one.path))
+    return list(write_files(rows, where, target_bytes * 2))
 
 
 # --- erasing --------------------------------------------------------------------------------------------
@@ -148,46 +146,35 @@ class Stripped:
 def erase_table(spark: SparkSession, lake: Lake, tagged: Tagged, standing: Offsets) -> Erased:
     """`standing` names the topics that no writer may move without having heard of this."""
     for _ in range(MAX_ATTEMPTS):
-        lying = _data_files(lake.path)
+        lying = lake.place.files(".parquet")
         lake.refresh()
-        found = on_executors(spark, partial(strip_file, lake.path, tagged), lake.files())
+        found = on_executors(spark, partial(strip_file, lake.place, tagged), lake.files())
         stripped = [one for one in found if one is not None]
         new = [file for one in stripped for file in one.new]
         at = {topic: lake.position(topic) or start for topic, start in standing.items()}
         try:
             lake.replace([one.old for one in stripped], new, changed=True, standing=at)
         except PipelineFailed:
-            _remove(lake.path, {one.path for one in new})
+            lake.discard(new)
             continue
         left = lying - {one.path for one in lake.files()}
-        _remove(lake.path, left)
+        lake.place.remove(left)
         records = sum(one.records for one in stripped)
         return Erased(lake.path, records, len(stripped), len(left), lake.records.version())
     raise PipelineFailed(f"others kept committing to {lake.path}: stop them, and run this again")
 
 
-def strip_file(folder: str, tagged: Tagged, one: DataFile) -> Stripped | None:
+def strip_file(where: Place, tagged: Tagged, one: DataFile) -> Stripped | None:
     """What an executor does: None for a file that may stay as it is."""
-    path = os.path.join(folder, one.path)
-    count = sum(pc.sum(tagged.mask(batch)).as_py() or 0 for batch in read_file(path, ["topic", "tag"]))
+    looked = read_file(where, one.path, ["topic", "tag"])
+    count = sum(pc.sum(tagged.mask(batch)).as_py() or 0 for batch in looked)
     if not count:
         return None
-    return Stripped(one, count, list(write_files(_others(path, tagged), folder, TARGET_BYTES * 2)))
+    return Stripped(one, count, list(write_files(_others(where, one.path, tagged), where, TARGET_BYTES * 2)))
 
 
-def _others(path: str, tagged: Tagged) -> Iterator[pa.RecordBatch]:
-    for batch in read_file(path):
+def _others(where: Place, name: str, tagged: Tagged) -> Iterator[pa.RecordBatch]:
+    for batch in read_file(where, name):
         kept = batch.filter(pc.invert(tagged.mask(batch)))
         if kept.num_rows:
             yield kept
-
-
-def _data_files(folder: str) -> set[str]:
-    """What lies in the table's folder: of this version, of older ones, and what was never committed."""
-    return {path.name for path in Path(folder).glob("*.parquet")}
-
-
-def _remove(folder: str, names: set[str]) -> None:
-    for name in names:
-        Path(folder, name).unlink(missing_ok=True)
-    sync_folder(folder)

@@ -10,6 +10,7 @@ and its number, so a batch that runs again after a crash is recognised there.
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -148,6 +149,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
                 settings.load_function(self.python, Path(self._folder))
         elif self.python is not None and not callable(self.python):
             raise ValueError('python has to be like "routes.py:enrich"')
+        for path in self.tables.values():
+            settings.check_table(path)
         if self.every_s < 0 or self.max_records <= 0:
             raise ValueError("every_s has to be 0 or more, max_records above 0")
 
@@ -169,8 +172,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     # --- the query --------------------------------------------------------------------------------------
 
-    def result(self, spark: SparkSession, sieve: Sieve, server: Server) -> DataFrame:
-        views = self._views(spark, sieve, server)
+    def result(
+        self, spark: SparkSession, sieve: Sieve, server: Server, storage: Mapping[str, str] | None = None
+    ) -> DataFrame:
+        views = self._views(spark, sieve, server, storage)
         if self.sql is not None:
             result = by_sql(spark, self.sql, views)
         else:
@@ -191,7 +196,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         function: Callable[..., Any] = self.python
         return function
 
-    def _views(self, spark: SparkSession, sieve: Sieve, server: Server) -> Views:
+    def _views(
+        self, spark: SparkSession, sieve: Sieve, server: Server, storage: Mapping[str, str] | None
+    ) -> Views:
         def stream(topics: list[str]) -> Callable[[], DataFrame]:
             options = settings.source_options(
                 server,
@@ -206,5 +213,5 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
         makers = {name: stream([name]) for name in self.topics}
         makers[RECORDS] = stream(self.topics)
         for name, path in self.tables.items():
-            makers[name] = lambda path=path: read_table(spark, path)  # type: ignore[misc]
+            makers[name] = partial(read_table, spark, path, storage)
         return Views(makers)

@@ -5,7 +5,6 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from pyspark.errors import PySparkException
@@ -15,6 +14,7 @@ from pyspark_topics.errors import written_for_users
 from pyspark_topics.options import Server
 from pyspark_topics.pipelines.context import Context, Outcome, Pipeline
 from pyspark_topics.pipelines.progress import Figures, Progress
+from pyspark_topics.pipelines.state import StatePath
 
 log = logging.getLogger(__name__)
 
@@ -32,13 +32,15 @@ class Display(Protocol):
 @dataclass
 class Runner:
     server: Server
-    state: Path
+    state: StatePath
     session: Callable[[], SparkSession]
     display: Display
     once: bool = False
     # Start failed pipelines again, for as long as the runner runs and Spark does.
     restart: bool = False
     spark_is_gone: Callable[[], bool] = lambda: False
+    # Options of delta-rs: see `Context`.
+    storage: Mapping[str, str] = field(default_factory=dict)
     # What the user says about a run that cannot go on by itself: see `Context`.
     accept: bool = False
     skip: tuple[str, ...] = ()
@@ -97,6 +99,7 @@ class _Worker:
             runner.stop,
             runner.once,
             runner.session,
+            storage=runner.storage,
             accept=runner.accept,
             skip=runner.skip,
             again=runner.again,

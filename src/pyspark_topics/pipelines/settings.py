@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from pyspark_topics.options import Server
+from pyspark_topics.pipelines.tables.places import SCHEMES
 from topics.values.names import is_topic_name
 
 # Formats of files, by how their names end.
 FORMATS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+_ADDRESSES = "s3://bucket/path, az://container/path or gs://bucket/path"
 NAME_RULE = "names are letters, digits and . _ : -, and begin with a letter or digit"
 
 
@@ -42,9 +44,11 @@ def check_name(topic: str | None) -> None:
 
 
 def check_table(path: str | None) -> None:
-    """Files are written and synced by executors, which is why they lie on a disk."""
-    if path is not None and (not path.strip() or "://" in path):
-        raise ValueError(f'a table cannot be at "{path}": it has to be a folder on a disk')
+    if path is None:
+        return
+    scheme, is_url, rest = path.partition("://")
+    if not path.strip() or (is_url and (scheme not in SCHEMES or not rest.strip("/"))):
+        raise ValueError(f'a table cannot be at "{path}": it has to be a folder, or at {_ADDRESSES}')
 
 
 def source_options(server: Server, topics: list[str], pattern: str | None, **more: str) -> dict[str, str]:

@@ -107,7 +107,7 @@ def _mistakes(arguments: argparse.Namespace) -> Generator[str]:
         return
     session = SharedSession("topics pipeline check", None, declaration.spark, Path(os.devnull))
     try:
-        yield from Check(chosen, _server(arguments, declaration), session).mistakes()
+        yield from Check(chosen, _server(arguments, declaration), session, declaration.storage).mistakes()
     finally:
         session.stop()
 
@@ -167,13 +167,17 @@ def _server(arguments: argparse.Namespace, declaration: "Declaration") -> "Serve
 def _prepare(
     arguments: argparse.Namespace, declaration: "Declaration", display: "Display"
 ) -> "tuple[SharedSession, Runner]":
+    from pyspark_topics.pipelines.declaration import STATE
     from pyspark_topics.pipelines.runner import Runner
+    from pyspark_topics.pipelines.state import state_path
     from pyspark_topics.session import SharedSession
 
     server = _server(arguments, declaration)
-    state = Path(declaration.state).absolute()
+    state = state_path(declaration.state, declaration.storage)
+    # A log is written line by line, which an object store cannot do.
+    log = (state if isinstance(state, Path) else Path(STATE).absolute()) / SPARK_LOG
     name = f"topics pipelines of {arguments.file.name}"
-    session = SharedSession(name, arguments.master, declaration.spark, state / SPARK_LOG)
+    session = SharedSession(name, arguments.master, declaration.spark, log)
     runner = Runner(
         server,
         state,
@@ -182,6 +186,7 @@ def _prepare(
         once=arguments.once,
         restart=arguments.restart,
         spark_is_gone=session.is_gone,
+        storage=declaration.storage,
         accept=arguments.accept,
         skip=tuple(map(os.path.abspath, arguments.skip)),
         again=tuple(map(os.path.abspath, arguments.again)),

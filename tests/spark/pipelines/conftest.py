@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from pyspark_topics.pipelines.lake import Lake
 from tests.spark.pipelines.running import Pipelines
 from tests.spark.server import Server
 from tests.support import eventually
+from tests.support.stores import S3
 
 
 @pytest.fixture
@@ -34,3 +35,11 @@ def lake(table: str) -> Lake:
 @pytest.fixture
 def until() -> Callable[[Callable[[], bool]], None]:
     return partial(eventually, within_s=60.0, every_s=0.05)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3]:
+    """Shared: every test uses addresses of its own."""
+    store = S3()
+    yield store
+    store.stop()

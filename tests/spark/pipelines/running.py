@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -14,6 +13,7 @@ from pyspark_topics.options import Server as Address
 from pyspark_topics.pipelines.context import Outcome, Pipeline
 from pyspark_topics.pipelines.progress import Figures
 from pyspark_topics.pipelines.runner import Runner
+from pyspark_topics.pipelines.state import StatePath
 from tests.spark.server import Server
 
 
@@ -28,14 +28,19 @@ class Notes:
 
 
 class Pipelines:
-    def __init__(self, spark: SparkSession, server: Server, state: Path) -> None:
+    def __init__(
+        self, spark: SparkSession, server: Server, state: StatePath, storage: Mapping[str, str] | None = None
+    ) -> None:
         self._spark = spark
         self._server = server
         self.state = state
+        self._storage = storage or {}
         self.notes = Notes()
 
     def runner(self, **more: Any) -> Runner:
-        return Runner(Address(self._server.url), self.state, lambda: self._spark, self.notes, **more)
+        address = Address(self._server.url)
+        more.setdefault("storage", self._storage)
+        return Runner(address, self.state, lambda: self._spark, self.notes, **more)
 
     def once(self, pipeline: Pipeline, name: str = "it") -> Outcome:
         """Up to the heads of now."""

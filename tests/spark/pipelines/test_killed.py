@@ -13,9 +13,10 @@ import pytest
 
 from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines.lake import Lake
-from pyspark_topics.pipelines.parquet import write_files
+from pyspark_topics.pipelines.parquet import Stretch, write_files
 from tests.spark.pipelines.lakes import records
 from tests.spark.server import Server
+from tests.support.stores import S3, Azure, Store
 
 # Each pipeline gets through its first step. In a later one, the archive hangs when its files are written and
 # nothing is committed; the others when the server has everything, and has not noted that yet.
@@ -26,6 +27,7 @@ from pyspark_topics.pipelines import archive, jobs, lake, load, micro_batches, r
 from pyspark_topics.options import Server
 from pyspark_topics.pipelines.declaration import read_declaration
 from pyspark_topics.pipelines.runner import Runner
+from pyspark_topics.pipelines.state import state_path
 from pyspark_topics.pipelines.terminal import Lines
 from pyspark_topics.session import SharedSession
 
@@ -58,9 +60,10 @@ def note(self, *, step, at, finished=False):
 
 lake.Lake.commit, micro_batches.RunningRoute._commit, jobs.Job.note = commit, route_commit, note
 declaration = read_declaration(Path(path))
-session = SharedSession("killed", "local[2]", log=Path(declaration.state) / "spark.log")
+session = SharedSession("killed", "local[2]", log=Path(path).with_suffix(".log"))
 display = Lines(sys.stderr, as_json=False, pause_s=60)
-Runner(Server(url), Path(declaration.state), session, display).run(declaration.pipelines)
+state = state_path(declaration.state, declaration.storage)
+Runner(Server(url), state, session, display, storage=declaration.storage).run(declaration.pipelines)
 """
 
 DECLARATION = """
@@ -104,7 +107,7 @@ def test_killed_between_writing_and_noting(server: Server, topic: str, tmp_path:
     server.append(f"{topic}.b", *range(COUNT))
     (tmp_path / "history.json").write_text("".join(f"{n}\n" for n in range(COUNT)))
     old = Lake(str(tmp_path / "old"))
-    old.commit(list(write_files([records(1, COUNT, "old")], old.path)), {}, {"old": Position(COUNT, 1)}, [])
+    old.commit(list(write_files([records(1, COUNT, "old")], old.place)), {}, {"old": Position(COUNT, 1)}, [])
     kill_in_the_middle(server, declaration)
     committed = Lake(table).archived(source, server.state(source)["epoch"])
     assert committed is not None
@@ -125,7 +128,98 @@ def test_killed_between_writing_and_noting(server: Server, topic: str, tmp_path:
     assert server.data(f"{topic}.again") == list(range(1, COUNT + 1))
 
 
-def kill_in_the_middle(server: Server, declaration: Path) -> None:
+STORED = """
+state = "{state}"
+
+[storage]
+{options}
+
+[pipeline.lake]
+kind = "archive"
+topics = ["{topic}.a"]
+table = "{table}"
+every_s = 0
+trim = true
+
+[pipeline.history]
+kind = "load"
+files = ["{folder}/history.json"]
+into = "{topic}.history"
+
+[pipeline.again]
+kind = "replay"
+table = "{old}"
+topic = "old"
+into = "{topic}.again"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["s3", "az"])
+def test_killed_with_everything_in_an_object_store(
+    kind: str, server: Server, topic: str, tmp_path: Path, s3: S3
+) -> None:
+    store: Store = s3 if kind == "s3" else Azure(tmp_path / "azurite")
+    try:
+        kill_and_go_on(store, server, topic, tmp_path)
+    finally:
+        if store is not s3:
+            store.stop()
+
+
+def kill_and_go_on(store: Store, server: Server, topic: str, tmp_path: Path) -> None:
+    source, table, old_table = f"{topic}.a", store.uri(f"{topic}/lake"), store.uri(f"{topic}/old")
+    options = "\n".join(f'{key} = "{value}"' for key, value in store.options.items())
+    declaration = tmp_path / "pipelines.toml"
+    text = STORED.format(
+        state=store.uri(f"{topic}/state"),
+        options=options,
+        topic=topic,
+        table=table,
+        folder=tmp_path,
+        old=old_table,
+    )
+    declaration.write_text(text)
+    server.append(source, *range(COUNT))
+    (tmp_path / "history.json").write_text("".join(f"{n}\n" for n in range(COUNT)))
+    old = Lake(old_table, store.options)
+    old.commit(list(write_files([records(1, COUNT, "old")], old.place)), {}, {"old": Position(COUNT, 1)}, [])
+    names = ("lake", "history", "again")
+    kill_in_the_middle(server, declaration, names)
+    lake = Lake(table, store.options)
+    committed = lake.archived(source, server.state(source)["epoch"])
+    assert committed is not None
+    assert 0 < committed < COUNT
+    orphans = lake.place.files(".parquet") - {one.path for one in lake.files()}
+    assert orphans, "files without a commit"
+    found = lake.records.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True)
+    assert orphans <= set(found), "a vacuum finds them"
+    assert server.state(source)["earliest_seq"] == committed + 1
+    # Two archives of one table go on where it stopped.
+    finish(server, declaration, ("lake",), ("lake",))
+    finish(server, declaration, ("history", "again"))
+    lake.refresh()
+    stretch = Stretch(
+        lake.place, tuple(one.path for one in lake.files()), source, lake.position(source).epoch, 1, 999
+    )  # type: ignore[union-attr]
+    rows = stretch.read(["seq", "data"]).to_pydict()
+    assert rows["seq"] == list(range(1, COUNT + 1))
+    assert [int(text) for text in rows["data"]] == list(range(COUNT))
+    assert lake.gaps() == []
+    assert server.data(f"{topic}.history") == list(range(COUNT))
+    assert server.data(f"{topic}.again") == list(range(1, COUNT + 1))
+
+
+SAID = {
+    "lake": "files written",
+    "copy": "stage committed",
+    "history": "history committed",
+    "again": "again committed",
+}
+
+
+def kill_in_the_middle(server: Server, declaration: Path, names: tuple[str, ...] = NAMES) -> None:
     with (declaration.parent / "driver.log").open("wb") as log:
         driver = subprocess.Popen(
             [sys.executable, "-c", DRIVER, str(declaration), server.url],
@@ -136,27 +230,32 @@ def kill_in_the_middle(server: Server, declaration: Path) -> None:
         )
     assert driver.stdout is not None
     try:
-        said = {driver.stdout.readline().strip() for _ in NAMES}
+        said = {driver.stdout.readline().strip() for _ in names}
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
         driver.stdout.close()
-    expected = {"files written", "stage committed", "history committed", "again committed"}
-    assert said == expected, (declaration.parent / "driver.log").read_text()
+    assert said == {SAID[name] for name in names}, (declaration.parent / "driver.log").read_text()
 
 
-def finish(server: Server, declaration: Path) -> None:
-    """As a user would, with a Spark of its own."""
-    command = ["pipeline", "run", str(declaration), *NAMES, "--once", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "topics.cli.main", *command],
-        env={**os.environ, "TOPICS_URL": server.url},
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    results = {line["pipeline"]: line for line in lines if "ok" in line}
-    assert {name for name in NAMES if results[name]["ok"]} == set(NAMES)
-    assert any(line.get("state") == "running" for line in lines)
+def finish(server: Server, declaration: Path, *runs: tuple[str, ...]) -> None:
+    """As a user would, with a Spark of its own; several at the same time, if told to."""
+    command = [sys.executable, "-m", "topics.cli.main", "pipeline", "run", str(declaration)]
+    processes = [
+        subprocess.Popen(
+            [*command, *names, "--once", "--json"],
+            env={**os.environ, "TOPICS_URL": server.url},
+            cwd=declaration.parent,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for names in runs or (NAMES,)
+    ]
+    for names, process in zip(runs or (NAMES,), processes, strict=True):
+        out, errors = process.communicate(timeout=400)
+        assert process.returncode == 0, out + errors
+        lines = [json.loads(line) for line in out.splitlines()]
+        results = {line["pipeline"]: line for line in lines if "ok" in line}
+        assert {name for name in names if results[name]["ok"]} == set(names)
+        assert any(line.get("state") == "running" for line in lines)

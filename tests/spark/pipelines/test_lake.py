@@ -40,7 +40,7 @@ def test_files_and_positions_move_together(lake: Lake) -> None:
 
 
 def test_a_commit_is_synced_when_it_returns(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = list(write_files([records(1, 3)], lake.path))
+    files = list(write_files([records(1, 3)], lake.place))
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
     lake.commit(files, {}, {"orders": Position(3, 1)}, [])
@@ -64,7 +64,7 @@ def test_a_writer_that_has_looked_meanwhile_collides_too(lake: Lake) -> None:
     add(lake, 1, 3)
     at = {"orders": Position(3, 1)}
     slow = Lake(lake.path)
-    files = list(write_files([records(4, 5)], slow.path))
+    files = list(write_files([records(4, 5)], slow.place))
     add(lake, 4, 5)
     slow.replace([], [])
     assert slow.records.version() > lake.records.version()
@@ -89,7 +89,7 @@ def test_gaps_are_rows_once_also_when_two_note_them(lake: Lake) -> None:
 def test_two_topics_do_not_collide(lake: Lake) -> None:
     slow = Lake(lake.path)
     add(lake, 1, 3)
-    files = list(write_files([records(1, 2, "other")], lake.path))
+    files = list(write_files([records(1, 2, "other")], lake.place))
     slow.commit(files, {}, {"other": Position(2, 1)}, [])
     assert seqs(lake) == [1, 1, 2, 2, 3]
 

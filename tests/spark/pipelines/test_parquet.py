@@ -12,11 +12,12 @@ import pytest
 
 from pyspark_topics.pipelines import parquet
 from pyspark_topics.pipelines.parquet import write_files
+from pyspark_topics.pipelines.tables.places import place
 from tests.spark.pipelines.lakes import records
 
 
 def test_files_say_what_is_in_them(tmp_path: Path) -> None:
-    (one,) = write_files([records(1, 3), records(4, 9)], str(tmp_path))
+    (one,) = write_files([records(1, 3), records(4, 9)], place(str(tmp_path)))
     assert (one.rows, one.low["seq"], one.high["seq"]) == (9, 1, 9)
     assert (one.low["topic"], one.high["epoch"]) == ("orders", 1)
     assert one.size == (tmp_path / one.path).stat().st_size
@@ -27,7 +28,7 @@ def test_files_say_what_is_in_them(tmp_path: Path) -> None:
 
 def test_files_end_at_the_target_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 1)
-    files = list(write_files([records(n, n + 9) for n in range(1, 100, 10)], str(tmp_path), 1500))
+    files = list(write_files([records(n, n + 9) for n in range(1, 100, 10)], place(str(tmp_path)), 1500))
     assert 1 < len(files) < 10
     assert sum(one.rows for one in files) == 100
     assert [one.low["seq"] for one in files] == sorted(one.low["seq"] for one in files)
@@ -36,7 +37,7 @@ def test_files_end_at_the_target_size(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_file_is_synced_before_it_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
-    (one,) = write_files([records(1, 3)], str(tmp_path))
+    (one,) = write_files([records(1, 3)], place(str(tmp_path)))
     assert synced == [str(tmp_path / one.path), str(tmp_path)]
 
 
@@ -48,5 +49,5 @@ def test_a_file_that_is_not_finished_leaves_nothing(tmp_path: Path, monkeypatch:
         raise OSError("the server is gone")
 
     with pytest.raises(OSError, match="gone"):
-        list(write_files(breaks(), str(tmp_path)))
+        list(write_files(breaks(), place(str(tmp_path))))
     assert list(tmp_path.iterdir()) == []

@@ -21,9 +21,11 @@ def test_names_patterns_and_tables() -> None:
         settings.check_topics(["-a"], None)
     with pytest.raises(ValueError, match="pattern is not a regular expression"):
         settings.check_topics([], "(")
-    for wrong in (" ", "s3://bucket/table"):
-        with pytest.raises(ValueError, match="it has to be a folder on a disk"):
+    for wrong in (" ", "ftp://bucket/table", "s3://"):
+        with pytest.raises(ValueError, match="it has to be a folder, or at s3:"):
             settings.check_table(wrong)
+    for right in ("lake", "s3://bucket/table", "az://container/table", "gs://bucket"):
+        settings.check_table(right)
 
 
 @pytest.mark.parametrize(("topics", "pattern"), [(["out"], None), ([], "o.*")])

@@ -19,6 +19,7 @@ from pyspark_topics.event_time import EVENT_TS
 from pyspark_topics.payload import ENVELOPE, as_records
 from pyspark_topics.pipelines.loading.loaded import way_out
 from pyspark_topics.pipelines.settings import FORMATS
+from pyspark_topics.pipelines.state import StatePath
 from topics.client import Refused
 
 if TYPE_CHECKING:
@@ -66,8 +67,10 @@ class FileFormat:
         """As the sink takes them."""
         return self._selected(self.rows(spark, files))
 
-    def tail(self, spark: SparkSession, path: str, from_byte: int, state: Path) -> DataFrame:
+    def tail(self, spark: SparkSession, path: str, from_byte: int, state: StatePath) -> DataFrame:
         """Lines behind the given byte; `state` is a folder that executors see."""
+        if not isinstance(state, Path):
+            raise PipelineFailed('grown = "continue" copies lines to the folder of state: make that a folder')
         copy = state / "added" / Path(path).name
         copy.parent.mkdir(exist_ok=True)
         with open(path, "rb") as whole, copy.open("wb") as part:

@@ -13,11 +13,11 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
-from pathlib import Path
 from typing import Any
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.pipelines.jobs import Job, write_note
+from pyspark_topics.pipelines.jobs import Job
+from pyspark_topics.pipelines.state import StatePath, write_note
 
 # Size and time of a file's last change.
 Marks = list[int]
@@ -34,12 +34,13 @@ def way_out(path: str) -> str:
 class Loaded:
     """The notes in the folder of a load."""
 
-    state: Path
+    state: StatePath
     jobs: list[Job] = field(init=False)
     skipped: set[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        read = (Job.read(path) for path in sorted(self.state.glob("set-*.json")))
+        found: list[StatePath] = list(self.state.glob("set-*.json"))
+        read = (Job.read(path) for path in sorted(found, key=str))
         self.jobs = [job for job in read if job is not None]
         skipped = Job.read_json(self.state / _SKIPPED)
         self.skipped = set(skipped or ())
@@ -105,7 +106,7 @@ class Loaded:
         about = {key: value for key, value in job.about.items() if key not in ("files", "digest")}
         return self._note(job.path, path, about, about.pop("from_byte", 0))
 
-    def _note(self, note: Path, path: str, about: dict[str, Any], from_byte: int) -> Job:
+    def _note(self, note: StatePath, path: str, about: dict[str, Any], from_byte: int) -> Job:
         known = {"files": {path: marks(path)}, "digest": digest(path), **about}
         job = Job(note, uuid.uuid4().hex, known | ({"from_byte": from_byte} if from_byte else {}))
         job.note(step=0, at=0)

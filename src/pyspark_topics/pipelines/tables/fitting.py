@@ -5,11 +5,11 @@ constraints, or leave out what a deletion vector names. A table that asks for an
 """
 
 from collections.abc import Iterator
+from urllib.parse import unquote
 
 from deltalake import DeltaTable, Schema
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.pipelines.parquet import local_path
 
 # Columns that are NULL in some rows of every table of ours.
 _NULLABLE = ("node", "tag", "meta", "gap_to", "reason")
@@ -33,7 +33,7 @@ _RULES = ("delta.generationExpression", "delta.invariants", "delta.identity.star
 def refuse_other_table(table: DeltaTable, wanted: Schema) -> None:
     why = next(misfits(table, wanted), None)
     if why is not None:
-        path = local_path(table.table_uri).rstrip("/")
+        path = unquote(table.table_uri.removeprefix("file://")).rstrip("/")
         raise PipelineFailed(
             f"{path} is a table of something else: {why}; nothing was written: give another folder"
         )

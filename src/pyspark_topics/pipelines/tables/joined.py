@@ -6,16 +6,17 @@ delta-rs at its newest version, with partition columns, columns that were added,
 anything else by Arrow, with the columns that Spark found when the route began.
 """
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
-from pyarrow import csv, json
+from pyarrow import csv
+from pyarrow import json as arrow_json
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -24,31 +25,49 @@ from pyspark.sql.types import StructType
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines.settings import FORMATS
+from pyspark_topics.pipelines.tables.places import Place, is_address, is_table, open_table, place
 
 DELTA = "delta"
 # Up to here Spark hands a table to every task by itself, too.
+# Holds keys: Spark does not show an option of this name in its plans.
+_STORAGE = "storage"
 SMALL_BYTES = 10 * 1024 * 1024
 
 
-def read_table(spark: SparkSession, path: str) -> DataFrame:
+def read_table(spark: SparkSession, path: str, storage: Mapping[str, str] | None = None) -> DataFrame:
     """A table of the lake, or files; as it is when the frame is planned."""
-    full = os.path.abspath(path)
+    where = place(path, storage)
+    spark.dataSource.register(TableSource)
+    if is_address(path):
+        return _stored(spark, where)
+    full = where.uri
     if not os.path.exists(full):
         raise PipelineFailed(f"there is no table at {full}")
-    spark.dataSource.register(TableSource)
     reader = spark.read.format(TableSource.name()).option("path", full)
     if os.path.isdir(os.path.join(full, "_delta_log")):
-        return _hinted(reader.option("kind", DELTA).load(), full)
+        return _hinted(reader.option("kind", DELTA).load(), _size(full))
     kind = FORMATS.get(Path(full).suffix, "parquet")
     names = {"header": "true", "inferSchema": "true"} if kind == "csv" else {}
     found = spark.read.options(**names).load(full, format=kind)
-    return _hinted(reader.option("kind", kind).schema(found.schema).load(), full)
+    return _hinted(reader.option("kind", kind).schema(found.schema).load(), _size(full))
 
 
-def _hinted(frame: DataFrame, path: str) -> DataFrame:
-    """Of a source of ours Spark does not know that it is small, and would sort both sides of a join."""
+def _stored(spark: SparkSession, where: Place) -> DataFrame:
+    """In an object store: Delta tables only, because Spark itself need not reach it."""
+    if not is_table(where):
+        raise PipelineFailed(f"there is no Delta table at {where.uri}")
+    files = pa.table(open_table(where).get_add_actions()).column("size_bytes")
+    options = {"path": where.uri, "kind": DELTA, _STORAGE: json.dumps(where.storage)}
+    return _hinted(spark.read.format(TableSource.name()).options(**options).load(), sum(files.to_pylist()))
+
+
+def _size(path: str) -> int:
     inside = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
-    size = os.path.getsize(path) if os.path.isfile(path) else sum(map(os.path.getsize, inside))
+    return os.path.getsize(path) if os.path.isfile(path) else sum(map(os.path.getsize, inside))
+
+
+def _hinted(frame: DataFrame, size: int) -> DataFrame:
+    """Of a source of ours Spark does not know that it is small, and would sort both sides of a join."""
     return f.broadcast(frame) if size <= SMALL_BYTES else frame
 
 
@@ -67,23 +86,26 @@ class TableSource(DataSource):
         return "topics_table"
 
     def schema(self) -> StructType:
-        found: StructType = from_arrow_schema(
-            _plain(pa.schema(_delta(self.options["path"]).schema().to_arrow()))
-        )
+        table = open_table(self._place)
+        found: StructType = from_arrow_schema(_plain(pa.schema(table.schema().to_arrow())))
         return found
 
+    @property
+    def _place(self) -> Place:
+        return place(self.options["path"], json.loads(self.options.get(_STORAGE, "{}")))
+
     def reader(self, schema: StructType) -> "TableReader":
-        return TableReader(self.options["path"], self.options["kind"], schema)
+        return TableReader(self._place, self.options["kind"], schema)
 
 
 class TableReader(DataSourceReader):
-    def __init__(self, path: str, kind: str, schema: StructType) -> None:
-        self.path, self.kind = path, kind
+    def __init__(self, where: Place, kind: str, schema: StructType) -> None:
+        self.where, self.kind = where, kind
         self.arrow = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> list[InputPartition]:
         # One task: delta-rs reads with threads of its own, and what is joined with is small.
-        return [_Newest(_delta(self.path).version() if self.kind == DELTA else None)]
+        return [_Newest(open_table(self.where).version() if self.kind == DELTA else None)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         for batch in self._delta(partition.version) if self.kind == DELTA else self._files():
@@ -92,23 +114,21 @@ class TableReader(DataSourceReader):
     def _delta(self, version: int) -> Iterator[pa.RecordBatch]:
         columns = self.arrow.names
         try:
-            batches = iter(pa.RecordBatchReader.from_stream(_delta(self.path, version).scan(columns=columns)))
+            batches = iter(
+                pa.RecordBatchReader.from_stream(open_table(self.where, version).scan(columns=columns))
+            )
             first = next(batches, None)
         except Exception:
             # Overwritten and vacuumed since the batch was planned: what is there now is as good.
-            batches = iter(pa.RecordBatchReader.from_stream(_delta(self.path).scan(columns=columns)))
+            batches = iter(pa.RecordBatchReader.from_stream(open_table(self.where).scan(columns=columns)))
             first = next(batches, None)
         if first is not None:
             yield first
             yield from batches
 
     def _files(self) -> Iterator[pa.RecordBatch]:
-        found = ds.dataset(self.path, self.arrow, _format(self.kind, self.arrow), partitioning="hive")
+        found = ds.dataset(self.where.uri, self.arrow, _format(self.kind, self.arrow), partitioning="hive")
         yield from found.to_batches()
-
-
-def _delta(path: str, version: int | None = None) -> DeltaTable:
-    return DeltaTable(path, version=version)
 
 
 def _format(kind: str, schema: pa.Schema) -> ds.FileFormat:
@@ -117,7 +137,7 @@ def _format(kind: str, schema: pa.Schema) -> ds.FileFormat:
         convert = csv.ConvertOptions(column_types=schema, strings_can_be_null=True, null_values=[""])
         return ds.CsvFileFormat(convert_options=convert)
     if kind == "json":
-        return ds.JsonFileFormat(parse_options=json.ParseOptions(explicit_schema=schema))
+        return ds.JsonFileFormat(parse_options=arrow_json.ParseOptions(explicit_schema=schema))
     return ds.ParquetFileFormat()
 
 

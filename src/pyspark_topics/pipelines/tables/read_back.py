@@ -15,8 +15,8 @@ from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Position, TopicView
 from pyspark_topics.options import ReadOptions
 from pyspark_topics.partitions import SeqRange, TaskPartition
-from pyspark_topics.pipelines.lake import RECORDS, Lake
-from pyspark_topics.pipelines.parquet import Stretch, may_hold
+from pyspark_topics.pipelines.lake import Lake
+from pyspark_topics.pipelines.parquet import RECORDS, Stretch, may_hold
 from pyspark_topics.reading import read_ranges
 from pyspark_topics.scan import ScanFilter
 from pyspark_topics.schema import ReadSchema
@@ -30,12 +30,12 @@ _COMPARED = ReadSchema(tuple(name for name in RECORDS.names if name != "epoch"))
 
 def read_back(spark: SparkSession, options: ReadOptions, lake: Lake, view: TopicView, at: Position) -> None:
     """Raises if a record of the log, up to `at`, is not in the lake just as it is in the log."""
-    files = [(one, f"{lake.path}/{one.path}") for one in lake.files()]
+    files = lake.files()
     stretches = []
     for first in range(view.floor, at.seq + 1, STRETCH_SEQS):
         last = min(first + STRETCH_SEQS - 1, at.seq)
-        holding = tuple(path for one, path in files if may_hold(one, view.name, at.epoch, first, last))
-        stretches.append(Stretch(holding, view.name, at.epoch, first, last))
+        holding = tuple(one.path for one in files if may_hold(one, view.name, at.epoch, first, last))
+        stretches.append(Stretch(lake.place, holding, view.name, at.epoch, first, last))
     # From the server itself: a sealed file may be what is damaged, and gaps are known already.
     plain = replace(options, loss="ignore", direct=False)
     found = on_executors(spark, partial(first_difference, plain), stretches)
