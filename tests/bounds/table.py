@@ -227,6 +227,13 @@ COLLECTIONS = {
     "http/wire/pipeline.py": {"Pipeline._waiting": "pipelined requests"},
     "http/wire/request.py": {"Request.headers": REQUEST, "Request._query": REQUEST},
     "http/wire/request_body.py": {"Gunzip._parts": "size of a body"},
+    "log/write/large_append.py": {"LargeBatch.data_lens": "size of a body"},
+    "log/write/large_json.py": {
+        "Cut.pieces": "size of a body",
+        "_Cutter._around": "size of a body",
+        "_Cutter._items": "size of a body",
+        "_Cutter._pieces": "size of a body",
+    },
     "http/wire/routing.py": {
         "_Node.literals": FIXED,
         "_Node.routes": FIXED,

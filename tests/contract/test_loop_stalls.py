@@ -79,6 +79,9 @@ def every_route(server: BusyServer, records: int, topics: int) -> None:
     ask("POST", "/v0/topics/holes/delete", {"before_seq": records})
     deep = b'{"data":' + b"[" * 900 + b"]" * 900 + b"}"
     ask("POST", "/v0/topics/deep", b'{"records":[' + b",".join([deep] * 2000) + b"]}")
+    junk = b"{" + b",".join(b'"k%d":1' % n for n in range(1_000_000)) + b"}"
+    for path in ("/v0/topics/deep", "/v0/topics/deep/diff", "/v0/topics/deep/delete", "/v0/watch"):
+        assert server.send("POST", path, junk).status == 400
     for number in range(topics):
         ask("PUT", f"/v0/topics/many-{number:06}", {})
     ask("GET", "/v0/topics?page_size=1000&detail=true")

@@ -65,6 +65,8 @@ from topics.log.write.commit_loop import CommitLoop
 from topics.log.write.commit_queue import MAX_WAITING_OPS
 from topics.log.write.group import admit_group, append_group
 from topics.log.write.idempotency import checked_key, keys_kept_ms
+from topics.log.write.large_append import LargeBatch, cut_records, large_request, request_of
+from topics.log.write.large_json import LARGE_BYTES, Cut, ItemLimits, compacted, cut_out
 from topics.log.write.lone_appends import SMALL_BODY_BYTES, LoneAppends
 from topics.log.write.operation import CallbackOp, Creation, Fail, Op
 from topics.log.write.reservation import cover, extend_if_short

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -37,6 +38,9 @@ _CHANGING = b"123456789abcdefABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ALIKE = bytes.maketrans(_CHANGING, b"0" * len(_CHANGING))
 _LONGEST_PATTERN = 512
 _MOST_PATTERNS = 512
+# No object of a request needs nearly as many; going through more would keep others waiting.
+_MOST_MEMBERS = 10_000
+_FEW_ITEMS = 100
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -57,7 +61,8 @@ class Form(Generic[Body]):
         if not body.isascii():
             require_utf8(body)
         try:
-            value = self.fitting(body)
+            # Decoding what is refused in the end takes as long as decoding anything else.
+            value = None if _has_countless_names(body) else self.fitting(body)
             if value is not None:
                 return value
         except UNDECODABLE:
@@ -93,12 +98,12 @@ class Form(Generic[Body]):
         """The body without what does not belong there, of which `note` is told."""
         misnamed = Misnamed()
         try:
-            text = _cleared(_compact(body, indent=-1), self.outline, misnamed)
+            return _cleared(_compact(body, indent=-1), self.outline, misnamed)
         except UNDECODABLE as error:
             raise undecodable(error) from None
-        if misnamed:
-            note(misnamed)
-        return text
+        finally:
+            if misnamed:
+                note(misnamed)
 
     def decode(self, text: bytes) -> Body:
         """What has been cleared, or an `invalid_request`."""
@@ -110,6 +115,10 @@ class Form(Generic[Body]):
     @cached_property
     def outline(self) -> "Outline | None":
         return _outline(self.kind)
+
+
+def _has_countless_names(body: bytes) -> bool:
+    return len(body) > _MOST_MEMBERS and body.count(b":") > _MOST_MEMBERS
 
 
 def undecodable(error: Exception) -> ApiError:
@@ -177,8 +186,13 @@ def _outline_of(kind: Any) -> Outline | None:
     return None
 
 
-def _cleared(text: bytes, outline: Outline | None, misnamed: Misnamed) -> bytes:
-    """The same compact JSON without names that do not belong there, and with each name once."""
+def _cleared(
+    text: bytes, outline: Outline | None, misnamed: Misnamed, *, may_have_twins: bool = False
+) -> bytes:
+    """The same compact JSON without names that do not belong there, and with each name once.
+
+    `may_have_twins`: names of this object that come twice need not be told.
+    """
     if outline is None:
         return text
     if outline.items is not None:
@@ -186,9 +200,13 @@ def _cleared(text: bytes, outline: Outline | None, misnamed: Misnamed) -> bytes:
     if text[:1] != b"{":
         return text
     members, known = _members(text), outline.names
-    _note_twins(text, members, misnamed)
     if known is not None:
-        misnamed.note_unknown((name for name in members if name not in known), known)
+        few = islice(members, _MOST_MEMBERS)
+        misnamed.note_unknown((name for name in few if name not in known), known)
+    if len(members) > _MOST_MEMBERS:
+        raise _too_many_members()
+    if not may_have_twins:
+        _note_twins(text, members, misnamed)
     cleared = {
         name: Raw(_cleared(bytes(value), outline.each if known is None else known[name], misnamed))
         for name, value in members.items()
@@ -203,7 +221,12 @@ def _cleared_items(text: bytes, outline: Outline, misnamed: Misnamed) -> bytes:
     items = _items(text)
     if len(items) > MAX_BATCH_RECORDS:
         return text  # refused for that, whatever they hold
-    return b"[" + b",".join([_cleared(bytes(item), outline, misnamed) for item in items]) + b"]"
+    cleared = []
+    for number, item in enumerate(items):
+        # Looking for twins takes longest: where items are many, and there is something to tell, it is spared.
+        spared = number >= _FEW_ITEMS and bool(misnamed)
+        cleared.append(_cleared(bytes(item), outline, misnamed, may_have_twins=spared))
+    return b"[" + b",".join(cleared) + b"]"
 
 
 def _note_twins(text: bytes, members: dict[str, Raw], misnamed: Misnamed) -> None:
@@ -211,10 +234,16 @@ def _note_twins(text: bytes, members: dict[str, Raw], misnamed: Misnamed) -> Non
     shortest = 1 + sum([len(name.encode()) + len(value) + 4 for name, value in members.items()])
     if members and len(text) != shortest:
         seen: set[str] = set()
-        for name in _names_in(text):
+        for number, name in enumerate(_names_in(text)):
             if name in seen:
                 misnamed.note_duplicate(name)
             seen.add(name)
+            if number == _MOST_MEMBERS:
+                raise _too_many_members()
+
+
+def _too_many_members() -> ApiError:
+    return invalid(f"an object has at most {_MOST_MEMBERS} names", {"max": _MOST_MEMBERS})
 
 
 def _names_in(text: bytes) -> Iterator[str]:

@@ -20,7 +20,7 @@ def routes(parked):
 
     return [
         Route(method="GET", template="/now/:n", handler=echo),
-        Route(method="POST", template="/now/:n", handler=echo, body=Body.REQUIRED),
+        Route(method="POST", template="/now/:n", handler=echo, body=Body.REQUIRED, takes_large=True),
         Route(method="GET", template="/later/:n", handler=parked.append),
         Route(method="GET", template="/big/:n", handler=lambda exchange: exchange.reply(bytes(1 << 20))),
     ]

@@ -79,7 +79,8 @@ def echo(exchange):
 
 @pytest.fixture
 def bodies(serve):
-    return serve([Route("POST", "/required", echo, body=Body.REQUIRED)], max_body_bytes=2_000_000).connect()
+    route = Route("POST", "/required", echo, body=Body.REQUIRED, takes_large=True)
+    return serve([route], max_body_bytes=2_000_000).connect()
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "GZIP"])

@@ -1,5 +1,6 @@
 """Stages over HTTP: parts in, then one commit."""
 
+import asyncio
 from functools import partial
 
 import msgspec
@@ -14,7 +15,8 @@ from topics.http.routes.records.arrow_append import COLUMNS, note_columns, requi
 from topics.http.routes.service import Service, answer, check_name
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.values import Form, invalid, require_topic_name
+from topics.log import LARGE_BYTES, ItemLimits, cut_out
+from topics.values import UNDECODABLE, ApiError, Form, invalid, require_topic_name, undecodable
 
 MAX_NAME_BYTES = 256
 # Brings pyarrow with it.
@@ -33,6 +35,9 @@ class CommitBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 _commit = Form(CommitBody)
+_decode_parts = msgspec.json.Decoder(list[str | int]).decode
+# A letter of a name may be spelled with six.
+_LIMITS = ItemLimits(MAX_PARTS, lambda: _too_many_parts(), 8 * MAX_NAME_BYTES, lambda _: _not_short())
 
 
 class StageRoutes:
@@ -52,7 +57,7 @@ class StageRoutes:
                 arrow=True,
                 query=("topic",),
             ),
-            Route("POST", one + "/commit", self.commit, scopes=WRITE, body=Body.REQUIRED),
+            Route("POST", one + "/commit", self.commit, scopes=WRITE, body=Body.REQUIRED, takes_large=True),
             Route("DELETE", one, self.drop, scopes=WRITE),
         ]
 
@@ -72,9 +77,12 @@ class StageRoutes:
         answer(exchange, {"stage": stage, "part": part, "count": about.count, "topics": topics})
 
     async def commit(self, exchange: Exchange) -> None:
-        body = decode(exchange, _commit)
+        if len(exchange.body) > LARGE_BYTES:
+            body = await asyncio.to_thread(_decode_in_pieces, exchange)
+        else:
+            body = decode(exchange, _commit)
         if len(body.parts) > MAX_PARTS:
-            raise invalid(f"one commit names at most {MAX_PARTS} parts")
+            raise _too_many_parts()
         if body.topic is not None:
             _Names(exchange.key)(body.topic)
         request = CommitRequest(
@@ -100,6 +108,21 @@ class StageRoutes:
         await load(_PARTS)
         parts = await self._stages.drop(_owner(exchange.key), exchange.name)
         answer(exchange, {"stage": exchange.name, "deleted": parts > 0})
+
+
+def _decode_in_pieces(exchange: Exchange) -> CommitBody:
+    cut = cut_out(exchange.body, "parts", _LIMITS)
+    body = _commit.read(cut.around, exchange.note)
+    try:
+        for piece, _ in cut.pieces:
+            body.parts += _decode_parts(b"[%b]" % piece)
+    except UNDECODABLE as error:
+        raise undecodable(error) from None
+    return body
+
+
+def _too_many_parts() -> ApiError:
+    return invalid(f"one commit names at most {MAX_PARTS} parts")
 
 
 def _range(written: StageRange) -> dict[str, int]:
@@ -130,5 +153,9 @@ def _may_name(key: ApiKey | None, topic: str) -> bool:
 
 def _short(name: str) -> str:
     if not name or len(name.encode()) > MAX_NAME_BYTES:
-        raise invalid(f"names of stages, parts and identities have 1 to {MAX_NAME_BYTES} bytes")
+        raise _not_short()
     return name
+
+
+def _not_short() -> ApiError:
+    return invalid(f"names of stages, parts and identities have 1 to {MAX_NAME_BYTES} bytes")

@@ -14,7 +14,8 @@ from topics.http.wire.channel import DEAF, RAW, STREAM, Channel
 from topics.http.wire.context import WireContext
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.known_requests import END, KEY_HEADER, KnownRequest
-from topics.http.wire.request_body import Gunzip, is_compressed, refuse_unread
+from topics.http.wire.request_body import Gunzip, is_compressed, refuse_unread, shrink
+from topics.log import LARGE_BYTES
 from topics.values import ApiError
 
 _SHORT_BYTES = len(LENGTHS)
@@ -222,9 +223,11 @@ class Pipeline(Channel):
                         exchange.run(self._handle_compressed(exchange))
                         return
                     require_body_type(route, exchange)
-            elif exchange.body:
+            elif exchange.body and len(exchange.body) <= LARGE_BYTES:
                 refuse_unread(exchange)
-            if route.is_async:
+            if len(exchange.body) > LARGE_BYTES and not route.takes_large:
+                exchange.run(self._handle_large(exchange))
+            elif route.is_async:
                 exchange.run(route.handler(exchange))  # type: ignore[arg-type]
             else:
                 route.handler(exchange)
@@ -237,6 +240,17 @@ class Pipeline(Channel):
             self.context.readiness.hold(exchange, self.handle)
         except ApiError as refusal:
             exchange.fail(refusal)
+
+    async def _handle_large(self, exchange: Exchange) -> None:
+        route = exchange.route
+        assert route is not None
+        await shrink(exchange)
+        if exchange.closed:
+            return
+        if route.is_async:
+            await route.handler(exchange)  # type: ignore[misc]
+        else:
+            route.handler(exchange)
 
     async def _handle_compressed(self, exchange: Exchange) -> None:
         route = exchange.route
@@ -259,7 +273,9 @@ class Pipeline(Channel):
             return
         if len(exchange.body) > self.context.small_body_bytes:
             exchange.take_room(self.context.request_room, exchange.received + len(exchange.body))
-        if route.is_async:
+        if len(exchange.body) > LARGE_BYTES and not route.takes_large:
+            await self._handle_large(exchange)
+        elif route.is_async:
             await route.handler(exchange)  # type: ignore[misc]
         else:
             route.handler(exchange)

@@ -1,5 +1,9 @@
-"""Bodies that arrive compressed: decoded before a handler sees them, and never larger than allowed."""
+"""Bodies before a handler sees them: unpacked if they are compressed, and shrunk if they are large.
 
+Most requests say little. What is more than a megabyte of it is refused, unless it is white space.
+"""
+
+import asyncio
 import zlib
 from typing import TYPE_CHECKING
 
@@ -8,7 +12,8 @@ from msgspec import Raw
 
 from topics.http.door.admission import too_large
 from topics.http.door.required_headers import require_type
-from topics.values import MIB, UNDECODABLE, Misnamed, invalid
+from topics.log import LARGE_BYTES, compacted
+from topics.values import MIB, UNDECODABLE, ApiError, Misnamed, invalid
 
 if TYPE_CHECKING:
     from topics.http.wire.request import Request
@@ -46,6 +51,25 @@ def refuse_unread(request: "Request") -> None:
         misnamed = Misnamed()
         misnamed.note_unknown(names, ())
         request.note(misnamed)
+
+
+async def shrink(request: "Request") -> None:
+    """A large body of a request that cannot need one: it is not decoded to find out what is wrong with it."""
+    route = request.route
+    assert route is not None
+
+    def too_much() -> ApiError:
+        what = f"a body of this path has at most {LARGE_BYTES} bytes, white space apart"
+        return ApiError(route.too_large, what, {"max": LARGE_BYTES})
+
+    if not route.takes_body and request.method_bytes in _CHANGE_NOTHING:
+        request.body = b""  # neither looked at nor able to do harm
+        return
+    if not route.takes_body:
+        require_type(request)
+    request.body = await asyncio.to_thread(compacted, request.body, LARGE_BYTES, too_much)
+    if not route.takes_body:
+        refuse_unread(request)
 
 
 class Gunzip:

@@ -46,6 +46,10 @@ class Route:
     query: tuple[str, ...] = ()
     # The body may also be an Arrow stream.
     arrow: bool = False
+    # The handler takes large bodies apart by itself; where it does not, they are refused.
+    takes_large: bool = False
+    # What a large body is called then.
+    too_large: str = "invalid_request"
     # Server-sent events: the client must accept them, and the request takes no in-flight place.
     event_stream: bool = False
     # May be upgraded; takes no in-flight place either.
@@ -78,6 +82,7 @@ class Route:
             of_all += ("ticket", "last_event_id")
         object.__setattr__(self, "known_query", frozenset((*self.query, *of_all)))
         object.__setattr__(self, "takes_body", self.body is not Body.IGNORED)
+        object.__setattr__(self, "takes_large", self.takes_large or self.arrow)
         object.__setattr__(self, "counted", not (self.event_stream or self.websocket or self.always_open))
         object.__setattr__(self, "timings", latencies())
         object.__setattr__(self, "holds", Holds())

@@ -217,6 +217,8 @@ class Socket(FedWatcher):
         """What it said last has to wait, or has had its turn; what it says meanwhile is not read."""
         if waits is not self._waits:
             self._waits = waits
+            if not waits:
+                self._leave_room()
             self._choose_reading()
 
     def _choose_reading(self) -> None:
@@ -273,13 +275,15 @@ class Socket(FedWatcher):
             self._conversation.on_refused(self, refusal)
         else:
             self._conversation.on_text(self, bytes(pieces))
-        self._leave_room()
+        # What has to wait keeps its room.
+        if not self._waits:
+            self._leave_room()
 
     def _judge_size(self) -> ApiError | None:
         """Of the message as far as it has arrived."""
         if self._received > self._max_bytes:
             return ApiError("payload_too_large", f"a message has at most {self._max_bytes} bytes")
-        if self._received > SMALL_BYTES:
+        if self._received > max(SMALL_BYTES, self._room_bytes):
             try:
                 self._room.take(self._received - self._room_bytes)
             except ApiError as error:

@@ -140,7 +140,7 @@ def append(
 ) -> None:
     """Write a batch, creating the topic when the request allows it."""
     topic = core.by_name.get(name)
-    now = core.now()
+    now = core.now() if request.batch.rendered_ms is None else request.batch.rendered_ms
     refusals: list[ApiError] = []
     created = topic is None
     if topic is None:

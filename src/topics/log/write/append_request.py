@@ -121,7 +121,7 @@ def _first_refusal(
     bad = next(i for i, size in enumerate(data_lens) if not 0 < size <= MAX_RECORD_BYTES)
     if bad and _may_have_details(records):
         _check_details(records[:bad], batch_node, data_lens[:bad])
-    return _too_large(bad) if data_lens[bad] else invalid(f"records[{bad}]: data is required")
+    return record_too_large(bad) if data_lens[bad] else invalid(f"records[{bad}]: data is required")
 
 
 def _may_have_details(records: list[Line] | list[PlainLine]) -> TypeGuard[list[Line]]:
@@ -150,7 +150,7 @@ def _check_details(records: list[Line], batch_node: str | None, data_lens: list[
             if not meta_len:
                 record.meta = UNSET
             elif data_lens[index] + meta_len > MAX_RECORD_BYTES:
-                raise _too_large(index)
+                raise record_too_large(index)
         record.origin = UNSET if node is None else node
         record.tag = record.node = UNSET
         meta_lens.append(meta_len)
@@ -189,7 +189,7 @@ def check_meta_keys(meta: bytes, what: str) -> None:
         raise invalid(f"{what} must have at most {MAX_META_KEYS} keys")
 
 
-def _too_large(index: int) -> ApiError:
+def record_too_large(index: int) -> ApiError:
     return ApiError(
         "record_too_large", f"records[{index}]: data and meta together exceed {MAX_RECORD_BYTES} bytes"
     )

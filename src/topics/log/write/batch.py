@@ -243,6 +243,10 @@ class Batch:
 
     __slots__ = ("_lines", "count", "data_lens", "ends", "meta_lens", "nodes", "size", "tags")
 
+    # Of batches so large that they are rendered beside the loop: payload and flags, and the time in the rows.
+    prepared: tuple[bytes, int] | None = None
+    rendered_ms: int | None = None
+
     def __init__(
         self,
         lines: list[Line] | list[PlainLine],
@@ -336,6 +340,9 @@ def encode_payload(
     batch: Batch, rows: bytes, hops: bytes | None = None, keys: bytes = b""
 ) -> tuple[bytes, int]:
     """Payload and flags. Keys stand before everything else."""
+    if batch.prepared is not None and hops is None:
+        payload, flags = batch.prepared
+        return keys + payload if keys else payload, flags
     data_lens = batch.data_lens.tobytes()
     if batch.meta_lens is None and batch.tags is None and batch.nodes is None and hops is None:
         return b"".join((keys, _LENGTHS.pack(len(rows), 0), rows, data_lens)), 0

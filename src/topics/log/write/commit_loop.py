@@ -2,7 +2,8 @@
 
 Syncs never run on the loop. The kernel's asynchronous `fdsync` is used where it works, a thread elsewhere;
 while one sync runs, the next group gathers behind it. Writes do run on it, because that is fastest, unless
-a reader is to be served at once: file systems make a writer wait for milliseconds while they sync others.
+a reader is to be served at once, or much is to be written: file systems make a writer wait for milliseconds
+while they sync others.
 
 This is the only module of the log that knows the event loop. It stands beside the queue because each write
 goes from one to the other and back; the queue itself works without it, driven by hand.
@@ -166,7 +167,7 @@ class CommitLoop:
         self._sync_if_wanted()
 
     def _write(self) -> None:
-        if self._pacing.pacing:
+        if self._pacing.pacing or self._queue.is_large:
             self._write_aside()
         else:
             self._queue.flush()

@@ -65,6 +65,11 @@ class CommitQueue(Refusals):
         self._gatherers: list[Callable[[], None]] = []
         self._gathering = False
         self.expects_more = False
+        # The group that gathers now is so large that the loop should not write it.
+        self.is_large = False
+
+    def write_aside(self) -> None:
+        self.is_large = True
 
     @property
     def depth(self) -> int:
@@ -147,6 +152,7 @@ class CommitQueue(Refusals):
             finally:
                 self._gathering = False
         ops, self.waiting = self.waiting, []
+        self.is_large = False
         self.group += 1
         if len(ops) > self.counters.queue_depth_peak:
             self.counters.queue_depth_peak = len(ops)

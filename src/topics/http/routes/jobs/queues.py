@@ -53,6 +53,10 @@ _nack = Form(NackBody)
 _extend = Form(ExtendBody)
 
 
+# What more seqs than fit in one request are called.
+_MANY = "batch_too_large"
+
+
 class QueueRoutes:
     def __init__(self, service: Service, queues: Queues, desks: Desks) -> None:
         self._service = service
@@ -63,9 +67,9 @@ class QueueRoutes:
         one = "/v0/topics/:topic"
         return [
             Route("POST", one + "/claim", self.claim, scopes=READ | WRITE, body=Body.NEVER_EMPTY),
-            Route("POST", one + "/ack", self.ack, scopes=WRITE, body=Body.REQUIRED),
-            Route("POST", one + "/nack", self.nack, scopes=WRITE, body=Body.REQUIRED),
-            Route("POST", one + "/extend", self.extend, scopes=WRITE, body=Body.REQUIRED),
+            Route("POST", one + "/ack", self.ack, scopes=WRITE, body=Body.REQUIRED, too_large=_MANY),
+            Route("POST", one + "/nack", self.nack, scopes=WRITE, body=Body.REQUIRED, too_large=_MANY),
+            Route("POST", one + "/extend", self.extend, scopes=WRITE, body=Body.REQUIRED, too_large=_MANY),
         ]
 
     def _queue(self, exchange: Exchange) -> JobQueue:
@@ -148,7 +152,7 @@ def check_held(body: HeldBody) -> list[tuple[int, int | None]]:
     """The seqs, each with the lease it must be under, if the caller said which."""
     check_node(body.node)
     seqs, tokens = body.seqs, body.lease_ids
-    check_seqs(seqs, "batch_too_large")
+    check_seqs(seqs, _MANY)
     if not tokens:
         return [(seq, None) for seq in seqs]
     if len(tokens) != len(seqs):

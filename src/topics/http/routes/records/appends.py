@@ -1,15 +1,18 @@
 """Records that arrive as JSON, and what their writer is told: the answer to an append, for every protocol."""
 
+import asyncio
 from functools import partial
 from time import perf_counter
 
 import msgspec
 
+from topics.flow.large_writes import get_ready
 from topics.http.door.keys import WRITE
 from topics.http.routes.service import Service
 from topics.http.wire.exchange import Exchange, reply_together
 from topics.http.wire.routing import Body, Route
 from topics.log import (
+    LARGE_BYTES,
     SMALL_BODY_BYTES,
     AppendOp,
     AppendRequest,
@@ -19,6 +22,7 @@ from topics.log import (
     checked_key,
     decode_append,
     disables_backpressure,
+    large_request,
     lone_record,
 )
 from topics.values import ApiError
@@ -42,11 +46,15 @@ class AppendRoutes:
                 self.append,
                 scopes=WRITE,
                 body=Body.REQUIRED,
+                takes_large=True,
                 query=("return_seqs",),
             )
         ]
 
     def append(self, exchange: Exchange) -> None:
+        if len(exchange.body) > LARGE_BYTES:
+            exchange.run(self._append_large(exchange))
+            return
         self._doors.append(exchange, exchange.name, len(exchange.body), self._append, _is_patient)
 
     def _append(self, exchange: Exchange) -> None:
@@ -64,6 +72,13 @@ class AppendRoutes:
                     self._lone.add_keyed(exchange, topic, line, checked_key(named, key_header))
                 return
         self.append_alone(exchange, check_append(decoded, len(body), key_header))
+
+    async def _append_large(self, exchange: Exchange) -> None:
+        key_header = exchange.headers.get(b"idempotency-key")
+        request, patient = await asyncio.to_thread(large_request, exchange.body, key_header, exchange)
+        exchange.body = b""
+        await get_ready(self._service.engine, self._doors, exchange.name, request, patient=patient)
+        self.append_alone(exchange, request)
 
     def append_alone(self, exchange: Exchange, request: AppendRequest) -> None:
         done = partial(_answer, exchange, request.return_seqs)

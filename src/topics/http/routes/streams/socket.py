@@ -1,5 +1,6 @@
 """What may be said over a WebSocket: subscribe, unsubscribe, publish, ping. Mistakes never close it."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from topics.http.wire.event_stream import REVOKED, Heartbeats
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import PING_S
 from topics.http.wire.routing import Route
+from topics.log import LARGE_BYTES, cut_records
 from topics.values import MAX_LIMIT, UNDECODABLE, ApiError, Form, invalid, limit_reached, undecodable
 
 if TYPE_CHECKING:
@@ -145,15 +147,42 @@ class SocketRoutes:
 
     def on_text(self, socket: "Socket", text: bytes) -> None:
         message = Message(socket, text, ignores_unknown=self._ignores_unknown)
+        if len(text) > LARGE_BYTES:
+            publications = self._publications_of(socket)
+            publications.add(Publication(publications, "", message, obey=self._obey_large))
+            return
         try:
-            envelope = _envelope.decode(text)
-            message.request_id = bytes(envelope.request_id)
-            command = self._commands.get(envelope.op) if isinstance(envelope.op, str) else None
-            if command is None:
-                raise NotACommand("op must be subscribe, unsubscribe, publish or ping")
-            command(socket, message)
+            self._obey(socket, message)
         except MISTAKES as error:
             message.refuse(error)
+
+    def _obey(self, socket: "Socket", message: Message) -> None:
+        op = self._envelope(message)
+        self._commands[op](socket, message)
+
+    def _envelope(self, message: Message) -> str:
+        envelope = _envelope.decode(message.text)
+        message.request_id = bytes(envelope.request_id)
+        if not isinstance(envelope.op, str) or envelope.op not in self._commands:
+            raise NotACommand("op must be subscribe, unsubscribe, publish or ping")
+        return envelope.op
+
+    async def _obey_large(self, publication: Publication) -> None:
+        """What is more than a publish can be is refused; what is large otherwise is the white space in it."""
+        message, socket = publication.message, publication.queue.socket
+        try:
+            cut = await asyncio.to_thread(cut_records, message.text)
+        except ApiError as error:
+            if error.code == "invalid_request":
+                raise NotACommand(error.message) from None
+            raise
+        message.text = cut.around
+        if self._envelope(message) != "publish":
+            self._obey(socket, message)
+            publication.is_over = True
+            return
+        publication.topic = self._judge(socket, message)
+        await publication.write_large(cut)
 
     def on_binary(self, socket: "Socket") -> None:
         socket.send(error_message(_NULL, "unsupported_message", "messages are JSON text"))
@@ -198,6 +227,18 @@ class SocketRoutes:
         socket.send(b'{"op":"unsubscribed","request_id":%b,"topics":%b}' % (message.request_id, listed))
 
     def _on_publish(self, socket: "Socket", message: Message) -> None:
+        topic = self._judge(socket, message)
+        publications = self._publications_of(socket)
+        publications.add(Publication(publications, topic, message))
+
+    def _publications_of(self, socket: "Socket") -> Publications:
+        publications = self._publications.get(socket)
+        if publications is None:
+            publications = self._publications[socket] = Publications(self._service, socket)
+        return publications
+
+    def _judge(self, socket: "Socket", message: Message) -> str:
+        """The topic of a publish that may come in."""
         _need(socket, WRITE)
         try:
             command = _publish.decode(message.text)
@@ -211,10 +252,7 @@ class SocketRoutes:
         if bytes(command.config) != _NULL:
             _need(socket, ADMIN)
         check_names(socket.key, [topic])
-        publications = self._publications.get(socket)
-        if publications is None:
-            publications = self._publications[socket] = Publications(self._service, socket)
-        publications.add(Publication(publications, topic, message))
+        return topic
 
 
 def _note_names(message: Message) -> None:

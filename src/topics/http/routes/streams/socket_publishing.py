@@ -4,8 +4,10 @@ A client may publish without waiting for acknowledgements, and its records keep 
 that waits for its turn all later ones of the socket wait, and the socket is not read meanwhile.
 """
 
+import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable, Coroutine
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -13,9 +15,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw
 
+from topics.flow.large_writes import get_ready
 from topics.http.routes.records.appends import append_answer
 from topics.http.routes.service import Service
-from topics.log import AppendBody, AppendForm, AppendOp, check_append, disables_backpressure
+from topics.log import (
+    AppendBody,
+    AppendForm,
+    AppendOp,
+    AppendRequest,
+    Cut,
+    check_append,
+    disables_backpressure,
+    request_of,
+)
 from topics.values import ApiError, Misnamed, OutcomeUnknown, invalid
 
 if TYPE_CHECKING:
@@ -43,6 +55,7 @@ class PublishBody(AppendBody, gc=False, kw_only=True, forbid_unknown_fields=True
 
 
 PUBLISH = AppendForm(PublishBody)
+Obey = Callable[["Publication"], Coroutine[Any, Any, None]]
 
 
 def error_message(request_id: bytes, code: str, message: str, detail: dict[str, Any] | None = None) -> bytes:
@@ -93,13 +106,17 @@ class Message:
 class Publication:
     """One message that publishes."""
 
-    __slots__ = ("_started", "is_held", "is_over", "message", "queue", "topic")
+    __slots__ = ("_started", "is_held", "is_over", "message", "obey", "queue", "topic")
 
-    def __init__(self, queue: "Publications", topic: str, message: Message) -> None:
+    def __init__(
+        self, queue: "Publications", topic: str, message: Message, obey: "Obey | None" = None
+    ) -> None:
+        """`obey` does what a large message says, whatever that is, in its turn."""
         self._started = perf_counter()
         self.queue = queue
         self.topic = topic
         self.message = message
+        self.obey = obey
         # It has to wait for its turn, and others behind it.
         self.is_held = False
         # Handed to the log, or refused.
@@ -127,6 +144,26 @@ class Publication:
             error = ApiError("internal", "internal error")
         self.message.refuse(error)
 
+    async def write_large(self, cut: Cut) -> None:
+        """Its records were cut out of the message."""
+        message, service = self.message, self.queue.service
+        request, patient = await asyncio.to_thread(request_of, cut, None, message, PUBLISH.decode)
+        await get_ready(service.engine, service.doors, self.topic, request, patient=patient)
+        if not self.closed:
+            self.hand_over(request)
+
+    def hand_over(self, request: AppendRequest) -> None:
+        """To the log, which answers."""
+        self.is_over = True
+        self.queue.service.append(
+            self.topic,
+            request,
+            self.queue.socket.key,
+            partial(self.acknowledge, request.return_seqs),
+            self.refuse,
+            self.message.misnamed,
+        )
+
     def fail_with(self, error: Exception) -> None:
         """Its turn came, and this was raised."""
         self.refuse(error)
@@ -137,8 +174,10 @@ class Publications:
     """The publishes of one socket, in the order in which they came."""
 
     def __init__(self, service: Service, socket: "Socket") -> None:
-        self._service = service
+        self.service = service
         self._waiting: deque[Publication] = deque()
+        # While a large message is being taken apart.
+        self._task: asyncio.Task[None] | None = None
         self.socket = socket
 
     def add(self, publication: Publication) -> None:
@@ -154,8 +193,12 @@ class Publications:
     def _go_on(self) -> None:
         while self._waiting:
             first = self._waiting[0]
+            if first.obey is not None:
+                first.is_held = True
+                self._task = asyncio.ensure_future(self._obey(first))
+                break
             try:
-                self._service.doors.append(
+                self.service.doors.append(
                     first, first.topic, len(first.message.text), self._write, Publication.is_patient
                 )
             except Exception as error:
@@ -167,17 +210,17 @@ class Publications:
             self._waiting.popleft()
         self.socket.set_aside(bool(self._waiting))
 
+    async def _obey(self, large: Publication) -> None:
+        assert large.obey is not None
+        try:
+            await large.obey(large)
+        except Exception as error:
+            large.refuse(error)
+        self.follow()
+
     def _write(self, publication: Publication) -> None:
         message = publication.message
         request = check_append(PUBLISH.decode(message.text, message.note), len(message.text), None)
-        publication.is_over = True
-        self._service.append(
-            publication.topic,
-            request,
-            self.socket.key,
-            partial(publication.acknowledge, request.return_seqs),
-            publication.refuse,
-            message.misnamed,
-        )
+        publication.hand_over(request)
         if publication.is_held:
             self.follow()

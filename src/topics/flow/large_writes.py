@@ -1,0 +1,42 @@
+"""Large writes on their way to the log: what can be done ahead is done beside the loop.
+
+A row holds its seq and its time, so it can be rendered only for those that it will probably get. Where others
+write to the same topic meanwhile, that was in vain, and is tried again; if they never stop, the rows are
+rendered on the loop after all, between two of their writes.
+"""
+
+import asyncio
+
+from topics.flow.doors import Doors
+from topics.log import AppendRequest, Engine, LargeBatch
+
+RENDER_ATTEMPTS = 3
+
+
+async def get_ready(
+    engine: Engine, doors: Doors, name: str, request: AppendRequest, *, patient: bool
+) -> None:
+    """Let a large write wait for its turn, and render it; the caller writes it in this turn of the loop."""
+    batch = request.batch
+    await doors.append_in_turn(name, batch.size, lambda: None, patient=patient)
+    if isinstance(batch, LargeBatch):
+        await _render(engine, name, batch)
+    # It would keep the loop busy for longer than others like to wait.
+    engine.queue.write_aside()
+
+
+async def _render(engine: Engine, name: str, batch: LargeBatch) -> None:
+    for _ in range(RENDER_ATTEMPTS):
+        now = engine.now()
+        expected = _expected(engine, name, now)
+        await asyncio.to_thread(batch.prepare, *expected, now)
+        # A clock that was set back meanwhile has left this time behind.
+        if _expected(engine, name, now) == expected and now <= engine.now():
+            return
+    batch.forget_prepared()
+
+
+def _expected(engine: Engine, name: str, now: int) -> tuple[int, int]:
+    """Seq and time of the next record."""
+    topic = engine.by_name.get(name)
+    return (engine.settings.seq_base, now) if topic is None else (topic.assigned + 1, max(now, topic.last_ts))

@@ -1,0 +1,95 @@
+"""Large writes are rendered beside the loop, for the seqs that they will probably get."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.flow.open_doors import open_doors
+from tests.log.harness import Lab
+from tests.log.write.test_large_append import in_pieces
+from topics.flow import large_writes
+from topics.flow.large_writes import get_ready
+from topics.log.write.large_append import LargeBatch
+
+
+@pytest.fixture
+def make_lab(tmp_path: Path) -> Callable[..., Lab]:
+    return lambda **settings: Lab(tmp_path / "data", **settings)
+
+
+BODY = json.dumps({"records": [{"data": n} for n in range(5)]}).encode()
+
+
+def write(lab: Lab, meddle: Callable[[], None] | None = None) -> tuple[list[tuple[int, int]], bool]:
+    """What it was rendered for, and whether that came true; `meddle` is called while it is rendered."""
+    request = in_pieces(BODY)
+    batch = request.batch
+    assert isinstance(batch, LargeBatch)
+    rendered: list[tuple[int, int]] = []
+    prepare = batch.prepare
+
+    class Watched(LargeBatch):
+        __slots__ = ()
+
+        def prepare(self, first_seq: int, ts: int, now: int) -> None:
+            rendered.append((first_seq, ts))
+            prepare(first_seq, ts, now)
+            super().prepare(first_seq, ts, now)
+            if meddle is not None:
+                meddle()
+
+    request.batch = watched = Watched(batch._parts)
+
+    async def go() -> None:
+        await get_ready(lab.engine, open_doors(lab.engine), "t", request, patient=False)
+        assert lab.engine.queue.is_large
+        lab.engine.append("t", request, lambda _: None, lambda _: None)
+        lab.engine.queue.sync_now()
+
+    asyncio.run(go())
+    assert not lab.engine.queue.is_large
+    return rendered, watched.prepared is not None
+
+
+def test_a_topic_that_is_made_for_it(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(seq_base=7)
+    now = lab.engine.now()
+    assert write(lab) == ([(7, now)], True)
+    assert lab.seqs("t") == [7, 8, 9, 10, 11]
+
+
+def test_a_topic_that_is_ahead_of_the_clock(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab()
+    lab.clock.advance(5000)
+    lab.write("t", 1)
+    last = lab.engine.now()
+    lab.clock.advance(-3000)
+    assert write(lab) == ([(2, max(last, lab.engine.now()))], True)
+    assert lab.seqs("t") == [1, 2, 3, 4, 5, 6]
+
+
+def test_others_that_write_meanwhile(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab()
+    lab.write("t", 1)
+    writes = iter(range(1))
+    rendered, came_true = write(lab, lambda: [lab.write("t", n) for n in writes] and None)
+    assert ([seq for seq, _ in rendered], came_true) == ([2, 3], True)
+    assert lab.seqs("t") == [*range(1, 8)]
+
+
+def test_others_that_never_stop(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab()
+    rendered, came_true = write(lab, lambda: lab.write("t", 0) and None)
+    assert (len(rendered), came_true) == (large_writes.RENDER_ATTEMPTS, False)
+    assert lab.seqs("t") == [*range(1, 4 + 5)]
+
+
+def test_a_clock_that_goes_on_meanwhile(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab()
+    now = lab.engine.now()
+    assert write(lab, lambda: lab.clock.advance(5)) == ([(1, now)], True)
