@@ -17,6 +17,7 @@ from benchmarks import (
     scale,
     sdk,
     spark,
+    stages,
     watch,
 )
 from benchmarks.figures import Figure
@@ -36,6 +37,7 @@ AREAS: Mapping[str, Area] = {
     "queues": queues.run,
     "overload": overload.run,
     "sdk": sdk.run,
+    "stages": stages.run,
     "spark": spark.run,
     "scale": scale.run,
 }

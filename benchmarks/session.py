@@ -44,6 +44,8 @@ class Sizes:
     # Records that Spark reads, and those it writes in one job.
     spark_records: int
     spark_sink_records: int
+    # Of one commit.
+    stage_bytes: int
 
 
 FULL = Sizes(
@@ -63,6 +65,7 @@ FULL = Sizes(
     workers=50,
     spark_records=5_000_000,
     spark_sink_records=2_000_000,
+    stage_bytes=1000 * 1024 * 1024,
 )
 QUICK = Sizes(
     rounds=3,
@@ -81,6 +84,7 @@ QUICK = Sizes(
     workers=50,
     spark_records=1_000_000,
     spark_sink_records=500_000,
+    stage_bytes=256 * 1024 * 1024,
 )
 # For the test that keeps the benchmarks from rotting; its figures mean nothing.
 TINY = Sizes(
@@ -100,6 +104,7 @@ TINY = Sizes(
     workers=3,
     spark_records=2_000,
     spark_sink_records=1_000,
+    stage_bytes=1024 * 1024,
 )
 
 

@@ -2,7 +2,8 @@
 
     python -m tests.kill.rounds [--rounds 200] [--seed 1] [--spark]
 
-Every round: clients of all kinds at full speed, SIGKILL at a random moment, restart, compare.
+Every round: clients of all kinds at full speed, SIGKILL at a random moment, restart, compare. With `--spark`
+a query and pipelines run all the time, and are killed, too; what they wrote is compared at the end.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import pyarrow.parquet
 from tests.kill.checks import Found, settle
 from tests.kill.clients import Caller, Client, Deleter, Watcher, Worker, Writer
 from tests.kill.known import Known, Topic
+from tests.kill.pipelines import LAST_RUN_S, Pipelines
 from tests.support import ServerProcess, free_port
 
 # Small runs and a small hot budget: sealing, dropping and snapshots happen all the time.
@@ -80,7 +82,7 @@ class SparkReader:
         """Every record of the source exactly once."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        if self._process.wait(180):
+        if self._process.wait(LAST_RUN_S):
             return ["the Spark query failed"]
         table = pyarrow.parquet.read_table(self._directory / "rows", columns=["seq", "data", "kind"])
         rows = table.to_pylist()
@@ -107,6 +109,7 @@ class Rounds:
         self.server.put("/v0/routers/copier", router)
         self.copies: dict[int, str] = {}
         self.spark = SparkReader(self.server.url, directory / "spark") if spark else None
+        self.pipelines = Pipelines(self.server.url, SOURCE, directory / "pipelines", seed) if spark else None
 
     def run(self, number: int) -> list[str]:
         """One round; what is wrong afterwards."""
@@ -121,6 +124,8 @@ class Rounds:
             client.join(30)
         stuck = [f"{client.name} does not end" for client in clients if client.is_alive()]
         self.server.start()
+        if self.pipelines is not None:
+            self.pipelines.disturb()
         caller = Caller(self.server)
         try:
             return stuck + settle(caller, self.known) + self._compare_copies(caller)
@@ -142,15 +147,27 @@ class Rounds:
     def close(self) -> list[str]:
         source = self.known.topics[SOURCE].records
         trouble = [] if self.spark is None else self.spark.compare(source)
-        self.server.stop()
+        if self.pipelines is not None:
+            caller = Caller(self.server)
+            try:
+                trouble += self.pipelines.compare(caller, source)
+                print(f"{self.pipelines.kills} pipelines killed", flush=True)
+            finally:
+                caller.close()
+        self.stop()
         return trouble
+
+    def stop(self) -> None:
+        if self.pipelines is not None:
+            self.pipelines.close()
+        self.server.stop()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kill.rounds")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
-    parser.add_argument("--spark", action="store_true", help="with a Spark query over the whole run")
+    parser.add_argument("--spark", action="store_true", help="with a Spark query and pipelines")
     chosen = parser.parse_args()
     print(f"seed {chosen.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="topics-kill-") as directory:
@@ -167,6 +184,7 @@ def main() -> int:
                 f"round {number}: {rounds.known.answered} requests answered, {live} records live", flush=True
             )
             if trouble:
+                rounds.stop()
                 print(*trouble[:50], sep="\n")
                 print((Path(directory) / "server.log").read_text()[-5000:])
                 return 1
