@@ -22,6 +22,7 @@ from topics.http.door.tickets import Tickets
 from topics.http.wire.channel import shown_address
 from topics.http.wire.context import Limits, Timeouts, WireContext
 from topics.http.wire.http1 import Connection
+from topics.http.wire.protocol_choice import ALPN, SecureStart
 from topics.http.wire.request_log import RequestLog
 from topics.http.wire.routing import Route, RouteTree
 from topics.values import ConfigError, Settings
@@ -118,10 +119,11 @@ class Server:
         except ConfigError:
             self._unbind()
             raise
+        begin: type[Connection | SecureStart] = Connection if self._tls is None else SecureStart
         for bound in self._sockets:
             self._listeners.append(
                 await self.context.loop.create_server(
-                    lambda: Connection(self.context),
+                    lambda: begin(self.context),
                     sock=bound,
                     backlog=_BACKLOG,
                     ssl=self._tls,
@@ -165,6 +167,8 @@ class Server:
         self._gate.drain()
         for listener in self._listeners:
             listener.close()
+        for connection in tuple(self.context.connections) if self._timeouts is not None else ():
+            connection.wind_down()
         await _call_all(self.on_shutdown)
         if self._timeouts is None:
             self._unbind()  # no client could ever come
@@ -211,7 +215,7 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
         raise ConfigError("TOPICS_TLS_CERT and TOPICS_TLS_KEY: both are needed, or none of them")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols(ALPN)
     load_certificate(context, settings)
     return context
 

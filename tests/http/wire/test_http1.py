@@ -103,7 +103,6 @@ def test_repeated_headers_are_joined(serve):
         b"NOT HTTP AT ALL\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"GET /name/a HTTP/9.9\r\n\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"GET /name/a HTTP/1.1\r\nHost: x\r\nBad Header: x\r\n\r\n",
         b"GET /name/a HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
         b"GET /name/a HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",

@@ -48,6 +48,16 @@ class Heads:
         lines = self._lines(200, content_type, extra, connection)
         return lines + (b"Transfer-Encoding: chunked\r\n\r\n" if chunked else b"\r\n")
 
+    def fields(
+        self, status: int, content_type: bytes, extra: HeaderList | None, length: int | None
+    ) -> HeaderList:
+        """The same as fields of HTTP/2."""
+        fields = [(b":status", b"%d" % status), (b"content-type", content_type), (b"date", self._date[6:-2])]
+        if length is not None:
+            fields.append((b"content-length", b"%d" % length))
+        fields += [(name.lower(), value) for name, value in extra or ()]
+        return fields
+
     def _lines(
         self, status: int, content_type: bytes, extra: HeaderList | None, connection: bytes | None
     ) -> bytes:

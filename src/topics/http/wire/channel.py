@@ -208,6 +208,18 @@ class Channel(asyncio.Protocol):
         self.resume_reading()
         return True
 
+    def begin_stream(self, content_type: bytes, headers: HeaderList | None, *, chunked: bool) -> None:
+        """The head of an answer whose length is not known."""
+        heads = self.context.heads
+        self.transport.write(heads.unbounded(content_type, headers, chunked=chunked, connection=b"close"))
+
+    def wind_down(self) -> None:
+        """The server stops: what it does not have to do any more, the client is told if it can be."""
+
+    def give_up(self) -> None:
+        """The client has taken too long with whatever it is doing."""
+        self.transport.abort()
+
     def add_closer(self, callback: Callable[[], None]) -> bool:
         """False when the connection has ended already."""
         if self.mode == CLOSED:
@@ -277,10 +289,7 @@ class Stream(_Held):
         self._chunked = chunked
         self._encoder = encoder
         if connection is not None:
-            heads = connection.context.heads
-            connection.transport.write(
-                heads.unbounded(content_type, headers, chunked=chunked, connection=b"close")
-            )
+            connection.begin_stream(content_type, headers, chunked=chunked)
 
     def write(self, data: bytes) -> None:
         """Goes out at once. An empty piece would end a chunked body, so it is left out."""

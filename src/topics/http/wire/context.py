@@ -142,9 +142,14 @@ class Timeouts:
             allowed_s = (min(allowed_s[IDLE], self._context.limits.crowded_idle_s), *allowed_s[1:])
         # A copy, because aborting may change the set.
         for connection in tuple(self._context.connections):
-            state = connection.progress()
-            if state != connection.stalled_state:
-                connection.stalled_state = state
-                connection.stalled_since = now
-            elif now - connection.stalled_since >= allowed_s[state[0]]:
-                connection.transport.abort()
+            if is_overdue(connection, now, allowed_s):
+                connection.give_up()
+
+
+def is_overdue(connection: "Channel", now: float, allowed_s: tuple[float, ...]) -> bool:
+    state = connection.progress()
+    if state != connection.stalled_state:
+        connection.stalled_state = state
+        connection.stalled_since = now
+        return False
+    return now - connection.stalled_since >= allowed_s[state[0]]

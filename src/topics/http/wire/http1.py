@@ -8,11 +8,12 @@ import logging
 import httptools
 
 from topics.http.door.admission import too_large
-from topics.http.wire.channel import DEAF, HTTP, LINGER, RAW
+from topics.http.wire.channel import CLOSED, DEAF, HTTP, LINGER, RAW
 from topics.http.wire.context import BODY, HEAD, IDLE, LINGERING, WORKING, WRITE, WireContext
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.framing import begins_well, host_of, is_chunked
 from topics.http.wire.pipeline import Pipeline
+from topics.http.wire.protocol_choice import PREFACE, speak_http2
 from topics.http.wire.request import ID_HEADER
 from topics.values import ApiError, invalid
 
@@ -271,6 +272,9 @@ class Connection(Pipeline):
         """Answer in turn, then close: after this, there is no telling where the next request would begin."""
         if self.mode:
             return
+        if not self._requests and self._opening.startswith(PREFACE):
+            self._leave_to_http2()
+            return
         self.mode = DEAF
         self._held_back = b""
         exchange, self._reading = self._reading, None
@@ -285,6 +289,14 @@ class Connection(Pipeline):
             self.end(unread=True)
         else:
             exchange.fail(error, status)
+
+    def _leave_to_http2(self) -> None:
+        """All that was read belongs to the other protocol."""
+        early = self._opening + self._held_back[self._held_at :]
+        self.mode = CLOSED
+        self.forget_input()
+        self.context.connections.discard(self)
+        speak_http2(self.context, self.transport, early)
 
     def _unheard_of_method(self) -> None:
         """The parser knows a fixed list of methods; for others, let routing say that they are not allowed."""
