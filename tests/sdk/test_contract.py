@@ -1,12 +1,11 @@
-"""Contract tests through the SDK, blocking and on asyncio: their requests over its connections, and every
-page that they read once more as `items`, which must agree with what the server said.
+"""Contract tests through the SDK, blocking and on asyncio: what one of its methods can ask is asked by it
+(`contract_methods`), and every page is read again by `items` and `read`, which must agree with the server.
 
 Those that need bytes, streams, several processes or servers of their own stay where they are.
 """
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
@@ -16,23 +15,34 @@ from typing import Any
 import pytest
 
 from tests.contract.conftest import names, new_topic, unborn  # noqa: F401, fixtures of the tests
+from tests.contract.queues import as_queue
+from tests.contract.routers import route
 from tests.contract.server import Client, Server, TopicHandle
+from tests.contract.test_queues import queue  # noqa: F401, as above
+from tests.contract.test_records import tagged  # noqa: F401
+from tests.contract.test_topics import listed  # noqa: F401
+from tests.sdk.contract_methods import Methods
 from tests.support import Answer
-from topics import AsyncTopics, Lost, Record, Restarted, Topics
-from topics.client.wire.effects import Exchange, Operation, Request, Response
+from topics import Loss, Lost, Record, Restarted
+from topics.client.wire.effects import Request
 
-MODULES = ("test_tombstones", "test_watermarks", "test_node_filter")
+MODULES = ("test_tombstones", "test_watermarks", "test_node_filter", "test_delete")
 LONGER = (
     "test_aimed_deletes",
-    "test_delete",
     "test_diff",
     "test_idempotency",
     "test_ledger",
     "test_topics",
     "test_write",
+    "test_queues",
+    "test_queue_losses",
+    "test_dead_letters",
+    "test_routers",
+    "test_records",
+    "test_epochs",
 )
 # What shows that a test speaks to the server in another way, or has more than one.
-ELSEWHERE = ("boot", "streams", ".raw(", "in_parallel", "restart", "client(")
+ELSEWHERE = ("boot", "streams", ".raw(", "in_parallel", "restart", "client(", "SocketClient")
 
 
 def _runs_through(test: Callable[..., None]) -> bool:
@@ -63,74 +73,60 @@ def _copy(test: Any) -> Any:
 globals().update(_taken_over())
 
 
-class Surface:
-    """Either client, for those who block."""
-
-    def __init__(self, kind: str, url: str) -> None:
-        self._runner = asyncio.Runner() if kind == "asyncio" else None
-        self._client: Any = AsyncTopics(url) if self._runner else Topics(url)
-
-    def exchange(self, request: Request) -> Response:
-        def once() -> Operation[Response]:
-            return (yield Exchange(request))
-
-        result = self._client._io.run(once())
-        return self._runner.run(result) if self._runner else result
-
-    def items(self, topic: str, **choice: Any) -> list[Record[Any] | Lost | Restarted]:
-        items = self._client.topic(topic).items(**choice)
-        if self._runner is None:
-            return list(items)
-
-        async def gather() -> list[Any]:
-            return [item async for item in items]
-
-        return self._runner.run(gather())
-
-    def close(self) -> None:
-        closing = self._client.close()
-        if self._runner:
-            self._runner.run(closing)
-            self._runner.close()
-
-
 class SdkClient(Client):
-    def __init__(self, surface: Surface) -> None:
-        self._surface = surface
+    """Over the SDK's connections; what one of its methods says is said by that method."""
+
+    def __init__(self, methods: Methods) -> None:
+        self._methods = methods
+
+    def send(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        # What is written out byte by byte has to arrive like that.
+        if not headers and not isinstance(body, bytes):
+            answer = self._methods.perform(method, path, body)
+            if answer is not None:
+                return answer
+        return super().send(method, path, body, **headers)
 
     def request(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> Answer:
         given = dict(headers or {})
         kind = given.pop("Content-Type", "application/json")
-        response = self._surface.exchange(
+        response = self._methods.surface.exchange(
             Request(method=method, target=path, body=body, content_type=kind, headers=tuple(given.items()))
         )
         return Answer(response.status, response.headers, response.body)
 
     def close(self) -> None:
-        self._surface.close()
+        """The server's, which has them made."""
 
 
 class SdkServer(Server):
     kind = "blocking"
-    reading: Surface | None = None
+    _methods: Methods | None = None
+
+    @property
+    def methods(self) -> Methods:
+        if self._methods is None:
+            self._methods = Methods(self.kind, f"http://{self.address}")
+        return self._methods
 
     def client(self, token: str | None = None) -> Client:
-        return SdkClient(self._surface())
-
-    def _surface(self) -> Surface:
-        return Surface(self.kind, f"http://{self.address}")
+        return SdkClient(self.methods)
 
     def items(self, topic: str, **choice: Any) -> list[Record[Any] | Lost | Restarted]:
-        self.reading = self.reading or self._surface()
-        return self.reading.items(topic, **choice)
+        found: list[Any] = self.methods.surface.run(lambda client: client.topic(topic).items(**choice))
+        return found
+
+    def read(self, topic: str, **choice: Any) -> list[Record[Any]]:
+        found: list[Any] = self.methods.surface.run(lambda client: client.topic(topic).read(**choice))
+        return found
 
     def hang_up(self) -> None:
         super().hang_up()
-        if self.reading is not None:
-            self.reading.close()
-            self.reading = None
+        if self._methods is not None:
+            self._methods.close()
+            self._methods = None
 
     def topic(self, name: str, **config: Any) -> TopicHandle:
         handle = SdkTopicHandle(self, name)
@@ -163,6 +159,11 @@ class SdkTopicHandle(TopicHandle):
             assert (first.reason, first.missed_estimate) == (gap["reason"], gap["missed_estimate"])
         shown = [(record["$seq"], record["$ts"], record["data"]) for record in page["records"]]
         assert shown == [(item.seq, item.ts, item.data) for item in records[: len(shown)]]
+        if gap is not None:
+            with pytest.raises(Loss):
+                self.server.read(self.name, from_seq=from_seq, node=node)
+        elif len(items) == len(records):
+            assert self.server.read(self.name, from_seq=from_seq, node=node) == records
 
 
 @pytest.fixture(scope="module", params=["blocking", "asyncio"])
@@ -172,3 +173,21 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     server.start()
     yield server
     server.kill()
+
+
+def test_methods_make_the_requests(server: SdkServer, names: Iterator[str]) -> None:  # noqa: F811
+    topic = server.topic(next(names))
+    topic.write(1)
+    topic.write(2, 3)
+    topic.delete(seqs=[1])
+    topic.state()
+    jobs = as_queue(server.topic(next(names), type="queue"))
+    jobs.fill(3)
+    assert jobs.claimed(3) == [1, 2, 3]
+    for verb, seq in (("extend", 1), ("ack", 1), ("nack", 2)):
+        jobs.answer(verb, seq)
+    route(topic, jobs, "copies")
+    server.send("DELETE", "/v0/routers/copies").ok()
+    topic.drop().ok()
+    asked = "ack claim create delete describe drop extend nack route unroute write write_many"
+    assert server.methods.called.keys() >= set(asked.split())
