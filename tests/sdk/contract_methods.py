@@ -84,6 +84,8 @@ class Methods:
         self.surface = Surface(kind, url)
         self._workers: dict[str, Surface] = {}
         self._jobs: dict[tuple[str, str, int], Any] = {}
+        # Whether the last request was refused by a method itself.
+        self.is_refused = False
         # Which methods were called, and how often.
         self.called: Counter[str] = Counter()
 
@@ -92,6 +94,7 @@ class Methods:
             surface.close()
 
     def perform(self, method: str, target: str, body: Any) -> Answer | None:
+        self.is_refused = False
         path, _, query = target.partition("?")
         names = [unquote(name) for name in path.removeprefix("/v0/").split("/")]
         try:
@@ -116,8 +119,9 @@ class Methods:
                 case "DELETE", ["routers", name] if not query:
                     return self._same("unroute", lambda client: client.unroute(name))
         except (TypeError, ValueError, RecursionError):
-            # Refused before anything was sent: only the wire can say it.
+            # Refused before anything was sent: only the wire can say it, and the server has to refuse it.
             assert not self.surface.heard
+            self.is_refused = True
         return None
 
     def _call(self, name: str, surface: Surface, call: Callable[[Any], Any]) -> tuple[Any, Answer]:
