@@ -12,7 +12,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # What the tests start besides Python, as command:package of Debian.
-DEBIAN := redis-server:redis-server java:openjdk-17-jre-headless chromium:chromium nginx:nginx npm:npm zsh:zsh fish:fish
+DEBIAN := redis-server:redis-server java:openjdk-17-jre-headless chromium:chromium nginx:nginx npm:npm zsh:zsh fish:fish \
+	valgrind:valgrind
 
 .PHONY: serve run quick test fuzz lint format typecheck bench simulate lock clean
 .DEFAULT_GOAL := test

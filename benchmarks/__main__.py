@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.json and not options.json.absolute().parent.is_dir():
         parser.error(f"--json: there is no directory {options.json.absolute().parent}")
     names = options.names or [name for name in AREAS if name not in ONLY_WHEN_NAMED]
-    report = run(names, Session(QUICK if options.quick else FULL, progress), arguments)
+    report = run(names, Session(QUICK if options.quick else FULL, progress), repeatable(options))
     print(table(report.figures))
     for area, reason in report.failures.items():
         print(f"{area} could not be measured: {reason}")
@@ -55,6 +55,11 @@ def main(arguments: Sequence[str]) -> int:
     if options.write_readme:
         write_readme(report)
     return 1 if report.failures else 0
+
+
+def repeatable(options: argparse.Namespace) -> list[str]:
+    """The arguments, but for where the figures went: that is of this machine."""
+    return [*options.names, *(["--quick"] if options.quick else [])]
 
 
 def run(names: Sequence[str], session: Session, arguments: Sequence[str] = ()) -> Report:

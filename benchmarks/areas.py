@@ -9,6 +9,7 @@ from benchmarks import (
     http_read,
     http_write,
     inprocess,
+    instructions,
     memory,
     overload,
     queues,
@@ -27,6 +28,7 @@ Area = Callable[[Session], Iterator[Figure]]
 
 AREAS: Mapping[str, Area] = {
     "inprocess": inprocess.run,
+    "instructions": instructions.run,
     "http_write": http_write.run,
     "http_read": http_read.run,
     "bulk": bulk.run,
