@@ -18,7 +18,7 @@ DEBIAN := redis-server:redis-server java:openjdk-17-jre-headless chromium:chromi
 .PHONY: serve run quick test fuzz lint format typecheck bench simulate lock clean
 .DEFAULT_GOAL := test
 
-serve: $(VENV)/.base
+serve: $(VENV)/.accelerator
 	$(BIN)/topics serve
 
 run: $(VENV)/.spark
@@ -87,12 +87,18 @@ $(VENV)/.base: requirements/base.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m compileall -q src
 	@touch $@
 
+# The accelerator, where there is a C compiler; without one, this does nothing. The install above has compiled it
+# already: this is for a source that has changed since.
+$(VENV)/.accelerator: src/topics/values/accelerator.c scripts/accelerate.py $(VENV)/.base
+	@$(BIN)/python scripts/accelerate.py
+	@touch $@
+
 # What the spark extra asks for, in the versions of the lock file.
-$(VENV)/.spark: requirements/test.txt $(VENV)/.base
+$(VENV)/.spark: requirements/test.txt $(VENV)/.accelerator
 	$(PIP) install --constraint requirements/test.txt --editable '.[server,spark]'
 	@touch $@
 
-$(VENV)/.test: requirements/test.txt $(VENV)/.base
+$(VENV)/.test: requirements/test.txt $(VENV)/.accelerator
 	$(PIP) install -r requirements/test.txt
 	@touch $@ $(VENV)/.spark
 

@@ -23,6 +23,8 @@ from topics.log.write.arrow_batch import check_batch
 from topics.log.write.batch import Batch, batch_from_columns
 from topics.values.clock import ManualClock
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 # Four of these make a run large enough for the next one to be given room.
 LARGE = "x" * 20_000
 

@@ -8,6 +8,8 @@ from msgspec import Raw
 from topics.log.write.append_request import parse_append
 from topics.storage.rows import FEWEST_ROWS, LOWEST_SEQ, node_of, plain_rows
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 
 def encoded(values: list[str], first_seq: int, ts: int) -> bytes:
     rows = (f'{{"$seq":{seq},"$ts":{ts},"data":{value}}}\n' for seq, value in enumerate(values, first_seq))

@@ -7,6 +7,7 @@ waiting      until something is true in another thread or process
 damage       bytes flipped and files cut short
 directories  what lies in them, before and after
 arrow        records as an Arrow stream
+accelerated  with the accelerator and without it
 descriptors  a few low ones, kept for Spark
 stores       object stores on this machine
 """

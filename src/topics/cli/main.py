@@ -61,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_overview())
         return 0
     if words[0] == "--version":
-        print(f"topics {topics.__version__}")
+        from topics.values.accelerator import described
+
+        print(f"topics {topics.__version__}\naccelerator: {described()}")
         return 0
     from topics.cli.work import MISTAKE, REFUSED, answering, tell
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from topics.storage import U32
+from topics.values import accelerator
 
 # Packed ends have their upper half in common above so many bits.
 _BITS = 16
@@ -26,6 +27,8 @@ class Names:
         codes = self._codes
         if codes is None:
             codes = self._codes = {name: code for code, name in enumerate(self.names, 1)}
+        if accelerator.native is not None and type(values) is list:
+            return accelerator.native.encode(values, codes, self.names)  # type: ignore[no-any-return]
         return [0 if value is None else codes.get(value) or self._add(codes, value) for value in values]
 
     def _add(self, codes: dict[str, int], value: str) -> int:
@@ -53,7 +56,8 @@ class PackedEnds:
         whole = np.frombuffer(ends, np.uint32)
         self._lower = array("H", whole.astype(np.uint16).tobytes())
         # For every multiple of 64 KiB, the first row that ends there or behind it.
-        multiples = np.arange(1, (ends[-1] >> _BITS) + 1 if ends else 1) << _BITS
+        # Of the same type as the ends: otherwise those would all be converted.
+        multiples = np.arange(1, (ends[-1] >> _BITS) + 1 if ends else 1, dtype=np.uint32) << np.uint32(_BITS)
         self._borders = array("I", np.searchsorted(whole, multiples).astype(np.uint32).tobytes())
 
     def __len__(self) -> int:

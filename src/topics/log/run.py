@@ -78,7 +78,7 @@ class HotColumns:
             hot.hops = bytearray(columns.hops[:count].tobytes())
         return hot
 
-    def extend(self, batch: Batch, rows: bytes, ts: int, hops: bytes | None = None) -> int:
+    def extend(self, batch: Batch, rows: bytes | memoryview, ts: int, hops: bytes | None = None) -> int:
         """Returns by how much the weight has grown."""
         ends = self.ends
         if isinstance(ends, PackedEnds):
@@ -101,7 +101,7 @@ class HotColumns:
         added = len(rows) + _RECORD_BYTES * batch.count
         if batch.count == 1:
             ends.append(end)
-        elif batch.count <= _FEW and batch.ends is None:
+        elif batch.count <= _FEW and batch.ends is None and isinstance(rows, bytes):
             ends.extend(_few_ends(rows, offset))
         else:
             row_ends = batch.row_ends(rows) if batch.ends is None else batch.ends
@@ -257,7 +257,7 @@ class Run:
 
     # --- growing ----------------------------------------------------------------------------------------
 
-    def extend(self, batch: Batch, rows: bytes, ts: int, hops: bytes | None = None) -> int:
+    def extend(self, batch: Batch, rows: bytes | memoryview, ts: int, hops: bytes | None = None) -> int:
         """Returns by how much its weight in memory has grown."""
         assert self.hot is not None
         added = self.hot.extend(batch, rows, ts, hops)

@@ -192,7 +192,7 @@ class Topic(Watermarks):
     def assign(
         self,
         batch: Batch,
-        rows: bytes,
+        rows: bytes | memoryview,
         ts: int,
         position: int,
         hops: bytes | None = None,

@@ -12,6 +12,8 @@ from topics.log.remove import tags
 from topics.log.remove.tags import TagIndex, TagMatch, parse_match
 from topics.values.errors import ApiError
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 
 @pytest.fixture(autouse=True)
 def small_generations(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ from topics.log.write.append_request import parse_append
 from topics.log.write.arrow_batch import check_batch, compact, read_stream
 from topics.values.errors import ApiError
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 
 def batch(**columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(

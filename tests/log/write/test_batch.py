@@ -13,6 +13,8 @@ from topics.log.write.append_request import parse_append
 from topics.log.write.batch import row_ends
 from topics.values.errors import ApiError
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 MIB = 1024 * 1024
 
 

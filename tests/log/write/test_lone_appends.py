@@ -11,10 +11,12 @@ from tests.log.harness import Lab
 from topics.log.lifecycle import drop_topic
 from topics.log.write.append import AppendOp
 from topics.log.write.append_request import AppendRequest
-from topics.log.write.batch import PlainLine, decode_append, lone_record
+from topics.log.write.batch import Lone, decode_append, lone_record
 from topics.log.write.lone_appends import LoneAppends
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError
+
+pytestmark = pytest.mark.usefixtures("both_ways")
 
 
 class Answers:
@@ -57,7 +59,7 @@ def lone(lab: Lab, answers: Answers) -> LoneAppends[str]:
     return LoneAppends(lab.engine, answers)
 
 
-def line(value: bytes = b"1") -> PlainLine:
+def line(value: bytes = b"1") -> Lone:
     found = lone_record(decode_append(b'{"records":[{"data":%b}]}' % value))
     assert found is not None
     return found

@@ -21,7 +21,7 @@ class Rendered:
     """Copies as the destination stores them. No frame they depend on lies below `position`."""
 
     batch: Batch
-    rows: bytes
+    rows: bytes | memoryview
     hops: bytes
     position: int
 
@@ -137,7 +137,7 @@ def _append_columns(frame: Frame) -> Columns:
     return _columns(frame.first_seq, batch, rows, frame.ts, hops)
 
 
-def _columns(first: int, batch: Batch, rows: bytes, ts: int, hops: bytes | None) -> Columns:
+def _columns(first: int, batch: Batch, rows: bytes | memoryview, ts: int, hops: bytes | None) -> Columns:
     hot = HotColumns(first)
     hot.extend(batch, rows, ts, hops)
     return hot.view()

@@ -134,7 +134,7 @@ class StepBuilder:
         self._shared: dict[tuple[bool, bool], tuple[Batch, bytes]] = {}
         self._plain: _Draft | None = None
         # Destinations that were always fed together get the very same rows: the last ones, and what they are.
-        self._rows = b""
+        self._rows: bytes | memoryview = b""
         self._rows_of: tuple[Batch | None, int, int] = (None, 0, 0)
         self._passable = self._all
         if window.rows.hops is not None:
@@ -330,7 +330,7 @@ class StepBuilder:
         rows = self._render(batch, first, share.ts)
         dest.assign(batch, rows, share.ts, self._position, hops, ephemeral=not share.kept)
 
-    def _render(self, batch: Batch, first_seq: int, ts: int) -> bytes:
+    def _render(self, batch: Batch, first_seq: int, ts: int) -> bytes | memoryview:
         wanted = batch, first_seq, ts
         if self._rows_of != wanted:
             self._rows_of, self._rows = wanted, batch.render(first_seq, ts)

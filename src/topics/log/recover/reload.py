@@ -109,7 +109,7 @@ def load_rows(
     topic: Topic,
     first_seq: int,
     batch: Batch,
-    rows: bytes,
+    rows: bytes | memoryview,
     ts: int,
     hops: bytes | None,
     position: int,

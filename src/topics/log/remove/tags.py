@@ -20,7 +20,7 @@ from typing import TypeAlias
 import numpy as np
 
 from topics.storage import I64
-from topics.values import invalid
+from topics.values import accelerator, invalid
 
 # Small enough to be sorted, or thrown away, in some milliseconds; large enough that a lookup asks only a few.
 GENERATION_RECORDS = 32_768
@@ -49,9 +49,17 @@ class _Generation:
         self._fresh: list[str] = []
 
     def extend(self, tags: Sequence[str | None], first_seq: int) -> None:
+        native = accelerator.native
+        if native is not None and type(tags) is list:
+            native.post(tags, first_seq - self.base, self.postings, self._fresh, array)
+        else:
+            self._post(tags, first_seq - self.base)
+        self.count += len(tags)
+        self.last = max(self.last, first_seq + len(tags) - 1)
+
+    def _post(self, tags: Sequence[str | None], offset: int) -> None:
         postings, fresh = self.postings, self._fresh
         get = postings.get
-        offset = first_seq - self.base
         for tag in tags:
             if tag is not None:
                 held = get(tag)
@@ -63,8 +71,6 @@ class _Generation:
                 else:
                     held.append(offset)  # type: ignore[union-attr]
             offset += 1
-        self.count += len(tags)
-        self.last = max(self.last, first_seq + len(tags) - 1)
 
     def close(self) -> None:
         """It is full: give back what only growing needs, and share what all generations have."""

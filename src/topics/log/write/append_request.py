@@ -11,8 +11,11 @@ from msgspec import UNSET, Raw
 from topics.log.write.batch import (
     AppendBody,
     Batch,
+    CutBatch,
+    Decoded,
     KeyedLines,
     Line,
+    OnlyRecords,
     PlainLine,
     decode_append,
     too_many,
@@ -31,9 +34,8 @@ from topics.values import (
     invalid,
     resolve_config,
 )
+from topics.values.accelerator import MANY_KEYS_BYTES, Records
 
-# Fewer keys than the limit fit into this many bytes, so shorter metas need no counting.
-MANY_KEYS_BYTES = MAX_META_KEYS * 5
 _NULL = b"null"
 
 
@@ -87,16 +89,16 @@ def disables_backpressure(body: bytes) -> bool:
 
 
 def check_append(
-    request: AppendBody | list[PlainLine] | KeyedLines, body_size: int, key_header: bytes | None
+    request: AppendBody | OnlyRecords | KeyedLines, body_size: int, key_header: bytes | None
 ) -> AppendRequest:
-    if isinstance(request, list):
-        request = AppendBody(records=request)  # type: ignore[arg-type]
+    if isinstance(request, (list, Records)):
+        request = AppendBody(records=request)
     elif isinstance(request, KeyedLines):
-        request = AppendBody(records=request.records, idempotency_key=request.key)  # type: ignore[arg-type]
+        request = AppendBody(records=request.records, idempotency_key=request.key)
     records = request.records
     if records is UNSET or not records:
         raise invalid("records must be an array of 1 to 10000 records")
-    if len(records) > MAX_BATCH_RECORDS:
+    if not isinstance(records, Records) and len(records) > MAX_BATCH_RECORDS:
         raise too_many()
     key = None
     if key_header is not None or request.idempotency_key is not None:
@@ -104,7 +106,9 @@ def check_append(
     return AppendRequest(_check_records(records, request.node, body_size), request, key)
 
 
-def _check_records(records: list[Line] | list[PlainLine], batch_node: str | None, body_size: int) -> Batch:
+def _check_records(records: Decoded, batch_node: str | None, body_size: int) -> Batch:
+    if isinstance(records, Records):
+        return CutBatch(records)  # what the accelerator has cut out is checked
     data_lens = [len(record.data) for record in records]
     # Raw data is never empty, so a zero means the key was missing.
     if 0 in data_lens or (body_size > MAX_RECORD_BYTES and max(data_lens) > MAX_RECORD_BYTES):

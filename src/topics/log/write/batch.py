@@ -14,7 +14,7 @@ Which of the bracketed parts are present is in the frame's flags.
 from array import array
 from collections.abc import Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -29,9 +29,11 @@ from topics.values import (
     Form,
     Misnamed,
     Note,
+    accelerator,
     invalid,
     require_utf8,
 )
+from topics.values.accelerator import Records
 
 # What a key that was not sent leaves behind; `Raw` that was sent is never empty.
 _NOTHING = Raw(b"")
@@ -68,10 +70,16 @@ class PlainLine(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     data: Raw = msgspec.field(default=_NOTHING)
 
 
+if TYPE_CHECKING:
+    Decoded: TypeAlias = list[Line] | list[PlainLine] | Records
+else:
+    Decoded = list[Line]  # others are put in their place
+
+
 class AppendBody(msgspec.Struct, gc=False, kw_only=True, forbid_unknown_fields=True):
     """A write. Where all records are plain, they are decoded as such."""
 
-    records: list[Line] | UnsetType = UNSET
+    records: Decoded | UnsetType = UNSET
     node: str | None = None
     idempotency_key: str | None = None
     create: bool | None = None
@@ -92,6 +100,10 @@ class _Records(msgspec.Struct, gc=False):
 
 
 Write = TypeVar("Write", bound=AppendBody)
+# Records without anything around them: decoded, or cut out by the accelerator.
+OnlyRecords: TypeAlias = list[PlainLine] | Records
+# A plain record by itself; with an accelerator, just its data.
+Lone: TypeAlias = PlainLine | bytes
 
 _decode_plain = msgspec.json.Decoder(list[PlainLine]).decode
 _decode_lines = msgspec.json.Decoder(list[Line]).decode
@@ -109,6 +121,7 @@ _KEY_BEGINS, _RECORDS_FOLLOW = b'{"idempotency_key":"', b'","records":['
 
 HAS_META, HAS_TAGS, HAS_NODES, HAS_HOPS = 1, 2, 4, 8
 _LENGTHS = Struct("<II")
+PAYLOAD_HEAD_BYTES = _LENGTHS.size
 _pack = msgspec.msgpack.Encoder().encode
 _unpack_names = msgspec.msgpack.Decoder(list[str | None])
 
@@ -124,16 +137,25 @@ class AppendForm(Generic[Write]):
         self._kind = kind
         self._form = Form(kind)
 
-    def decode(self, body: bytes, note: Note = Misnamed.refuse) -> Write | list[PlainLine] | KeyedLines:
+    def decode(self, body: bytes, note: Note = Misnamed.refuse) -> Write | OnlyRecords | KeyedLines:
         """Just the records, if they are plain and there is nothing else but, perhaps, a key.
 
         `note` is told of names that do not belong, or come twice; inside of records only of the first.
         """
-        body = compact_json(body)
+        require_utf8(body)
+        if body[:12] == _ONLY_BEGINS and body[-3:] == _ONLY_ENDS:
+            # Before anything else: blanks inside of strings are no reason to look at all of it again.
+            found = _cut(body, 11, len(body) - 1)
+            if found is not None:
+                return found
+        text, body = body, compact_json(body)
+        was_spaced = body is not text
         request: Write | None = None
         try:
             if body[:12] == _ONLY_BEGINS:
                 if body[-3:] == _ONLY_ENDS:
+                    if was_spaced and (found := _cut(body, 11, len(body) - 1)) is not None:
+                        return found
                     # If anything else stood between the brackets, it would not be one array.
                     records = body[11:-1] if len(body) <= _SHORT_BYTES else memoryview(body)[11:-1]
                     try:
@@ -159,10 +181,14 @@ class AppendForm(Generic[Write]):
         request = self._form.fitting(around)
         if request is None:
             return None
+        found = _cut(body, start, stop)
+        if found is not None and (request.node is None or found.give_node(request.node)):
+            request.records = found
+            return request
         records = memoryview(body)[start:stop]
         if request.node is None:
             try:
-                request.records = _decode_plain(records)  # type: ignore[assignment]
+                request.records = _decode_plain(records)
                 return request
             except msgspec.ValidationError:
                 pass
@@ -177,6 +203,12 @@ class AppendForm(Generic[Write]):
 
 
 decode_append = AppendForm(AppendBody).decode
+
+
+def _cut(body: bytes, start: int, stop: int) -> Records | None:
+    """The records of an array in a body, if nothing is unusual about them, and there is an accelerator."""
+    native = accelerator.native
+    return None if native is None else native.cut(body, start, stop)
 
 
 def _key_behind(body: bytes) -> KeyedLines | None:
@@ -213,22 +245,22 @@ def too_many() -> ApiError:
     return ApiError("batch_too_large", f"at most {MAX_BATCH_RECORDS} records fit in one write")
 
 
-def lone_record(request: AppendBody | list[PlainLine] | KeyedLines) -> PlainLine | None:
+def lone_record(request: AppendBody | OnlyRecords | KeyedLines) -> Lone | None:
     """The record of a write that consists of one plain record and asks for nothing else but, perhaps, a key.
 
     Its size is the caller's business.
     """
+    if isinstance(request, Records):
+        return request.lone()
     if type(request) is KeyedLines:
         request = request.records
     if type(request) is list and len(request) == 1 and request[0].data is not _NOTHING:
-        return request[0]
+        return request[0] if accelerator.native is None else bytes(request[0].data)
     return None
 
 
 def compact_json(body: bytes) -> bytes:
     """The same JSON without insignificant white space; payload text is not otherwise touched."""
-    if not body.isascii():
-        require_utf8(body)
     # Asked by byte value: four times faster than by one-byte string.
     if 32 in body or 10 in body or 9 in body or 13 in body:
         try:
@@ -243,8 +275,9 @@ class Batch:
 
     __slots__ = ("_lines", "count", "data_lens", "ends", "meta_lens", "nodes", "size", "tags")
 
-    # Of batches so large that they are rendered beside the loop: payload and flags, and the time in the rows.
+    # The payload of a frame and its flags, where rendering has made them.
     prepared: tuple[bytes, int] | None = None
+    # Of batches so large that they are rendered beside the loop: the time in the rows.
     rendered_ms: int | None = None
 
     def __init__(
@@ -266,7 +299,7 @@ class Batch:
         # Where each row ends, once it was asked for: the same rows may be stored in many places.
         self.ends: np.ndarray | None = None
 
-    def render(self, first_seq: int, ts: int) -> bytes:
+    def render(self, first_seq: int, ts: int) -> bytes | memoryview:
         """The records as every reader will receive them, a line each."""
         self.ends = None
         if (
@@ -283,8 +316,9 @@ class Batch:
             seq += 1
         return _encode_lines(self._lines)
 
-    def row_ends(self, rows: bytes) -> np.ndarray:
+    def row_ends(self, rows: bytes | memoryview) -> np.ndarray:
         """Where each row ends."""
+        assert isinstance(rows, bytes)
         if self.count > 1 and self.meta_lens is None and self.nodes is None:
             # Around its data every row has the same text, but for the digits of its seq, and those only grow:
             # as many in the last row as in the first means as many in all. Adding beats looking for newlines.
@@ -303,8 +337,37 @@ def row_ends(rows: bytes | memoryview, count: int) -> np.ndarray:
     return (np.flatnonzero(np.frombuffer(rows, np.uint8) == 10) + 1).astype(np.uint32)
 
 
-def plain_batch(lines: list[PlainLine]) -> Batch:
+class CutBatch(Batch):
+    """Records of which the accelerator knows where they lie: it renders what their frame holds at once."""
+
+    __slots__ = ("_records", "prepared")
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self.count = records.count
+        self.size = records.size
+        self.data_lens = array("I", records.data_lens())
+        self.meta_lens = array("I", records.meta_lens()) if records.has_metas else None
+        self.nodes = records.nodes() if records.has_nodes else None
+        self.tags = records.tags() if records.has_tags else None
+        self.ends = None
+
+    def render(self, first_seq: int, ts: int) -> memoryview:
+        payload, length, ends, flags = self._records.payload(first_seq, ts)
+        self.prepared = (payload, flags)
+        self.ends = np.frombuffer(ends, np.uint32)
+        return memoryview(payload)[PAYLOAD_HEAD_BYTES : PAYLOAD_HEAD_BYTES + length]
+
+    def row_ends(self, rows: bytes | memoryview) -> np.ndarray:
+        assert self.ends is not None
+        return self.ends
+
+
+def plain_batch(records: list[Lone]) -> Batch:
     """Records that `lone_record` has judged."""
+    if type(records[0]) is bytes:
+        return CutBatch(accelerator.native.gathered(records))
+    lines: list[PlainLine] = records  # type: ignore[assignment]
     return Batch(lines, [len(line.data) for line in lines])
 
 
@@ -337,7 +400,7 @@ def batch_from_columns(
 
 
 def encode_payload(
-    batch: Batch, rows: bytes, hops: bytes | None = None, keys: bytes = b""
+    batch: Batch, rows: bytes | memoryview, hops: bytes | None = None, keys: bytes = b""
 ) -> tuple[bytes, int]:
     """Payload and flags. Keys stand before everything else."""
     if batch.prepared is not None and hops is None:

@@ -12,7 +12,7 @@ from topics.log.core import Core
 from topics.log.topic import Topic
 from topics.log.write.append import AppendOp, append_to
 from topics.log.write.append_request import AppendRequest, column_request
-from topics.log.write.batch import PlainLine, plain_batch
+from topics.log.write.batch import Lone, plain_batch
 from topics.log.write.idempotency import KeyedWrite, MaybeRetry
 from topics.values import ApiError
 
@@ -42,13 +42,13 @@ class LoneAppends(Generic[Writer]):
     def __init__(self, core: Core, answering: Answering[Writer]) -> None:
         self._core = core
         self._answering = answering
-        self._gathered: dict[Topic, tuple[list[Writer], list[PlainLine]]] = {}
+        self._gathered: dict[Topic, tuple[list[Writer], list[Lone]]] = {}
         # Those with an idempotency key go together, too: then each record of a batch has one, or none has.
-        self._keyed: dict[Topic, tuple[list[Writer], list[PlainLine], list[bytes]]] = {}
+        self._keyed: dict[Topic, tuple[list[Writer], list[Lone], list[bytes]]] = {}
         # How many came together the last time.
         self._company = 0
 
-    def add(self, writer: Writer, topic: Topic, line: PlainLine) -> None:
+    def add(self, writer: Writer, topic: Topic, line: Lone) -> None:
         gathered = self._gathered
         if not gathered:
             self._begin()
@@ -58,7 +58,7 @@ class LoneAppends(Generic[Writer]):
         together[0].append(writer)
         together[1].append(line)
 
-    def add_keyed(self, writer: Writer, topic: Topic, line: PlainLine, key: bytes) -> None:
+    def add_keyed(self, writer: Writer, topic: Topic, line: Lone, key: bytes) -> None:
         keyed = self._keyed
         if not keyed:
             self._begin()
@@ -88,7 +88,7 @@ class LoneAppends(Generic[Writer]):
                     stop = start + _MOST_TOGETHER
                     self._append_keyed(topic, writers[start:stop], lines[start:stop], keys[start:stop])
 
-    def _append(self, topic: Topic, writers: list[Writer], lines: list[PlainLine]) -> None:
+    def _append(self, topic: Topic, writers: list[Writer], lines: list[Lone]) -> None:
         answering = self._answering
         done, fail = partial(answering.answer, writers), partial(answering.fail, writers)
         try:
@@ -99,7 +99,7 @@ class LoneAppends(Generic[Writer]):
                 self._append_alone(writer, line, None)
 
     def _append_keyed(
-        self, topic: Topic, writers: list[Writer], lines: list[PlainLine], keys: list[bytes]
+        self, topic: Topic, writers: list[Writer], lines: list[Lone], keys: list[bytes]
     ) -> None:
         answering, core = self._answering, self._core
         taken: KeyedWrite | None = None
@@ -114,7 +114,7 @@ class LoneAppends(Generic[Writer]):
             for writer, line, key in zip(writers, lines, keys, strict=True):
                 self._append_alone(writer, line, key)
 
-    def _append_alone(self, writer: Writer, line: PlainLine, key: bytes | None) -> None:
+    def _append_alone(self, writer: Writer, line: Lone, key: bytes | None) -> None:
         request = column_request(plain_batch([line]), create=None, idempotency_key=key)
         try:
             self._answering.append_alone(writer, request)

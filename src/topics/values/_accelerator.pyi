@@ -1,0 +1,58 @@
+"""What `accelerator.c` offers; `accelerator` says how it is used."""
+
+from collections.abc import Callable
+from typing import Any
+
+LIMITS: tuple[int, int, int, int, int]
+SOURCE: str
+
+class Records:
+    """The records of a write, checked."""
+
+    count: int
+    # What data and meta count for.
+    size: int
+    has_tags: bool
+    has_nodes: bool
+    has_metas: bool
+
+    def payload(self, first_seq: int, ts: int, /) -> tuple[bytes, int, bytes, int]:
+        """Of an Append frame; the length of its rows; where each ends, as u32; and the frame's flags."""
+
+    def lone(self) -> bytes | None:
+        """The data of the only record, if it has nothing else."""
+
+    def data_lens(self) -> bytes: ...
+    def meta_lens(self) -> bytes: ...
+    def tags(self) -> list[str | None]: ...
+    def nodes(self) -> list[str | None]: ...
+    def give_node(self, node: str, /) -> bool:
+        """To each that has none; False, and nothing is changed, if that is for others to do."""
+
+def cut(body: bytes, start: int, stop: int, /) -> Records | None:
+    """The records of the JSON array between these two; None if any of them is unusual, or wrong."""
+
+def lone(body: bytes, /) -> bytes | None:
+    """The data of a write that consists of one plain record."""
+
+def gathered(data: list[bytes], /) -> Records:
+    """Plain records of data that `lone` has found."""
+
+def cells(texts: Any, offsets: Any, /) -> Records | None:
+    """Plain records of an Arrow column; None unless each cell is one compact value."""
+
+def encode(values: list[str | None], codes: dict[str, int], names: list[str], /) -> list[int]:
+    """The number of each name; new ones are added. 0 is none."""
+
+def post(
+    tags: list[str | None],
+    offset: int,
+    postings: dict[str, Any],
+    fresh: list[str],
+    arrays: Callable[..., Any],
+    /,
+) -> None:
+    """Note where each tag occurs."""
+
+def seqs(first: int, count: int, /) -> bytes:
+    """So many seqs as a JSON array."""

@@ -1,0 +1,727 @@
+/* The inner loops of the write path, for where Python is too slow: a write's records are found, checked and
+ * rendered in one pass each. `accelerator.py` says how it is used.
+ *
+ * Whatever is unusual is not decided here: `cut` and `lone` return None, and the caller, in Python, decides and
+ * says what is wrong. So this file may be too strict, and never too lax. What it returns, it has checked.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* The limits of the API; the caller compares them with its own before it uses any of this. */
+enum { MAX_RECORDS = 10000, MAX_RECORD = 1 << 20, MAX_TAG = 256, MAX_NODE = 128, MAX_META = 320 };
+/* Deeper values are left to the other parser, and its limit. */
+enum { MAX_DEPTH = 64, MAX_BULK = 100000 };
+/* Names that come again and again are kept as strings, with their hash; longer ones are not. */
+enum { KEPT_NAMES = 2048, KEPT_BYTES = 64 };
+
+typedef const unsigned char *Text;
+
+/* --- JSON: each function returns what lies behind what it has read, or NULL -------------------------------- */
+
+#define EACH(byte) (0x0101010101010101ULL * (byte))
+#define BELOW(word, byte) (((word) - EACH(byte)) & ~(word) & EACH(0x80))
+
+static int hex(unsigned char c) {
+    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+}
+
+static Text escape(Text p, Text end) {
+    if (end - p < 2) return NULL;
+    if (p[1] != 'u') return memchr("\"\\/bfnrt", p[1], 8) ? p + 2 : NULL;
+    if (end - p < 6) return NULL;
+    for (int i = 2; i < 6; i++)
+        if (hex(p[i]) < 0) return NULL;
+    /* Halves of a pair have rules of their own. */
+    return hex(p[2]) == 13 && hex(p[3]) >= 8 ? NULL : p + 6;
+}
+
+/* `p` is behind the opening quote. */
+static Text string(Text p, Text end) {
+    for (;;) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && defined(__GNUC__)
+        while (end - p >= 8) {
+            uint64_t word, found;
+            memcpy(&word, p, 8);
+            /* A quote, a backslash, or below a blank; only the first one found is exact. */
+            found = BELOW(word ^ EACH('"'), 1) | BELOW(word ^ EACH('\\'), 1) | BELOW(word, 0x20);
+            if (found) {
+                p += __builtin_ctzll(found) >> 3;
+                break;
+            }
+            p += 8;
+        }
+#endif
+        while (p < end && *p != '"' && *p != '\\' && *p >= 0x20) p++;
+        if (p >= end || *p < 0x20) return NULL;
+        if (*p == '"') return p + 1;
+        if (!(p = escape(p, end))) return NULL;
+    }
+}
+
+static Text digits(Text p, Text end) {
+    if (p >= end || *p < '0' || *p > '9') return NULL;
+    while (p < end && *p >= '0' && *p <= '9') p++;
+    return p;
+}
+
+static Text number(Text p, Text end) {
+    if (p < end && *p == '-') p++;
+    if (p < end && *p == '0') p++;
+    else if (!(p = digits(p, end))) return NULL;
+    if (p < end && *p == '.' && !(p = digits(p + 1, end))) return NULL;
+    if (p < end && (*p | 32) == 'e') {
+        p++;
+        if (p < end && (*p == '+' || *p == '-')) p++;
+        p = digits(p, end);
+    }
+    return p;
+}
+
+static Text word(Text p, Text end, const char *expected, Py_ssize_t length) {
+    return end - p >= length && !memcmp(p, expected, length) ? p + length : NULL;
+}
+
+/* One value without a blank outside of its strings. */
+static Text value(Text p, Text end, int depth) {
+    if (p >= end || depth > MAX_DEPTH) return NULL;
+    switch (*p) {
+    case '"':
+        return string(p + 1, end);
+    case 't':
+        return word(p, end, "true", 4);
+    case 'f':
+        return word(p, end, "false", 5);
+    case 'n':
+        return word(p, end, "null", 4);
+    case '[':
+        if (end - p >= 2 && p[1] == ']') return p + 2;
+        do
+            p = value(p + 1, end, depth + 1);
+        while (p && p < end && *p == ',');
+        return p && p < end && *p == ']' ? p + 1 : NULL;
+    case '{':
+        if (end - p >= 2 && p[1] == '}') return p + 2;
+        do {
+            if (end - p < 2 || p[1] != '"' || !(p = string(p + 2, end))) return NULL;
+            if (p >= end || *p != ':') return NULL;
+            p = value(p + 1, end, depth + 1);
+        } while (p && p < end && *p == ',');
+        return p && p < end && *p == '}' ? p + 1 : NULL;
+    default:
+        return number(p, end);
+    }
+}
+
+/* --- numbers as text --------------------------------------------------------------------------------------- */
+
+enum { MOST_DIGITS = 20 };
+
+static int decimal(char *to, uint64_t n) {
+    char reversed[MOST_DIGITS];
+    int length = 0;
+    do reversed[length++] = (char)('0' + n % 10);
+    while (n /= 10);
+    for (int i = 0; i < length; i++) to[i] = reversed[length - 1 - i];
+    return length;
+}
+
+/* The next number; returns how many digits it has. */
+static int count_up(char *text, int length) {
+    int i = length - 1;
+    while (i >= 0 && text[i] == '9') text[i--] = '0';
+    if (i >= 0) {
+        text[i]++;
+        return length;
+    }
+    memmove(text + 1, text, length);
+    text[0] = '1';
+    return length + 1;
+}
+
+/* --- records ----------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    /* Data and meta as they are rendered; tag and node without their quotes. What is not there is NULL. */
+    Text data, meta, tag, node;
+    uint32_t data_bytes, meta_bytes, tag_bytes, node_bytes;
+} Record;
+
+typedef struct {
+    PyObject_HEAD
+    /* What the records point into. */
+    PyObject *owner;
+    Py_buffer buffer;
+    Record *records;
+    Py_ssize_t count, room;
+    uint64_t data_bytes, meta_bytes, node_bytes, tag_bytes;
+    Py_ssize_t metas, nodes, tags;
+} Records;
+
+static PyTypeObject RecordsType;
+
+static Records *new_records(PyObject *owner, Py_ssize_t room) {
+    Records *self = PyObject_New(Records, &RecordsType);
+    if (!self) return NULL;
+    memset((char *)self + offsetof(Records, owner), 0, sizeof(Records) - offsetof(Records, owner));
+    self->room = room > 0 ? room : 1;
+    self->records = PyMem_Malloc(sizeof(Record) * self->room);
+    self->owner = Py_NewRef(owner);
+    if (!self->records) {
+        Py_DECREF(self);
+        PyErr_NoMemory();
+        return NULL;
+    }
+    return self;
+}
+
+static void records_dealloc(PyObject *object) {
+    Records *self = (Records *)object;
+    if (self->buffer.obj) PyBuffer_Release(&self->buffer);
+    PyMem_Free(self->records);
+    Py_XDECREF(self->owner);
+    PyObject_Free(self);
+}
+
+/* 0 if it does not fit in memory. */
+static int add(Records *self, const Record *record) {
+    if (self->count == self->room) {
+        Record *larger = PyMem_Realloc(self->records, sizeof(Record) * self->room * 2);
+        if (!larger) return 0;
+        self->records = larger;
+        self->room *= 2;
+    }
+    self->records[self->count++] = *record;
+    self->data_bytes += record->data_bytes;
+    self->meta_bytes += record->meta_bytes;
+    self->node_bytes += record->node_bytes;
+    self->tag_bytes += record->tag_bytes;
+    self->metas += record->meta != NULL;
+    self->nodes += record->node != NULL;
+    self->tags += record->tag != NULL;
+    return 1;
+}
+
+/* A short text without escapes, or null: `p` is at its value. */
+static Text name(Text p, Text end, Text *text, uint32_t *bytes, Py_ssize_t most) {
+    Text start = p + 1, stop;
+    if (p >= end) return NULL;
+    if (*p != '"') return word(p, end, "null", 4);
+    stop = string(start, end);
+    if (!stop || stop - 1 - start > most || memchr(start, '\\', stop - 1 - start)) return NULL;
+    *text = start;
+    *bytes = (uint32_t)(stop - 1 - start);
+    return stop;
+}
+
+/* `p` is at the opening brace. Keys may come in any order, each once, and no others. */
+static Text record(Text p, Text end, Record *found) {
+    Text start;
+    unsigned seen = 0, key;
+    memset(found, 0, sizeof *found);
+    if (p >= end || *p != '{') return NULL;
+    do {
+        start = ++p;
+        if ((p = word(start, end, "\"data\":", 7))) key = 1;
+        else if ((p = word(start, end, "\"tag\":", 6))) key = 2;
+        else if ((p = word(start, end, "\"node\":", 7))) key = 4;
+        else if ((p = word(start, end, "\"meta\":", 7))) key = 8;
+        else return NULL;
+        if (seen & key) return NULL;
+        seen |= key;
+        start = p;
+        if (key == 2) p = name(p, end, &found->tag, &found->tag_bytes, MAX_TAG);
+        else if (key == 4) p = name(p, end, &found->node, &found->node_bytes, MAX_NODE);
+        else p = value(p, end, 0);
+        if (!p) return NULL;
+        if (key == 1) {
+            if (p - start > MAX_RECORD) return NULL;
+            found->data = start;
+            found->data_bytes = (uint32_t)(p - start);
+        } else if (key == 8 && *start == '{') {
+            /* So short that it cannot have too many keys. */
+            if (p - start > MAX_META) return NULL;
+            found->meta = start;
+            found->meta_bytes = (uint32_t)(p - start);
+        } else if (key == 8 && *start != 'n') {
+            return NULL;
+        }
+    } while (p < end && *p == ',');
+    if (p >= end || *p != '}' || !(seen & 1)) return NULL;
+    return found->data_bytes + found->meta_bytes > MAX_RECORD ? NULL : p + 1;
+}
+
+static PyObject *cut(PyObject *module, PyObject *const *given, Py_ssize_t count) {
+    Py_ssize_t start, stop, room;
+    Records *self;
+    Record found;
+    Text p, end;
+    if (count != 3 || !PyBytes_Check(given[0])) {
+        PyErr_SetString(PyExc_TypeError, "cut(body: bytes, start: int, stop: int)");
+        return NULL;
+    }
+    start = PyLong_AsSsize_t(given[1]);
+    stop = PyLong_AsSsize_t(given[2]);
+    if (PyErr_Occurred()) return NULL;
+    if (start < 0 || stop > PyBytes_GET_SIZE(given[0]) || stop - start < 2) Py_RETURN_NONE;
+    p = (Text)PyBytes_AS_STRING(given[0]) + start;
+    end = (Text)PyBytes_AS_STRING(given[0]) + stop;
+    if (*p != '[' || !(p = record(p + 1, end, &found))) Py_RETURN_NONE;
+    /* As many as there would be if all were as long as the first. */
+    room = (stop - start) / (p - ((Text)PyBytes_AS_STRING(given[0]) + start)) + 1;
+    if (!(self = new_records(given[0], room < MAX_RECORDS ? room : MAX_RECORDS))) return NULL;
+    for (;;) {
+        if (!add(self, &found)) {
+            Py_DECREF(self);
+            return PyErr_NoMemory();
+        }
+        if (p >= end || *p != ',' || self->count == MAX_RECORDS || !(p = record(p + 1, end, &found))) break;
+    }
+    if (p && end - p == 1 && *p == ']') return (PyObject *)self;
+    Py_DECREF(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *lone(PyObject *module, PyObject *body) {
+    Text p, start, end;
+    if (!PyBytes_Check(body)) {
+        PyErr_SetString(PyExc_TypeError, "lone(body: bytes)");
+        return NULL;
+    }
+    p = (Text)PyBytes_AS_STRING(body);
+    end = p + PyBytes_GET_SIZE(body);
+    if (!(start = word(p, end, "{\"records\":[{\"data\":", 20)) || !(p = value(start, end, 0))) Py_RETURN_NONE;
+    if (end - p != 3 || memcmp(p, "}]}", 3) || p - start > MAX_RECORD) Py_RETURN_NONE;
+    return PyBytes_FromStringAndSize((const char *)start, p - start);
+}
+
+static PyObject *gathered(PyObject *module, PyObject *list) {
+    Records *self;
+    Record plain = {0};
+    if (!PyList_CheckExact(list)) {
+        PyErr_SetString(PyExc_TypeError, "gathered(data: list[bytes])");
+        return NULL;
+    }
+    /* A tuple, which nobody changes. */
+    PyObject *owner = PyList_AsTuple(list);
+    if (!owner) return NULL;
+    self = new_records(owner, PyTuple_GET_SIZE(owner));
+    Py_DECREF(owner);
+    if (!self) return NULL;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(owner); i++) {
+        PyObject *data = PyTuple_GET_ITEM(owner, i);
+        if (!PyBytes_Check(data) || PyBytes_GET_SIZE(data) > MAX_RECORD) {
+            Py_DECREF(self);
+            PyErr_SetString(PyExc_TypeError, "gathered(data: list[bytes])");
+            return NULL;
+        }
+        plain.data = (Text)PyBytes_AS_STRING(data);
+        plain.data_bytes = (uint32_t)PyBytes_GET_SIZE(data);
+        add(self, &plain); /* there is room for it */
+    }
+    return (PyObject *)self;
+}
+
+static PyObject *cells(PyObject *module, PyObject *args) {
+    PyObject *texts;
+    Py_buffer offsets;
+    Records *self;
+    Record plain = {0};
+    Py_ssize_t count, i;
+    if (!PyArg_ParseTuple(args, "Oy*:cells", &texts, &offsets)) return NULL;
+    count = offsets.len / 4 - 1;
+    self = new_records(texts, count);
+    if (!self || PyObject_GetBuffer(texts, &self->buffer, PyBUF_SIMPLE)) {
+        PyBuffer_Release(&offsets);
+        Py_XDECREF(self);
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    for (i = 0; i < count; i++) {
+        int32_t edges[2];
+        Text p, end;
+        memcpy(edges, (char *)offsets.buf + 4 * i, 8);
+        if (edges[0] < 0 || edges[1] < edges[0] || edges[1] > self->buffer.len) break;
+        p = (Text)self->buffer.buf + edges[0];
+        end = (Text)self->buffer.buf + edges[1];
+        if (end - p > MAX_RECORD || value(p, end, 0) != end) break;
+        plain.data = p;
+        plain.data_bytes = (uint32_t)(end - p);
+        add(self, &plain); /* there is room for it */
+    }
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&offsets);
+    if (i == count && count > 0) return (PyObject *)self;
+    Py_DECREF(self);
+    Py_RETURN_NONE;
+}
+
+/* --- rendering --------------------------------------------------------------------------------------------- */
+
+#define PUT(text, length) (memcpy(w, text, length), w += (length))
+#define PUT_ALL(text) PUT(text, sizeof(text) - 1)
+
+/* MessagePack: the head of a list, and a text or nothing. */
+static char *put_count(char *w, Py_ssize_t count) {
+    if (count < 16) {
+        *w++ = (char)(0x90 | count);
+    } else if (count < 1 << 16) {
+        *w++ = (char)0xdc;
+        *w++ = (char)(count >> 8);
+        *w++ = (char)count;
+    } else {
+        *w++ = (char)0xdd;
+        for (int shift = 24; shift >= 0; shift -= 8) *w++ = (char)(count >> shift);
+    }
+    return w;
+}
+
+static char *put_name(char *w, Text text, Py_ssize_t bytes) {
+    if (!text) {
+        *w++ = (char)0xc0;
+        return w;
+    }
+    if (bytes < 32) {
+        *w++ = (char)(0xa0 | bytes);
+    } else if (bytes < 1 << 8) {
+        *w++ = (char)0xd9;
+        *w++ = (char)bytes;
+    } else {
+        *w++ = (char)0xda;
+        *w++ = (char)(bytes >> 8);
+        *w++ = (char)bytes;
+    }
+    return PUT(text, bytes);
+}
+
+enum { HAS_META = 1, HAS_TAGS = 2, HAS_NODES = 4 };
+
+/* payload(first_seq, ts) -> (payload, bytes of rows, where each row ends, flags), as `batch.py` describes it. */
+static PyObject *payload(PyObject *object, PyObject *const *given, Py_ssize_t given_count) {
+    Records *self = (Records *)object;
+    PyObject *out, *ends, *result;
+    if (given_count != 2) {
+        PyErr_SetString(PyExc_TypeError, "payload(first_seq: int, ts: int)");
+        return NULL;
+    }
+    uint64_t first = PyLong_AsUnsignedLongLong(given[0]), ts = PyLong_AsUnsignedLongLong(given[1]);
+    if (PyErr_Occurred()) return NULL;
+    if (first > INT64_MAX || ts > INT64_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "seqs and times have 63 bits");
+        return NULL;
+    }
+    char middle[64], seq[MOST_DIGITS + 1];
+    memcpy(middle, ",\"$ts\":", 7);
+    int middle_bytes = 7 + decimal(middle + 7, ts);
+    int seq_bytes = decimal(seq, first + (uint64_t)self->count - 1);
+    /* As long as the last seq, all seqs together are as long as can be. */
+    uint64_t row_bytes = (uint64_t)self->count * (8 + seq_bytes + middle_bytes + 8 + 2) + self->data_bytes +
+                         self->meta_bytes + 8 * (uint64_t)self->metas + self->node_bytes + 11 * (uint64_t)self->nodes;
+    uint64_t most = 8 + row_bytes + 4 * (uint64_t)self->count * (1 + (self->metas > 0));
+    if (self->tags) most += 5 + 3 * (uint64_t)self->count + self->tag_bytes;
+    if (self->nodes) most += 5 + 3 * (uint64_t)self->count + self->node_bytes;
+    if (most > UINT32_MAX) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    out = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)most);
+    ends = PyBytes_FromStringAndSize(NULL, 4 * self->count);
+    if (!out || !ends) goto failed;
+    char *start = PyBytes_AS_STRING(out), *w = start + 8, *rows = w, *end_at = PyBytes_AS_STRING(ends);
+    seq_bytes = decimal(seq, first);
+    for (Py_ssize_t i = 0; i < self->count; i++) {
+        const Record *r = &self->records[i];
+        PUT_ALL("{\"$seq\":");
+        PUT(seq, seq_bytes);
+        PUT(middle, middle_bytes);
+        if (r->node) {
+            PUT_ALL(",\"$node\":\"");
+            PUT(r->node, r->node_bytes);
+            *w++ = '"';
+        }
+        PUT_ALL(",\"data\":");
+        PUT(r->data, r->data_bytes);
+        if (r->meta) {
+            PUT_ALL(",\"meta\":");
+            PUT(r->meta, r->meta_bytes);
+        }
+        PUT_ALL("}\n");
+        uint32_t end = (uint32_t)(w - rows);
+        memcpy(end_at + 4 * i, &end, 4);
+        seq_bytes = count_up(seq, seq_bytes);
+    }
+    uint32_t lengths[2] = {(uint32_t)(w - rows), 0};
+    for (Py_ssize_t i = 0; i < self->count; i++) PUT(&self->records[i].data_bytes, 4);
+    if (self->metas)
+        for (Py_ssize_t i = 0; i < self->count; i++) PUT(&self->records[i].meta_bytes, 4);
+    if (self->tags) {
+        char *before = w;
+        w = put_count(w, self->count);
+        for (Py_ssize_t i = 0; i < self->count; i++)
+            w = put_name(w, self->records[i].tag, self->records[i].tag_bytes);
+        lengths[1] = (uint32_t)(w - before);
+    }
+    if (self->nodes) {
+        w = put_count(w, self->count);
+        for (Py_ssize_t i = 0; i < self->count; i++)
+            w = put_name(w, self->records[i].node, self->records[i].node_bytes);
+    }
+    memcpy(start, lengths, 8);
+    if ((uint64_t)(w - start) != most && _PyBytes_Resize(&out, w - start)) goto failed;
+    result = Py_BuildValue("NnNi", out, (Py_ssize_t)lengths[0], ends,
+                           (self->metas ? HAS_META : 0) | (self->tags ? HAS_TAGS : 0) | (self->nodes ? HAS_NODES : 0));
+    return result;
+failed:
+    Py_XDECREF(out);
+    Py_XDECREF(ends);
+    return NULL;
+}
+
+static PyObject *lengths_of(Records *self, size_t field) {
+    PyObject *out = PyBytes_FromStringAndSize(NULL, 4 * self->count);
+    if (!out) return NULL;
+    for (Py_ssize_t i = 0; i < self->count; i++)
+        memcpy(PyBytes_AS_STRING(out) + 4 * i, (char *)&self->records[i] + field, 4);
+    return out;
+}
+
+static PyObject *data_lens(PyObject *self, PyObject *unused) {
+    return lengths_of((Records *)self, offsetof(Record, data_bytes));
+}
+
+static PyObject *meta_lens(PyObject *self, PyObject *unused) {
+    return lengths_of((Records *)self, offsetof(Record, meta_bytes));
+}
+
+/* The data of the only record, if it has nothing else. */
+static PyObject *lone_data(PyObject *object, PyObject *unused) {
+    Records *self = (Records *)object;
+    if (self->count != 1 || self->tags || self->nodes || self->metas) Py_RETURN_NONE;
+    return PyBytes_FromStringAndSize((const char *)self->records->data, self->records->data_bytes);
+}
+
+/* --- names ------------------------------------------------------------------------------------------------- */
+
+/* Each in the place that its bytes say; another one with the same place takes it over. */
+static PyObject *kept_names[KEPT_NAMES];
+
+static PyObject *name_of(Text text, Py_ssize_t bytes) {
+    PyObject **place, *made;
+    uint64_t hash = 14695981039346656037ULL;
+    const char *held;
+    Py_ssize_t held_bytes;
+    if (!text) return Py_NewRef(Py_None);
+    if (bytes > KEPT_BYTES) return PyUnicode_DecodeUTF8((const char *)text, bytes, NULL);
+    for (Py_ssize_t i = 0; i < bytes; i++) hash = (hash ^ text[i]) * 1099511628211ULL;
+    place = &kept_names[(hash ^ hash >> 32) & (KEPT_NAMES - 1)];
+    if (*place) {
+        held = PyUnicode_AsUTF8AndSize(*place, &held_bytes);
+        if (held && held_bytes == bytes && !memcmp(held, text, bytes)) return Py_NewRef(*place);
+        PyErr_Clear();
+    }
+    made = PyUnicode_DecodeUTF8((const char *)text, bytes, NULL);
+    if (made) Py_XSETREF(*place, Py_NewRef(made));
+    return made;
+}
+
+static PyObject *names_of(Records *self, int nodes) {
+    PyObject *list = PyList_New(self->count);
+    for (Py_ssize_t i = 0; list && i < self->count; i++) {
+        const Record *r = &self->records[i];
+        PyObject *one = nodes ? name_of(r->node, r->node_bytes) : name_of(r->tag, r->tag_bytes);
+        if (one) PyList_SET_ITEM(list, i, one);
+        else Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *tags(PyObject *self, PyObject *unused) { return names_of((Records *)self, 0); }
+
+static PyObject *nodes(PyObject *self, PyObject *unused) { return names_of((Records *)self, 1); }
+
+/* Every record without a node gets this one. False if it is too long, or stands otherwise in JSON. */
+static PyObject *give_node(PyObject *object, PyObject *node) {
+    Records *self = (Records *)object;
+    Py_ssize_t bytes;
+    const char *text;
+    if (!PyUnicode_CheckExact(node)) {
+        PyErr_SetString(PyExc_TypeError, "give_node(node: str)");
+        return NULL;
+    }
+    if (!(text = PyUnicode_AsUTF8AndSize(node, &bytes))) return NULL;
+    int is_plain = bytes <= MAX_NODE;
+    for (Py_ssize_t i = 0; i < bytes; i++)
+        is_plain &= text[i] != '"' && text[i] != '\\' && (unsigned char)text[i] >= 0x20;
+    if (!is_plain) Py_RETURN_FALSE;
+    PyObject *both = PyTuple_Pack(2, self->owner, node);
+    if (!both) return NULL;
+    Py_SETREF(self->owner, both);
+    for (Py_ssize_t i = 0; i < self->count; i++) {
+        Record *r = &self->records[i];
+        if (r->node) continue;
+        r->node = (Text)text;
+        r->node_bytes = (uint32_t)bytes;
+        self->node_bytes += (uint64_t)bytes;
+        self->nodes++;
+    }
+    Py_RETURN_TRUE;
+}
+
+/* encode(values, codes, names) -> list: the number of each name, new ones being added; 0 for None. */
+static PyObject *encode(PyObject *module, PyObject *const *given, Py_ssize_t count) {
+    if (count != 3 || !PyList_CheckExact(given[0]) || !PyDict_CheckExact(given[1]) || !PyList_CheckExact(given[2])) {
+        PyErr_SetString(PyExc_TypeError, "encode(values: list, codes: dict, names: list)");
+        return NULL;
+    }
+    PyObject *zero = PyLong_FromLong(0), *list = PyList_New(PyList_GET_SIZE(given[0]));
+    for (Py_ssize_t i = 0; list && zero && i < PyList_GET_SIZE(list); i++) {
+        PyObject *one = PyList_GET_ITEM(given[0], i), *code = NULL;
+        if (one == Py_None) {
+            code = Py_NewRef(zero);
+        } else if (!PyUnicode_CheckExact(one)) {
+            PyErr_SetString(PyExc_TypeError, "a name is a str");
+        } else if ((code = PyDict_GetItemWithError(given[1], one))) {
+            Py_INCREF(code);
+        } else if (!PyErr_Occurred() && !PyList_Append(given[2], one)) {
+            code = PyLong_FromSsize_t(PyList_GET_SIZE(given[2]));
+            if (code && PyDict_SetItem(given[1], one, code)) Py_CLEAR(code);
+        }
+        if (code) PyList_SET_ITEM(list, i, code);
+        else Py_CLEAR(list);
+    }
+    if (!zero) Py_CLEAR(list);
+    Py_XDECREF(zero);
+    return list;
+}
+
+/* post(tags, offset, postings, fresh, arrays): where each tag occurs, as `tags.py` describes it. */
+static PyObject *post(PyObject *module, PyObject *const *given, Py_ssize_t count) {
+    if (count != 5 || !PyList_CheckExact(given[0]) || !PyDict_CheckExact(given[2]) || !PyList_CheckExact(given[3])) {
+        PyErr_SetString(PyExc_TypeError, "post(tags: list, offset: int, postings: dict, fresh: list, arrays)");
+        return NULL;
+    }
+    static PyObject *append;
+    if (!append && !(append = PyUnicode_InternFromString("append"))) return NULL;
+    Py_ssize_t first = PyLong_AsSsize_t(given[1]);
+    if (first == -1 && PyErr_Occurred()) return NULL;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(given[0]); i++) {
+        PyObject *tag = PyList_GET_ITEM(given[0], i), *held, *done = NULL;
+        if (tag == Py_None) continue;
+        if (!PyUnicode_CheckExact(tag)) {
+            PyErr_SetString(PyExc_TypeError, "a tag is a str");
+            return NULL;
+        }
+        held = PyDict_GetItemWithError(given[2], tag);
+        if (!held && PyErr_Occurred()) return NULL;
+        PyObject *offset = PyLong_FromSsize_t(first + i);
+        if (!offset) return NULL;
+        if (!held) {
+            if (!PyDict_SetItem(given[2], tag, offset) && !PyList_Append(given[3], tag)) done = Py_NewRef(Py_None);
+        } else if (PyLong_CheckExact(held)) {
+            PyObject *two = PyObject_CallFunction(given[4], "s(OO)", "I", held, offset);
+            if (two && !PyDict_SetItem(given[2], tag, two)) done = Py_NewRef(Py_None);
+            Py_XDECREF(two);
+        } else {
+            Py_INCREF(held);
+            done = PyObject_CallMethodOneArg(held, append, offset);
+            Py_DECREF(held);
+        }
+        Py_DECREF(offset);
+        if (!done) return NULL;
+        Py_DECREF(done);
+    }
+    Py_RETURN_NONE;
+}
+
+/* seqs(first, count) -> "[first,…]" */
+static PyObject *seqs(PyObject *module, PyObject *const *given, Py_ssize_t given_count) {
+    if (given_count != 2) {
+        PyErr_SetString(PyExc_TypeError, "seqs(first: int, count: int)");
+        return NULL;
+    }
+    uint64_t first = PyLong_AsUnsignedLongLong(given[0]);
+    Py_ssize_t count = PyLong_AsSsize_t(given[1]);
+    if (PyErr_Occurred()) return NULL;
+    if (count < 1 || count > MAX_BULK || first > INT64_MAX) {
+        PyErr_SetString(PyExc_ValueError, "so many seqs are never given out at once");
+        return NULL;
+    }
+    char number[MOST_DIGITS + 1];
+    int bytes = decimal(number, first + (uint64_t)count - 1);
+    PyObject *out = PyBytes_FromStringAndSize(NULL, count * (bytes + 1) + 1);
+    if (!out) return NULL;
+    char *w = PyBytes_AS_STRING(out);
+    bytes = decimal(number, first);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        *w++ = i ? ',' : '[';
+        PUT(number, bytes);
+        bytes = count_up(number, bytes);
+    }
+    *w++ = ']';
+    if (w - PyBytes_AS_STRING(out) != PyBytes_GET_SIZE(out)) _PyBytes_Resize(&out, w - PyBytes_AS_STRING(out));
+    return out;
+}
+
+/* --- the module -------------------------------------------------------------------------------------------- */
+
+static PyObject *get_count(PyObject *self, void *unused) { return PyLong_FromSsize_t(((Records *)self)->count); }
+static PyObject *get_size(PyObject *self, void *unused) {
+    return PyLong_FromUnsignedLongLong(((Records *)self)->data_bytes + ((Records *)self)->meta_bytes);
+}
+static PyObject *get_has_tags(PyObject *self, void *unused) { return PyBool_FromLong(((Records *)self)->tags > 0); }
+static PyObject *get_has_nodes(PyObject *self, void *unused) { return PyBool_FromLong(((Records *)self)->nodes > 0); }
+static PyObject *get_has_metas(PyObject *self, void *unused) { return PyBool_FromLong(((Records *)self)->metas > 0); }
+
+static PyGetSetDef records_fields[] = {
+    {"count", get_count, NULL, NULL, NULL},         {"size", get_size, NULL, NULL, NULL},
+    {"has_tags", get_has_tags, NULL, NULL, NULL},   {"has_nodes", get_has_nodes, NULL, NULL, NULL},
+    {"has_metas", get_has_metas, NULL, NULL, NULL}, {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef records_methods[] = {
+    {"payload", (PyCFunction)(void (*)(void))payload, METH_FASTCALL, NULL},
+    {"lone", lone_data, METH_NOARGS, NULL},
+    {"data_lens", data_lens, METH_NOARGS, NULL},
+    {"meta_lens", meta_lens, METH_NOARGS, NULL},
+    {"tags", tags, METH_NOARGS, NULL},
+    {"nodes", nodes, METH_NOARGS, NULL},
+    {"give_node", give_node, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject RecordsType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "topics.values._accelerator.Records",
+    .tp_basicsize = sizeof(Records),
+    .tp_dealloc = records_dealloc,
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_methods = records_methods,
+    .tp_getset = records_fields,
+};
+
+static PyMethodDef functions[] = {
+    {"cut", (PyCFunction)(void (*)(void))cut, METH_FASTCALL, NULL},
+    {"lone", lone, METH_O, NULL},
+    {"gathered", gathered, METH_O, NULL},
+    {"cells", cells, METH_VARARGS, NULL},
+    {"encode", (PyCFunction)(void (*)(void))encode, METH_FASTCALL, NULL},
+    {"post", (PyCFunction)(void (*)(void))post, METH_FASTCALL, NULL},
+    {"seqs", (PyCFunction)(void (*)(void))seqs, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_accelerator", NULL, -1, functions, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__accelerator(void) {
+    PyObject *module;
+    if (PyType_Ready(&RecordsType) < 0 || !(module = PyModule_Create(&definition))) return NULL;
+    if (PyModule_AddObjectRef(module, "Records", (PyObject *)&RecordsType) ||
+        PyModule_AddObject(module, "LIMITS",
+                           Py_BuildValue("(iiiii)", MAX_RECORDS, MAX_RECORD, MAX_TAG, MAX_NODE, MAX_META)) ||
+        PyModule_AddStringConstant(module, "SOURCE", SOURCE)) {
+        Py_DECREF(module);
+        return NULL;
+    }
+    return module;
+}

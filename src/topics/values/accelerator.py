@@ -1,0 +1,63 @@
+"""The accelerator: inner loops of the write path in C, where they were compiled.
+
+It is optional. Everything it does is done in Python as well, with the same result byte for byte: that is what
+`native` being None means. `accelerator.c` beside this file is compiled by `scripts/accelerate.py`, in a clone
+when the package is installed there, and into a wheel only if that is asked for.
+
+What a write says wrong, or says in an unusual way, the accelerator leaves to Python, which has the words.
+"""
+
+import os
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from topics.values.settings import (
+    MAX_BATCH_RECORDS,
+    MAX_META_KEYS,
+    MAX_NODE_BYTES,
+    MAX_RECORD_BYTES,
+    MAX_TAG_BYTES,
+)
+
+SOURCE = Path(__file__).with_suffix(".c")
+# "off" for tests and benchmarks that want to see the server without it.
+SWITCH = "TOPICS_TEST_ACCELERATOR"
+# Fewer keys than the limit fit into this many bytes, so shorter metas need no counting.
+MANY_KEYS_BYTES = MAX_META_KEYS * 5
+LIMITS = (MAX_BATCH_RECORDS, MAX_RECORD_BYTES, MAX_TAG_BYTES, MAX_NODE_BYTES, MANY_KEYS_BYTES)
+
+
+def source_mark() -> str:
+    """Tells one source from another: what was compiled from an older one is not used."""
+    return f"{zlib.crc32(SOURCE.read_bytes()):08x}" if SOURCE.exists() else ""
+
+
+def _load() -> tuple[Any, str]:
+    if os.environ.get(SWITCH) == "off":
+        return None, "switched off"
+    try:
+        from topics.values import _accelerator
+    except ImportError:
+        return None, "not compiled"
+    if source_mark() not in ("", _accelerator.SOURCE) or _accelerator.LIMITS != LIMITS:
+        return None, "compiled from another source"
+    return _accelerator, ""
+
+
+# The compiled module, or None, and why there is none.
+native, why_not = _load()
+
+if TYPE_CHECKING:
+    from topics.values._accelerator import Records as Records
+elif native is not None:
+    Records = native.Records
+else:
+
+    class Records:
+        """There are none without it."""
+
+
+def described() -> str:
+    """For `topics --version`."""
+    return "yes" if native is not None else f"no ({why_not})"

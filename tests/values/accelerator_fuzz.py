@@ -1,0 +1,68 @@
+"""`accelerator_fuzz.py MODULE ROUNDS`: random bodies for a compiled accelerator. It must not crash.
+
+What it answers is compared with Python elsewhere; this is to be run where every access to memory is checked.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import sys
+from array import array
+
+TOKENS = rb"""
+{"records":[ {"data": "tag": "node": "meta": }]} } ] [ { , : "a" 1 -0.5e+3 01 1. null true nul "\n" "\ud800"
+"\u00e9" "\x" " \ {"records":[{"data":1} ,{"data":2} {"a": "aaaaaaaaaaaaaaaaaaaaaaa" {"data":[1,{"b":"c"}]}
+""".split()
+GOOD = rb'[{"data":{"a":[1,-2.5e3,"x\n\u00e9"]},"tag":"t","node":"n","meta":{"k":null}},'
+GOOD += rb'{"data":"}]}"},{"data":[]}]'
+
+
+def body(chance: random.Random) -> bytes:
+    if chance.random() < 0.5:
+        return b"[" * chance.randrange(2) + b"".join(chance.choices(TOKENS, k=chance.randrange(12)))
+    text = bytearray(GOOD * chance.randrange(1, 4))
+    for _ in range(chance.randrange(4)):
+        at = chance.randrange(len(text))
+        text[at : at + chance.randrange(3)] = chance.randbytes(chance.randrange(3))
+    return bytes(text[: chance.randrange(len(text) + 1)]) if chance.random() < 0.3 else bytes(text)
+
+
+def main(path: str, rounds: int) -> None:
+    spec = importlib.util.spec_from_file_location("_accelerator", path)
+    assert spec is not None
+    assert spec.loader is not None
+    native = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(native)
+    chance = random.Random(7)
+    taken = 0
+    for _ in range(rounds):
+        # An object of its own each time: what lies behind it is not ours.
+        text = body(chance)
+        native.lone(text)
+        native.lone(b'{"records":[{"data":%b' % text)
+        edges = sorted(chance.randrange(-2, len(text) + 3) for _ in range(4))
+        native.cells(text, array("i", edges))
+        found = native.cut(text, 0, len(text))
+        if found is None:
+            found = native.cut(text, chance.randrange(3), chance.randrange(len(text) + 2))
+        if found is None:
+            continue
+        taken += 1
+        if chance.random() < 0.3:
+            found.give_node("n" * chance.randrange(140))
+        found.payload(chance.choice([1, 9, 99_999, 2**63 - 1]), chance.randrange(2**43))
+        try:
+            tags, _ = found.tags(), found.nodes()
+        except UnicodeDecodeError:
+            continue  # the server asks whether a body is UTF-8 first
+        native.encode(tags, {}, [])
+        native.post(tags, 3, {}, [], array)
+        found.data_lens(), found.meta_lens(), found.lone()
+        native.gathered([text, b"", b"1"]).payload(1, 1)
+        native.seqs(chance.randrange(1, 2**60), chance.randrange(1, 50))
+    assert taken > rounds // 50, taken
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
