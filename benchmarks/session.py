@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+
+from topics.values import accelerator
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -146,7 +149,7 @@ def machine() -> Machine:
         cores=os.cpu_count() or 1,
         processor=_processor(),
         kernel=f"{platform.system()} {platform.release()}",
-        python=platform.python_version(),
+        python=f"{platform.python_version()} {_interpreter()}",
         redis=_redis_version(),
         taken=time.strftime("%Y-%m-%d"),
         load_before=os.getloadavg()[0],
@@ -161,6 +164,13 @@ def _processor() -> str:
     except OSError:
         pass
     return platform.machine()
+
+
+def _interpreter() -> str:
+    """One that was built with profile guidance is some 5 to 10 % faster; the accelerator matters more."""
+    built = " ".join(sysconfig.get_config_var(name) or "" for name in ("CONFIG_ARGS", "PY_CORE_CFLAGS"))
+    guided = "--enable-optimizations" in built or "-fprofile-use" in built
+    return f"({'with' if guided else 'without'} profile guidance; accelerator: {accelerator.described()})"
 
 
 def _redis_version() -> str:

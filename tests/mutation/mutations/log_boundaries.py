@@ -173,8 +173,8 @@ MUTATIONS = (
         "refuse-a-full-batch",
         "As many records fit in one write as the limit says.",
         "log/write/append_request.py",
-        "    if len(records) > MAX_BATCH_RECORDS:\n",
-        "    if len(records) >= MAX_BATCH_RECORDS:\n",
+        " and len(records) > MAX_BATCH_RECORDS:\n",
+        " and len(records) >= MAX_BATCH_RECORDS:\n",
         (_BATCH,),
     ),
     Mutation(
