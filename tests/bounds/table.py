@@ -382,6 +382,7 @@ COLLECTIONS = {
     "log/write/append.py": {"AppendOp.buffers": "waiting changes"},
     "log/write/batch.py": {
         "Batch.data_lens": REQUEST,
+        "CutBatch.data_lens": REQUEST,
     },
     "log/write/commit_loop.py": {"CommitLoop._quiet": FIXED},
     "log/write/commit_queue.py": {"CommitQueue._gatherers": FIXED},

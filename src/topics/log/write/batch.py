@@ -142,7 +142,8 @@ class AppendForm(Generic[Write]):
 
         `note` is told of names that do not belong, or come twice; inside of records only of the first.
         """
-        require_utf8(body)
+        if not body.isascii():
+            require_utf8(body)
         if body[:12] == _ONLY_BEGINS and body[-3:] == _ONLY_ENDS:
             # Before anything else: blanks inside of strings are no reason to look at all of it again.
             found = _cut(body, 11, len(body) - 1)
