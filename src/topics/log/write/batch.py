@@ -330,6 +330,9 @@ class Batch:
                 return np.cumsum(data_lens + np.uint32(around), dtype=np.uint32)
         return row_ends(rows, self.count)
 
+    def forget_prepared(self) -> None:
+        """What rendering has made beside the rows is not needed."""
+
 
 def row_ends(rows: bytes | memoryview, count: int) -> np.ndarray:
     """Where each row ends. Newlines separate rows and never occur inside one."""
@@ -358,6 +361,9 @@ class CutBatch(Batch):
         self.prepared = (payload, flags)
         self.ends = np.frombuffer(ends, np.uint32)
         return memoryview(payload)[PAYLOAD_HEAD_BYTES : PAYLOAD_HEAD_BYTES + length]
+
+    def forget_prepared(self) -> None:
+        self.prepared = None
 
     def row_ends(self, rows: bytes | memoryview) -> np.ndarray:
         assert self.ends is not None

@@ -17,7 +17,7 @@ from topics.log.write.batch import (
     AppendBody,
     Batch,
     KeyedLines,
-    PlainLine,
+    OnlyRecords,
     decode_append,
     encode_payload,
     too_many,
@@ -27,7 +27,7 @@ from topics.log.write.large_json import Cut, ItemLimits, cut_out
 from topics.values import MAX_BATCH_RECORDS, MAX_RECORD_BYTES, ApiError, Misnamed, Note, invalid
 
 Item = TypeVar("Item")
-Decode = Callable[[bytes, Note], AppendBody | list[PlainLine] | KeyedLines]
+Decode = Callable[[bytes, Note], AppendBody | OnlyRecords | KeyedLines]
 
 # What a record may take beside its data and meta, in whichever way its tag and node are spelled.
 _AROUND_RECORD = 16 * 1024
@@ -79,6 +79,7 @@ class LargeBatch(Batch):
             texts.append(rows)
             first_seq += part.count
             size += len(rows)
+            part.forget_prepared()  # one payload serves them all
         self.ends = np.concatenate(ends)
         return b"".join(texts)
 
@@ -127,12 +128,12 @@ def request_of(
     return AppendRequest(batch, request, key), request.disable_backpressure
 
 
-def _as_request(decoded: AppendBody | list[PlainLine] | KeyedLines) -> AppendBody:
+def _as_request(decoded: AppendBody | OnlyRecords | KeyedLines) -> AppendBody:
     if isinstance(decoded, AppendBody):
         return decoded
-    if isinstance(decoded, list):
-        return AppendBody(records=decoded)  # type: ignore[arg-type]
-    return AppendBody(records=decoded.records, idempotency_key=decoded.key)  # type: ignore[arg-type]
+    if isinstance(decoded, KeyedLines):
+        return AppendBody(records=decoded.records, idempotency_key=decoded.key)
+    return AppendBody(records=decoded)
 
 
 def _batches(cut: Cut, node: str | None, writer: Writer) -> Iterator[Batch]:
