@@ -26,8 +26,11 @@ from pyspark_topics.pipelines.parquet import RECORDS, TARGET_BYTES, DataFile, wr
 from pyspark_topics.pipelines.rewriting import Compaction
 from pyspark_topics.pipelines.settings import check_table, check_topics, source_options
 from pyspark_topics.pipelines.sources import Missing
+from pyspark_topics.pipelines.tables.columns import Columns
+from pyspark_topics.pipelines.tables.layout import Layout
 from pyspark_topics.pipelines.tables.places import Place
 from pyspark_topics.pipelines.tables.read_back import read_back
+from pyspark_topics.pipelines.tables.typed import DAY, Typing, check_columns, parse_schema, settled
 from pyspark_topics.reading import planned, read_ranges
 from pyspark_topics.scan import ScanFilter
 from pyspark_topics.schema import LOSS_COLUMNS, ReadSchema, spark_schema
@@ -62,6 +65,13 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
     target_file_bytes: int = TARGET_BYTES
     # Delete from the topics what is safely in the lake.
     trim: bool = False
+    # Columns out of `data`, like "sku STRING, qty INT".
+    schema: str | None = None
+    # Fields that are no columns become some.
+    evolve: bool = False
+    # `topic`, `day` or fields of the schema: files have one value of these, and are sorted by those.
+    partition_by: list[str] = []
+    cluster_by: list[str] = []
 
     def __post_init__(self) -> None:
         check_topics(self.topics, self.pattern)
@@ -70,6 +80,19 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("every_s has to be 0 or more")
         if self.target_file_bytes <= 0:
             raise ValueError("target_file_bytes has to be above 0")
+        fields = parse_schema(self.schema) if self.schema is not None else {}
+        check_columns("partition_by", self.partition_by, fields)
+        check_columns("cluster_by", self.cluster_by, fields)
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(
+            fields=parse_schema(self.schema) if self.schema is not None else {},
+            typed=self.schema is not None or self.evolve,
+            day=DAY in (*self.partition_by, *self.cluster_by),
+            partition_by=tuple(self.partition_by),
+            evolve=self.evolve,
+        )
 
     def run(self, context: Context) -> Outcome:
         options = parse_read(
@@ -77,7 +100,8 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
             streaming=False,
         )
         with context.server.client() as client:
-            archiver = _Archiver(self, context, options, client, Lake.to_write(self.table, context.storage))
+            lake = Lake.to_write(self.table, context.storage, self.columns)
+            archiver = _Archiver(self, context, options, client, lake)
             archiver.run()
         return Outcome(facts={"table": archiver.lake.path, "records": archiver.records})
 
@@ -88,6 +112,8 @@ class Written:
 
     files: list[DataFile]
     gaps: list[Gap]
+    # Fields that are no columns, with what they held.
+    found: dict[str, frozenset[str]]
 
 
 @dataclass
@@ -101,7 +127,9 @@ class _Archiver:
 
     def __post_init__(self) -> None:
         self._per_file = FIRST_FILE_RECORDS
-        self._compaction = Compaction(self.lake, self.settings.target_file_bytes)
+        self._compaction = Compaction(
+            self.lake, self.settings.target_file_bytes, tuple(self.settings.cluster_by)
+        )
         self._at: Offsets = {}
         self._missing = Missing(self.client, self.context.progress, self.context.once)
         self._absent: list[str] = []
@@ -152,6 +180,8 @@ class _Archiver:
         options = replace(self.options, max_records_per_partition=self._per_file)
         with planned(self.client, ranges, options) as tasks:
             written = self._write(tasks, options)
+            while self.settings.evolve and self._evolve(written):
+                written = self._write(tasks, options)
         files = [one for part in written for one in part.files]
         gaps = [gap for part in written for gap in part.gaps]
         moved = {topic: at for topic, at in end.items() if self._at.get(topic) != at}
@@ -175,8 +205,18 @@ class _Archiver:
 
     def _write(self, tasks: list[TaskPartition], options: ReadOptions) -> list[Written]:
         """Nothing for a topic without records: its position is all there is to commit."""
-        work = partial(write_task, options, self.lake.place, self.settings.target_file_bytes)
-        return on_executors(self.context.spark, work, tasks)
+        layout = Layout(self.lake.partition_by, tuple(self.settings.cluster_by))
+        target = Target(self.lake.place, self.lake.columns, layout, self.settings.target_file_bytes)
+        return on_executors(self.context.spark, partial(write_task, options, target), tasks)
+
+    def _evolve(self, written: list[Written]) -> bool:
+        """Whether the table has more columns now, and has to be written to again."""
+        new = settled(part.found for part in written)
+        if not new:
+            return False
+        self.lake.discard(one for part in written for one in part.files)
+        self.lake.add_columns(pa.schema(list(new.items())))
+        return True
 
     def _learn(self, files: list[DataFile]) -> None:
         """From the files just written: how many records make a file of the wanted size."""
@@ -206,11 +246,23 @@ def _waiting(view: TopicView, at: Offsets) -> int:
     return view.records_between(at[view.name], view.end) if view.name in at else view.head - view.floor + 1
 
 
-def write_task(options: ReadOptions, where: Place, target_bytes: int, partition: TaskPartition) -> Written:
+@dataclass(frozen=True)
+class Target:
+    """Where records go, and in which shape."""
+
+    where: Place
+    columns: pa.Schema
+    layout: Layout
+    file_bytes: int
+
+
+def write_task(options: ReadOptions, target: Target, partition: TaskPartition) -> Written:
     """What an executor does: its ranges into files."""
     gaps: list[Gap] = []
-    records = _records(options, partition, gaps)
-    return Written(list(write_files(records, where, target_bytes)), gaps)
+    typing = Typing(target.columns, target.layout.partition_by)
+    rows = (typing.fill(batch) for batch in _records(options, partition, gaps))
+    files = list(write_files(rows, target.where, target.file_bytes, target.layout))
+    return Written(files, gaps, typing.found)
 
 
 def _records(options: ReadOptions, partition: TaskPartition, gaps: list[Gap]) -> Iterator[pa.RecordBatch]:

@@ -26,6 +26,7 @@ from pyspark_topics.pipelines.parquet import RECORDS
 from pyspark_topics.pipelines.replay import Replay
 from pyspark_topics.pipelines.route import Route
 from pyspark_topics.pipelines.runner import explain
+from pyspark_topics.pipelines.tables.columns import Columns, refuse_unlike
 from pyspark_topics.pipelines.tables.fitting import misfits
 from pyspark_topics.pipelines.tables.joined import read_table
 from pyspark_topics.pipelines.tables.places import is_table, open_table, place
@@ -79,7 +80,7 @@ class Check:
         elif isinstance(pipeline, Load):
             yield from self._load(pipeline)
         elif isinstance(pipeline, Archive):
-            yield from self._table(pipeline.table, must_exist=False)
+            yield from self._table(pipeline.table, pipeline.columns)
         elif isinstance(pipeline, Replay):
             mistakes = list(self._table(pipeline.table))
             yield from mistakes
@@ -91,7 +92,8 @@ class Check:
                 if table is not None:
                     yield from self._table(table)
 
-    def _table(self, path: str, must_exist: bool = True) -> Mistakes:
+    def _table(self, path: str, columns: Columns | None = None) -> Mistakes:
+        """`columns` if it is to be written to; then it need not be there yet."""
         where = place(path, self.storage)
 
         def looked() -> None:
@@ -99,7 +101,9 @@ class Check:
                 why = next(misfits(open_table(where), Schema.from_arrow(RECORDS)), None)
                 if why is not None:
                     raise PipelineFailed(f"{where.uri} is a table of something else: {why}")
-            elif must_exist:
+                if columns is not None:
+                    refuse_unlike(open_table(where), columns, where.uri)
+            elif columns is None:
                 raise PipelineFailed(f"there is no table at {where.uri}")
             elif not where.is_free():
                 raise PipelineFailed(f"{where.uri} has files and is no Delta table")

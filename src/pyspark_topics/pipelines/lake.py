@@ -29,7 +29,9 @@ from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.event_time import TIMESTAMP
 from pyspark_topics.offsets import Offsets, Position
 from pyspark_topics.pipelines.parquet import RECORDS, DataFile, write_files
+from pyspark_topics.pipelines.tables.columns import OURS, Columns, add_columns, columns_of, refuse_unlike
 from pyspark_topics.pipelines.tables.fitting import refuse_other_table
+from pyspark_topics.pipelines.tables.layout import as_delta
 from pyspark_topics.pipelines.tables.places import Place, in_a_line, is_table, make_table, open_table, place
 
 log = logging.getLogger(__name__)
@@ -72,11 +74,16 @@ class Collision(PipelineFailed):
 class Lake:
     """For one writer at a time, or many readers. It lies where drivers and executors both reach it."""
 
-    def __init__(self, path: str, storage: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, path: str, storage: Mapping[str, str] | None = None, columns: Columns | None = None
+    ) -> None:
+        """`columns` are those that a writer wants; a table that is there is otherwise taken as it is."""
         self.place = place(path, storage)
         self.path = self.place.uri
         self._gaps_place = self.place.beside("_gaps")
-        self.records = _open(self.place, RECORDS)
+        self.records = _open(self.place, RECORDS, columns or Columns())
+        if columns is not None:
+            self._fit(columns)
         self.gaps_table = _open(self._gaps_place, GAPS)
         self._noted = self.gaps_table.transaction_version(_GAPS_UP_TO) or 0
 
@@ -89,10 +96,16 @@ class Lake:
         return cls(path, storage)
 
     @classmethod
-    def to_write(cls, path: str, storage: Mapping[str, str] | None = None) -> Self:
+    def to_write(
+        cls, path: str, storage: Mapping[str, str] | None = None, columns: Columns | None = None
+    ) -> Self:
         """Made if there is none, and refused where writers could overwrite each other."""
         place(path, storage).refuse_unsafe()
-        return cls(path, storage)
+        return cls(path, storage, columns or Columns())
+
+    def _fit(self, columns: Columns) -> None:
+        refuse_unlike(self.records, columns, self.path)
+        self.add_columns(columns.lacking(self.records))
 
     # --- reading ----------------------------------------------------------------------------------------
 
@@ -107,6 +120,15 @@ class Lake:
         """How far one life of a topic is archived; None if nothing of it is."""
         seq: int | None = self.records.transaction_version(_reached(topic, epoch))
         return seq
+
+    @property
+    def columns(self) -> pa.Schema:
+        """Of the records, as files have them."""
+        return columns_of(self.records)
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        return tuple(self.records.metadata().partition_columns)
 
     def files(self) -> list[DataFile]:
         """The files of the current version, with what their statistics say."""
@@ -146,6 +168,16 @@ class Lake:
         noted = {_GAPS_KEY: json.dumps([asdict(gap) for gap in gaps])}
         self._publish(self.records, self.place, [_add(one) for one in files], moved, noted)
         self.note_gaps()
+
+    def add_columns(self, new: pa.Schema) -> None:
+        """One that another writer adds at the same time is there as well, of the type that came first."""
+        for _ in range(_NOTING_ATTEMPTS):
+            try:
+                add_columns(self.records, new)
+                return
+            except CommitFailedError:
+                self.records.update_incremental()
+        raise PipelineFailed(f"others kept changing {self.path}: stop them, and run this again")
 
     def replace(
         self,
@@ -214,7 +246,13 @@ class Lake:
         before = table.version()
         properties = CommitProperties(custom_metadata=dict(noted), app_transactions=moved)
         try:
-            table.create_write_transaction(actions, "append", table.schema(), commit_properties=properties)
+            table.create_write_transaction(
+                actions,
+                "append",
+                table.schema(),
+                partition_by=table.metadata().partition_columns,
+                commit_properties=properties,
+            )
         except CommitFailedError as error:
             raise Collision(
                 f"something else wrote to {table.table_uri} at the same time, so nothing of this was: {error}"
@@ -245,28 +283,33 @@ def _reached(topic: str, epoch: int) -> str:
     return f"topics/{topic}/{epoch}"
 
 
-def _open(where: Place, schema: pa.Schema) -> DeltaTable:
+def _open(where: Place, schema: pa.Schema, columns: Columns | None = None) -> DeltaTable:
     """The table at this place, made if there is none. One that does not fit is refused as it is."""
     wanted = Schema.from_arrow(schema)
     if not is_table(where):
-        _make(where, wanted)
+        _make(where, schema, columns)
     table = open_table(where)
     refuse_other_table(table, wanted)
     return table
 
 
-def _make(where: Place, wanted: Schema) -> None:
+def _make(where: Place, schema: pa.Schema, columns: Columns | None) -> None:
     if not where.is_free() and not is_table(where):
         # Files that no commit names are removed after a while, and these are not ours.
         raise PipelineFailed(
             f"{where.uri} has files and is no Delta table: give a folder that is empty or new"
         )
     try:
-        make_table(where, wanted)
+        if columns is None:
+            make_table(where, Schema.from_arrow(schema))
+        else:
+            partitions = list(columns.partition_by)
+            make_table(where, Schema.from_arrow(columns.schema), partitions, OURS if partitions else None)
     except Exception as error:
         if not is_table(where):  # which another writer may have made meanwhile
             raise PipelineFailed(f"cannot make a table at {where.uri}: {in_a_line(error)}") from error
 
 
 def _add(one: DataFile, changed: bool = True) -> AddAction:
-    return AddAction(one.path, one.size, {}, int(time.time() * 1000), changed, one.stats())
+    partition = {name: as_delta(value) for name, value in one.partition.items()}
+    return AddAction(one.path, one.size, partition, int(time.time() * 1000), changed, one.stats())

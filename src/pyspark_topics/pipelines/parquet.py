@@ -4,8 +4,9 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Self
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from pyspark_topics.event_time import TIMESTAMP
+from pyspark_topics.pipelines.tables.layout import Layout, Partition
 from pyspark_topics.pipelines.tables.places import Place
 from pyspark_topics.staging import gathered
 
@@ -37,6 +39,11 @@ ROW_GROUP_BYTES = 64 * 1024 * 1024
 _MEASURED = ("topic", "epoch", "seq", "ts")
 # Values that repeat; `data` rarely does, and a dictionary for it would only cost time.
 _REPEATING = ("topic", "node", "tag", "reason")
+# Names of topics are shorter.
+LONGEST_TOLD = 256
+# Files of one task that are written side by side, where a table is partitioned.
+MOST_OPEN = 32
+PLAIN = Layout()
 # Rows read at once.
 _BATCH_ROWS = 65_536
 # Both grow steadily, so differences are all there is to store.
@@ -53,6 +60,8 @@ class DataFile:
     # By column, smallest and largest value.
     low: dict[str, Any]
     high: dict[str, Any]
+    # Columns of which it has one value alone, because the table is partitioned by them.
+    partition: dict[str, Any] = field(default_factory=dict)
 
     def stats(self) -> str:
         """As Delta's log has it."""
@@ -62,45 +71,63 @@ class DataFile:
 
     @classmethod
     def from_action(cls, row: dict[str, Any]) -> Self:
+        def told(what: str) -> dict[str, Any]:
+            names = (name for name in row if name.startswith(f"{what}."))
+            return {name.removeprefix(f"{what}."): row[name] for name in names}
+
         def measured(end: str) -> dict[str, Any]:
-            found = {name: row.get(f"{end}.{name}") for name in _MEASURED}
+            found = {**told(end), **partition}
             return {name: value for name, value in found.items() if value is not None}
 
-        return cls(row["path"], row["size_bytes"], row["num_records"] or 0, measured("min"), measured("max"))
+        partition = told("partition")
+        rows = row["num_records"] or 0
+        return cls(row["path"], row["size_bytes"], rows, measured("min"), measured("max"), partition)
 
 
 def _json(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: value.isoformat(timespec="milliseconds") if isinstance(value, datetime) else value
-        for name, value in values.items()
-    }
+    return {name: _as_text(value) if isinstance(value, date) else value for name, value in values.items()}
+
+
+def _as_text(value: date) -> str:
+    return value.isoformat(timespec="milliseconds") if isinstance(value, datetime) else value.isoformat()
 
 
 def write_files(
-    batches: Iterable[pa.RecordBatch], where: Place, target_bytes: int = TARGET_BYTES
+    batches: Iterable[pa.RecordBatch],
+    where: Place,
+    target_bytes: int = TARGET_BYTES,
+    layout: Layout = PLAIN,
+    *,
+    in_order: bool = False,
 ) -> Iterator[DataFile]:
-    """Files of about the target size, in the order of the batches, each safe when it is yielded."""
-    open_file: _OpenFile | None = None
+    """Files of about the target size, each safe when it is yielded.
+
+    Rows that cluster are sorted a row group at a time, which is then a file, unless they are in order.
+    """
+    files: dict[Partition, _OpenFile] = {}
     try:
         for group in gathered(batches, ROW_GROUP_BYTES):
-            if open_file is None:
-                open_file = _OpenFile(where, group[0].schema)
-            open_file.add(pa.Table.from_batches(group))
-            if open_file.size >= target_bytes:
-                finished, open_file = open_file, None
-                yield finished.finish()
-        if open_file is not None:
-            finished, open_file = open_file, None
-            yield finished.finish()
+            for partition, rows in layout.split(pa.Table.from_batches(group)):
+                if partition not in files:
+                    if len(files) == MOST_OPEN:
+                        fullest = max(files, key=lambda one: files[one].size)
+                        yield files.pop(fullest).finish()
+                    files[partition] = _OpenFile(where, rows.schema, partition, layout)
+                one = files[partition]
+                one.add(rows if in_order else layout.ordered(rows))
+                if one.size >= target_bytes or (layout.cluster_by and not in_order):
+                    yield files.pop(partition).finish()
+        while files:
+            yield files.pop(next(iter(files))).finish()
     finally:
-        if open_file is not None:
-            open_file.abandon()
+        for one in files.values():
+            one.abandon()
 
 
 class _OpenFile:
     """One file being written. Its name is its own, so attempts never meet in one file."""
 
-    def __init__(self, where: Place, schema: pa.Schema) -> None:
+    def __init__(self, where: Place, schema: pa.Schema, partition: Partition, layout: Layout) -> None:
         self.path = f"part-{uuid.uuid4().hex}.zstd.parquet"
         self._sink = where.create(self.path)
         self._writer = pq.ParquetWriter(
@@ -112,6 +139,8 @@ class _OpenFile:
             write_statistics=True,
         )
         self.size = 0
+        self._partition = dict(partition)
+        self._measured = [name for name in (*_MEASURED, *layout.cluster_by) if name in schema.names]
         self._rows = 0
         self._low: dict[str, Any] = {}
         self._high: dict[str, Any] = {}
@@ -120,20 +149,29 @@ class _OpenFile:
         self._writer.write_table(table)
         self.size = self._sink.stream.tell()
         self._rows += table.num_rows
-        for name in _MEASURED:
-            if name in table.schema.names:
-                found = pc.min_max(table[name]).as_py()
-                if found["min"] is not None:
-                    self._low[name] = min(self._low.get(name, found["min"]), found["min"])
-                    self._high[name] = max(self._high.get(name, found["max"]), found["max"])
+        for name in self._measured:
+            found = pc.min_max(table[name]).as_py()
+            if found["min"] is not None:
+                self._low[name] = min(self._low.get(name, found["min"]), found["min"])
+                self._high[name] = max(self._high.get(name, found["max"]), found["max"])
 
     def finish(self) -> DataFile:
         self._writer.close()
-        return DataFile(self.path, self._sink.finish(), self._rows, self._low, self._high)
+        size = self._sink.finish()
+        told = [name for name in self._low if _is_told(self._low[name]) and _is_told(self._high[name])]
+        low, high = ({name: ends[name] for name in told} for ends in (self._low, self._high))
+        return DataFile(self.path, size, self._rows, low, high, self._partition)
 
     def abandon(self) -> None:
         self._writer.close()
         self._sink.abandon()
+
+
+def _is_told(value: Any) -> bool:
+    """Whether a table's log takes it as it is: long texts would be cut there, and decimals become others."""
+    return not isinstance(value, Decimal | bool) and (
+        not isinstance(value, str) or len(value) <= LONGEST_TOLD
+    )
 
 
 def read_file(where: Place, name: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +27,7 @@ from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Offsets
 from pyspark_topics.pipelines.lake import Collision, Lake
 from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, read_file, write_files
+from pyspark_topics.pipelines.tables.layout import Layout, shaped
 from pyspark_topics.pipelines.tables.places import Place
 from pyspark_topics.session import on_executors
 
@@ -44,6 +46,7 @@ MAX_ATTEMPTS = 20
 class Compaction:
     lake: Lake
     target_bytes: int
+    cluster_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._vacuumed = time.monotonic() - VACUUM_EVERY_S
@@ -52,7 +55,9 @@ class Compaction:
         """Merge what there is enough of; returns how many files went."""
         groups = due(self.lake.files(), self.target_bytes)
         if groups:
-            merged = on_executors(spark, partial(merge, self.lake.place, self.target_bytes), groups)
+            layout = Layout(self.lake.partition_by, self.cluster_by)
+            work = partial(merge, self.lake.place, self.target_bytes, layout, self.lake.columns)
+            merged = on_executors(spark, work, groups)
             for old, new in zip(groups, merged, strict=True):
                 try:
                     self.lake.replace(old, new)
@@ -72,10 +77,11 @@ class Compaction:
 
 def due(files: list[DataFile], target_bytes: int) -> list[list[DataFile]]:
     """Groups that are worth merging: eight of about one size, or fewer that fill a file together."""
-    tiers: dict[int, list[DataFile]] = defaultdict(list)
+    tiers: dict[Any, list[DataFile]] = defaultdict(list)
     for one in files:
         if one.size <= target_bytes // 2:
-            tiers[int(math.log(target_bytes / max(one.size, 1), MERGED_AT_ONCE))].append(one)
+            size = int(math.log(target_bytes / max(one.size, 1), MERGED_AT_ONCE))
+            tiers[size, tuple(sorted(one.partition.items()))].append(one)
     groups = []
     for tier in tiers.values():
         group: list[DataFile] = []
@@ -91,10 +97,12 @@ def _order(one: DataFile) -> tuple[str, int, int]:
     return one.low.get("topic", ""), one.low.get("epoch", 0), one.low.get("seq", 0)
 
 
-def merge(where: Place, target_bytes: int, group: list[DataFile]) -> list[DataFile]:
+def merge(
+    where: Place, target_bytes: int, layout: Layout, schema: pa.Schema, group: list[DataFile]
+) -> list[DataFile]:
     """What an executor does: the rows of these files, in order, into as few files as may be."""
-    rows = (batch for one in group for batch in read_file(where, one.path))
-    return list(write_files(rows, where, target_bytes * 2))
+    files = [shaped(read_file(where, one.path), schema) for one in group]
+    return list(write_files(layout.merged(files), where, target_bytes * 2, layout, in_order=True))
 
 
 # --- erasing --------------------------------------------------------------------------------------------
@@ -148,7 +156,9 @@ def erase_table(spark: SparkSession, lake: Lake, tagged: Tagged, standing: Offse
     for _ in range(MAX_ATTEMPTS):
         lying = lake.place.files(".parquet")
         lake.refresh()
-        found = on_executors(spark, partial(strip_file, lake.place, tagged), lake.files())
+        found = on_executors(
+            spark, partial(strip_file, lake.place, Layout(lake.partition_by), tagged), lake.files()
+        )
         stripped = [one for one in found if one is not None]
         new = [file for one in stripped for file in one.new]
         at = {topic: lake.position(topic) or start for topic, start in standing.items()}
@@ -164,13 +174,15 @@ def erase_table(spark: SparkSession, lake: Lake, tagged: Tagged, standing: Offse
     raise PipelineFailed(f"others kept committing to {lake.path}: stop them, and run this again")
 
 
-def strip_file(where: Place, tagged: Tagged, one: DataFile) -> Stripped | None:
+def strip_file(where: Place, layout: Layout, tagged: Tagged, one: DataFile) -> Stripped | None:
     """What an executor does: None for a file that may stay as it is."""
     looked = read_file(where, one.path, ["topic", "tag"])
     count = sum(pc.sum(tagged.mask(batch)).as_py() or 0 for batch in looked)
     if not count:
         return None
-    return Stripped(one, count, list(write_files(_others(where, one.path, tagged), where, TARGET_BYTES * 2)))
+    return Stripped(
+        one, count, list(write_files(_others(where, one.path, tagged), where, TARGET_BYTES * 2, layout))
+    )
 
 
 def _others(where: Place, name: str, tagged: Tagged) -> Iterator[pa.RecordBatch]:

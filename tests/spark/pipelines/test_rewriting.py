@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_topics.pipelines.lake import Collision, Lake
-from pyspark_topics.pipelines.parquet import DataFile, write_files
+from pyspark_topics.pipelines.parquet import PLAIN, DataFile, write_files
 from pyspark_topics.pipelines.rewriting import KEEP_REMOVED_HOURS, Compaction, Tagged, due, merge, strip_file
 from tests.spark.pipelines.lakes import add, records, seqs
 
@@ -33,9 +33,9 @@ def test_files_are_merged_with_others_of_their_size() -> None:
 def test_the_second_to_rewrite_a_file_collides(lake: Lake) -> None:
     old = add(lake, 1, 3)
     slow = Lake(lake.path)
-    lake.replace(old, merge(lake.place, 1, old))
+    lake.replace(old, merge(lake.place, 1, PLAIN, lake.columns, old))
     with pytest.raises(Collision):
-        slow.replace(old, merge(lake.place, 1, old))
+        slow.replace(old, merge(lake.place, 1, PLAIN, lake.columns, old))
     assert seqs(lake) == [1, 2, 3]
 
 
@@ -67,7 +67,7 @@ def test_only_files_that_hold_such_records_are_written_again(lake: Lake, tagged:
     tags = ["t1", None, "t2", "t3", ""]
     at = batch.schema.get_field_index("tag")
     (file,) = write_files([batch.set_column(at, batch.schema.field(at), pa.array(tags))], lake.place)
-    found = strip_file(lake.place, tagged, file)
+    found = strip_file(lake.place, PLAIN, tagged, file)
     if not count:
         assert found is None
         return

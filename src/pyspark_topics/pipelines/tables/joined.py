@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines.settings import FORMATS
+from pyspark_topics.pipelines.tables.layout import plain, shaped
 from pyspark_topics.pipelines.tables.places import Place, is_address, is_table, open_table, place
 
 DELTA = "delta"
@@ -87,7 +88,7 @@ class TableSource(DataSource):
 
     def schema(self) -> StructType:
         table = open_table(self._place)
-        found: StructType = from_arrow_schema(_plain(pa.schema(table.schema().to_arrow())))
+        found: StructType = from_arrow_schema(plain(pa.schema(table.schema().to_arrow())))
         return found
 
     @property
@@ -108,8 +109,8 @@ class TableReader(DataSourceReader):
         return [_Newest(open_table(self.where).version() if self.kind == DELTA else None)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        for batch in self._delta(partition.version) if self.kind == DELTA else self._files():
-            yield _shaped(batch, self.arrow)
+        # A column that the table has no more is NULL.
+        return shaped(self._delta(partition.version) if self.kind == DELTA else self._files(), self.arrow)
 
     def _delta(self, version: int) -> Iterator[pa.RecordBatch]:
         columns = self.arrow.names
@@ -139,20 +140,3 @@ def _format(kind: str, schema: pa.Schema) -> ds.FileFormat:
     if kind == "json":
         return ds.JsonFileFormat(parse_options=arrow_json.ParseOptions(explicit_schema=schema))
     return ds.ParquetFileFormat()
-
-
-def _plain(schema: pa.Schema) -> pa.Schema:
-    """In types that Spark has; the same values."""
-    kinds = {pa.large_string(): pa.string(), pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    return pa.schema([field.with_type(kinds.get(field.type, field.type)) for field in schema])
-
-
-def _shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A column that the table has no more is NULL."""
-    arrays = [
-        batch.column(field.name).cast(field.type)
-        if field.name in batch.schema.names
-        else pa.nulls(batch.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)

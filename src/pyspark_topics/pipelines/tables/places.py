@@ -93,9 +93,20 @@ def is_table(where: Place) -> bool:
         raise PipelineFailed(f"cannot look for a table at {where.uri}: {in_a_line(error)}") from error
 
 
-def make_table(where: Place, schema: Schema, partition_by: list[str] | None = None) -> DeltaTable:
+def make_table(
+    where: Place,
+    schema: Schema,
+    partition_by: list[str] | None = None,
+    properties: Mapping[str, str] | None = None,
+) -> DeltaTable:
     return DeltaTable.create(
-        where.uri, schema, mode="ignore", partition_by=partition_by, storage_options=where.storage
+        where.uri,
+        schema,
+        mode="ignore",
+        partition_by=partition_by or None,
+        configuration=dict(properties or {}),
+        raise_if_key_not_exists=False,
+        storage_options=where.storage,
     )
 
 
