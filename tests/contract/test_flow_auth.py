@@ -254,3 +254,15 @@ def test_metrics_name_only_what_the_key_may_see(server: Server) -> None:
     assert 'topic="harbor.in"' in text
     assert "secret" not in text
     assert 'topic="secret"' in call(server, "root", "GET", "/v0/metrics").body.decode()
+
+
+def test_routers_that_go_with_a_topic_are_named_to_those_who_may_know_them(server: Server) -> None:
+    for name, source in (("elsewhere", "secret"), ("harbor.router", "harbor.in")):
+        definition = {"source": source, "dest": "harbor.fed" if source == "secret" else "harbor.away"}
+        call(server, "root", "PUT", f"/v0/routers/{name}", definition).ok(201)
+    for query in ("?dry_run=true", ""):
+        dropped = call(server, "harbor", "DELETE", f"/v0/topics/harbor.fed{query}").ok()
+        assert dropped["routers_removed"] == []
+        dropped = call(server, "harbor", "DELETE", f"/v0/topics/harbor.away{query}").ok()
+        assert dropped["routers_removed"] == ["harbor.router"]
+    assert call(server, "root", "GET", "/v0/routers/elsewhere").status == 404

@@ -118,8 +118,14 @@ def test_the_last_records(tagged: TopicHandle, new_topic: NewTopic) -> None:
     assert seqs(tagged, last=2) == [3, 4]
     capped = new_topic(cap_records=3)
     capped.fill(8)
-    found = page(capped, last=10, from_seq=0)
+    found = page(capped, last=10)
     assert ([r["$seq"] for r in found["records"]], found["tombstone"]) == ([6, 7, 8], None)
+    for cursor, last, gap in ((0, 10, (1, 5)), (0, 2, (1, 5)), (3, 1, (4, 5)), (4, 0, (5, 5))):
+        found = page(capped, last=last, from_seq=cursor)
+        assert [r["$seq"] for r in found["records"]] == [6, 7, 8][3 - min(last, 3) :]
+        assert (found["tombstone"]["gap_from"], found["tombstone"]["gap_to"]) == gap
+        assert found["tombstone"]["reason"] == "cap"
+    assert page(capped, last=1, from_seq=5)["tombstone"] is None
     assert page(new_topic(), last=5)["records"] == []
 
 

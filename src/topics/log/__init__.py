@@ -28,7 +28,7 @@ from topics.log.read.filter import Choice, last_steps, survivors
 from topics.log.read.pace import time_left, written_ms
 from topics.log.read.page import Page
 from topics.log.read.render import STORED, Shape
-from topics.log.read.tombstone import Tombstone, hole_reason
+from topics.log.read.tombstone import Tombstone, hole_reason, passed_over
 from topics.log.recover.recovery import Recovery, RecoveryFailed
 from topics.log.recover.reload import is_loaded, load_rows
 from topics.log.remove.deletion import DeleteOutcome, Selector, apply_delete, note_unfound, wanted_records

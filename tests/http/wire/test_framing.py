@@ -2,7 +2,7 @@
 
 import pytest
 
-from topics.http.wire.framing import begins_well, host_of, is_chunked
+from topics.http.wire.framing import begins_well, has_two_blanks, host_of, is_chunked
 from topics.http.wire.routing import Route
 
 
@@ -54,6 +54,33 @@ def test_what_a_request_may_begin_with(data):
 )
 def test_what_it_may_not(data):
     assert not begins_well(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "is_sound"),
+    [
+        (b"GET / HTTP/1.1\r\nA: b  c\r\n", True),
+        (b"\r\n\r\nGET / HTTP/1.1\r\n", True),
+        (b"GET  / HTTP/1.1\r\n", False),
+        (b"GET /  HTTP/1.1\r\n", False),
+        (b"\r\nGET /a b HTTP/1.1\r\n", False),
+    ],
+)
+def test_its_line_has_three_parts(data, is_sound):
+    assert has_two_blanks(data) is is_sound
+
+
+@pytest.mark.parametrize("line", [b"GET  /now/1 HTTP/1.1\r\n", b"GET /now/1  HTTP/1.1\r\n"])
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_a_line_with_more_blanks_is_refused(serve, raw, line, step):
+    running = serve([Route("GET", "/now/:n", lambda exchange: exchange.reply(b"{}"))])
+    wire = running.connect()
+    for data, status in ((b"GET /now/1 HTTP/1.1\r\n", 200), (line, 400)):
+        data += b"Host: localhost\r\n\r\n"
+        for at in range(0, len(data), step):
+            wire.send(data[at : at + step])
+        assert wire.read().status == status
+    assert wire.at_end()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from tests.log.harness import Lab, gap, seqs
-from topics.log.read.tombstone import _gap_reason
+from topics.log.read.tombstone import _gap_reason, passed_over
 from topics.log.remove import ledger
 from topics.log.topic import Topic
 
@@ -105,3 +105,26 @@ def test_a_hole_is_announced_to_those_who_stand_before_it(lab: Lab) -> None:
     assert (gap(page), seqs(page)) == ((3, 4, "cap"), [5])
     assert gap(lab.diff("t", 3)) == (4, 4, "cap")
     assert lab.diff("t", 4).tombstone is None
+
+
+def test_what_a_reader_passes_over_is_told_as_one_gap(lab: Lab) -> None:
+    lab.put("t", cap_records=8)
+    lab.write_each("t", 10)
+    topic = lab.topic("t")
+    topic.add_hole(11, 12, ledger.TRIM)
+    lab.write_each("t", 1)
+    topic.add_hole(14, 14, ledger.TRIM)
+    lab.write_each("t", 2)
+
+    def told(from_seq: int, position: int) -> tuple[int, int, str, int] | None:
+        found = passed_over(topic, from_seq, position)
+        return None if found is None else (found.gap_from, found.gap_to, found.reason, found.missed_estimate)
+
+    floor = topic.floor
+    assert told(floor - 1, 10) is None
+    assert told(10, 10) is None
+    assert told(0, floor - 1) == (1, floor - 1, "cap", floor - 1)
+    assert told(0, 13) == (1, 12, "mixed", floor - 1 + 2)
+    assert told(10, 13) == (11, 12, "source_trim", 2)
+    assert told(11, 16) == (12, 14, "source_trim", 2)
+    assert told(14, 16) is None

@@ -192,12 +192,13 @@ class Routers:
         router = self.table.named(name)
         return router if router is not None and router.committed and not router.leaving else None
 
-    def touching(self, topic_name: str) -> list[str]:
-        """Names of the routers that would go with this topic."""
+    def touching(self, topic_name: str, may_know: Callable[[str], bool]) -> list[str]:
+        """Names of the routers that would go with this topic, as far as they may be known."""
         topic = self._engine.find(topic_name)
         if topic is None:
             return []
-        return sorted(router.name for router in self.table.touching(topic) if router.committed)
+        names = [router.name for router in self.table.touching(topic) if router.committed]
+        return sorted(filter(may_know, names))
 
     def add(self, router: Router) -> None:
         self.table.add(router)

@@ -1,8 +1,9 @@
 """Topics themselves: create, show, list, delete."""
 
+from collections.abc import Callable
 from typing import Any
 
-from topics.http.door.keys import ADMIN, DELETE, READ
+from topics.http.door.keys import ADMIN, DELETE, READ, ApiKey
 from topics.http.routes.fields import wants_only_new
 from topics.http.routes.paging import PAGING, page, start_of_page
 from topics.http.routes.service import Service, answer, check_dead_letter
@@ -148,7 +149,7 @@ class TopicRoutes:
         if dry_run:
             self._preview_drop(exchange, if_empty)
             return
-        removed = self._service.node.routers.touching(name)
+        removed = self._service.node.routers.touching(exchange.name, _may_know(exchange.key))
         topic = self._engine.find(name)
         if topic is not None:
             self._service.node.routers.pull_from(topic)
@@ -168,12 +169,16 @@ class TopicRoutes:
         body = {
             "topic": exchange.name,
             "deleted": False,
-            "routers_removed": self._service.node.routers.touching(exchange.name),
+            "routers_removed": self._service.node.routers.touching(exchange.name, _may_know(exchange.key)),
             "count": 0 if topic is None else topic.live_count,
             "bytes": 0 if topic is None else topic.live_bytes,
             "dry_run": True,
         }
         answer(exchange, body)
+
+
+def _may_know(key: ApiKey | None) -> Callable[[str], bool]:
+    return (lambda _: True) if key is None else key.allows
 
 
 def _is_dry_run(exchange: Exchange) -> bool:

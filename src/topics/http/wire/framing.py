@@ -28,6 +28,17 @@ def begins_well(data: bytes) -> bool:
     return b"\n" not in data and (data[:1] != b"\r" or data == b"\r")
 
 
+def has_two_blanks(data: bytes) -> bool:
+    """Whether the first line of a request has three parts, with one blank between each and the next.
+
+    The parser skips more of them, and others take the second for a part of the target.
+    """
+    start = 0
+    while data[start : start + 2] == b"\r\n":
+        start += 2
+    return data.count(b" ", start, data.find(b"\r\n", start)) == 2
+
+
 def host_of(target: bytes, headers: dict[bytes, bytes]) -> bytes | None:
     """The host that is asked. None when there is none, more than one, or one that cannot be a host.
 

@@ -11,7 +11,7 @@ from topics.http.door.admission import too_large
 from topics.http.wire.channel import CLOSED, DEAF, HTTP, LINGER, RAW
 from topics.http.wire.context import BODY, HEAD, IDLE, LINGERING, WORKING, WRITE, WireContext
 from topics.http.wire.exchange import Exchange
-from topics.http.wire.framing import begins_well, host_of, is_chunked
+from topics.http.wire.framing import begins_well, has_two_blanks, host_of, is_chunked
 from topics.http.wire.pipeline import Pipeline
 from topics.http.wire.protocol_choice import PREFACE, speak_http2
 from topics.http.wire.request import ID_HEADER
@@ -191,6 +191,10 @@ class Connection(Pipeline):
         self._target = b""
         self._headers = None
         self._head_bytes = 0
+        # Only here is it known which line it was: those that are sent ahead in one piece are not looked at.
+        if self._requests == self._opened_behind and not has_two_blanks(self._opening):
+            self._refuse_input(_not_http(), 400)
+            return
         self._requests += 1
         exchange = Exchange(self, parser.get_method(), target, headers)
         version = "1.1"

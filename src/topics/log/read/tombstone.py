@@ -23,6 +23,15 @@ class Tombstone(msgspec.Struct, gc=False):
     # Of `recreated` only, and only for a reader that named one: the epoch that its cursor belongs to.
     previous_epoch: int | UnsetType = UNSET
 
+    def joined(self, later: "Tombstone | None") -> "Tombstone":
+        """Both gaps as one; between them there may be records."""
+        if later is None:
+            return self
+        reason = self.reason if self.reason == later.reason else "mixed"
+        joined = _tombstone(self.gap_from, later.gap_to, reason, later.earliest_seq, later.head_seq)
+        joined.missed_estimate = self.missed_estimate + later.missed_estimate
+        return joined
+
     def within(self, stop: int) -> "Tombstone":
         """The part of the gap up to `stop`: scans of neighbouring ranges add up to the whole."""
         if self.gap_to <= stop:
@@ -54,6 +63,18 @@ def _start_position(topic: Topic, from_seq: int, epoch: int | None) -> tuple[int
     if max(from_seq + 1, topic.seq_base) < topic.loss_line:
         return floor - 1, _tombstone(from_seq + 1, floor - 1, _gap_reason(topic, from_seq + 1), floor, head)
     return from_seq, None
+
+
+def passed_over(topic: Topic, from_seq: int, position: int) -> Tombstone | None:
+    """What a reader with this cursor has lost up to `position`, if it goes on there."""
+    found: Tombstone | None = None
+    while from_seq < position:
+        from_seq, gap, stop_before = locate(topic, from_seq, None)
+        if gap is not None:
+            found = gap if found is None else found.joined(gap)
+        # As far as the next hole there is nothing to tell.
+        from_seq = max(from_seq, stop_before - 1)
+    return found
 
 
 def _recreated(topic: Topic, epoch: int | None) -> Tombstone:

@@ -11,7 +11,7 @@ from topics.http.routes.fields import clamped, node_set, unsigned
 from topics.http.routes.service import Service, elapsed_ms
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log import STORED, Choice, Page, Shape, Topic
+from topics.log import STORED, Choice, Page, Shape, Tombstone, Topic
 from topics.values import (
     DEFAULT_LIMIT,
     DEFAULT_READ_BYTES,
@@ -64,7 +64,7 @@ class DiffRoutes:
 class Read:
     """A checked diff request, or one by GET, which may be choosy."""
 
-    __slots__ = ("choice", "epoch", "from_seq", "limit", "max_bytes", "nodes", "shape", "wait_ms")
+    __slots__ = ("choice", "epoch", "from_seq", "limit", "max_bytes", "nodes", "owed", "shape", "wait_ms")
 
     def __init__(self, body: DiffBody, choice: Choice | None = None) -> None:
         self.from_seq = unsigned(body.from_seq, "from_seq")
@@ -75,6 +75,8 @@ class Read:
         self.shape = _SHAPES[body.include_tags, body.include_meta]
         self.epoch = None if body.epoch is UNSET else unsigned(body.epoch, "epoch")
         self.choice = choice
+        # What the reader lost before the place where it goes on.
+        self.owed: Tombstone | None = None
 
     def answer(self, service: Service, exchange: Exchange, topic: Topic) -> None:
         """At once, or when there is something to tell."""
@@ -85,7 +87,7 @@ class Read:
             exchange.reply(render_page(exchange, topic, page))
 
     def page(self, service: Service, topic: Topic) -> Page:
-        return service.engine.read(
+        page = service.engine.read(
             topic,
             self.from_seq,
             self.limit,
@@ -95,6 +97,9 @@ class Read:
             epoch=self.epoch,
             choice=self.choice,
         )
+        if self.owed is not None:
+            page.tombstone = self.owed.joined(page.tombstone)
+        return page
 
 
 def render_page(exchange: Exchange, topic: Topic, page: Page) -> bytes:

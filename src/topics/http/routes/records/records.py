@@ -14,7 +14,18 @@ from topics.http.routes.records.diff import DiffBody, Read
 from topics.http.routes.service import Service, elapsed_ms, in_turns
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Route
-from topics.log import KIND_NAMES, Choice, Shape, TagMatch, Topic, exact, last_steps, parse_match, why_missing
+from topics.log import (
+    KIND_NAMES,
+    Choice,
+    Shape,
+    TagMatch,
+    Topic,
+    exact,
+    last_steps,
+    parse_match,
+    passed_over,
+    why_missing,
+)
 from topics.values import MAX_LIMIT, MAX_RECORD_BYTES, ApiError, invalid, topic_not_found
 
 QUERY = (
@@ -64,7 +75,10 @@ class RecordRoutes:
         position = await in_turns(exact(topic, lambda: last_steps(topic, last, read.nodes, read.choice)))
         if topic.dropped:
             raise topic_not_found(topic.name)
-        read.from_seq = max(read.from_seq, position)
+        if read.from_seq < position:
+            if exchange.query("from_seq") is not None and read.epoch in (None, topic.id):
+                read.owed = passed_over(topic, read.from_seq, position)
+            read.from_seq = position
         if exchange.query("limit") is None and topic.head == head:
             # No more than those are wanted behind it: let the cursor pass what is not.
             read.limit = MAX_LIMIT
