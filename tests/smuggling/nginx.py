@@ -7,7 +7,9 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from tests.support import eventually, free_port
 
@@ -48,34 +50,32 @@ http {{
 """
 
 
-class Nginx:
-    """It listens twice: where it hands on requests when they are whole, and where it does so as they come."""
+class NginxProcess:
+    """It listens at a port of its own for each of `names`, which the configuration has as its fields."""
 
-    def __init__(self, server: str) -> None:
+    def __init__(
+        self, configuration: str, names: Iterable[str], files: Iterable[Path] = (), **fields: Any
+    ) -> None:
+        """`files` are put into its directory: it runs as somebody else, who cannot read them elsewhere."""
         assert PROGRAM is not None
-        self._directory = Path(tempfile.mkdtemp(prefix="topics-nginx-"))
-        self.addresses = {"whole": ("127.0.0.1", free_port()), "streamed": ("127.0.0.1", free_port())}
-        configuration = self._directory / "nginx.conf"
-        configuration.write_text(
-            _CONFIGURATION.format(
-                directory=self._directory,
-                server=server,
-                patience=PATIENCE_S,
-                whole=self.addresses["whole"][1],
-                streamed=self.addresses["streamed"][1],
-            )
-        )
-        self._directory.chmod(0o777)
-        command = [PROGRAM, "-p", str(self._directory), "-c", str(configuration)]
-        log = self._directory / "output.log"
+        self.directory = Path(tempfile.mkdtemp(prefix="topics-nginx-"))
+        self.addresses = {name: ("127.0.0.1", free_port()) for name in names}
+        ports = {name: port for name, (_, port) in self.addresses.items()}
+        file = self.directory / "nginx.conf"
+        file.write_text(configuration.format(directory=self.directory, **ports, **fields))
+        for each in files:
+            Path(shutil.copy(each, self.directory)).chmod(0o644)
+        self.directory.chmod(0o777)
+        command = [PROGRAM, "-p", str(self.directory), "-c", str(file)]
+        log = self.directory / "output.log"
         with log.open("wb") as output:
             self._process = subprocess.Popen(
-                [*command, "-e", str(self._directory / "error.log")],
+                [*command, "-e", str(self.directory / "error.log")],
                 stdout=output,
                 stderr=output,
                 user="nobody" if os.geteuid() == 0 else None,
             )
-        eventually(self._listens, 10, log.read_text)
+        eventually(self._listens, 30, log.read_text)
 
     def _listens(self) -> bool:
         assert self._process.poll() is None, "nginx has ended"
@@ -86,12 +86,19 @@ class Nginx:
             return False
         return True
 
-    def forwarded(self) -> list[str]:
-        """What the server has answered to each request that was handed on, in the order of their ends."""
-        answered = (self._directory / "access.log").read_text().split("\n")
-        return [status for status in answered if status not in ("", "-")]
-
     def stop(self) -> None:
         self._process.terminate()
         self._process.wait(10)
-        shutil.rmtree(self._directory)
+        shutil.rmtree(self.directory)
+
+
+class Nginx(NginxProcess):
+    """It listens twice: where it hands on requests when they are whole, and where it does so as they come."""
+
+    def __init__(self, server: str) -> None:
+        super().__init__(_CONFIGURATION, ("whole", "streamed"), server=server, patience=PATIENCE_S)
+
+    def forwarded(self) -> list[str]:
+        """What the server has answered to each request that was handed on, in the order of their ends."""
+        answered = (self.directory / "access.log").read_text().split("\n")
+        return [status for status in answered if status not in ("", "-")]
