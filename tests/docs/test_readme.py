@@ -59,10 +59,17 @@ def made(tmp_path: Path) -> Iterator[ServerProcess]:
 @pytest.mark.timeout(400)
 def test_tour(made: ServerProcess) -> None:
     *with_the_server, on_spark = examples(ROOT / "README.md", "bash")
-    assert len(with_the_server) == 3
+    assert len(with_the_server) == 4
     for example in with_the_server:
         assert example.answer_kind == "json"
         check_answer(example, run_bash(example.code, made, made.directory))
+    (in_python,) = examples(ROOT / "README.md", "python")
+    program = in_python.code.replace("http://127.0.0.1:4000", made.url)
+    for expected in ("1 /\n2 /cart\n3 /pay\n", ""):
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=made.directory, capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stdout) == (0, expected), done.stderr
     # Sixty seconds are enough for somebody who has the machine alone.
     code = on_spark.code.replace("--wait 60", f"--wait {START_S}")
     output = run_bash(code, made, made.directory, 2 * START_S)
