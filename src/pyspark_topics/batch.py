@@ -117,7 +117,15 @@ class BatchReader(DataSourceReader):
                     f'option "subscribe" names "{missing[0]}", and there is no such topic{hint}'
                 )
             start, end = self._ends(client, views)
-            tasks = plan(SealedFiles(client), ranges_between(start, end, views), self.options)
+            if self.options.archive is None:
+                ranges = ranges_between(start, end, views)
+            else:
+                # Loaded where it is needed: it needs pipelines, which read topics.
+                from pyspark_topics.archived import existing
+
+                archived = existing(self.options)
+                ranges = list(archived.cut(ranges_between(start, end, archived.look(views))))
+            tasks = plan(SealedFiles(client), ranges, self.options)
         return tasks or [TaskPartition()]
 
     def _ends(self, client: Client, views: dict[str, TopicView]) -> tuple[Offsets, Offsets]:

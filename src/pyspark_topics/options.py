@@ -20,6 +20,8 @@ from topics.values.names import is_topic_name
 SPARKS_OWN = ("checkpointLocation", "queryName")
 # What a table that was made by CREATE TABLE hands over, instead of the options it was made with.
 OF_CREATE_TABLE = "provider"
+# Options of delta-rs for the table of an archive begin so.
+STORAGE = "storage."
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown")
 STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "consumer")
 
@@ -64,8 +66,11 @@ class _Reader:
                 "Spark does not hand the options of CREATE TABLE … USING topics to a source in Python: use "
                 'pyspark_topics.attach(spark, url) for SELECT, and df.write.format("topics") for INSERT'
             )
+        self.storage = {
+            key.removeprefix(STORAGE): value for key, value in self._values.items() if key.startswith(STORAGE)
+        }
         for key in self._values:
-            if key not in known:
+            if key not in known and not (key.startswith(STORAGE) and "archive" in known):
                 raise OptionError(_unknown(key, allowed, verb))
 
     def has(self, name: str) -> bool:
@@ -253,6 +258,9 @@ class ReadOptions:
     pushdown: bool = _option("pushdown", _flag("true", "false"), False)
     consumer: str | None = _option("consumer", _consumer)
     direct: bool = _option("direct", _flag("auto", "never"), True)
+    # The table of an archive, from which comes what is gone from the log; and how to reach it.
+    archive: str | None = _option("archive", str)
+    storage: dict[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -284,8 +292,25 @@ def parse_read(options: Mapping[str, str], *, streaming: bool | None = None) -> 
     _check_trigger(reader)
     server = reader.server()
     given = {attribute: reader.parsed(**how) for attribute, how in _READ.items()}
+    given["storage"] = _storage(reader)
     given["starting"] = given["starting"] or Bound("latest" if streaming else "earliest")
     return ReadOptions(server=server, **given)
+
+
+def _storage(reader: _Reader) -> dict[str, str]:
+    if not reader.has("archive"):
+        if reader.storage:
+            name = f"{STORAGE}{next(iter(reader.storage))}"
+            raise OptionError(f'option "{name}" is about "archive": give that, too')
+        return {}
+    for edge in ("starting", "ending"):
+        for how in _HOW[1:]:
+            if reader.has(f"{edge}{how}"):
+                raise OptionError(
+                    f'option "{edge}{how}" looks at the log alone: with "archive", give '
+                    f'"{edge}Offsets", and filter by ts'
+                )
+    return reader.storage
 
 
 # An end of a read can be given in one of these ways.

@@ -40,6 +40,18 @@ class SealedRun:
 
 
 @dataclass(frozen=True)
+class Shelf:
+    """What the table of an archive has of one life of a topic."""
+
+    # Up to here.
+    reached: int
+    # Smallest and largest seq of files, and their names.
+    files: tuple[tuple[int, int, str], ...]
+    # What was lost before it was archived: from, to, and why.
+    gaps: tuple[tuple[int, int, str], ...]
+
+
+@dataclass(frozen=True)
 class SeqRange:
     """Seqs above `start.seq` up to `to_seq`, in the life of the topic that has this `epoch`.
 
@@ -54,6 +66,8 @@ class SeqRange:
     weight: int = 0
     # The run all of it lies in, for readers that see the file.
     run: SealedRun | None = None
+    # Where all of it comes from the table of an archive.
+    shelf: Shelf | None = None
     # The server that has the topic, where there are several.
     server: str = ""
 

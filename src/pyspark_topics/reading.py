@@ -33,7 +33,9 @@ def planned(client: Client, ranges: list[SeqRange], options: ReadOptions) -> Ite
 
 def plan(files: SealedFiles, ranges: list[SeqRange], options: ReadOptions) -> list[TaskPartition]:
     home = files.client.home
-    tasks = split(files.along(ranges) if options.direct else ranges, options)
+    shelved = [one for one in ranges if one.shelf is not None]
+    logged = [one for one in ranges if one.shelf is None]
+    tasks = split([*shelved, *(files.along(logged) if options.direct else logged)], options)
     if len(options.server.urls) > 1:
         for task in tasks:
             task.ranges = [replace(one, server=home(one.topic)) for one in task.ranges]
@@ -51,6 +53,9 @@ def read_ranges(
     options: ReadOptions, schema: ReadSchema, chosen: ScanFilter, partition: TaskPartition
 ) -> Iterator[tuple[SeqRange, pa.RecordBatch]]:
     """Each range from its file where that is possible, else from the server."""
+    if options.archive is not None:
+        yield from _from_both(options, schema, chosen, partition)
+        return
     with (
         options.server.client() as client,
         # Of its own, because a scan may be under way; and not patient, because files are read without it.
@@ -66,3 +71,28 @@ def read_ranges(
             for batch in (files if files.can_read(one) else server).read(one):
                 yield one, batch
                 leases.keep()
+
+
+def _from_both(
+    options: ReadOptions, schema: ReadSchema, chosen: ScanFilter, partition: TaskPartition
+) -> Iterator[tuple[SeqRange, pa.RecordBatch]]:
+    """The same where what is gone from the log comes from the table of an archive."""
+    # Loaded where it is needed: tables are read by pipelines, and these read topics.
+    from pyspark_topics.archived import TableReader, UnionReader
+
+    loss = LossPolicy(options.loss, schema)
+    table = TableReader(options, schema, loss, chosen)
+    # Whatever the reader does with loss, it may not be one.
+    log_alone = replace(options, archive=None, loss="rows")
+    with options.server.client() as client:
+        client.expect(partition.homes)
+        union = UnionReader(client, options, schema, loss, chosen)
+        for one in partition.ranges:
+            if one.shelf is not None:
+                batches = table.read(one)
+            else:
+                part = TaskPartition([one])
+                found = read_task(log_alone, UnionReader.inner(schema), chosen, part)
+                batches = union.read(one, found)
+            for batch in batches:
+                yield one, batch

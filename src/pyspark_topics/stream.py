@@ -56,9 +56,17 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
         # Where the server was told that the query is.
         self._told: Offsets = {}
         self._silent: dict[str, str] = {}
+        self._archived: Any = None
+        if options.archive is not None:
+            # Loaded where it is needed: it needs pipelines, which read topics.
+            from pyspark_topics.archived import existing
+
+            self._archived = existing(options)
 
     def _look(self, *, patient: bool) -> dict[str, TopicView]:
         self._seen, _ = subscribed(self._client, self.options, patient=patient)
+        if self._archived is not None:
+            self._seen = self._archived.look(self._seen)
         return self._seen
 
     def _known(self, start: dict[str, Any]) -> Stored:
@@ -144,7 +152,11 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[TaskPartition]:
         known = self._known(end)
+        if self._archived is not None and not self._seen:
+            self._look(patient=True)  # a batch that was planned before this reader was made
         ranges = ranges_between(seen_from(self._known(start), known.homes), known.offsets, self._seen)
+        if self._archived is not None:
+            ranges = list(self._archived.cut(ranges))
         return plan(self._files, ranges, self.options)
 
     def read(self, partition: TaskPartition) -> Iterator[pa.RecordBatch]:

@@ -103,6 +103,7 @@ class Azure(Store):
             _azurite(),
             "--silent",
             "--skipApiVersionCheck",
+            "--disableTelemetry",
             "--location",
             str(folder),
             "--blobPort",

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, Schema
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from pyspark_topics.errors import PipelineFailed
@@ -52,6 +52,7 @@ _ALL_GAPS = "select topic, epoch, gap_from, gap_to, reason from gaps order by to
 _GAPS_KEY = "topicsGaps"
 _GAPS_UP_TO = "topics/gaps"
 _REWRITES = "topics/rewrites"
+_NOT_SHOWN = "Invalid table version"
 # Writers of one table meet here only for a moment.
 _NOTING_ATTEMPTS = 20
 # Commits without gaps are noted from time to time, so that few have to be looked through again.
@@ -144,6 +145,12 @@ class Lake:
         rows = QueryBuilder().register("gaps", self.gaps_table).execute(_ALL_GAPS)
         return [Gap(**row) for row in pa.table(rows).to_pylist()]
 
+    def all_gaps(self) -> list[Gap]:
+        """Those, too, that a commit has noted and that are no rows yet."""
+        noted = self.gaps_table.transaction_version(_GAPS_UP_TO) or 0
+        later = [gap for commit in self._commits(noted, self.records.version()) for gap in commit]
+        return [*self.gaps(), *(Gap(**gap) for gap in later)]
+
     def refresh(self) -> None:
         self.records.update_incremental()
         self.gaps_table.update_incremental()
@@ -198,8 +205,10 @@ class Lake:
         self._publish(self.records, self.place, [*gone, *(_add(one, changed) for one in new)], moved, {})
 
     def discard(self, files: Iterable[DataFile]) -> None:
-        """Files that were written for a commit that did not come about."""
-        self.place.remove(one.path for one in files)
+        """Files that were written for a commit that did not come about; never one that the table names."""
+        self.records.update_incremental()
+        named = {one.path for one in self.files()}
+        self.place.remove(one.path for one in files if one.path not in named)
 
     def vacuum(self, keep_hours: int) -> None:
         """In full: also what no commit ever named, such as files of a driver that was killed."""
@@ -253,7 +262,10 @@ class Lake:
                 partition_by=table.metadata().partition_columns,
                 commit_properties=properties,
             )
-        except CommitFailedError as error:
+        except DeltaError as error:
+            # A store may refuse our commit before it shows the other one, which delta-rs then asks for.
+            if not isinstance(error, CommitFailedError) and _NOT_SHOWN not in str(error):
+                raise
             raise Collision(
                 f"something else wrote to {table.table_uri} at the same time, so nothing of this was: {error}"
             ) from error

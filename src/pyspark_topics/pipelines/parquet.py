@@ -209,14 +209,16 @@ class Stretch:
 
     def read(self, columns: Sequence[str], more: ds.Expression | None = None) -> pa.Table:
         """In order of seq; `columns` has to name it, and what `more` asks for."""
+        found = list(self.parts(columns, more))
+        return pa.concat_tables(found).sort_by("seq") if found else RECORDS.empty_table().select(columns)
+
+    def parts(self, columns: Sequence[str], more: ds.Expression | None = None) -> Iterator[pa.Table]:
+        """The same a row group at a time, as they lie in the files."""
         wanted = self.filter if more is None else self.filter & more
         needed = list(dict.fromkeys([*columns, "topic", "epoch"]))
-        found = [
-            part.filter(wanted).select(list(columns))
-            for name in self.files
-            for part in self._parts(name, needed)
-        ]
-        return pa.concat_tables(found).sort_by("seq") if found else RECORDS.empty_table().select(columns)
+        for name in self.files:
+            for part in self._parts(name, needed):
+                yield part.filter(wanted).select(list(columns))
 
     def _parts(self, name: str, columns: list[str]) -> Iterator[pa.Table]:
         """Row groups that may hold such seqs."""

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Position
@@ -163,3 +164,44 @@ def test_commits_without_gaps_are_not_looked_through_for_ever(
         add(lake, n, n)
     assert Lake(lake.path)._noted == 3
     assert Lake(lake.path).gaps() == []
+
+
+def test_a_commit_that_was_refused_and_not_shown_yet_is_a_collision(lake: Lake) -> None:
+    class Slow:
+        """A store that refuses our commit, and shows the other one a moment later."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(table, name)
+
+        def create_write_transaction(self, *_: Any, **__: Any) -> None:
+            raise DeltaError(said)
+
+    table, said = lake.records, "Invalid table version: 1"
+    files = list(write_files([records(1, 3)], lake.place))
+    lake.records = Slow()  # type: ignore[assignment]
+    with pytest.raises(Collision):
+        lake.commit(files, {}, {"orders": Position(3, 1)}, [])
+    said = "the disk is full"
+    with pytest.raises(DeltaError, match="the disk is full"):
+        lake.commit(files, {}, {"orders": Position(3, 1)}, [])
+
+
+def test_a_file_that_is_part_of_the_table_is_never_discarded(lake: Lake) -> None:
+    (one,) = add(lake, 1, 3)
+    (other,) = write_files([records(4, 5)], lake.place)
+    Lake(lake.path).discard([one, other])
+    assert lake.place.files(".parquet") == {one.path}
+    assert seqs(lake) == [1, 2, 3]
+
+
+def test_a_table_that_another_writer_makes_at_the_same_time_is_taken(
+    table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = lake_module.make_table
+
+    def late(*arguments: Any) -> DeltaTable:
+        plain(*arguments)
+        raise DeltaError("Protocol changed since last commit")
+
+    monkeypatch.setattr(lake_module, "make_table", late)
+    assert seqs(Lake(table)) == []
