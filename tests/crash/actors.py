@@ -52,6 +52,7 @@ WEIGHTS = {
     "seal": 0.3,
     "snapshot": 0.7,
     "rotate": 0.4,
+    "write ahead": 0.6,
     "drop segment": 0.2,
     "cold move": 0.2,
     "forward": 4,
@@ -96,6 +97,7 @@ class Actors:
             "seal": lambda: world.checkpoint(everything=True),
             "snapshot": world.checkpoint,
             "rotate": world.rotate,
+            "write ahead": self.write_ahead,
             "drop segment": self.drop_segment,
             "cold move": self.move_cold,
             "forward": self.forward,
@@ -215,6 +217,11 @@ class Actors:
             self._held[name] = self.world.claim(name, 3, "worker")
         self.world.acknowledge(name, self._held[name], "worker")
         self._held[name] = []
+
+    def write_ahead(self) -> None:
+        self.world.write_ahead()
+        if self.rng.random() < 0.7:
+            self.world.rotate()
 
     def stage(self) -> None:
         """A batch, which is sent again now and then: with the same rows, and with others."""

@@ -105,6 +105,18 @@ def _delete(name: str, before: int | None, tag: str | None, seqs: list[int] | No
     return operate
 
 
+def _write_ahead(world: World) -> None:
+    """Twice: the second file takes the place of one that is not used up."""
+    for _ in range(2):
+        world.write_ahead()
+        world.rotate()
+        world.append("disk", [world.draft("x")])
+        world.append("fsync", [world.draft("y")])
+        _go_on(world)
+    world.append("fsync", [world.draft()])
+    world.commit()
+
+
 def _rotate(world: World) -> None:
     world.rotate()
     for name in ("disk", "fsync"):
@@ -272,6 +284,7 @@ OPERATIONS: dict[str, Operation] = {
     "seal": lambda world: world.checkpoint(everything=True),
     "snapshot": lambda world: world.checkpoint(),
     "rotate the journal": _rotate,
+    "write the journal ahead": _write_ahead,
     "drop segments": _drop_segments,
     "flip flags": _flip_flags,
     "move to the cold tier": _cold,

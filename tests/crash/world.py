@@ -30,6 +30,9 @@ from topics.values.clock import ManualClock
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError, OutcomeUnknown, WritesOff
 
+# How long a journal file is that was written ahead.
+AHEAD_BYTES = 16 * 1024
+
 
 class World:
     def __init__(self, rng: random.Random, disk: SimulatedDisk | None = None, **settings: Any) -> None:
@@ -377,6 +380,11 @@ class World:
     def rotate(self) -> None:
         self.finish_sync()
         self.engine.rotate()
+
+    def write_ahead(self) -> None:
+        """As upkeep does where there are many syncs; a journal file is small here."""
+        if self.queue.failure is None and self.engine.writes_off is None:
+            self.engine.reserve.write_ahead(AHEAD_BYTES, self.engine.journal.ahead_bytes)
 
     def move_cold(self) -> int:
         due = finished(self.here.tiers.due())

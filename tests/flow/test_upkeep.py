@@ -237,3 +237,46 @@ def test_memory_is_given_back_when_much_has_left_it_and_writers_rest(
         return [*counts, len(given)]
 
     assert asyncio.run(turns()) == [0, 1, 1, 1]
+
+
+def test_the_journal_is_written_ahead_where_there_are_many_small_syncs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "MANY_SYNCS", 5)
+    monkeypatch.setattr("topics.log.engine.ROTATE_BYTES", 1 << 20)
+    lab = Lab(tmp_path)
+
+    async def turns() -> None:
+        commit = CommitLoop(lab.engine, asyncio.get_running_loop())
+        keeper = upkeep.Upkeep(lab.engine, commit, lab.checkpointer)
+        syncs, journal = lab.engine.counters.syncs_us, lab.engine.journal
+        await keeper._turn()
+        assert not journal.is_ahead  # nobody waits for syncs
+        monkeypatch.setattr(upkeep, "SMALL_SYNC_BYTES", 1)
+        for _ in range(5):
+            syncs.observe(1)
+        lab.write("t", "x" * 100)
+        await keeper._turn()
+        assert not journal.is_ahead  # they are large
+        monkeypatch.undo()
+        monkeypatch.setattr(upkeep, "MANY_SYNCS", 5)
+        monkeypatch.setattr("topics.log.engine.ROTATE_BYTES", 1 << 20)
+        for _ in range(5):
+            syncs.observe(1)
+        await keeper._turn()
+        assert journal.is_ahead
+        assert lab.engine.ahead.size == 0
+        for _ in range(5):
+            syncs.observe(1)
+        await keeper._turn()
+        assert lab.engine.ahead.size == 1 << 20  # the next one
+        commit.close()
+
+    asyncio.run(turns())
+    lab.write("t", 1)
+    before = lab.seqs("t")
+    lab.restart()
+    assert lab.seqs("t") == before
+    lab.restart(clean=True)
+    assert lab.seqs("t") == before
+    assert sum(path.stat().st_size for path in lab.journal_files()) < 10_000

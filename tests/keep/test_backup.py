@@ -51,6 +51,21 @@ def test_everything_comes_back(tmp_path: Path, is_clean: bool) -> None:
     assert content(lab) == before
 
 
+def test_zeros_that_were_written_ahead_are_not_copied(tmp_path: Path) -> None:
+    lab = lab_in(tmp_path)
+    fill(lab)
+    lab.engine.write_ahead()
+    lab.engine.rotate()
+    fill(lab)
+    before = content(lab)
+    lab.kill()
+    backup(tmp_path)
+    assert sum(path.stat().st_size for path in tmp_path.rglob("journal/*.journal")) > 1 << 26
+    shutil.rmtree(lab.directory)
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*.journal")) < 1 << 20
+    assert content(restore(tmp_path, "again")) == before
+
+
 def test_an_empty_server(tmp_path: Path) -> None:
     lab_in(tmp_path).stop()
     backup(tmp_path)

@@ -82,6 +82,19 @@ def test_what_servers_leave_is_clean(lab: Lab) -> None:
         lab.open()
 
 
+def test_journal_that_was_written_ahead_is_clean(lab: Lab) -> None:
+    lab.engine.write_ahead()
+    lab.engine.rotate()
+    lab.write("t", {"data": "behind it"})
+    count = lab.engine.totals.records
+    lab.kill()
+    # Begun when the power went: its name is there, and nothing in it.
+    base = lab.engine.journal.position
+    (lab.directory / "journal" / f"{base:020d}.journal").write_bytes(bytes(5000))
+    outcome = check(lab.directory)
+    assert (outcome.json["findings"], outcome.json["records"]) == ([], count)
+
+
 def test_an_empty_directory(tmp_path: Path) -> None:
     Lab(tmp_path).stop()
     assert check(tmp_path).json["findings"] == []

@@ -128,7 +128,7 @@ def test_zeros_at_the_end_are_cut_without_a_copy(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + bytes(5000))
     reader, items = scan(tmp_path)
     assert seqs(items) == [1]
-    assert reader.cut == FRAME
+    assert (reader.cut, reader.end) == (None, FRAME)
     assert not (tmp_path / QUARANTINE).exists()
 
 

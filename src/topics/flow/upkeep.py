@@ -81,6 +81,9 @@ RECLAIM_REST_S = 10.0
 # Topics and sealed runs are set aside from the garbage collector when there are so many more of them.
 SETTLE_GROWTH = 1.1
 SETTLE_OBJECTS = 2000
+# With so many syncs, of so much on average, it is worth the while to write the next journal file ahead.
+MANY_SYNCS = 256
+SMALL_SYNC_BYTES = 256 * 1024
 # When so much has left memory, the system gets it: by itself, the allocator keeps whatever lies between.
 GIVE_BACK_BYTES = 64 * 1024 * 1024
 # Topics that go on changing are not followed for ever: what is left is captured while writes wait.
@@ -102,6 +105,7 @@ class Upkeep:
         self._task: asyncio.Task[None] | None = None
         self._not_before = 0.0
         self._settled = len(engine.by_id)
+        self._seen_syncs, self._seen_position = engine.counters.fsyncs, engine.journal.position
         # What had left memory when the system last got back what is free.
         self._given_back = 0
         # Held while files are sealed, flipped or moved: by checkpoints and purges.
@@ -133,6 +137,8 @@ class Upkeep:
         engine.rotate_if_full()
         self._settle_objects()
         await self._make_room_in_memory()
+        if engine.writes_off is None and self._is_worth_writing_ahead():
+            await self._write_ahead()
         now = time.monotonic()
         if engine.writes_off is not None:
             if now >= self._not_before:
@@ -176,6 +182,22 @@ class Upkeep:
             for _ in range(2):
                 async with self.exclusive:
                     await self.checkpoint(upto=self._engine.journal.position)
+
+    def _is_worth_writing_ahead(self) -> bool:
+        """Syncs have been many since this was last asked, and small: metadata takes most of their time."""
+        syncs, position = self._engine.counters.fsyncs, self._engine.journal.position
+        count, size = syncs - self._seen_syncs, position - self._seen_position
+        if count < MANY_SYNCS:
+            return False
+        self._seen_syncs, self._seen_position = syncs, position
+        return size <= count * SMALL_SYNC_BYTES
+
+    async def _write_ahead(self) -> None:
+        engine = self._engine
+        engine.require_home(engine.dirs.journal)
+        await asyncio.to_thread(engine.write_ahead)
+        if engine.ahead.size and not engine.journal.is_ahead:
+            engine.rotate()
 
     async def _make_room_in_memory(self) -> None:
         left = self._checkpointer.sealer.make_room()

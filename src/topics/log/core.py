@@ -22,6 +22,7 @@ from topics.log.totals import Totals
 from topics.log.write.all_keys import AllKeys
 from topics.log.write.commit_queue import CommitQueue, Counters
 from topics.storage import (
+    Ahead,
     Directories,
     Filesystem,
     Journal,
@@ -49,7 +50,8 @@ class Core:
         unsealed = Unsealed(settings.segment_max_events, settings.seal_bytes)
         self.store = SegmentStore(fs, self.dirs.segments, settings.cold_dir, unsealed)
         self.snapshots = SnapshotStore(fs, self.dirs.snapshots)
-        self.reserve = Reserve(fs, self.dirs.root)
+        self.ahead = Ahead(fs, self.dirs.journal)
+        self.reserve = Reserve(fs, self.dirs.root, self.ahead)
         self.witness = Witness(fs, self.dirs.root)
         self.shown_time = ShownTime(clock, self.witness)
         # Whatever happens in the log happens at this time, in milliseconds.

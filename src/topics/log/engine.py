@@ -147,6 +147,10 @@ class Engine(Core):
             self.touched.clear()
             self.queue.counters.rotations += 1
 
+    def write_ahead(self) -> None:
+        """Beside the loop: the next file of the journal is written before it is needed."""
+        self.reserve.write_ahead(ROTATE_BYTES, self.journal.ahead_bytes)
+
     def close(self, *, clean: bool) -> None:
         if clean:
             # The page then knows when it was: leases go on from there.
@@ -156,7 +160,7 @@ class Engine(Core):
             clean = self.queue.failure is None
         if self.journal is not None:  # None after a recovery that failed
             self.queue.land()
-            self.journal.close()
+            self.journal.close(clean=clean)
         self.store.close()
         self.reserve.close()
         self.witness.close(clean=clean)

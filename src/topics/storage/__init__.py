@@ -12,6 +12,7 @@ All disk access goes through `filesystem.Filesystem`, so that a test can put a s
 File names are numbers; a topic's name never becomes a path. What other rooms need, they import from here.
 """
 
+from topics.storage.ahead import Ahead
 from topics.storage.cold_choice import ForeignDirectory, SealedRun, SealedRuns, choose_cold_dir
 from topics.storage.cold_files import OWNER, ColdFiles
 from topics.storage.columns import I64, U8, U32, U64, Columns, Records, join_records, total_at

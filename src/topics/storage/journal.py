@@ -5,16 +5,18 @@
 `base` is the address of the file's first frame, so a position names a frame for ever, across rotations
 and after older files were dropped. It is in the name as well: a rotten header does not displace the frames
 behind it. A file is only ever extended; nothing in it is rewritten, but the headers of frames that have to be
-taken back (see `void_frames`).
+taken back (see `void_frames`). Behind the last frame of the current one there may be zeros (see `ahead`).
 """
 
 import errno
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from topics.storage import fileheader
+from topics.storage.ahead import Ahead
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.filesystem import File, Filesystem, is_full
 from topics.storage.frame import FIELDS, FRAME_MAGIC, PREFIX, U32
@@ -81,9 +83,13 @@ class SyncTicket:
     directory: str | None
     upto: int
     fs: Filesystem
+    # Where files end in which the journal does not go on: what was written ahead is cut off.
+    ends: dict[File, int]
 
     def run(self) -> None:
         for file in self.files:
+            if file in self.ends:
+                file.truncate(self.ends[file])
             file.sync()
         if self.directory is not None:
             self.fs.sync_dir(self.directory)
@@ -112,6 +118,7 @@ class Journal:
         position: int,
         *,
         doubtful_from: int | None = None,
+        ahead: Ahead | None = None,
     ) -> None:
         """`files`: what an earlier process left behind; `position`: where this one goes on.
 
@@ -119,6 +126,11 @@ class Journal:
         """
         self._fs = fs
         self._directory = directory
+        self._ahead = ahead or Ahead(fs, directory)
+        self._ahead.forget_left()
+        # How long the current file was when it was begun, if it was written ahead.
+        self._begun_size = 0
+        self._ends: dict[File, int] = {}
         self.files = files
         self.position = position
         # A backup copies the journal from here on, so it stays.
@@ -163,7 +175,8 @@ class Journal:
         return file
 
     def _start_file(self) -> File:
-        file = self._fs.create(self._path(self.position))
+        path = self._path(self.position)
+        file, size = self._ahead.take(path) or (self._fs.create(path), 0)
         try:
             file.write([encode_file_header(self.position)], 0)
         except OSError:
@@ -175,6 +188,7 @@ class Journal:
         self.files.append(JournalFile(self.position, self.position))
         self._unsynced.append(file)
         self._new_file = True
+        self._begun_size = size
         return file
 
     def _forget_begun_file(self) -> None:
@@ -228,7 +242,7 @@ class Journal:
 
     def begin_write(self, buffers: list[bytes]) -> PendingWrite:
         """The same in two steps. Between them nothing else is written, and the end stays."""
-        return PendingWrite(self._file, buffers, FILE_HEADER_BYTES + self.position - self.files[-1].base)
+        return PendingWrite(self._file, buffers, self._current_size)
 
     def finish_write(self, written: int) -> None:
         self.position += written
@@ -236,7 +250,8 @@ class Journal:
 
     def cut_back(self) -> None:
         """A write was refused: behind the last frame there is nothing, and that is so on disk."""
-        self._file.truncate(FILE_HEADER_BYTES + self.position - self.files[-1].base)
+        self._file.truncate(self._current_size)
+        self._begun_size = 0
         self._file.sync()
 
     def unsynced_files(self) -> list[tuple[int, File]]:
@@ -247,21 +262,39 @@ class Journal:
     def current_bytes(self) -> int:
         return self.position - self.files[-1].base
 
+    @property
+    def _current_size(self) -> int:
+        """Where the next frame goes in the current file."""
+        return FILE_HEADER_BYTES + self.position - self.files[-1].base
+
+    @property
+    def is_ahead(self) -> bool:
+        """The current file was written ahead."""
+        return bool(self._begun_size)
+
+    @property
+    def ahead_bytes(self) -> int:
+        """What is left of it."""
+        return max(self._begun_size - self._current_size, 0)
+
     def rotate(self) -> None:
         """Go on in a new file. The old one stays open until the next sync has covered it."""
         if self.current_bytes:
+            left, size, is_ahead = self._file, self._current_size, self.ahead_bytes > 0
             self._file = self._start_file()
+            if is_ahead:
+                self._ends[left] = size
 
     def begin_sync(self) -> SyncTicket:
-        return SyncTicket(
-            list(self._unsynced), self._directory if self._new_file else None, self.position, self._fs
-        )
+        directory = self._directory if self._new_file else None
+        return SyncTicket(list(self._unsynced), directory, self.position, self._fs, dict(self._ends))
 
     def finish_sync(self, ticket: SyncTicket) -> None:
         self.synced = max(self.synced, ticket.upto)
         for file in ticket.files:
             if file is not self._file and file in self._unsynced:
                 self._unsynced.remove(file)
+                self._ends.pop(file, None)
                 file.close()
         if ticket.directory is not None and ticket.files[-1] is self._file:
             self._new_file = False
@@ -292,7 +325,13 @@ class Journal:
         self.files = [file for file in self.files[:-1] if file.end > position] + self.files[-1:]
         return gone
 
-    def close(self) -> None:
+    def close(self, *, clean: bool = False) -> None:
+        """`clean`: all of it is synced, and nothing is left that was written ahead."""
+        if clean and self.ahead_bytes:
+            with suppress(OSError):  # the next start does it
+                self._file.truncate(self._current_size)
+                self._file.sync()
+        self._ahead.drop()
         for file in self._unsynced:
             file.close()
         self._unsynced = []

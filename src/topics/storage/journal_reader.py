@@ -3,7 +3,8 @@
 A bad frame is *interior damage* when something proves that it had been safe: a later frame that says the
 journal was synced beyond it, or the witness of a process that was killed on this very boot. Then the scan
 goes on behind it and yields a `Damage`. Without such proof it is a *torn tail*: everything from there on
-was never promised to survive, and is cut (after a copy was put aside).
+was never promised to survive, and is cut (after a copy was put aside). Nothing but zeros is no tear: they
+were written ahead of frames that never came, and are cut as well.
 """
 
 import logging
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 from msgspec import structs
 
 from topics.storage import fileheader
@@ -37,6 +39,8 @@ PROOF = "proven"
 PROOF_MAGIC = b"TOPICSPR"
 PROOF_VERSION = 1
 _APPEND, _GROUP, _KEYED, _VOID = int(Kind.APPEND), int(Kind.GROUP), int(Kind.KEYED), int(Kind.VOID)
+# How much is looked at in one go to see whether there is anything.
+_LOOK_BYTES = 1024 * 1024
 # A pattern searches a mapped file where it lies; `bytes.find` would need a copy of it every time.
 _MAGIC = re.compile(re.escape(FRAME_MAGIC_BYTES))
 
@@ -105,6 +109,7 @@ class JournalReader:
         self.end = self._sources[-1].end if self._sources else start
         # Where a torn tail began.
         self.cut: int | None = None
+        self._is_over = False
         self.damaged_bytes = 0
 
     def _open_sources(self) -> list[_Source]:
@@ -148,9 +153,9 @@ class JournalReader:
             if source.end <= self._start:
                 continue
             yield from self._gap_before(index)
-            if self.cut is None:
+            if not self._is_over:
                 yield from self._frames_of(index, border)
-            if self.cut is not None:
+            if self._is_over:
                 return
 
     def _gap_before(self, index: int) -> Iterator[Damage]:
@@ -185,7 +190,11 @@ class JournalReader:
                 elif frame.kind != _VOID:
                     yield frame
                 continue
-            position, behind = source.base + at, _behind(source, at, header)
+            position = source.base + at
+            if position >= self._proven and self._has_only_zeros(index, at):
+                self._cut(index, at, is_torn=False)
+                return
+            behind = _behind(source, at, header)
             if not self._was_safe(index, behind, position):
                 self._cut(index, at)
                 return
@@ -211,16 +220,28 @@ class JournalReader:
             at = 0
         return highest
 
-    def _cut(self, index: int, at: int) -> None:
+    def _has_only_zeros(self, index: int, at: int) -> bool:
+        for source in self._sources[index:]:
+            for begin in range(at, len(source.data), _LOOK_BYTES):
+                if np.frombuffer(source.data[begin : begin + _LOOK_BYTES], np.uint8).any():
+                    return False
+            at = 0
+        return True
+
+    def _cut(self, index: int, at: int, *, is_torn: bool = True) -> None:
         source = self._sources[index]
-        self.cut = self.end = source.base + at
+        self._is_over, self.end = True, source.base + at
+        if is_torn:
+            self.cut = self.end
         self._keep_proof()
         for later in self._sources[index + 1 :]:
-            self._put_aside(later, 0)
+            if is_torn:
+                self._put_aside(later, 0)
             self._fs.remove(self._path(later.base))
         # For good, before the tear is gone: a file that came back would continue a journal it is not part of.
         self._fs.sync_dir(self._directory)
-        self._put_aside(source, at)
+        if is_torn:
+            self._put_aside(source, at)
         with self._fs.open(self._path(source.base)) as file:
             file.truncate(FILE_HEADER_BYTES + at)
             file.sync()

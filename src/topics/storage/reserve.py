@@ -4,6 +4,9 @@
 
 What it takes is at most a sixteenth of what is free, and none rather than the last: a disk that is full when
 the server starts has to do without. It is kept over restarts, so that one on a full disk finds it.
+
+Journal that is written ahead of need comes out of the same sixteenth, what the reserve leaves of it, and is
+the first to go when there is no room.
 """
 
 import logging
@@ -12,6 +15,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import TypeVar
 
+from topics.storage.ahead import Ahead
 from topics.storage.filesystem import File, Filesystem, is_full
 from topics.values import MIB
 
@@ -21,6 +25,8 @@ FILE_NAME = "reserve"
 # Of what is free, the reserve and whatever else is written ahead of need take at most this part.
 SHARE = 16
 BLOCK_BYTES = 4096
+# Less is not worth writing ahead.
+_MIN_AHEAD_BYTES = 16 * 1024
 # What is given at once, so that a full disk is not met again with every frame; less of a small reserve.
 _GIVEN_BYTES = 256 * 1024
 _GIVEN_SHARE = 16
@@ -35,9 +41,10 @@ Result = TypeVar("Result")
 
 
 class Reserve:
-    def __init__(self, fs: Filesystem, directory: str) -> None:
+    def __init__(self, fs: Filesystem, directory: str, ahead: Ahead | None = None) -> None:
         self._fs = fs
         self._directory = directory
+        self._ahead = ahead
         self._path = os.path.join(directory, FILE_NAME)
         # Given away on the loop, made beside it.
         self._lock = Lock()
@@ -61,8 +68,10 @@ class Reserve:
         not wait for syncs; the next call makes up for them.
         """
         with self._lock:
-            free = self._fs.room(self._directory).free_bytes
-            target = min(wanted, (free + self.size) // SHARE) // BLOCK_BYTES * BLOCK_BYTES
+            share = self._share()
+            target = min(wanted, share) // BLOCK_BYTES * BLOCK_BYTES
+            if self._ahead is not None and target + self._ahead.size > share:
+                self._ahead.drop()
             if target > self.size:
                 if self._grow(target):
                     self._is_durable = False
@@ -76,6 +85,24 @@ class Reserve:
                 self._file.sync()
                 self._fs.sync_dir(self._directory)
                 self._is_durable = True
+
+    def _share(self) -> int:
+        """What it and the next file of the journal may take, now that there is this much room."""
+        ahead = 0 if self._ahead is None else self._ahead.size
+        return (self._fs.room(self._directory).free_bytes + self.size + ahead) // SHARE
+
+    def write_ahead(self, wanted: int, in_use: int) -> None:
+        """Beside the loop: write the next file of the journal ahead, as much of it as there is room for.
+
+        `in_use`: what is left of the current one. One that is ready stays as it is.
+        """
+        if self._ahead is None or self._ahead.size:
+            return
+        with self._lock:
+            spare = self._share() + in_use // SHARE - self.size - in_use
+        size = min(wanted, spare) // BLOCK_BYTES * BLOCK_BYTES
+        if size >= _MIN_AHEAD_BYTES:
+            self._ahead.make(size)
 
     def _grow(self, target: int) -> bool:
         """Whether there was room for it."""
@@ -104,6 +131,9 @@ class Reserve:
 
         `keep`: so much stays for what is more important.
         """
+        if self._ahead is not None and self._ahead.size >= max(needed, 1) and self._ahead.drop():
+            self.is_needed = True
+            return True
         with self._lock:
             spare = self.size - keep
             if spare <= 0 or needed > spare:

@@ -52,9 +52,12 @@ def void_frames(journal: Journal, taken_back: Iterable[list[bytes]]) -> None:
 
 
 def _unsynced_frames(journal: Journal) -> Iterator[_Written]:
+    ends = {file.base: file.end for file in journal.files}
     for base, file in journal.unsynced_files():
         start = FILE_HEADER_BYTES + max(journal.synced - base, 0)
-        for header, at in _frames(file.read(file.size() - start, start)):
+        # Behind that there may be zeros that were written ahead.
+        end = FILE_HEADER_BYTES + ends[base] - base
+        for header, at in _frames(file.read(end - start, start)):
             yield _Written(header, file, start + at)
 
 

@@ -11,6 +11,30 @@ _SMALL = "tests/kill/test_small_disk.py"
 
 MUTATIONS = (
     Mutation(
+        "hide-damage-behind-zeros",
+        "Zeros at the end of the journal are damage where something had been synced.",
+        "storage/journal_reader.py",
+        "            if position >= self._proven and self._has_only_zeros(index, at):\n",
+        "            if self._has_only_zeros(index, at):\n",
+        ("tests/storage/test_ahead.py",),
+    ),
+    Mutation(
+        "write-more-ahead",
+        "The reserve and what is written ahead take a sixteenth of what is free together.",
+        "storage/reserve.py",
+        " // SHARE - self.size - in_use\n",
+        " // SHARE\n",
+        ("tests/storage/test_ahead.py",),
+    ),
+    Mutation(
+        "leave-zeros-behind",
+        "What was written ahead and is not used is cut off when the journal goes on in another file.",
+        "storage/journal.py",
+        "                file.truncate(self.ends[file])\n",
+        "                pass\n",
+        ("tests/storage/test_ahead.py",),
+    ),
+    Mutation(
         "leave-what-was-partly-written",
         "Nothing of a write that found no room is there, before or after a restart.",
         "storage/journal.py",

@@ -70,7 +70,12 @@ class Recovery:
         # After a restart of the machine, everything that was read came from the disk.
         doubtful_from = testimony.synced if testimony.same_boot else position
         journal = Journal(
-            engine.fs, engine.dirs.journal, reader.files(), position, doubtful_from=doubtful_from
+            engine.fs,
+            engine.dirs.journal,
+            reader.files(),
+            position,
+            doubtful_from=doubtful_from,
+            ahead=engine.ahead,
         )
         engine.start(journal)
         if not self._sign(lost_frames) and engine.queue.failure is None:
