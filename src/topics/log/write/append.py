@@ -55,6 +55,7 @@ class AppendOp(Op):
         self.topic = topic
         self.others = ()
         self.sync = False
+        self.writers = 1
         self.wal_ms = self.fsync_ms = 0.0
         self.core = core
         self.count = batch.count
@@ -175,10 +176,11 @@ def append_to(
     fail: Fail,
     keys: KeyedWrite | None = None,
 ) -> None:
-    """Write a batch to a topic that was there a moment ago."""
+    """Write a batch, whose records are of a writer each, to a topic that was there a moment ago."""
     if core.by_name.get(topic.name) is not topic:
         raise topic_not_found(topic.name)
     op = AppendOp(core, topic, batch, core.now())
+    op.writers = batch.count
     op.keys = keys
     op.on_done = done
     op.on_error = fail

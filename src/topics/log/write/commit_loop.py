@@ -34,6 +34,12 @@ FREE_SHARE = 0.75
 FULL_BYTES_PER_S = 32 * 1024 * 1024
 # No group waits longer than this for the sake of what was written before.
 MAX_PAUSE_S = 1.0
+# A sync that usually takes longer than this waits for writers who were just answered: for this part of the
+# time that it takes, and no longer than that. The last sync counts for so much of what is usual.
+SLOW_SYNC_S = 0.001
+WAIT_SHARE = 0.5
+MAX_WAIT_S = 0.005
+SYNC_WEIGHT = 0.125
 
 
 class Pressure(Protocol):
@@ -84,6 +90,39 @@ class Brake:
         """How long the next group has to wait after one that brought so much."""
         excess = (self._unsealed.bytes / self._free_bytes - 1) * FREE_SHARE / (1 - FREE_SHARE)
         return min(max(grown_bytes * excess / FULL_BYTES_PER_S, 0.0), MAX_PAUSE_S)
+
+
+class Company:
+    """Whether a sync waits a moment for the writers who were just answered.
+
+    They will write again, too late for a sync that begins at once; so each would serve half of them. Where a
+    sync takes long, it is worth waiting until as many have come. Where it does not, they lose more by it.
+    """
+
+    def __init__(self) -> None:
+        # How long a sync has taken of late.
+        self.usual_s = 0.0
+        self._wanted = 0
+        self._until = 0.0
+
+    def answered(self, now: float, took_s: float, writers: int, waiting: int) -> None:
+        """A sync is over, for so many; meanwhile so many others have come to wait for the next."""
+        self.usual_s += (took_s - self.usual_s) * SYNC_WEIGHT
+        is_worth_it = self.usual_s > SLOW_SYNC_S and writers > 1
+        self._wanted = writers + waiting
+        self._until = now + min(self.usual_s * WAIT_SHARE, MAX_WAIT_S) if is_worth_it else 0.0
+
+    @property
+    def is_expected(self) -> bool:
+        return bool(self._until)
+
+    def wait_s(self, now: float, waiting: int) -> float:
+        """For how long the next sync should wait, with so many for whom it is; 0 when it should not."""
+        left_s = self._until - now
+        if left_s <= 0 or waiting >= self._wanted:
+            self._until = 0.0
+            return 0.0
+        return left_s
 
 
 class KernelSync:
@@ -138,6 +177,9 @@ class CommitLoop:
         self._queue = engine.queue
         self._loop = loop
         self._busy = False
+        self._company = Company()
+        self._is_waiting = False
+        self._sync_began = 0.0
         self._paused = 0
         self._quiet: list[asyncio.Future[None]] = []
         self._kernel = _kernel_sync(loop)
@@ -209,8 +251,21 @@ class CommitLoop:
             self._sync_if_wanted()
 
     def _sync_if_wanted(self) -> None:
-        if not self._busy and (self._queue.wants_sync or self._too_much_unsynced()):
-            self._start_sync()
+        if self._busy or not (self._queue.wants_sync or self._too_much_unsynced()):
+            return
+        if self._company.is_expected:
+            wait_s = self._company.wait_s(self._loop.time(), self._queue.writers_waiting)
+            if wait_s:
+                if not self._is_waiting:
+                    self._is_waiting = True
+                    self._loop.call_later(wait_s, self._waited)
+                return
+        self._start_sync()
+
+    def _waited(self) -> None:
+        self._is_waiting = False
+        if not self._paused:
+            self._sync_if_wanted()
 
     def _too_much_unsynced(self) -> bool:
         journal = self._engine.journal
@@ -218,6 +273,7 @@ class CommitLoop:
 
     def _start_sync(self) -> None:
         self._busy = True
+        self._sync_began = self._loop.time()
         ticket = self._queue.begin_sync()
         journal = self._engine.journal
         if self._kernel is not None and journal.only_current_unsynced:
@@ -243,7 +299,9 @@ class CommitLoop:
             self._busy = True
             self._sync_in_thread(ticket)
             return
-        self._queue.finish_sync(ticket, error)
+        now, queue = self._loop.time(), self._queue
+        self._company.answered(now, now - self._sync_began, queue.writers_syncing, queue.writers_waiting)
+        queue.finish_sync(ticket, error)
         if self._queue.wants_sync or self._queue.wants_flush:
             if self._paused:
                 self._start_sync() if self._queue.wants_sync else self._announce_quiet()

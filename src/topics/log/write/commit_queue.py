@@ -288,6 +288,16 @@ class CommitQueue(Refusals):
     def wants_sync(self) -> bool:
         return bool(self._unsynced)
 
+    @property
+    def writers_waiting(self) -> int:
+        """For the next sync."""
+        return sum([op.writers for op in self._unsynced])
+
+    @property
+    def writers_syncing(self) -> int:
+        """For the one that is under way."""
+        return sum([op.writers for op in self._syncing])
+
     def begin_sync(self) -> SyncTicket:
         """Take everything that waits for the disk; later arrivals gather for the next sync."""
         self._syncing, self._unsynced = self._unsynced, []

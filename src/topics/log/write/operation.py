@@ -11,7 +11,7 @@ Fail = Callable[[ApiError], None]
 class Op:
     """Something to be journalled. `apply` runs once it is committed, `fail` if it never will be."""
 
-    __slots__ = ("buffers", "fsync_ms", "others", "sync", "topic", "wal_ms")
+    __slots__ = ("buffers", "fsync_ms", "others", "sync", "topic", "wal_ms", "writers")
 
     # It makes the log larger: on a full disk it is refused, so that there is room for what makes it smaller.
     grows = False
@@ -21,6 +21,8 @@ class Op:
         self.topic = topic
         self.others: tuple[Topic, ...] = ()
         self.sync = sync
+        # How many wait for it.
+        self.writers = 1
         self.wal_ms = 0.0
         self.fsync_ms = 0.0
 
