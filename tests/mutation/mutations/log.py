@@ -14,6 +14,14 @@ def _crash(*operations: str) -> tuple[str, ...]:
 
 MUTATIONS = (
     Mutation(
+        "wait-on-fast-disks",
+        "Only a slow sync waits for the writers who were just answered.",
+        "log/write/commit_loop.py",
+        "        is_worth_it = self.usual_s > SLOW_SYNC_S and writers > 1\n",
+        "        is_worth_it = writers > 1\n",
+        ("tests/log/write/test_company.py",),
+    ),
+    Mutation(
         "skip-the-sync",
         "An acknowledged `fsync` write survives a power loss.",
         "storage/journal.py",
