@@ -327,11 +327,11 @@ class Journal:
 
     def close(self, *, clean: bool = False) -> None:
         """`clean`: all of it is synced, and nothing is left that was written ahead."""
-        if clean and self.ahead_bytes:
-            with suppress(OSError):  # the next start does it
+        with suppress(OSError):  # the next start does it
+            if clean and self.ahead_bytes:
                 self._file.truncate(self._current_size)
                 self._file.sync()
-        self._ahead.drop()
+            self._ahead.drop()
         for file in self._unsynced:
             file.close()
         self._unsynced = []
