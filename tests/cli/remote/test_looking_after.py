@@ -53,6 +53,20 @@ def test_status(own: ServerProcess) -> None:
     assert any("router stuck waits for room in full" in text for text in attention(ill.json))
 
 
+def test_status_tells_of_loss_that_readers_were_told_of(own: ServerProcess) -> None:
+    own.put("/v0/topics/short", {"cap_records": 1})
+    own.post("/v0/topics/short", {"records": [{"data": 1}] * 3})
+    own.post("/v0/topics/again", {"records": [{"data": 1}]})
+    for body in ({}, {}):
+        own.post("/v0/topics/short/diff", body)
+    own.post("/v0/topics/again/diff", {"from_seq": 1, "epoch": 77})
+    told = topics("status", TOPICS_URL=own.url).json
+    assert sorted(attention(told)) == [
+        "again: readers were told 1 time that the topic was made anew",
+        "short: readers were told 2 times of loss by a cap or a restart, 4 records in all",
+    ]
+
+
 def test_bench_leaves_nothing_behind(server: ServerProcess) -> None:
     before = [topic["topic"] for topic in server.get("/v0/topics")["topics"]]
     done = topics("bench", "--seconds", "0.2", TOPICS_URL=server.url)

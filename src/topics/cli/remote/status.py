@@ -107,11 +107,12 @@ def _of_server(about: Json) -> list[str]:
 
 
 def _told(item: Json) -> str:
-    why = _WHY.get(item["reason"], "a topic that was made anew")
-    return (
-        f"{item['topic']}: readers were told {counted(item['tombstones'], 'time')} "
-        f"that {counted(item['missed'], 'record')} are lost, by {why}"
-    )
+    begin = f"{item['topic']}: readers were told {counted(item['tombstones'], 'time')}"
+    why = _WHY.get(item["reason"])
+    if why is None:
+        return f"{begin} that the topic was made anew"
+    # Each of several readers was told of the same records.
+    return f"{begin} of loss by {why}, {counted(item['missed'], 'record')} in all"
 
 
 def _overtaken(item: Json) -> str:
