@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests.contract.server import Server
@@ -148,3 +150,23 @@ def test_large_messages_are_refused_as_small_ones_are(server: Server, streams: S
         assert client.next("error")["code"] == "invalid_json"
     client.send_text('{"op":"ping"' + " " * 2 * MIB + ',"request_id":7}')
     assert client.next("pong")["request_id"] == 7
+
+
+# As columns
+
+
+@pytest.mark.parametrize("is_tagged", [False, True])
+def test_large_columns_are_written_as_small_ones_are(server: Server, is_tagged: bool) -> None:
+    name, rows = f"columns-{is_tagged}", 2000
+    columns = {"data": [f'"{n:01000}"' for n in range(rows)]} | ({"tag": ["t"] * rows} if is_tagged else {})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, (table := pa.table(columns)).schema) as out:
+        out.write_table(table)
+    headers = {"Content-Type": "application/vnd.apache.arrow.stream", "Idempotency-Key": "k"}
+    path = f"/v0/topics/{name}/append"
+    for deduped, status in ((False, 201), (True, 200)):
+        batch = server.send("POST", path, sink.getvalue(), **headers).ok(status)["batches"][0]
+        assert batch == {"first_seq": 1, "last_seq": rows, "count": rows, "deduped": deduped}
+    asked = {"from_seq": rows - 1, "include_tags": True}
+    (record,) = server.send("POST", f"/v0/topics/{name}/diff", asked).ok()["records"]
+    assert (record["data"], record.get("$tag")) == (f"{rows - 1:01000}", "t" if is_tagged else None)

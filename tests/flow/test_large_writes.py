@@ -17,6 +17,11 @@ from topics.flow.large_writes import get_ready
 from topics.log.write.large_append import LargeBatch
 
 
+@pytest.fixture(autouse=True)
+def _everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_writes, "LARGE_BYTES", 0)
+
+
 @pytest.fixture
 def make_lab(tmp_path: Path) -> Callable[..., Lab]:
     return lambda **settings: Lab(tmp_path / "data", **settings)
@@ -31,14 +36,12 @@ def write(lab: Lab, meddle: Callable[[], None] | None = None) -> tuple[list[tupl
     batch = request.batch
     assert isinstance(batch, LargeBatch)
     rendered: list[tuple[int, int]] = []
-    prepare = batch.prepare
 
     class Watched(LargeBatch):
         __slots__ = ()
 
-        def prepare(self, first_seq: int, ts: int, now: int) -> None:
+        def prepare(self, first_seq: int, ts: int, now: int | None = None) -> None:
             rendered.append((first_seq, ts))
-            prepare(first_seq, ts, now)
             super().prepare(first_seq, ts, now)
             if meddle is not None:
                 meddle()

@@ -8,7 +8,7 @@ rendered on the loop after all, between two of their writes.
 import asyncio
 
 from topics.flow.doors import Doors
-from topics.log import AppendRequest, Engine, LargeBatch
+from topics.log import LARGE_BYTES, AppendRequest, Batch, Engine
 
 RENDER_ATTEMPTS = 3
 
@@ -19,13 +19,13 @@ async def get_ready(
     """Let a large write wait for its turn, and render it; the caller writes it in this turn of the loop."""
     batch = request.batch
     await doors.append_in_turn(name, batch.size, lambda: None, patient=patient)
-    if isinstance(batch, LargeBatch):
+    if batch.size > LARGE_BYTES:
         await _render(engine, name, batch)
     # It would keep the loop busy for longer than others like to wait.
     engine.queue.write_aside()
 
 
-async def _render(engine: Engine, name: str, batch: LargeBatch) -> None:
+async def _render(engine: Engine, name: str, batch: Batch) -> None:
     for _ in range(RENDER_ATTEMPTS):
         now = engine.now()
         expected = _expected(engine, name, now)

@@ -13,6 +13,7 @@ import pytest
 from topics.log.write import arrow_batch as columnar
 from topics.log.write.append_request import parse_append
 from topics.log.write.arrow_batch import check_batch, compact, read_stream
+from topics.log.write.batch import encode_payload
 from topics.values.errors import ApiError
 
 pytestmark = pytest.mark.usefixtures("both_ways")
@@ -28,6 +29,23 @@ def refusal(**columns: Any) -> ApiError:
     with pytest.raises(ApiError) as caught:
         check_batch(batch(**columns))
     return caught.value
+
+
+@pytest.mark.parametrize("more", [{}, {"tag": ["a", None]}, {"meta": ['{"k":1}', None], "node": ["n", "m"]}])
+def test_what_was_rendered_ahead_is_what_would_have_been(more: dict[str, Any]) -> None:
+    for now in (None, 5):
+        plain, ahead = (
+            check_batch(batch(data=["1", "2"], **more)),
+            check_batch(batch(data=["1", "2"], **more)),
+        )
+        for prepared, asked in ((7, 7), (7, 8)):
+            ahead.prepare(prepared, 3, now)
+            assert ahead.rendered_ms == now
+            rows = plain.render(asked, 3)
+            assert bytes(ahead.render(asked, 3)) == bytes(rows)
+            assert (ahead.rendered_ms is None) == (now is None or prepared != asked)
+            assert ahead.row_ends(rows).tolist() == plain.row_ends(rows).tolist()
+            assert encode_payload(ahead, rows) == encode_payload(plain, rows)
 
 
 def texts(cells: list[str]) -> list[str]:

@@ -18,7 +18,7 @@ from msgspec import Raw
 
 from topics.log.write.append_request import check_meta_keys
 from topics.log.write.arrow_messages import unfolded_size, unfolds_to_too_much
-from topics.log.write.batch import PAYLOAD_HEAD_BYTES, Batch
+from topics.log.write.batch import PAYLOAD_HEAD_BYTES, Batch, encode_payload
 from topics.storage import rows as row_text
 from topics.values import (
     MAX_BULK_RECORDS,
@@ -69,7 +69,7 @@ class Cells:
 class ColumnBatch(Batch):
     """Records whose `data` and `meta` stay in Arrow columns until they are rendered."""
 
-    __slots__ = ("_data", "_ends", "_metas", "_node_keys", "_rendered", "_rows", "prepared")
+    __slots__ = ("_data", "_ends", "_metas", "_node_keys", "_rendered", "_rows", "prepared", "rendered_ms")
 
     def __init__(self, cells: Cells) -> None:
         data, metas, nodes, tags = cells.data, cells.metas, cells.nodes, cells.tags
@@ -83,19 +83,26 @@ class ColumnBatch(Batch):
         self.nodes = None if nodes is None else _names(nodes)
         self.tags = None if tags is None else _names(tags)
         self.size = _total(data) + (0 if metas is None else _total(metas))
-        self.prepared = None
-        self._rendered: tuple[int, int] | None = None
         self._rows: bytes | memoryview = b""
+        self._rendered: tuple[int, int] | None = None
+        self.forget_prepared()
 
-    def prepare(self, first_seq: int, ts: int) -> None:
-        """Render ahead of time, on any thread; it is only of use if seq and time turn out as expected."""
+    def prepare(self, first_seq: int, ts: int, now: int | None = None) -> None:
+        self.forget_prepared()
         self._rows = self.render(first_seq, ts)
         self._rendered = (first_seq, ts)
+        self.rendered_ms = now
+        if now is not None and self.prepared is None:
+            self.prepared = encode_payload(self, self._rows)
+
+    def forget_prepared(self) -> None:
+        self._rows, self._rendered = b"", None
+        self.prepared = self.rendered_ms = None
 
     def render(self, first_seq: int, ts: int) -> bytes | memoryview:
         if self._rendered == (first_seq, ts):
             return self._rows
-        self._rendered = None
+        self.forget_prepared()
         found = _cut(self._data) if self._metas is None and self.nodes is None and self.tags is None else None
         if found is not None:
             payload, length, ends, flags = found.payload(first_seq, ts)

@@ -330,6 +330,12 @@ class Batch:
                 return np.cumsum(data_lens + np.uint32(around), dtype=np.uint32)
         return row_ends(rows, self.count)
 
+    def prepare(self, first_seq: int, ts: int, now: int | None = None) -> None:
+        """Render ahead of time, on any thread: of use if seq and time come out as expected. Small ones do not.
+
+        `now`: the time at which the write is to have been asked for, if it is written for itself.
+        """
+
     def forget_prepared(self) -> None:
         """What rendering has made beside the rows is not needed."""
 

@@ -57,8 +57,7 @@ class LargeBatch(Batch):
         self.prepared: tuple[bytes, int] | None = None
         self.rendered_ms: int | None = None
 
-    def prepare(self, first_seq: int, ts: int, now: int) -> None:
-        """Render ahead of time, on any thread; it is only of use if seq and time turn out as expected."""
+    def prepare(self, first_seq: int, ts: int, now: int | None = None) -> None:
         self.forget_prepared()
         rows = self.render(first_seq, ts)
         self._prepared = first_seq, ts, rows

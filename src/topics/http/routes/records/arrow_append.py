@@ -5,13 +5,14 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from topics.flow.large_writes import get_ready
 from topics.http.door.keys import WRITE
 from topics.http.late_imports import load
 from topics.http.routes.service import Service, answer
 from topics.http.wire.answer_heads import ARROW
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
-from topics.log import AppendOp, checked_key, column_request
+from topics.log import LARGE_BYTES, AppendOp, AppendRequest, checked_key, column_request
 from topics.values import ApiError, Misnamed, OutcomeUnknown, invalid
 
 if TYPE_CHECKING:
@@ -71,11 +72,16 @@ class BulkAppend:
         refusal: ApiError | None = None
         for index, batch in enumerate(batches):
             if batch.count:
+                request = self._request(index, batch)
+                # Load refuses the whole of it or nothing: with the first batch in, the rest only waits.
+                patient = bool(self._submitted)
                 try:
-                    # Load refuses the whole of it or nothing: with the first batch in, the rest only waits.
-                    await doors.append_in_turn(
-                        name, batch.size, partial(self._submit, index, batch), patient=bool(self._submitted)
-                    )
+                    if batch.size > LARGE_BYTES:
+                        await get_ready(self._service.engine, doors, name, request, patient=patient)
+                        self._submit(index, request)
+                    else:
+                        submit = partial(self._submit, index, request)
+                        await doors.append_in_turn(name, batch.size, submit, patient=patient)
                 except ApiError as error:
                     refusal = error
                     break
@@ -93,11 +99,13 @@ class BulkAppend:
             raise self._refused(refusal)
         self._answer()
 
-    def _submit(self, index: int, batch: "ColumnBatch") -> None:
-        done: asyncio.Future[AppendOp] = asyncio.get_running_loop().create_future()
+    def _request(self, index: int, batch: "ColumnBatch") -> AppendRequest:
         # The index is part of the identity: a retry repeats exactly the batches that were committed.
         key = None if self._key is None else b"%b\0%d" % (self._key, index)
-        request = column_request(batch, create=self._create, idempotency_key=key)
+        return column_request(batch, create=self._create, idempotency_key=key)
+
+    def _submit(self, index: int, request: AppendRequest) -> None:
+        done: asyncio.Future[AppendOp] = asyncio.get_running_loop().create_future()
         exchange = self._exchange
         self._service.append(
             exchange.name, request, exchange.key, settler(done), refuser(done), exchange.misnamed
