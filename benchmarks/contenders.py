@@ -24,9 +24,18 @@ _FILL_BATCH = 1000
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time of a process so far, all threads, user and system."""
+    """Processor time of a process so far, all threads, user and system; with that of its children."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    own = sum(int(field) for field in fields[11:15]) / _TICKS
+    return own + sum(_of_child(int(child)) for child in children)
+
+
+def _of_child(pid: int) -> float:
+    try:
+        return cpu_seconds(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0  # it has just ended
 
 
 def cpu_of_children() -> float:

@@ -1,0 +1,108 @@
+"""The compiled generator, from the side of whoever wants load: it costs less than any server does."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from benchmarks.generator import Tally
+from benchmarks.load import GeneratorFailed
+
+SOURCE = Path(__file__).parent / "generator.c"
+
+
+class Sent(NamedTuple):
+    """A request, and how the end of its reply is known: by its own head, by lines, or by its last bytes."""
+
+    data: bytes
+    lines: int = 0
+    end: bytes = b""
+
+    def encoded(self) -> bytes:
+        mode, amount = (b"l", self.lines) if self.lines else (b"s", len(self.end)) if self.end else (b"h", 0)
+        return b"%b %d %d\n%b%b" % (mode, amount, len(self.data), self.data, self.end)
+
+
+class Target(NamedTuple):
+    """Where to; and how the answer ends to what is said first on every connection, if anything is."""
+
+    host: str
+    port: int
+    greeting_end: bytes = b""
+
+
+class Plan(NamedTuple):
+    """Of one connection: what it says first, then the requests that it goes round."""
+
+    greeting: bytes
+    requests: list[Sent]
+
+
+def compiled(directory: Path) -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise RuntimeError("a C compiler is needed for the generator (Debian: gcc and libc6-dev)")
+    program = directory / "generator"
+    command = [compiler, "-O2", "-D_GNU_SOURCE", "-o", str(program), str(SOURCE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the generator could not be compiled: {done.stderr.strip()[-500:]}")
+    return program
+
+
+class CompiledLoad:
+    """Connected once, run as often as you like."""
+
+    def __init__(self, program: Path, target: Target, plans: list[Plan], per_reply: int) -> None:
+        """`per_reply`: the records in each request."""
+        self._per_reply = per_reply
+        self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        job = f"{target.host} {target.port} {len(plans)} {len(target.greeting_end)}\n".encode()
+        job += target.greeting_end
+        for plan in plans:
+            job += b"%d %d\n%b" % (len(plan.requests), len(plan.greeting), plan.greeting)
+            job += b"".join(request.encoded() for request in plan.requests)
+        self._send(job)
+
+    def _send(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(data)
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise GeneratorFailed from None
+
+    def run(self, seconds: float) -> tuple[int, float]:
+        """Records moved, in how many seconds."""
+        self._send(b"%f\n" % seconds)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise GeneratorFailed
+        tally = msgspec.json.decode(line, type=Tally)
+        return tally.replies * self._per_reply, tally.seconds
+
+    def close(self) -> None:
+        try:
+            self._process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@contextmanager
+def answering(program: Path) -> Iterator[int]:
+    """A server that does nothing but answer; its port."""
+    process = subprocess.Popen([program, "answer"], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.communicate()

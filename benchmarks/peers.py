@@ -1,0 +1,126 @@
+"""Ours beside other logs in one run: the same payload, connections, durability and generator for all.
+
+Redis Streams, NATS JetStream, PostgreSQL as an event table, and with `TOPICS_BENCH_PEER=http://host:port` any
+server that speaks `/v0`. What is not installed is left out, and said so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+from benchmarks.compiled import CompiledLoad, Plan, Sent, Target, answering, compiled
+from benchmarks.contenders import http_request
+from benchmarks.figures import Figure, number
+from benchmarks.payloads import COMPACT
+from benchmarks.peer_servers import NAMES, EventTable, JetStream, OurServer, RedisStreams, Server, SpokenTo
+from benchmarks.rounds import Contender, in_turns
+from benchmarks.session import Session
+
+AREA = "peers"
+PEER = "TOPICS_BENCH_PEER"
+# Durability, connections, records a request.
+_CASES = (("disk", 16, 1), ("disk", 16, 100), ("fsync", 64, 1), ("fsync", 16, 100))
+
+
+def run(session: Session) -> Iterator[Figure]:
+    with session.directory() as directory:
+        program = compiled(directory)
+        ceilings = {connections: _ceiling(session, program, connections) for connections in (16, 64)}
+        for connections, rate in ceilings.items():
+            yield Figure(AREA, f"the generator's own ceiling, {connections} connections", rate, "requests/s")
+        cases = _CASES if session.sizes.rounds > 1 else _CASES[:1]
+        for durability in dict.fromkeys(case[0] for case in cases):
+            with ExitStack() as stack:
+                servers = _servers(session, directory, durability, stack)
+                for wanted, connections, batch in cases:
+                    if wanted == durability:
+                        yield from _compared(session, program, servers, durability, connections, batch)
+
+
+def _ceiling(session: Session, program: Path, connections: int) -> float:
+    """Against a server that only answers."""
+    session.say(f"  the generator alone, {connections} connections")
+    request = Sent(http_request(f"/v0/topics/{NAMES[0]}", COMPACT.body([1])).data)
+    with answering(program) as port:
+        load = CompiledLoad(program, Target("127.0.0.1", port), [Plan(b"", [request])] * connections, 1)
+        try:
+            counts = [load.run(session.sizes.round_s) for _ in range(session.sizes.rounds)]
+        finally:
+            load.close()
+    return median(count / seconds for count, seconds in counts)
+
+
+def _servers(session: Session, directory: Path, durability: str, stack: ExitStack) -> list[Server]:
+    wanted: list[Callable[[], Server]] = [
+        lambda: OurServer(directory, durability),
+        lambda: RedisStreams(directory, durability),
+        lambda: JetStream(directory, durability),
+        lambda: EventTable(directory, durability),
+    ]
+    if os.environ.get(PEER):
+        wanted.append(lambda: SpokenTo(os.environ[PEER], durability))
+    servers: list[Server] = []
+    for start in wanted:
+        try:
+            servers.append(start())
+        except RuntimeError as reason:
+            session.say(f"  left out: {reason}")
+        else:
+            stack.callback(servers[-1].close)
+    return servers
+
+
+def _plan(server: Server, connection: int, batch: int) -> Plan:
+    """Every connection goes round all topics, each from another one on."""
+    requests = [
+        server.write(NAMES[(connection + at) % len(NAMES)], range(at * batch, (at + 1) * batch), connection)
+        for at in range(len(NAMES))
+    ]
+    return Plan(server.greeting(connection), requests)
+
+
+def _compared(
+    session: Session, program: Path, servers: list[Server], durability: str, connections: int, batch: int
+) -> Iterator[Figure]:
+    what = "single appends" if batch == 1 else f"batches of {batch}"
+    name = f"{what}, {connections} connections, {durability}"
+    session.say(f"  {name}: {', '.join(server.label for server in servers)}")
+    with ExitStack() as stack:
+        contenders: list[Contender] = []
+        for server in servers:
+            server.prepare()
+            plans = [_plan(server, connection, batch) for connection in range(connections)]
+            load = CompiledLoad(program, server.target, plans, batch)
+            stack.callback(load.close)
+            contenders.append(Contender(server.label, load.run, server.pid, server.prepare))
+        in_turns(session, contenders)
+    ours, *peers = contenders
+    for peer in peers:
+        yield Figure(
+            AREA,
+            f"{name}, against {peer.label}",
+            ours.rate,
+            "records/s",
+            peer=peer.label,
+            peer_value=peer.rate,
+            cpu_ratio=_cpu_ratio(ours, peer),
+            spread=ours.spread,
+            peer_spread=peer.spread,
+            note=_cpu_note(peer),
+        )
+
+
+def _cpu_ratio(ours: Contender, peer: Contender) -> float | None:
+    if not (ours.cpu_per_record and peer.cpu_per_record and median(ours.cpu_per_record)):
+        return None
+    return median(peer.cpu_per_record) / median(ours.cpu_per_record)
+
+
+def _cpu_note(peer: Contender) -> str:
+    if not peer.cpu_per_record:
+        return ""
+    return f"{peer.label}: {number(median(peer.cpu_per_record) * 1e6)} µs of processor time per record"

@@ -1,0 +1,41 @@
+"""Charts are made of the figures of a run, and are well-formed."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+from benchmarks.chart import draw
+from benchmarks.figures import Figure
+from benchmarks.report import Report
+from benchmarks.session import Machine
+
+_MACHINE = Machine(2, "some & processor", "Linux", "3.11", "7", "2026-01-01", 1.0, 2.0)
+
+
+def _texts(path: Path) -> list[str]:
+    return [element.text or "" for element in ElementTree.parse(path).iter() if element.tag.endswith("text")]
+
+
+def test_a_chart_has_a_bar_for_us_and_for_every_peer(tmp_path: Path) -> None:
+    figures = [
+        Figure("peers", f"single appends, against {peer}", 100.0, "records/s", peer=peer, peer_value=value)
+        for peer, value in (("A <1>", 50.0), ("B", 200.0))
+    ]
+    [path] = draw([Report("python -m benchmarks peers", _MACHINE, figures, {})], tmp_path)
+    assert path.name == "peers.svg"
+    texts = _texts(path)
+    assert texts[3:] == ["topics", "100", "A <1>", "50", "B", "200"]
+    assert "load average 1.0 before and 2.0 after" in texts[1]
+
+
+def test_cost_is_drawn_against_size(tmp_path: Path) -> None:
+    names = [f"append, 1e+0{power} records in the topic" for power in (4, 5, 7)]
+    figures = [Figure("memory", name, 900.0, "ns per record") for name in names]
+    [path] = draw([Report("python -m benchmarks memory", _MACHINE, figures, {})], tmp_path)
+    [line] = [e for e in ElementTree.parse(path).iter() if e.tag.endswith("polyline")]
+    assert len(line.attrib["points"].split()) == 3
+    assert "append" in _texts(path)
+    assert "10^8 records" in _texts(path)
+
+
+def test_without_figures_there_is_no_chart(tmp_path: Path) -> None:
+    assert draw([Report("python -m benchmarks watch", _MACHINE, [], {})], tmp_path) == []

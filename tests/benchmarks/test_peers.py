@@ -1,0 +1,57 @@
+"""Ours and others get the same load, from a generator that is compiled."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.compiled import CompiledLoad, Plan, Sent, Target, answering, compiled
+from benchmarks.load import GeneratorFailed
+from benchmarks.payloads import COMPACT
+from benchmarks.peer_servers import NAMES, OurServer, SpokenTo
+
+
+def test_any_server_that_speaks_v0_can_be_a_peer(tmp_path: Path) -> None:
+    program = compiled(tmp_path)
+    server = OurServer(tmp_path, "disk")
+    try:
+        peer = SpokenTo(f"http://127.0.0.1:{server.target.port}", "fsync")
+        peer.prepare()
+        peer.prepare()
+        plans = [Plan(peer.greeting(at), [peer.write(NAMES[0], range(10), at)]) for at in range(3)]
+        load = CompiledLoad(program, peer.target, plans, 10)
+        counted = load.run(0.05)[0] + load.run(0.05)[0]
+        load.close()
+        state = server._server.server.request("GET", f"/v0/topics/{NAMES[0]}").json
+        assert state["config"]["durability"] == "fsync"
+        # Those that were under way at the end of a round are of none.
+        assert counted <= state["head_seq"] <= counted + 2 * 3 * 10
+    finally:
+        server.close()
+
+
+def test_a_peer_has_an_address() -> None:
+    with pytest.raises(RuntimeError, match="http://host:port"):
+        SpokenTo("localhost:4000", "disk")
+
+
+@pytest.mark.parametrize("lines", [0, 4])
+def test_a_reply_is_taken_to_its_end(tmp_path: Path, lines: int) -> None:
+    """Four lines of a head and a body that ends without one: counted, or by what its head says."""
+    program = compiled(tmp_path)
+    with answering(program) as port:
+        request = Sent(b"POST / HTTP/1.1\r\n\r\n" + COMPACT.body([1]), lines=lines)
+        load = CompiledLoad(program, Target("127.0.0.1", port), [Plan(b"", [request])] * 2, 7)
+        counted, seconds = load.run(0.05)
+        load.close()
+    assert counted
+    assert counted % 7 == 0
+    assert seconds >= 0.05
+
+
+def test_a_reply_that_is_too_long_ends_the_run(tmp_path: Path) -> None:
+    program = compiled(tmp_path)
+    with answering(program) as port:
+        load = CompiledLoad(program, Target("127.0.0.1", port), [Plan(b"", [Sent(b"x", lines=2)])], 1)
+        with pytest.raises(GeneratorFailed):
+            load.run(0.05)
+        load.close()
