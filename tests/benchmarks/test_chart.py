@@ -20,10 +20,11 @@ def test_a_chart_has_a_bar_for_us_and_for_every_peer(tmp_path: Path) -> None:
         Figure("peers", f"single appends, against {peer}", 100.0, "records/s", peer=peer, peer_value=value)
         for peer, value in (("A <1>", 50.0), ("B", 200.0))
     ]
+    figures[1].cpu_ratio = 3.0
     [path] = draw([Report("python -m benchmarks peers", _MACHINE, figures, {})], tmp_path)
     assert path.name == "peers.svg"
     texts = _texts(path)
-    assert texts[3:] == ["topics", "100", "A <1>", "50", "B", "200"]
+    assert texts[3:] == ["topics", "1", "A <1>", "2", "B", "3"]
     assert "load average 1.0 before and 2.0 after" in texts[1]
 
 
