@@ -95,6 +95,12 @@ def test_behind_a_request_of_http1_it_is_none(running: Running, raw: Any) -> Non
     wire.send(raw("GET", "/now/1") + b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SettingsFrame(0).serialize())
     assert wire.read().body == b"1"
     assert wire.read().status == 400
+    # Nor when it comes by itself.
+    wire = running.connect()
+    wire.send(raw("GET", "/now/1"))
+    assert wire.read().body == b"1"
+    wire.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SettingsFrame(0).serialize())
+    assert wire.read().status == 400
 
 
 def test_a_frame_against_the_rules_ends_the_connection_and_says_why(running: Running, speak: Speak) -> None:
@@ -229,6 +235,7 @@ def test_a_stop_tells_clients_and_answers_what_they_asked(
 ) -> None:
     monkeypatch.setattr(http2, "GRACE_S", grace_s)
     running = serve(_routes(parked))
+    running.server._drain_s = 30.0
     client, idle = speak(running), speak(running)
     client.ask("GET", "/later/1")
     assert idle.request("GET", "/now/1").status == 200

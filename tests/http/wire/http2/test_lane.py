@@ -131,10 +131,10 @@ def test_with_too_much_unread_new_requests_wait(
     running = serve(routes)
     client = speak(running, reads=False)
     client.h2.increment_flow_control_window(100 << 20)
+    assert client.request("GET", "/now/0").body == b"0"
     unread = [client.ask("GET", f"/big/{n}") for n in range(4)]
     waiting = client.ask("POST", "/now/5", b'"x"')
     # Two are made, the others are not begun: each would be another megabyte.
-    wait_until(lambda: running.server.context.connections)
     (connection,) = running.server.context.connections
     wait_until(lambda: connection.unsent == 2 * (BIG - 65_535))  # type: ignore[union-attr]
     client.h2.ping(b"12345678")
