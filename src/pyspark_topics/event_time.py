@@ -5,7 +5,6 @@ The server's `ts` says when a record was appended. What was loaded, replayed or 
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_topics.errors import BadRow
 
@@ -25,6 +24,8 @@ _NONE = pa.scalar(None, pa.string())
 
 def event_ts_of(meta: pa.Array) -> pa.Array:
     """As timestamps; NULL where there is none, or something else under that name."""
+    import pyarrow.compute as pc  # takes as long as Spark's own part of a process; the driver does without
+
     mentioned = pc.fill_null(pc.match_substring(meta, f'"{EVENT_TS}"'), False)
     if not pc.any(mentioned).as_py():
         return pa.nulls(len(meta), TIMESTAMP)
@@ -44,6 +45,8 @@ def _ms(text: str) -> int | None:
 
 def with_event_ts(meta: pa.Array | None, times: pa.Array, *, keep: bool = False) -> pa.Array:
     """`meta` with the times in it, where there are some; `keep` leaves those that are in it already."""
+    import pyarrow.compute as pc
+
     if pa.types.is_timestamp(times.type) and times.type.tz is None:
         times = times.cast(pa.timestamp(times.type.unit, tz="UTC"))
     ms = times.cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from pyspark_topics.direct import Renewal, SealedFiles, SegmentReader
+from pyspark_topics.direct import Renewal, SealedFiles
 from pyspark_topics.loss import LossPolicy
 from pyspark_topics.options import ReadOptions
 from pyspark_topics.partitions import SeqRange, TaskPartition, split
@@ -53,6 +53,8 @@ def read_ranges(
     options: ReadOptions, schema: ReadSchema, chosen: ScanFilter, partition: TaskPartition
 ) -> Iterator[tuple[SeqRange, pa.RecordBatch]]:
     """Each range from its file where that is possible, else from the server."""
+    from pyspark_topics.sealed import SegmentReader
+
     if options.archive is not None:
         yield from _from_both(options, schema, chosen, partition)
         return

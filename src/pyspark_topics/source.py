@@ -1,4 +1,10 @@
-"""What Spark calls: the data source named `topics`."""
+"""What Spark calls: the data source named `topics`.
+
+Spark starts processes for reading and for writing, and waits for their first word: what only one kind of them
+needs is imported late.
+"""
+
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -7,7 +13,9 @@ from pyspark_topics.batch import BatchReader, PushdownReader
 from pyspark_topics.options import parse_read, parse_write
 from pyspark_topics.schema import spark_schema
 from pyspark_topics.stream import StreamReader
-from pyspark_topics.writing import BatchWriter, StreamWriter
+
+if TYPE_CHECKING:
+    from pyspark_topics.writing import BatchWriter, StreamWriter
 
 
 class DefaultSource(DataSource):
@@ -27,8 +35,12 @@ class DefaultSource(DataSource):
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         return StreamReader(parse_read(self.options, streaming=True), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> "BatchWriter":
+        from pyspark_topics.writing import BatchWriter
+
         return BatchWriter(parse_write(self.options), schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "StreamWriter":  # noqa: N802 - Spark's name
+        from pyspark_topics.writing import StreamWriter
+
         return StreamWriter(parse_write(self.options), schema, overwrite)
