@@ -25,7 +25,7 @@ from pyspark_topics.pipelines.lake import Collision, Gap, Lake
 from pyspark_topics.pipelines.parquet import RECORDS, TARGET_BYTES, DataFile, write_files
 from pyspark_topics.pipelines.rewriting import Compaction
 from pyspark_topics.pipelines.settings import check_table, check_topics, source_options
-from pyspark_topics.pipelines.sources import Missing
+from pyspark_topics.pipelines.sources import Homes, Missing
 from pyspark_topics.pipelines.tables.columns import Columns
 from pyspark_topics.pipelines.tables.layout import Layout
 from pyspark_topics.pipelines.tables.places import Place
@@ -133,6 +133,8 @@ class _Archiver:
         self._at: Offsets = {}
         self._missing = Missing(self.client, self.context.progress, self.context.once)
         self._absent: list[str] = []
+        self._homes = Homes(self.context.state / "servers.json", self.client, self.options.server.urls[0])
+        self._silent = ""
 
     def run(self) -> None:
         stop = self.context.stop
@@ -165,14 +167,24 @@ class _Archiver:
             self._missing.tell(self._absent)
 
     def _look(self) -> dict[str, TopicView]:
-        views, missing = subscribed(self.client, self.options)
+        # One that follows goes on with what the other servers have; an end of all is known to all of them.
+        views, missing = subscribed(self.client, self.options, patient=self.context.once)
         for name in views.keys() - self._at.keys():
             found = self.lake.position(name)
             if found is not None:
                 self._at[name] = found
+        self._homes.check(views, self._at)
+        self._tell_silence()
         # One that is in the table was there once.
         self._absent = [name for name in missing if self.lake.position(name) is None]
         return views
+
+    def _tell_silence(self) -> None:
+        silent = ", ".join(self.client.silent)
+        if silent != self._silent:
+            note = f"topics of {silent} wait: no answer; the others go on" if silent else ""
+            self.context.progress.say("running", note)
+        self._silent = silent
 
     def _step(self, end: Offsets, views: dict[str, TopicView]) -> None:
         """One commit: read, write, commit, and only then tell and trim."""
