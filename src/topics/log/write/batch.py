@@ -331,7 +331,7 @@ class Batch:
         return row_ends(rows, self.count)
 
     def prepare(self, first_seq: int, ts: int, now: int | None = None) -> None:
-        """Render ahead of time, on any thread: of use if seq and time come out as expected. Small ones do not.
+        """Render ahead of time, on any thread: of use if seq and time are as expected. Small ones do not.
 
         `now`: the time at which the write is to have been asked for, if it is written for itself.
         """
