@@ -25,8 +25,8 @@ MUTATIONS = (
         "skip-the-sync",
         "An acknowledged `fsync` write survives a power loss.",
         "storage/journal.py",
-        "        for file in self.files:\n            file.sync()\n",
-        "",
+        "                file.truncate(self.ends[file])\n            file.sync()\n",
+        "                file.truncate(self.ends[file])\n",
         _crash("append fsync"),
     ),
     Mutation(

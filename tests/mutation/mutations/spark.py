@@ -15,8 +15,8 @@ MUTATIONS = (
         "fill-any-table",
         "A table that does not fit an archive is refused as it is; nothing is written to it.",
         "../pyspark_topics/pipelines/lake.py",
-        "        refuse_other_table(table, wanted)\n",
-        "",
+        "    refuse_other_table(table, wanted)\n    return table\n",
+        "    return table\n",
         ("tests/spark/pipelines/test_lake.py",),
     ),
     Mutation(

@@ -9,8 +9,8 @@ MUTATIONS = (
         "pass-over-unknown-keys",
         "A key that no route knows is refused, and nothing is done.",
         "values/forms.py",
-        "        if misnamed:\n            note(misnamed)\n",
-        "",
+        "            if misnamed:\n                note(misnamed)\n",
+        "            pass\n",
         ("tests/values/test_forms.py", "tests/contract/test_typos.py"),
     ),
     Mutation(
