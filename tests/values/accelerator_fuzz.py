@@ -43,6 +43,15 @@ def main(path: str, rounds: int) -> None:
         native.lone(b'{"records":[{"data":%b' % text)
         edges = sorted(chance.randrange(-2, len(text) + 3) for _ in range(4))
         native.cells(text, array("i", edges))
+        try:
+            some, borders = (
+                array("I", [max(edge, 0) for edge in edges]),
+                chance.choice([None, array("I", [1, 2])]),
+            )
+            numbers = [chance.randrange(-1, 6) for _ in range(3)]
+            native.alive(text, some, borders, chance.randbytes(4), *numbers, chance.randrange(99))
+        except ValueError:
+            pass
         found = native.cut(text, 0, len(text))
         if found is None:
             found = native.cut(text, chance.randrange(3), chance.randrange(len(text) + 2))

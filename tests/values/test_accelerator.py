@@ -23,7 +23,7 @@ from topics.http.routes.records.appends import _seqs
 from topics.log.packing import Names
 from topics.log.remove.tags import TagIndex, TagMatch
 from topics.log.write.append_request import check_append
-from topics.log.write.batch import decode_append, encode_payload, lone_record, plain_batch
+from topics.log.write.batch import decode_append, encode_payload, lone_data, lone_record, plain_batch
 from topics.values import ApiError, accelerator
 
 TS = 1_760_011_200_450
@@ -39,6 +39,9 @@ def outcome(body: bytes, key: bytes | None = None) -> Any:
     except ApiError as error:
         return error.code, error.message, error.detail, noted
     whole = rendered(request.batch)
+    data = lone_data(body)
+    if data is not None:
+        assert rendered(plain_batch([data])) == whole
     if lone is not None:
         assert rendered(plain_batch([lone])) == whole
     return noted, request.create, request.return_seqs, request.idempotency_key, request.config, whole
@@ -261,6 +264,11 @@ def test_wrong_arguments_are_refused() -> None:
     ):
         with pytest.raises(TypeError):
             call()
+    for ends in ([2, 1], [1, 4], [1], []):
+        with pytest.raises(ValueError):
+            NATIVE.alive(b"abc", array("I", ends), None, b"\0\0", 0, 2, 2, 9)
+    with pytest.raises(ValueError):
+        NATIVE.alive(b"abc", array("H", [1, 2]), array("I", [1]), b"\0\0", 0, 2, 2, 9)
     for call in (lambda: found.payload(2**63, 1), lambda: found.payload(-1, 1), lambda: NATIVE.seqs(1, 0)):
         with pytest.raises((OverflowError, ValueError)):
             call()

@@ -59,6 +59,7 @@ from topics.log.write.batch import (
     batch_from_columns,
     decode_append,
     decode_payload,
+    lone_data,
     lone_record,
 )
 from topics.log.write.commit_loop import CommitLoop

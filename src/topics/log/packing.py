@@ -71,6 +71,19 @@ class PackedEnds:
         upper = np.repeat(np.arange(len(edges) - 1, dtype=np.uint32) << np.uint32(_BITS), np.diff(edges))
         return upper + np.frombuffer(self._lower, np.uint16)
 
+    def parts(self) -> "tuple[array[int], array[int]]":
+        """The lower halves, and the rows from which on the upper half is one more."""
+        return self._lower, self._borders
+
+    def between(self, start: int, stop: int) -> U32:
+        """Of these rows only."""
+        ends = np.frombuffer(self._lower, np.uint16)[start:stop].astype(np.uint32)
+        first, last = bisect_right(self._borders, start), bisect_right(self._borders, stop - 1)
+        ends += np.uint32(first << _BITS)
+        for border in self._borders[first:last]:
+            ends[border - start :] += np.uint32(1 << _BITS)
+        return ends
+
     def unpacked(self) -> "array[int]":
         return array("I", self.whole().tobytes())
 

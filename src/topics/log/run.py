@@ -160,6 +160,14 @@ class HotColumns:
         self.weight -= removed
         return removed
 
+    def edges(self, start: int, stop: int) -> U32:
+        """Where each of these rows begins, and where the last one ends."""
+        ends = self.ends
+        first = np.array([ends[start - 1] if start else 0], np.uint32)
+        if isinstance(ends, PackedEnds):
+            return np.concatenate((first, ends.between(start, stop)))
+        return np.concatenate((first, np.frombuffer(ends, np.uint32)[start:stop]))
+
     def ts_at(self, index: int) -> int:
         return self.ts_values[bisect_right(self.ts_starts, index) - 1]
 

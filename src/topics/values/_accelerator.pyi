@@ -56,3 +56,9 @@ def post(
 
 def seqs(first: int, count: int, /) -> bytes:
     """So many seqs as a JSON array."""
+
+def alive(
+    rows: Any, ends: Any, borders: Any, marks: Any, start: int, stop: int, room: int, budget: int, /
+) -> tuple[bytes, int] | None:
+    """So many rows from `start` on that are not marked, and how far they go; None if there are not so many,
+    or they exceed the budget. With borders, the ends are packed."""

@@ -664,6 +664,80 @@ static PyObject *seqs(PyObject *module, PyObject *const *given, Py_ssize_t given
     return out;
 }
 
+/* alive(rows, ends, borders, marks, start, stop, room, budget) -> (rows, how far they go), or None: so many rows
+ * from `start` on that are not marked, as `gather_alive` in render.py describes it. Ends are u32, or, where
+ * there are borders, u16 as `PackedEnds` has them. */
+static PyObject *alive(PyObject *module, PyObject *args) {
+    Py_buffer rows, ends, borders = {0}, marks;
+    Py_ssize_t start, stop, room, budget, border = 0, count = 0, live = 0, size = 0, i;
+    PyObject *packed, *out = NULL;
+    uint32_t *edges = NULL;
+    int is_sound = 1;
+    if (!PyArg_ParseTuple(args, "y*y*Oy*nnnn:alive", &rows, &ends, &packed, &marks, &start, &stop, &room, &budget))
+        return NULL;
+    if (packed != Py_None && PyObject_GetBuffer(packed, &borders, PyBUF_SIMPLE)) goto done;
+    Py_ssize_t width = borders.obj ? 2 : 4;
+    if (start < 0 || start >= stop || room < 1 || stop > marks.len || stop > ends.len / width) {
+        PyErr_SetString(PyExc_ValueError, "there are no such rows");
+        goto done;
+    }
+    if (!(edges = PyMem_Malloc(4 * (stop - start + 1)))) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    const unsigned char *marked = (unsigned char *)marks.buf + start;
+    edges[0] = 0;
+    for (i = start ? start - 1 : 0; i < stop && live < room; i++) {
+        uint32_t end, upper;
+        uint16_t lower;
+        if (borders.obj) {
+            while (border < borders.len / 4 && (memcpy(&upper, (char *)borders.buf + 4 * border, 4), (Py_ssize_t)upper <= i))
+                border++;
+            memcpy(&lower, (char *)ends.buf + 2 * i, 2);
+            end = ((uint32_t)border << 16) + lower;
+        } else {
+            memcpy(&end, (char *)ends.buf + 4 * i, 4);
+        }
+        is_sound &= (Py_ssize_t)end <= rows.len;
+        if (i < start) {
+            edges[0] = end;
+            continue;
+        }
+        is_sound &= edges[count] <= end;
+        if (!marked[count]) {
+            live++;
+            size += end - edges[count];
+        }
+        edges[++count] = end;
+    }
+    if (!is_sound) {
+        PyErr_SetString(PyExc_ValueError, "these are not the ends of the rows");
+        goto done;
+    }
+    if (live < room || (Py_ssize_t)edges[count] - (Py_ssize_t)edges[0] > budget) {
+        out = Py_NewRef(Py_None);
+        goto done;
+    }
+    PyObject *text = PyBytes_FromStringAndSize(NULL, size);
+    if (!text) goto done;
+    char *w = PyBytes_AS_STRING(text);
+    for (i = 0; i < count; i++) {
+        if (marked[i]) continue;
+        /* Neighbours are copied together. */
+        uint32_t begin = edges[i];
+        while (i + 1 < count && !marked[i + 1]) i++;
+        PUT((char *)rows.buf + begin, edges[i + 1] - begin);
+    }
+    out = Py_BuildValue("Nn", text, start + count);
+done:
+    PyMem_Free(edges);
+    PyBuffer_Release(&rows);
+    PyBuffer_Release(&ends);
+    PyBuffer_Release(&marks);
+    if (borders.obj) PyBuffer_Release(&borders);
+    return out;
+}
+
 /* --- the module -------------------------------------------------------------------------------------------- */
 
 static PyObject *get_count(PyObject *self, void *unused) { return PyLong_FromSsize_t(((Records *)self)->count); }
@@ -705,6 +779,7 @@ static PyMethodDef functions[] = {
     {"lone", lone, METH_O, NULL},
     {"gathered", gathered, METH_O, NULL},
     {"cells", cells, METH_VARARGS, NULL},
+    {"alive", alive, METH_VARARGS, NULL},
     {"encode", (PyCFunction)(void (*)(void))encode, METH_FASTCALL, NULL},
     {"post", (PyCFunction)(void (*)(void))post, METH_FASTCALL, NULL},
     {"seqs", (PyCFunction)(void (*)(void))seqs, METH_FASTCALL, NULL},

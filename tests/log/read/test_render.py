@@ -5,10 +5,18 @@ from __future__ import annotations
 import json
 from itertools import product
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.log.harness import T0, Lab, records
-from topics.log.read.render import Shape
+from topics.log.read.render import STORED, Shape, gather, gather_alive
+from topics.log.run import HotColumns
+from topics.log.write.batch import batch_from_columns
+from topics.values import accelerator
+
+pytestmark = pytest.mark.usefixtures("both_ways")
 
 # Text that looks like the parts of a row.
 TRICKY = '"data":1,"meta":{'
@@ -52,3 +60,33 @@ def test_a_reader_gets_the_parts_it_asked_for(
     # Key order is part of the wire, and there is no white space.
     lines = page.rows.decode().splitlines()
     assert lines == [json.dumps(row, separators=(",", ":")) for row in expected]
+
+
+@settings(max_examples=60)
+@given(
+    sizes=st.lists(st.sampled_from([1, 3, 30, 20_000, 70_000, 140_000]), min_size=1, max_size=40),
+    closed=st.booleans(),
+    data=st.data(),
+)
+def test_what_is_not_deleted_is_gathered_the_same_way_at_once(
+    sizes: list[int], closed: bool, data: st.DataObject
+) -> None:
+    batch = batch_from_columns([b'"%b"' % (b"x" * size) for size in sizes])
+    hot, count = HotColumns(1), len(sizes)
+    hot.extend(batch, batch.render(1, 7), 7)
+    if closed:
+        hot.close()
+    start = data.draw(st.integers(0, count - 1))
+    stop = data.draw(st.integers(start + 1, count))
+    dead = bytearray(data.draw(st.lists(st.integers(0, 1), min_size=count, max_size=count)))
+    room, budget = data.draw(st.integers(1, 45)), data.draw(st.sampled_from([1000, 100_000, 10**9]))
+    columns = hot.view()
+    assert hot.edges(start, stop).tolist() == [columns.start_of(at) for at in range(start, stop + 1)]
+    found = gather_alive(hot, dead, start, stop, room, budget)
+    alive = [at for at in range(start, stop) if not dead[at]][:room]
+    if found is None:
+        looked_at = stop if accelerator.native is not None else min(stop, start + 2 * room)
+        few = sum(not mark for mark in dead[start:looked_at]) < room
+        assert few or columns.start_of(alive[-1] + 1) - columns.start_of(start) > budget
+    else:
+        assert found == (gather(columns, np.array(alive), STORED), alive[-1] + 1)

@@ -10,7 +10,7 @@ import numpy as np
 
 from topics.log.core import Core
 from topics.log.read.filter import Choice, survivors
-from topics.log.read.render import STORED, Shape, gather
+from topics.log.read.render import STORED, Shape, gather, gather_alive
 from topics.log.read.tombstone import Tombstone, locate
 from topics.log.remove.removal import surviving_damage
 from topics.log.run import Run
@@ -126,10 +126,14 @@ class _Walk:
         hot = run.hot
         if (
             hot is not None
-            and run.dead is None
             and (self.nodes is None or hot.node_codes is None)
             and (self.shape is STORED or self.shape.is_stored(hot))
         ):
+            if run.dead is not None:
+                found = gather_alive(hot, run.dead, start, stop, self.room, self.budget)
+                if found is not None:
+                    return found[0], self.room, found[1], None
+                return self._take_filtered(run, start, stop)
             end = min(stop, start + self.room)
             first_byte = hot.ends[start - 1] if start else 0
             last_byte = hot.ends[end - 1]

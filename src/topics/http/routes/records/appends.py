@@ -23,6 +23,7 @@ from topics.log import (
     decode_append,
     disables_backpressure,
     large_request,
+    lone_data,
     lone_record,
 )
 from topics.values import ApiError, accelerator
@@ -62,10 +63,16 @@ class AppendRoutes:
     def _append(self, exchange: Exchange) -> None:
         key_header = exchange.headers.get(b"idempotency-key")
         body = exchange.body
+        is_small = len(body) <= SMALL_BODY_BYTES and _QUERY not in exchange.target
+        topic = self._topics.get(exchange.name)
+        if is_small and topic is not None and key_header is None:
+            data = lone_data(body)
+            if data is not None:
+                self._lone.add(exchange, topic, data)
+                return
         decoded = decode_append(body, exchange.note)
-        if len(body) <= SMALL_BODY_BYTES and _QUERY not in exchange.target:
+        if is_small:
             line = lone_record(decoded)
-            topic = self._topics.get(exchange.name)
             if line is not None and topic is not None:
                 if key_header is None and type(decoded) is not KeyedLines:
                     self._lone.add(exchange, topic, line)
