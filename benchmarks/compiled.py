@@ -80,13 +80,20 @@ class CompiledLoad:
 
     def run(self, seconds: float) -> tuple[int, float]:
         """Records moved, in how many seconds."""
-        self._send(b"%f\n" % seconds)
+        tally = self._tally(seconds, 0.0)
+        return tally.replies * self._per_reply, tally.seconds
+
+    def paced(self, seconds: float, per_second: float) -> tuple[float, float, float]:
+        """How late replies are when so many requests are due a second, in milliseconds: p50, p99, p99.9."""
+        return self._tally(seconds, per_second).late_ms
+
+    def _tally(self, seconds: float, per_second: float) -> Tally:
+        self._send(b"%f %f\n" % (seconds, per_second))
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             raise GeneratorFailed
-        tally = msgspec.json.decode(line, type=Tally)
-        return tally.replies * self._per_reply, tally.seconds
+        return msgspec.json.decode(line, type=Tally)
 
     def close(self) -> None:
         try:

@@ -1,7 +1,9 @@
 /* The load generator, compiled: sends prebuilt requests over many sockets and knows where each reply ends.
 
-   generator          reads a job from standard input, then a line per round (seconds to run), and answers each
-                      with a line of JSON, as generator.py does; `compiled.py` writes the job
+   generator          reads a job from standard input, then a line per round (seconds to run, requests a second),
+                      and answers each with a line of JSON, as generator.py does; `compiled.py` writes the job.
+                      With 0 requests a second, a connection sends when it has its reply; otherwise requests are
+                      due at fixed times, and are late from then on, whether or not a connection was free
    generator answer   listens, prints its port, and answers whatever comes with one short HTTP reply: what the
                       generator reaches against it is the generator's own ceiling */
 #include <arpa/inet.h>
@@ -32,6 +34,7 @@ typedef struct {
     long missing; /* bytes or lines of the reply still to come; -1: not known yet */
     char tail[TAIL];
     size_t tail_size;
+    double due;
 } Connection;
 
 static char buffer[BUFFER + 1];
@@ -161,6 +164,45 @@ static void run_round(Connection *connections, int count, int poll, double secon
     fflush(stdout);
 }
 
+static int ascending(const void *a, const void *b) {
+    double left = *(const double *)a, right = *(const double *)b;
+    return (left > right) - (left < right);
+}
+
+static void run_paced(Connection *connections, int count, int poll, double seconds, double rate) {
+    struct epoll_event ready[EVENTS];
+    long wanted = seconds * rate + 1, sent = 0, done = 0;
+    double *late = malloc(wanted * sizeof *late), started = now();
+    Connection **idle = malloc(count * sizeof *idle);
+    int free_count = count;
+    for (int i = 0; i < count; i++) idle[i] = &connections[i];
+    while (done < wanted) {
+        double at = now();
+        if (at > started + seconds + PATIENCE_S) fail("no reply came");
+        while (sent < wanted && free_count && started + sent / rate <= at) {
+            Connection *c = idle[--free_count];
+            c->due = started + sent++ / rate;
+            send_next(c);
+        }
+        int is_soon = sent < wanted && free_count && started + sent / rate - at < 0.001;
+        int n = epoll_wait(poll, ready, EVENTS, is_soon ? 0 : 1);
+        for (int i = 0; i < n; i++) {
+            Connection *c = ready[i].data.ptr;
+            if (!is_complete(c, read(c->fd, buffer, BUFFER))) continue;
+            late[done++] = now() - c->due;
+            idle[free_count++] = c;
+        }
+    }
+    double ended = now();
+    qsort(late, wanted, sizeof *late, ascending);
+    printf("{\"replies\":%ld,\"seconds\":%.6f,\"reply_bytes\":0,\"late_ms\":[%.4f,%.4f,%.4f]}\n", done,
+           ended - started, late[wanted / 2] * 1e3, late[(long)(wanted * 0.99)] * 1e3,
+           late[(long)(wanted * 0.999)] * 1e3);
+    fflush(stdout);
+    free(late);
+    free(idle);
+}
+
 static int generate(void) {
     char host[256], port[16];
     int count;
@@ -188,8 +230,11 @@ static int generate(void) {
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
         epoll_ctl(poll, EPOLL_CTL_ADD, c->fd, &event);
     }
-    double seconds;
-    while (scanf("%lf", &seconds) == 1) run_round(connections, count, poll, seconds);
+    double seconds, rate;
+    while (scanf("%lf %lf", &seconds, &rate) == 2) {
+        if (rate > 0) run_paced(connections, count, poll, seconds, rate);
+        else run_round(connections, count, poll, seconds);
+    }
     return 0;
 }
 

@@ -55,3 +55,14 @@ def test_a_reply_that_is_too_long_ends_the_run(tmp_path: Path) -> None:
         with pytest.raises(GeneratorFailed):
             load.run(0.05)
         load.close()
+
+
+def test_paced_requests_are_all_answered_and_their_lateness_is_ordered(tmp_path: Path) -> None:
+    program = compiled(tmp_path)
+    with answering(program) as port:
+        load = CompiledLoad(program, Target("127.0.0.1", port), [Plan(b"", [Sent(b"x")])] * 2, 1)
+        p50, p99, p999 = load.paced(0.1, 500.0)
+        assert 0 < p50 <= p99 <= p999
+        # And the same connections go on as before.
+        assert load.run(0.02)[0]
+        load.close()
