@@ -59,7 +59,7 @@ def test_help_imports_the_command_and_nothing_else() -> None:
 import sys
 before = set(sys.modules)
 from topics.cli.main import main
-main(["--help"]), main(["--version"])
+main(["--help"])
 names = set(sys.modules) - before
 print(*sorted(name for name in names if name.split(".")[0] not in sys.stdlib_module_names), file=sys.stderr)
 """
