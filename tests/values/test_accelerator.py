@@ -185,6 +185,27 @@ def test_limits_are_the_same(body: bytes) -> None:
     agree(body)
 
 
+ODD = [b"01", b"-01", b"1.", b".5", b"-", b"1e", b"1e+", b"+1", b"0x1", b"tru", b"nulll", b"NaN", b"", b" 1"]
+ODD += [
+    b'"\x01"',
+    b'"\\q"',
+    b'"\\u12g4"',
+    b'"\\u12',
+    b'"\\ud800"',
+    b'"\\ud83d\\ude00"',
+    b'"a',
+    b'"\x7f"',
+    b"'a'",
+]
+ODD += [b"[1,]", b"[,1]", b"[1 2]", b'{"a":1,}', b'{"a"}', b"{1:2}", b'{"a":1,"a":2}', b"[1}", b"-0.0e-0"]
+
+
+@pytest.mark.parametrize("value", ODD, ids=repr)
+def test_odd_values_are_judged_the_same(value: bytes) -> None:
+    agree(b'{"records":[{"data":%b}]}' % value)
+    agree(b'{"records":[{"data":1},{"data":[%b],"tag":"t"}]}' % value)
+
+
 @given(st.lists(st.lists(st.one_of(st.none(), st.text(max_size=3)), max_size=30), max_size=6))
 def test_tags_are_numbered_and_found_the_same(batches: list[list[str | None]]) -> None:
     answers = []
