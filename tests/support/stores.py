@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -113,9 +114,11 @@ class Azure(Store):
         self.options = {
             "azure_storage_account_name": "devstoreaccount1",
             "azure_storage_account_key": _KEY,
-            "azure_storage_endpoint": f"http://127.0.0.1:{port}/devstoreaccount1",
+            # Lists of azurite do not begin in the middle, which clients know of an emulator only.
+            "azure_storage_use_emulator": "true",
             "allow_http": "true",
         }
+        os.environ["AZURITE_BLOB_STORAGE_URL"] = f"http://127.0.0.1:{port}"
         self._await(port)
         self._make_container(port)
 

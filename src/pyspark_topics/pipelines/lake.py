@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from pyspark_topics.errors import PipelineFailed
@@ -52,7 +52,6 @@ _ALL_GAPS = "select topic, epoch, gap_from, gap_to, reason from gaps order by to
 _GAPS_KEY = "topicsGaps"
 _GAPS_UP_TO = "topics/gaps"
 _REWRITES = "topics/rewrites"
-_NOT_SHOWN = "Invalid table version"
 # Writers of one table meet here only for a moment.
 _NOTING_ATTEMPTS = 20
 # Commits without gaps are noted from time to time, so that few have to be looked through again.
@@ -262,10 +261,7 @@ class Lake:
                 partition_by=table.metadata().partition_columns,
                 commit_properties=properties,
             )
-        except DeltaError as error:
-            # A store may refuse our commit before it shows the other one, which delta-rs then asks for.
-            if not isinstance(error, CommitFailedError) and _NOT_SHOWN not in str(error):
-                raise
+        except CommitFailedError as error:
             raise Collision(
                 f"something else wrote to {table.table_uri} at the same time, so nothing of this was: {error}"
             ) from error

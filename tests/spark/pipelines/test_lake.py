@@ -166,26 +166,6 @@ def test_commits_without_gaps_are_not_looked_through_for_ever(
     assert Lake(lake.path).gaps() == []
 
 
-def test_a_commit_that_was_refused_and_not_shown_yet_is_a_collision(lake: Lake) -> None:
-    class Slow:
-        """A store that refuses our commit, and shows the other one a moment later."""
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(table, name)
-
-        def create_write_transaction(self, *_: Any, **__: Any) -> None:
-            raise DeltaError(said)
-
-    table, said = lake.records, "Invalid table version: 1"
-    files = list(write_files([records(1, 3)], lake.place))
-    lake.records = Slow()  # type: ignore[assignment]
-    with pytest.raises(Collision):
-        lake.commit(files, {}, {"orders": Position(3, 1)}, [])
-    said = "the disk is full"
-    with pytest.raises(DeltaError, match="the disk is full"):
-        lake.commit(files, {}, {"orders": Position(3, 1)}, [])
-
-
 def test_a_file_that_is_part_of_the_table_is_never_discarded(lake: Lake) -> None:
     (one,) = add(lake, 1, 3)
     (other,) = write_files([records(4, 5)], lake.place)
