@@ -52,7 +52,7 @@ WEIGHTS = {
     "seal": 0.3,
     "snapshot": 0.7,
     "rotate": 0.4,
-    "write ahead": 0.5,
+    "write ahead": 0.6,
     "drop segment": 0.2,
     "cold move": 0.2,
     "forward": 4,

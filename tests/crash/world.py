@@ -60,7 +60,10 @@ class World:
     def _note_set_back(self, engine: Engine, shown_ms: int, now_ms: int) -> None:
         """What is over by now stays so, even where the disk had not known how late it was."""
         is_kept = not engine.recovered or engine._may_write_again
-        if not is_kept or (shown_ms, now_ms) in self._set_backs:
+        # A start tells again what it finds in the journal. One that runs tells what happens now, and a clock
+        # may be set back from and to the very same times twice.
+        is_old = not engine.recovered and (shown_ms, now_ms) in self._set_backs
+        if not is_kept or is_old:
             return
         self._set_backs.add((shown_ms, now_ms))
         for topic in engine.by_id.values():
