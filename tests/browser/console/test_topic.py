@@ -73,6 +73,19 @@ def test_the_tail_is_live_stops_and_keeps_what_is_shown(start: Start, tab: OpenT
     expect(shown).to_have_count(0)
 
 
+def test_what_is_being_typed_stays_when_the_view_is_drawn_anew(start: Start, tab: OpenTab) -> None:
+    app = start()
+    app.write("t", *records(3))
+    page = tab(app).go("#/topic/t")
+    text = page.get_by_label("Text")
+    text.fill("no record has this")
+    app.write("t", *records(1))
+    expect(page.get_by_role("img", name="The log from seq 1 to 4")).to_be_visible()
+    expect(text).to_have_value("no record has this")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("log", name="Records").get_by_role("article")).to_have_count(0)
+
+
 def test_deleting_is_looked_at_first_and_the_name_is_typed(start: Start, tab: OpenTab) -> None:
     app = start()
     app.write("t", *records(50))

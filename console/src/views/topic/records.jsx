@@ -25,12 +25,7 @@ export function Records({ name, query }) {
 }
 
 function Filters({ filters, seq }) {
-  const field = (id, label, props) => (
-    <div class="field">
-      <label for={`filter-${id}`}>{label}</label>
-      <input id={`filter-${id}`} value={props.value ?? filters[id] ?? ""} onChange={(event) => replaceQuery({ [id]: props.read ? props.read(event.target.value) : event.target.value.trim() })} {...props} autocomplete="off" spellcheck={false} />
-    </div>
-  );
+  const field = (id, label, props) => <Field key={id} id={id} label={label} value={filters[id] ?? ""} {...props} />;
   const time = (id, label) => field(id, label, { type: "datetime-local", step: 1, value: local(filters[id]), read: (text) => (text ? String(new Date(text).getTime()) : "") });
   return (
     <form class="fields filters" aria-label="Filters" onSubmit={(event) => event.preventDefault()}>
@@ -41,6 +36,21 @@ function Filters({ filters, seq }) {
       {time("until", "Until")}
       {field("seq", "At seq", { inputmode: "numeric", value: seq ?? "", read: (text) => text.replace(/\D/g, "") })}
     </form>
+  );
+}
+
+// The view is drawn anew every second: what is being typed stays until it counts, or the field is left.
+function Field({ id, label, value, read = (text) => text.trim(), ...props }) {
+  const [typed, setTyped] = useState(null);
+  const take = (event) => {
+    setTyped(null);
+    replaceQuery({ [id]: read(event.target.value) });
+  };
+  return (
+    <div class="field">
+      <label for={`filter-${id}`}>{label}</label>
+      <input id={`filter-${id}`} {...props} value={typed ?? value} onInput={(event) => setTyped(event.target.value)} onChange={take} onBlur={() => setTyped(null)} autocomplete="off" spellcheck={false} />
+    </div>
   );
 }
 
