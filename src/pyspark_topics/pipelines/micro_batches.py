@@ -51,6 +51,8 @@ class RunningRoute:
     route: "Route"
     context: Context
     client: Client
+    # What looks for topics while micro-batches, on a thread of Spark's, use the other one.
+    looking: Client
     read: int = 0
     written: int = 0
     errors: int = 0
@@ -71,10 +73,10 @@ class RunningRoute:
         # Routes must not see each other's views.
         self._session = beside(context.spark)
         result = self.route.result(self._session, self._sieve, context.server, context.storage)
-        missing = Missing(self.client, context.progress, context.once)
+        missing = Missing(self.looking, context.progress, context.once)
         missing.tell(self._absent())
         if self.route.start == "latest" and not self._sources(0):
-            self._begin = self.route.heads(context, self.client)
+            self._begin = self.route.heads(context, self.looking)
         writer = (
             result.writeStream.foreachBatch(self._write)
             .outputMode(self.route.mode)
@@ -103,7 +105,7 @@ class RunningRoute:
             topic for topic, at in self._offsets(self._checkpoint.last()).items() if at.epoch != NO_EPOCH
         }
         unread = [name for name in self.route.topics if name not in passed]
-        return self.route.missing(unread, self.context, self.client) if unread else []
+        return self.route.missing(unread, self.context, self.looking) if unread else []
 
     def _end(self, query: StreamingQuery) -> None:
         """Between two batches: one that is cut short would only be done again."""

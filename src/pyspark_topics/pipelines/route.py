@@ -155,8 +155,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("every_s has to be 0 or more, max_records above 0")
 
     def run(self, context: Context) -> Outcome:
-        with context.server.client() as client:
-            run = RunningRoute(self, context, client)
+        with context.server.client() as client, context.server.client() as looking:
+            run = RunningRoute(self, context, client, looking)
             run.follow()
         errors = {} if self.errors_into is None else {"errors": run.errors}
         return Outcome(facts={"read": run.read, "written": run.written, **errors})
