@@ -21,7 +21,7 @@ START_S = 120
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[ServerProcess]:
     """What `make run` starts, in a folder like that of a checkout."""
-    for name in ("examples", "Makefile", "requirements", "pyproject.toml", "src"):
+    for name in ("examples", "Makefile", "requirements", "pyproject.toml", "scripts", "src"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / ".venv").symlink_to(Path(sys.executable).parent.parent)
     planned = subprocess.run(

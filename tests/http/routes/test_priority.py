@@ -236,7 +236,7 @@ def test_a_publish_that_fails_behind_one_that_waited_is_the_one_that_is_told(
     write = Service.append
 
     def failing(service: Service, name: str, request: AppendRequest, *more: Any) -> None:
-        if request.batch.render(1, 1).endswith(b'"data":2}\n'):
+        if bytes(request.batch.render(1, 1)).endswith(b'"data":2}\n'):
             raise OSError(24, "too many open files")
         write(service, name, request, *more)
 
