@@ -42,7 +42,7 @@ def test_a_row_says_who_wrote_it(node: str) -> None:
     for count in (1, 20):
         body = json.dumps({"records": [record] * count}, ensure_ascii=False)
         rows = parse_append(body.encode()).batch.render(9, 1_763_240_000_000)
-        assert [node_of(row) for row in rows.splitlines(keepends=True)] == [node] * count
+        assert [node_of(row) for row in bytes(rows).splitlines(keepends=True)] == [node] * count
 
 
 def test_a_row_without_a_node_was_written_by_nobody() -> None:
