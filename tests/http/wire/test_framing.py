@@ -3,6 +3,7 @@
 import pytest
 
 from topics.http.wire.framing import begins_well, has_two_blanks, host_of, is_chunked
+from topics.http.wire.http1 import Connection
 from topics.http.wire.routing import Route
 
 
@@ -160,16 +161,26 @@ def test_handlers_see_the_host_that_is_asked(serve, head, host):
         (b"\r", b"\nGET"),
         (b"\r", b"\n", b"GET"),
         (b"\r\n\r", b"\n\r\nGET"),
+        (b"\r\n\r\nG", b"ET"),
     ],
 )
-def test_empty_lines_in_pieces(serve, pieces):
+def test_empty_lines_in_pieces(serve, wait_until, monkeypatch, pieces):
     """Ahead of the first request, and between two of them."""
+    fed = []
+    feed = Connection._feed
+
+    def noted(connection, data):
+        feed(connection, data)
+        fed.append(data)
+
+    monkeypatch.setattr(Connection, "_feed", noted)
     wire = serve([Route("GET", "/", lambda exchange: exchange.reply(b"{}"))]).connect()
     for _ in range(2):
         for piece in pieces:
+            arrived = len(fed)
             wire.send(piece)
             # Each has to arrive by itself.
-            wire.socket.getpeername()
+            wait_until(lambda arrived=arrived: len(fed) > arrived)
         wire.send(b" / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert wire.read().status == 200
 

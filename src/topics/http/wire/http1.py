@@ -121,7 +121,8 @@ class Connection(Pipeline):
         begun = self._begun
         if not begun:
             self._opening, self._opened_behind = data, self._requests
-        elif self._headers is not None and b"\r\n" not in self._opening:
+        elif self._headers is not None and b"\r\n" not in self._opening.lstrip(b"\r\n"):
+            # Its first line is not complete; there may be empty ones before it.
             self._opening += data
         if not begun and (data[0] <= _BLANK or self._half_blank) and not self._goes_on_well(data):
             self._refuse_input(_not_http(), 400)
