@@ -130,6 +130,11 @@ class RunningApp(InThread):
         found: dict[str, int] = self.inside(count)
         return found
 
+    def footprint_since(self, before: dict[str, int]) -> dict[str, int]:
+        """The same; sockets that others of this process have closed meanwhile do not count."""
+        found = self.footprint()
+        return {**found, "descriptors": max(found["descriptors"], before["descriptors"])}
+
 
 def _open_sockets() -> int:
     """Of this process. Files come and go for other reasons."""

@@ -89,7 +89,7 @@ def test_nothing_stays_behind(app: QueueApp) -> None:
     assert app.footprint() != before
     app.write("q", 1)
     worker.seqs()
-    eventually(lambda: app.footprint() == before)
+    eventually(lambda: app.footprint_since(before) == before)
     assert app.inside(lambda: not app.app.service.parked)
 
 
