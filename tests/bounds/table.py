@@ -380,10 +380,8 @@ COLLECTIONS = {
         "AllKeys._heads": FIXED,
     },
     "log/write/append.py": {"AppendOp.buffers": "waiting changes"},
-    "log/write/batch.py": {
-        "Batch.data_lens": REQUEST,
-        "CutBatch.data_lens": REQUEST,
-    },
+    "log/write/append_frame.py": {"CutBatch.data_lens": REQUEST},
+    "log/write/batch.py": {"Batch.data_lens": REQUEST},
     "log/write/commit_loop.py": {"CommitLoop._quiet": FIXED},
     "log/write/commit_queue.py": {"CommitQueue._gatherers": FIXED},
     "log/write/group.py": {"GroupOp.members": "parts of a commit"},

@@ -25,7 +25,8 @@ from topics.flow.stages.spool import part_path, stage_key
 from topics.log.lifecycle import CreatePayload
 from topics.log.remove.deletion import Selector
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState, encode
-from topics.log.write.batch import batch_from_columns, encode_payload
+from topics.log.write.append_frame import encode_payload
+from topics.log.write.batch import batch_from_columns
 from topics.storage import fileheader
 from topics.storage.columns import Columns
 from topics.storage.filesystem import Filesystem, write_file_atomically

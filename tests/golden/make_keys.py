@@ -11,7 +11,8 @@ from pathlib import Path
 
 from topics.log.seal.snapshot_state import SnapshotState, encode
 from topics.log.write.all_keys import AllKeys, KeysState, TopicState
-from topics.log.write.batch import batch_from_columns, encode_payload
+from topics.log.write.append_frame import encode_payload
+from topics.log.write.batch import batch_from_columns
 from topics.storage.filesystem import Filesystem
 from topics.storage.frame import Kind
 from topics.storage.journal import Journal

@@ -38,7 +38,7 @@ from topics.log.seal.sealer import SHARED_RUNS
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState
 from topics.log.write.all_keys import AllKeys
 from topics.log.write.all_keys import TopicState as KeysOfTopic
-from topics.log.write.batch import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
+from topics.log.write.append_frame import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
 from topics.storage import cold_files, identity, journal, journal_reader, segment, snapshot, witness
 from topics.storage.directories import Directories
 from topics.storage.fileheader import FILE_HEADER_BYTES, checksum

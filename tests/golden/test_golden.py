@@ -38,7 +38,7 @@ from topics.flow.stages.spool import SUFFIX, part_path, stage_key
 from topics.log.lifecycle import CreatePayload
 from topics.log.remove.deletion import Selector
 from topics.log.seal.snapshot_state import decode
-from topics.log.write.batch import decode_payload
+from topics.log.write.append_frame import decode_payload
 from topics.storage.filesystem import Filesystem
 from topics.storage.frame import Frame, Kind
 from topics.storage.journal_reader import JournalReader

@@ -9,7 +9,7 @@ import msgspec
 from tests.golden.make_keys import DIGESTS, GOLDEN, KEYS, SALT, TS, write_all
 from topics.log.seal.snapshot_state import decode
 from topics.log.write.all_keys import AllKeys, KeysState
-from topics.log.write.batch import decode_payload
+from topics.log.write.append_frame import decode_payload
 from topics.storage.filesystem import Filesystem
 from topics.storage.frame import Frame, Kind
 from topics.storage.journal_reader import JournalReader

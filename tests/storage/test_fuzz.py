@@ -26,15 +26,15 @@ from hypothesis import strategies as st
 from tests.storage.support import FS, append, columns, journal_files, new_journal, sync
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState
 from topics.log.seal.snapshot_state import decode as decode_state
-from topics.log.write.batch import (
+from topics.log.write.append_frame import (
     HAS_HOPS,
     HAS_META,
     HAS_NODES,
     HAS_TAGS,
-    batch_from_columns,
     decode_payload,
     encode_payload,
 )
+from topics.log.write.batch import batch_from_columns
 from topics.storage import snapshot
 from topics.storage.columns import Columns
 from topics.storage.fileheader import ForeignFile, checksum

@@ -22,8 +22,9 @@ from tests.support.accelerated import NATIVE, WAYS, using
 from topics.http.routes.records.appends import _seqs
 from topics.log.packing import Names
 from topics.log.remove.tags import TagIndex, TagMatch
+from topics.log.write.append_form import decode_append, lone_data, lone_record
+from topics.log.write.append_frame import encode_payload, plain_batch
 from topics.log.write.append_request import check_append
-from topics.log.write.batch import decode_append, encode_payload, lone_data, lone_record, plain_batch
 from topics.values import ApiError, accelerator
 
 TS = 1_760_011_200_450

@@ -44,6 +44,15 @@ from topics.log.seal.segment_store import entry_of
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState, decode
 from topics.log.topic import Topic
 from topics.log.write.append import AppendOp, admit_total
+from topics.log.write.append_form import (
+    AppendBody,
+    AppendForm,
+    KeyedLines,
+    decode_append,
+    lone_data,
+    lone_record,
+)
+from topics.log.write.append_frame import decode_payload
 from topics.log.write.append_request import (
     AppendRequest,
     check_append,
@@ -51,17 +60,7 @@ from topics.log.write.append_request import (
     disables_backpressure,
     parse_append,
 )
-from topics.log.write.batch import (
-    AppendBody,
-    AppendForm,
-    Batch,
-    KeyedLines,
-    batch_from_columns,
-    decode_append,
-    decode_payload,
-    lone_data,
-    lone_record,
-)
+from topics.log.write.batch import Batch, batch_from_columns
 from topics.log.write.commit_loop import CommitLoop
 from topics.log.write.commit_queue import MAX_WAITING_OPS
 from topics.log.write.group import admit_group, append_group

@@ -18,7 +18,7 @@ from topics.http.routes.streams import socket
 from topics.http.routes.streams.event_watcher import HEARTBEAT_MS_RANGE
 from topics.http.routes.streams.socket_publishing import PublishBody
 from topics.log import MAX_BUCKETS
-from topics.log.write.batch import AppendBody, Line
+from topics.log.write.append_form import AppendBody, Line
 from topics.values.config import CLAIM_JITTER_MS_MAX, LEASE_MS_RANGE, PRIORITY_LIMIT, ConfigBody, TopicConfig
 from topics.values.forms import Form
 from topics.values.settings import (

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from topics.log.write.append_form import decode_append, lone_record
 from topics.log.write.append_request import check_append, parse_append
-from topics.log.write.batch import decode_append, lone_record
 from topics.values import ApiError, Misnamed
 from topics.values.accelerator import Records
 

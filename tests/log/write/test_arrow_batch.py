@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from topics.log.write import arrow_batch as columnar
+from topics.log.write.append_frame import encode_payload
 from topics.log.write.append_request import parse_append
 from topics.log.write.arrow_batch import check_batch, compact, read_stream
-from topics.log.write.batch import encode_payload
 from topics.values.errors import ApiError
 
 pytestmark = pytest.mark.usefixtures("both_ways")

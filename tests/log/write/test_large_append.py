@@ -10,8 +10,8 @@ import pytest
 
 from tests.log.harness import Lab, records
 from topics.log.write import large_json
+from topics.log.write.append_frame import encode_payload
 from topics.log.write.append_request import AppendRequest, parse_append
-from topics.log.write.batch import encode_payload
 from topics.log.write.large_append import LargeBatch, large_request
 from topics.values.errors import ApiError
 from topics.values.misnamed import Misnamed

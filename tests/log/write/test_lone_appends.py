@@ -10,8 +10,8 @@ import pytest
 from tests.log.harness import Lab
 from topics.log.lifecycle import drop_topic
 from topics.log.write.append import AppendOp
+from topics.log.write.append_form import Lone, decode_append, lone_record
 from topics.log.write.append_request import AppendRequest
-from topics.log.write.batch import Lone, decode_append, lone_record
 from topics.log.write.lone_appends import LoneAppends
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError

@@ -12,7 +12,8 @@ from topics.log.remove.removal import settle_floor, stretches_of
 from topics.log.run import HotColumns, Run
 from topics.log.seal.snapshot_state import SnapshotState
 from topics.log.topic import Topic
-from topics.log.write.batch import Batch, decode_payload
+from topics.log.write.append_frame import decode_payload
+from topics.log.write.batch import Batch
 from topics.storage import Frame, Kind
 
 

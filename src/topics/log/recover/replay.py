@@ -13,7 +13,7 @@ from topics.log.remove import ledger
 from topics.log.remove.deletion import Selector, apply_delete, note_unfound
 from topics.log.remove.retention import enforce_caps, expire, keep_lines
 from topics.log.topic import Topic
-from topics.log.write.batch import decode_payload
+from topics.log.write.append_frame import decode_payload
 from topics.storage import CREATIONS, Frame, Kind
 from topics.values import TopicConfig
 

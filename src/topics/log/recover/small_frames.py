@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from topics.log.write.batch import StoredBatch, plain_parts
+from topics.log.write.append_frame import StoredBatch, plain_parts
 from topics.storage import SMALL_RECORDS, Damage, Frame, FrameStretch, Kind
 
 MAX_FRAMES = 512

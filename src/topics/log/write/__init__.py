@@ -1,7 +1,7 @@
 """The way in: from the text of a request to records that readers see.
 
-    body ─▶ batch (decode once; `append_request` checks what is more than plain) or arrow_batch
-         ─▶ lone_appends (single records wait for company) ─▶ append (admit, assign seqs, render once)
+    body ─▶ append_form (decode once; `append_request` checks what is more than plain) or arrow_batch
+         ─▶ lone_appends (single records wait for company) ─▶ append (admit, number; `batch` renders once)
          ─▶ commit_queue (one journal write, one sync for all that wait; `commit_loop` drives it)
          ─▶ publish ─▶ the writer's answer
 

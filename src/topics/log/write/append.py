@@ -6,8 +6,9 @@ from topics.log.core import Core
 from topics.log.lifecycle import create_topic
 from topics.log.remove.retention import enforce_caps, expire
 from topics.log.topic import Topic
+from topics.log.write.append_frame import encode_payload
 from topics.log.write.append_request import AppendRequest
-from topics.log.write.batch import Batch, encode_payload
+from topics.log.write.batch import Batch
 from topics.log.write.idempotency import KeyedWrite
 from topics.log.write.operation import Fail, Op
 from topics.log.write.reservation import cover, extend_if_short

@@ -1,6 +1,6 @@
 """A write request, checked in full: what it asks for, and every record in it.
 
-The rules that a single plain record cannot break are asked in `batch` alone; most writes never come here.
+The rules that a single plain record cannot break are asked in `append_form` alone: most writes end there.
 """
 
 from typing import TypeGuard
@@ -8,10 +8,8 @@ from typing import TypeGuard
 import msgspec
 from msgspec import UNSET, Raw
 
-from topics.log.write.batch import (
+from topics.log.write.append_form import (
     AppendBody,
-    Batch,
-    CutBatch,
     Decoded,
     KeyedLines,
     Line,
@@ -20,6 +18,8 @@ from topics.log.write.batch import (
     decode_append,
     too_many,
 )
+from topics.log.write.append_frame import CutBatch
+from topics.log.write.batch import Batch
 from topics.log.write.idempotency import checked_key
 from topics.values import (
     DEFAULT_CONFIG,

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
+from topics.log.write.append_frame import PAYLOAD_HEAD_BYTES, encode_payload
 from topics.log.write.append_request import check_meta_keys
 from topics.log.write.arrow_messages import unfolded_size, unfolds_to_too_much
-from topics.log.write.batch import PAYLOAD_HEAD_BYTES, Batch, encode_payload
+from topics.log.write.batch import Batch
 from topics.storage import rows as row_text
 from topics.values import (
     MAX_BULK_RECORDS,

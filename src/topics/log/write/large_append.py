@@ -12,16 +12,10 @@ from typing import Protocol, TypeVar
 import msgspec
 import numpy as np
 
+from topics.log.write.append_form import AppendBody, KeyedLines, OnlyRecords, decode_append, too_many
+from topics.log.write.append_frame import encode_payload
 from topics.log.write.append_request import AppendRequest, check_append, record_too_large
-from topics.log.write.batch import (
-    AppendBody,
-    Batch,
-    KeyedLines,
-    OnlyRecords,
-    decode_append,
-    encode_payload,
-    too_many,
-)
+from topics.log.write.batch import Batch
 from topics.log.write.idempotency import checked_key
 from topics.log.write.large_json import Cut, ItemLimits, cut_out
 from topics.values import MAX_BATCH_RECORDS, MAX_RECORD_BYTES, ApiError, Misnamed, Note, invalid

@@ -11,8 +11,9 @@ from typing import Generic, Protocol, TypeVar
 from topics.log.core import Core
 from topics.log.topic import Topic
 from topics.log.write.append import AppendOp, append_to
+from topics.log.write.append_form import Lone
+from topics.log.write.append_frame import plain_batch
 from topics.log.write.append_request import AppendRequest, column_request
-from topics.log.write.batch import Lone, plain_batch
 from topics.log.write.idempotency import KeyedWrite, MaybeRetry
 from topics.values import ApiError
 

@@ -1,0 +1,146 @@
+"""What the journal holds of a batch: made of its rows, or rendered at once by the accelerator.
+
+The payload of an Append frame is the rendered rows, and what cannot be read off them:
+
+    rows length u32 | tags length u32 | rows | data lengths u32×n | [meta lengths u32×n] | [hops u8×n]
+    | [tags, MessagePack] | [nodes, MessagePack]
+
+Which of the bracketed parts are present is in the frame's flags.
+"""
+
+from array import array
+from collections.abc import Sequence
+from struct import Struct
+
+import msgspec
+import numpy as np
+
+from topics.log.write.append_form import Lone, PlainLine
+from topics.log.write.batch import Batch
+from topics.values import accelerator
+from topics.values.accelerator import Records
+
+HAS_META, HAS_TAGS, HAS_NODES, HAS_HOPS = 1, 2, 4, 8
+_LENGTHS = Struct("<II")
+PAYLOAD_HEAD_BYTES = _LENGTHS.size
+_pack = msgspec.msgpack.Encoder().encode
+_unpack_names = msgspec.msgpack.Decoder(list[str | None])
+
+
+def encode_payload(
+    batch: Batch, rows: bytes | memoryview, hops: bytes | None = None, keys: bytes = b""
+) -> tuple[bytes, int]:
+    """Payload and flags. Keys stand before everything else."""
+    if batch.prepared is not None and hops is None:
+        payload, flags = batch.prepared
+        return keys + payload if keys else payload, flags
+    data_lens = batch.data_lens.tobytes()
+    if batch.meta_lens is None and batch.tags is None and batch.nodes is None and hops is None:
+        return b"".join((keys, _LENGTHS.pack(len(rows), 0), rows, data_lens)), 0
+    flags = 0
+    parts = [keys, b"", rows, data_lens]
+    tags = b""
+    if batch.meta_lens is not None:
+        flags |= HAS_META
+        parts.append(array("I", batch.meta_lens).tobytes())
+    if hops is not None:
+        flags |= HAS_HOPS
+        parts.append(hops)
+    if batch.tags is not None:
+        flags |= HAS_TAGS
+        tags = _pack(batch.tags)
+        parts.append(tags)
+    if batch.nodes is not None:
+        flags |= HAS_NODES
+        parts.append(_pack(batch.nodes))
+    parts[1] = _LENGTHS.pack(len(rows), len(tags))
+    return b"".join(parts), flags
+
+
+class CutBatch(Batch):
+    """Records of which the accelerator knows where they lie: it renders what their frame holds at once."""
+
+    __slots__ = ("_records", "prepared")
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self.count = records.count
+        self.size = records.size
+        self.data_lens = array("I", records.data_lens())
+        self.meta_lens = array("I", records.meta_lens()) if records.has_metas else None
+        self.nodes = records.nodes() if records.has_nodes else None
+        self.tags = records.tags() if records.has_tags else None
+        self.ends = None
+
+    def render(self, first_seq: int, ts: int) -> memoryview:
+        payload, length, ends, flags = self._records.payload(first_seq, ts)
+        self.prepared = (payload, flags)
+        self.ends = np.frombuffer(ends, np.uint32)
+        return memoryview(payload)[PAYLOAD_HEAD_BYTES : PAYLOAD_HEAD_BYTES + length]
+
+    def forget_prepared(self) -> None:
+        self.prepared = None
+
+    def row_ends(self, rows: bytes | memoryview) -> np.ndarray:
+        assert self.ends is not None
+        return self.ends
+
+
+def plain_batch(records: list[Lone]) -> Batch:
+    """Records that `lone_record` has judged."""
+    if type(records[0]) is bytes:
+        return CutBatch(accelerator.native.gathered(records))
+    lines: list[PlainLine] = records  # type: ignore[assignment]
+    return Batch(lines, [len(line.data) for line in lines])
+
+
+class StoredBatch(Batch):
+    """A batch read back from the journal: already rendered, so it only carries the side values."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        count: int,
+        data_lens: Sequence[int],
+        meta_lens: list[int] | None,
+        nodes: list[str | None] | None,
+        tags: list[str | None] | None,
+    ) -> None:
+        super().__init__([], data_lens, meta_lens, nodes, tags)
+        self.count = count
+
+
+def decode_payload(payload: memoryview, count: int, flags: int) -> tuple[StoredBatch, bytes, bytes | None]:
+    """The batch, its rows and its hops."""
+    rows_length, tags_length = _LENGTHS.unpack_from(payload, 0)
+    at = _LENGTHS.size
+    rows = bytes(payload[at : at + rows_length])
+    at += rows_length
+    data_lens, at = _u32s(payload, at, count)
+    meta_lens: list[int] | None = None
+    hops: bytes | None = None
+    tags: list[str | None] | None = None
+    nodes: list[str | None] | None = None
+    if flags & HAS_META:
+        meta_lens, at = _u32s(payload, at, count)
+    if flags & HAS_HOPS:
+        hops = bytes(payload[at : at + count])
+        at += count
+    if flags & HAS_TAGS:
+        tags = _unpack_names.decode(payload[at : at + tags_length])
+        at += tags_length
+    if flags & HAS_NODES:
+        nodes = _unpack_names.decode(payload[at:])
+    return StoredBatch(count, data_lens, meta_lens, nodes, tags), rows, hops
+
+
+def plain_parts(payload: memoryview, count: int) -> tuple[memoryview, memoryview]:
+    """Rows and data lengths of a frame without flags, where they lie."""
+    at = len(payload) - 4 * count
+    return payload[_LENGTHS.size : at], payload[at:]
+
+
+def _u32s(payload: memoryview, at: int, count: int) -> tuple[list[int], int]:
+    end = at + 4 * count
+    return list(payload[at:end].cast("I")), end
