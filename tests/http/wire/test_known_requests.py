@@ -1,10 +1,13 @@
+import asyncio
 import time
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topics.http.wire.exchange import Exchange
+from topics.http.wire.http1 import Connection
 from topics.http.wire.known_requests import KnownRequests
 from topics.http.wire.routing import Body, Route
 
@@ -129,6 +132,29 @@ def test_a_known_head_cut_before_its_end(serve):
     wire.send(whole[cut:])
     assert wire.read().body == b"x" * size
     wire.close()
+
+
+@pytest.mark.parametrize(("size", "is_known"), [(2, True), (20_000, True), (64 * 1024, False)])
+def test_large_requests_are_known_as_well_unless_they_take_room(serve, size, is_known):
+    asked = []
+    route = Route(method="POST", template="/v0/topics/:topic", handler=asked.append, body=Body.REQUIRED)
+    running = serve([route])
+    head = (
+        b"POST /v0/topics/a HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d"
+        % size
+    )
+
+    async def talk():
+        connection = Connection(running.server.context)
+        connection.connection_made(Mock(**{"is_closing.return_value": False}))
+        for _ in range(2):
+            connection.data_received(head + b"\r\n\r\n" + b"x" * size)
+            asked[-1].reply(b"{}")
+        connection.connection_lost(None)
+
+    asyncio.run_coroutine_threadsafe(talk(), running.loop).result()
+    assert [len(exchange.body) for exchange in asked] == [size] * 2
+    assert (running.server.context.known_requests.get(head) is not None) is is_known
 
 
 @pytest.mark.parametrize("keys", ["", "k,other:r"])

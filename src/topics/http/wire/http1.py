@@ -89,10 +89,21 @@ class Connection(Pipeline):
         if not self._behind and (len(data) <= _SLICE_BYTES or self._is_all_body(data)):
             self._parse(data)
             return
+        at_start, requests = not (self._behind or self._begun), self._requests
         self._held_back = self._held_back[self._held_at :] + data
         self._held_at = 0
         self._behind = True
         self.advance()
+        current = self._current
+        # One that is answered at once is not remembered: what is that large is a write, most of the time. Nor
+        # is one that has to take room: that is asked with its head.
+        if (
+            at_start
+            and not self._behind
+            and current is not None
+            and len(data) <= self.context.small_body_bytes
+        ):
+            self._remember_if_alone(current, requests, data)
 
     def _is_all_body(self, data: bytes) -> bool:
         reading = self._reading
@@ -107,11 +118,16 @@ class Connection(Pipeline):
         latest = self._latest
         if latest is not None:
             self._latest = None
-            alone = at_start and not self._begun and self._requests == requests + 1
-            # A connection's first request may be its only one; heads that differ each time are a waste.
-            if alone and requests and self.mode == HTTP and self._unknown_heads < _MANY_UNKNOWN_HEADS:
-                self._unknown_heads += 1
-                self.context.known_requests.remember(latest, data)
+            if at_start:
+                self._remember_if_alone(latest, requests, data)
+
+    def _remember_if_alone(self, latest: Exchange, requests: int, data: bytes) -> None:
+        """The input began with a request: if that is all there is, its head is worth being known."""
+        alone = not self._begun and self._requests == requests + 1
+        # A connection's first request may be its only one; heads that differ each time are a waste.
+        if alone and requests and self.mode == HTTP and self._unknown_heads < _MANY_UNKNOWN_HEADS:
+            self._unknown_heads += 1
+            self.context.known_requests.remember(latest, data)
 
     def _feed(self, data: bytes) -> None:
         parser = self._parser
