@@ -5,12 +5,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.log.harness import Lab
+from tests.support.accelerated import WAYS, using
 from topics.log.packing import Names, PackedEnds, grow, grow_codes, whole_codes
 
 
@@ -34,9 +37,9 @@ def test_a_complete_run_keeps_its_offsets_packed(make_lab: Callable[..., Lab]) -
 
 def test_names_are_coded_in_the_order_in_which_they_come() -> None:
     names = Names()
-    assert names.encode(["b", None, "a", "b"]) == [1, 0, 2, 1]
+    assert names.encode(["b", None, "a", "b"]) == array("B", [1, 0, 2, 1])
     names.close(4)
-    assert names.encode(["a", "c"]) == [2, 3]
+    assert names.encode(["a", "c"]) == array("B", [2, 3])
     assert names.names == ["b", "a", "c"]
 
 
@@ -45,14 +48,19 @@ def test_columns_that_appear_late_have_zeros_before() -> None:
     assert grow(column, 3, None, 2).tolist() == [0, 0, 7, 0, 0]
 
 
-def test_codes_are_as_wide_as_the_highest_needs() -> None:
-    column = grow_codes(None, 1, [255], 1, 255)
-    assert column.itemsize == 1
-    column = grow_codes(column, 2, [256], 1, 256)
-    assert column.itemsize == 2
-    column = grow_codes(column, 3, [1 << 16], 1, 1 << 16)
-    column = grow_codes(column, 4, None, 1, 1 << 16)
-    assert column.itemsize == 4
+@pytest.mark.parametrize("native", WAYS.values(), ids=WAYS)
+def test_codes_are_as_wide_as_the_highest_needs(native: Any) -> None:
+    widths, column = [], None
+    with using(native):
+        names = Names()
+        for number in (255, 1, (1 << 16) - 256, 1):
+            added = names.encode([f"{len(names.names) + new}" for new in range(number)])
+            widths.append(added.itemsize)
+            column = grow_codes(column, 1, added, number)
+        column = grow_codes(column, len(column), None, 1)
+        # Narrower ones beside wider ones, as where a run goes on with names of its own.
+        column = grow_codes(column, len(column), Names().encode(["x"]), 1)
+    assert (widths, column.itemsize) == ([1, 2, 4, 4], 4)
     codes = whole_codes(column)
     assert codes is not None
-    assert (codes.tolist(), codes.dtype) == ([0, 255, 256, 65536, 0], np.uint32)
+    assert (codes.tolist(), codes.dtype) == ([0, *range(1, (1 << 16) + 2), 0, 1], np.uint32)

@@ -65,8 +65,9 @@ def main(path: str, rounds: int) -> None:
             tags, _ = found.tags(), found.nodes()
         except UnicodeDecodeError:
             continue  # the server asks whether a body is UTF-8 first
-        native.encode(tags, {}, [])
-        native.post(tags, 3, {}, [], array)
+        known = chance.choices([0, 254, 65_534], [990, 9, 1])[0]
+        native.encode(tags, {}, ["known"] * known)
+        native.post(tags * 3, 3, {}, [])
         found.data_lens(), found.meta_lens(), found.lone()
         native.gathered([text, b"", b"1"]).payload(1, 1)
         native.seqs(chance.randrange(1, 2**60), chance.randrange(1, 50))

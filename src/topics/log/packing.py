@@ -23,13 +23,16 @@ class Names:
         self._codes: dict[str, int] | None = None
         self.names: list[str] = []
 
-    def encode(self, values: Iterable[str | None]) -> list[int]:
+    def encode(self, values: Iterable[str | None]) -> "array[int]":
+        """In as few bytes each as the highest code takes."""
         codes = self._codes
         if codes is None:
             codes = self._codes = {name: code for code, name in enumerate(self.names, 1)}
         if accelerator.native is not None and type(values) is list:
-            return accelerator.native.encode(values, codes, self.names)  # type: ignore[no-any-return]
-        return [0 if value is None else codes.get(value) or self._add(codes, value) for value in values]
+            text = accelerator.native.encode(values, codes, self.names)
+            return array(_width(len(self.names)), text)
+        found = [0 if value is None else codes.get(value) or self._add(codes, value) for value in values]
+        return array(_width(len(self.names)), found)
 
     def _add(self, codes: dict[str, int], value: str) -> int:
         self.names.append(value)
@@ -112,17 +115,20 @@ def grow(column: "array[int] | None", before: int, values: Sequence[int] | None,
     return column
 
 
+def _width(highest: int) -> str:
+    return "B" if highest < 1 << 8 else "H" if highest < 1 << 16 else "I"
+
+
 def grow_codes(
-    column: "array[int] | None", before: int, values: Sequence[int] | None, count: int, highest: int
+    column: "array[int] | None", before: int, values: "array[int] | None", count: int
 ) -> "array[int]":
-    """The same for codes up to `highest`, in as few bytes each as those take."""
-    width, size = ("B", 1) if highest < 1 << 8 else ("H", 2) if highest < 1 << 16 else ("I", 4)
+    """The same for codes: the column becomes as wide as those that are added."""
     if column is None:
-        column = array(width, bytes(size * before))
-    elif column.itemsize < size:
-        column = array(width, column)
+        column = array("B", bytes(before))
     if values is None:
         column.frombytes(bytes(column.itemsize * count))
-    else:
-        column.extend(values)
+        return column
+    if column.itemsize < values.itemsize:
+        column = array(values.typecode, column)
+    column.extend(values if values.typecode == column.typecode else array(column.typecode, values))
     return column

@@ -114,14 +114,12 @@ class HotColumns:
         if batch.nodes is not None or self.node_codes is not None:
             known = len(self.node_names.names)
             codes = None if batch.nodes is None else self.node_names.encode(batch.nodes)
-            self.node_codes = grow_codes(
-                self.node_codes, before, codes, batch.count, len(self.node_names.names)
-            )
+            self.node_codes = grow_codes(self.node_codes, before, codes, batch.count)
             added += _NAME_BYTES * (len(self.node_names.names) - known)
         if batch.tags is not None or self.tag_codes is not None:
             known = len(self.tag_names.names)
             codes = None if batch.tags is None else self.tag_names.encode(batch.tags)
-            self.tag_codes = grow_codes(self.tag_codes, before, codes, batch.count, len(self.tag_names.names))
+            self.tag_codes = grow_codes(self.tag_codes, before, codes, batch.count)
             added += _NAME_BYTES * (len(self.tag_names.names) - known)
         if hops is not None or self.hops is not None:
             if self.hops is None:

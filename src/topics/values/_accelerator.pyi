@@ -1,6 +1,5 @@
 """What `accelerator.c` offers; `accelerator` says how it is used."""
 
-from collections.abc import Callable
 from typing import Any
 
 LIMITS: tuple[int, int, int, int, int]
@@ -41,17 +40,10 @@ def gathered(data: list[bytes], /) -> Records:
 def cells(texts: Any, offsets: Any, /) -> Records | None:
     """Plain records of an Arrow column; None unless each cell is one compact value."""
 
-def encode(values: list[str | None], codes: dict[str, int], names: list[str], /) -> list[int]:
-    """The number of each name; new ones are added. 0 is none."""
+def encode(values: list[str | None], codes: dict[str, int], names: list[str], /) -> bytes:
+    """The number of each name, in as few bytes as the highest takes; new ones are added. 0 is none."""
 
-def post(
-    tags: list[str | None],
-    offset: int,
-    postings: dict[str, Any],
-    fresh: list[str],
-    arrays: Callable[..., Any],
-    /,
-) -> None:
+def post(tags: list[str | None], offset: int, postings: dict[str, Any], fresh: list[str], /) -> None:
     """Note where each tag occurs."""
 
 def seqs(first: int, count: int, /) -> bytes:

@@ -9,6 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 /* The limits of the API; the caller compares them with its own before it uses any of this. */
 enum { MAX_RECORDS = 10000, MAX_RECORD = 1 << 20, MAX_TAG = 256, MAX_NODE = 128, MAX_META = 320 };
@@ -38,22 +41,34 @@ static Text escape(Text p, Text end) {
     return hex(p[2]) == 13 && hex(p[3]) >= 8 ? NULL : p + 6;
 }
 
+/* Where the next byte is that is a quote, a backslash or below a blank, as far as many are looked at at once. */
+static inline Text plain(Text p, Text end) {
+#if defined(__SSE2__)
+    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\'), control = _mm_set1_epi8(0x1f);
+    while (end - p >= 16) {
+        __m128i some = _mm_loadu_si128((const __m128i *)p);
+        __m128i found = _mm_or_si128(_mm_cmpeq_epi8(some, quote), _mm_cmpeq_epi8(some, slash));
+        int at = _mm_movemask_epi8(_mm_or_si128(found, _mm_cmpeq_epi8(_mm_min_epu8(some, control), some)));
+        if (at) return p + __builtin_ctz((unsigned)at);
+        p += 16;
+    }
+#elif defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && defined(__GNUC__)
+    while (end - p >= 8) {
+        uint64_t some, found;
+        memcpy(&some, p, 8);
+        /* Only the first one found is exact. */
+        found = BELOW(some ^ EACH('"'), 1) | BELOW(some ^ EACH('\\'), 1) | BELOW(some, 0x20);
+        if (found) return p + (__builtin_ctzll(found) >> 3);
+        p += 8;
+    }
+#endif
+    return p;
+}
+
 /* `p` is behind the opening quote. */
 static Text string(Text p, Text end) {
     for (;;) {
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && defined(__GNUC__)
-        while (end - p >= 8) {
-            uint64_t word, found;
-            memcpy(&word, p, 8);
-            /* A quote, a backslash, or below a blank; only the first one found is exact. */
-            found = BELOW(word ^ EACH('"'), 1) | BELOW(word ^ EACH('\\'), 1) | BELOW(word, 0x20);
-            if (found) {
-                p += __builtin_ctzll(found) >> 3;
-                break;
-            }
-            p += 8;
-        }
-#endif
+        p = plain(p, end);
         while (p < end && *p != '"' && *p != '\\' && *p >= 0x20) p++;
         if (p >= end || *p < 0x20) return NULL;
         if (*p == '"') return p + 1;
@@ -569,68 +584,91 @@ static PyObject *give_node(PyObject *object, PyObject *node) {
     Py_RETURN_TRUE;
 }
 
-/* encode(values, codes, names) -> list: the number of each name, new ones being added; 0 for None. */
+/* encode(values, codes, names) -> bytes: the number of each name, new ones being added; 0 for None. In as few
+ * bytes each as the highest number takes, which is that of the last name. */
 static PyObject *encode(PyObject *module, PyObject *const *given, Py_ssize_t count) {
     if (count != 3 || !PyList_CheckExact(given[0]) || !PyDict_CheckExact(given[1]) || !PyList_CheckExact(given[2])) {
         PyErr_SetString(PyExc_TypeError, "encode(values: list, codes: dict, names: list)");
         return NULL;
     }
-    PyObject *zero = PyLong_FromLong(0), *list = PyList_New(PyList_GET_SIZE(given[0]));
-    for (Py_ssize_t i = 0; list && zero && i < PyList_GET_SIZE(list); i++) {
-        PyObject *one = PyList_GET_ITEM(given[0], i), *code = NULL;
-        if (one == Py_None) {
-            code = Py_NewRef(zero);
-        } else if (!PyUnicode_CheckExact(one)) {
+    Py_ssize_t number = PyList_GET_SIZE(given[0]), i;
+    PyObject *out = NULL;
+    uint32_t *numbers = PyMem_Malloc(4 * (number + 1));
+    if (!numbers) return PyErr_NoMemory();
+    for (i = 0; i < number; i++) {
+        PyObject *one = PyList_GET_ITEM(given[0], i), *code;
+        numbers[i] = 0;
+        if (one == Py_None) continue;
+        if (!PyUnicode_CheckExact(one)) {
             PyErr_SetString(PyExc_TypeError, "a name is a str");
-        } else if ((code = PyDict_GetItemWithError(given[1], one))) {
-            Py_INCREF(code);
-        } else if (!PyErr_Occurred() && !PyList_Append(given[2], one)) {
-            code = PyLong_FromSsize_t(PyList_GET_SIZE(given[2]));
-            if (code && PyDict_SetItem(given[1], one, code)) Py_CLEAR(code);
+            goto done;
         }
-        if (code) PyList_SET_ITEM(list, i, code);
-        else Py_CLEAR(list);
+        if ((code = PyDict_GetItemWithError(given[1], one))) {
+            numbers[i] = (uint32_t)PyLong_AsUnsignedLong(code);
+            if (PyErr_Occurred()) goto done;
+            continue;
+        }
+        if (PyErr_Occurred() || PyList_Append(given[2], one)) goto done;
+        numbers[i] = (uint32_t)PyList_GET_SIZE(given[2]);
+        if (!(code = PyLong_FromUnsignedLong(numbers[i]))) goto done;
+        int failed = PyDict_SetItem(given[1], one, code);
+        Py_DECREF(code);
+        if (failed) goto done;
     }
-    if (!zero) Py_CLEAR(list);
-    Py_XDECREF(zero);
-    return list;
+    Py_ssize_t highest = PyList_GET_SIZE(given[2]);
+    int width = highest < 1 << 8 ? 1 : highest < 1 << 16 ? 2 : 4;
+    if (!(out = PyBytes_FromStringAndSize(NULL, width * number))) goto done;
+    char *w = PyBytes_AS_STRING(out);
+    for (i = 0; i < number; i++) {
+        uint8_t byte = (uint8_t)numbers[i];
+        uint16_t half = (uint16_t)numbers[i];
+        if (width == 1) PUT(&byte, 1);
+        else if (width == 2) PUT(&half, 2);
+        else PUT(&numbers[i], 4);
+    }
+done:
+    PyMem_Free(numbers);
+    return out;
 }
 
-/* post(tags, offset, postings, fresh, arrays): where each tag occurs, as `tags.py` describes it. */
+/* Puts an offset behind others, as u32; 0 if it fails. */
+static int put_offset(PyObject *offsets, uint32_t offset) {
+    Py_ssize_t size = PyByteArray_GET_SIZE(offsets);
+    if (PyByteArray_Resize(offsets, size + 4)) return 0;
+    memcpy(PyByteArray_AS_STRING(offsets) + size, &offset, 4);
+    return 1;
+}
+
+/* post(tags, offset, postings, fresh): where each tag occurs, as `tags.py` describes it. */
 static PyObject *post(PyObject *module, PyObject *const *given, Py_ssize_t count) {
-    if (count != 5 || !PyList_CheckExact(given[0]) || !PyDict_CheckExact(given[2]) || !PyList_CheckExact(given[3])) {
-        PyErr_SetString(PyExc_TypeError, "post(tags: list, offset: int, postings: dict, fresh: list, arrays)");
+    if (count != 4 || !PyList_CheckExact(given[0]) || !PyDict_CheckExact(given[2]) || !PyList_CheckExact(given[3])) {
+        PyErr_SetString(PyExc_TypeError, "post(tags: list, offset: int, postings: dict, fresh: list)");
         return NULL;
     }
-    static PyObject *append;
-    if (!append && !(append = PyUnicode_InternFromString("append"))) return NULL;
-    Py_ssize_t first = PyLong_AsSsize_t(given[1]);
-    if (first == -1 && PyErr_Occurred()) return NULL;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(given[0]); i++) {
-        PyObject *tag = PyList_GET_ITEM(given[0], i), *held, *done = NULL;
+    uint32_t offset = (uint32_t)PyLong_AsUnsignedLong(given[1]);
+    if (PyErr_Occurred()) return NULL;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(given[0]); i++, offset++) {
+        PyObject *tag = PyList_GET_ITEM(given[0], i), *held;
         if (tag == Py_None) continue;
         if (!PyUnicode_CheckExact(tag)) {
             PyErr_SetString(PyExc_TypeError, "a tag is a str");
             return NULL;
         }
         held = PyDict_GetItemWithError(given[2], tag);
-        if (!held && PyErr_Occurred()) return NULL;
-        PyObject *offset = PyLong_FromSsize_t(first + i);
-        if (!offset) return NULL;
-        if (!held) {
-            if (!PyDict_SetItem(given[2], tag, offset) && !PyList_Append(given[3], tag)) done = Py_NewRef(Py_None);
-        } else if (PyLong_CheckExact(held)) {
-            PyObject *two = PyObject_CallFunction(given[4], "s(OO)", "I", held, offset);
-            if (two && !PyDict_SetItem(given[2], tag, two)) done = Py_NewRef(Py_None);
-            Py_XDECREF(two);
-        } else {
-            Py_INCREF(held);
-            done = PyObject_CallMethodOneArg(held, append, offset);
-            Py_DECREF(held);
+        if (held && PyByteArray_CheckExact(held)) {
+            if (!put_offset(held, offset)) return NULL;
+            continue;
         }
-        Py_DECREF(offset);
-        if (!done) return NULL;
-        Py_DECREF(done);
+        if (PyErr_Occurred()) return NULL;
+        PyObject *first = held ? PyByteArray_FromStringAndSize(NULL, 0) : PyLong_FromUnsignedLong(offset);
+        int failed = !first;
+        if (first && held) {
+            uint32_t other = (uint32_t)PyLong_AsUnsignedLong(held);
+            failed = PyErr_Occurred() || !put_offset(first, other) || !put_offset(first, offset);
+        }
+        failed = failed || PyDict_SetItem(given[2], tag, first) || (!held && PyList_Append(given[3], tag));
+        Py_XDECREF(first);
+        if (failed) return NULL;
     }
     Py_RETURN_NONE;
 }

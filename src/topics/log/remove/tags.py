@@ -15,6 +15,7 @@ from array import array
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
 from typing import TypeAlias
 
 import numpy as np
@@ -30,8 +31,9 @@ _MAX_SPAN = 1 << 31
 _DENSE = 64
 # So many new keys are put in their place one by one; more are sorted with the others, all at once.
 _FEW_FRESH = 128
-# A tag that one record carries, as many do, needs no array.
-Offsets: TypeAlias = "int | array[int]"
+# In four bytes each, one behind the other. A tag that one record carries, as many do, needs no more than it.
+Offsets: TypeAlias = int | bytearray
+_OFFSET = Struct("=I")
 
 
 class _Generation:
@@ -51,7 +53,7 @@ class _Generation:
     def extend(self, tags: Sequence[str | None], first_seq: int) -> None:
         native = accelerator.native
         if native is not None and type(tags) is list:
-            native.post(tags, first_seq - self.base, self.postings, self._fresh, array)
+            native.post(tags, first_seq - self.base, self.postings, self._fresh)
         else:
             self._post(tags, first_seq - self.base)
         self.count += len(tags)
@@ -59,7 +61,7 @@ class _Generation:
 
     def _post(self, tags: Sequence[str | None], offset: int) -> None:
         postings, fresh = self.postings, self._fresh
-        get = postings.get
+        get, encoded = postings.get, _OFFSET.pack
         for tag in tags:
             if tag is not None:
                 held = get(tag)
@@ -67,9 +69,9 @@ class _Generation:
                     postings[tag] = offset
                     fresh.append(tag)
                 elif type(held) is int:
-                    postings[tag] = array("I", (held, offset))
+                    postings[tag] = bytearray(encoded(held) + encoded(offset))
                 else:
-                    held.append(offset)  # type: ignore[union-attr]
+                    held += encoded(offset)  # type: ignore[operator]
             offset += 1
 
     def close(self) -> None:
@@ -77,7 +79,7 @@ class _Generation:
         if 2 * len(self.postings) > self.count:
             return
         self.postings = {
-            sys.intern(tag): held if isinstance(held, int) else array("I", held)
+            sys.intern(tag): held if isinstance(held, int) else bytearray(held)
             for tag, held in self.postings.items()
         }
 
@@ -134,13 +136,13 @@ class _Generation:
             return
         for tag in tags:
             held = self.postings[tag]
-            offsets = (held,) if isinstance(held, int) else held
+            offsets = (held,) if isinstance(held, int) else array("I", held)
             if first <= self.base + offsets[0] and self.base + offsets[-1] < stop:
                 del self.postings[tag]  # all of them, as usual
                 self._forgot = True
                 continue
             kept = [offset for offset in offsets if not first <= self.base + offset < stop]
-            self.postings[tag] = array("I", kept)
+            self.postings[tag] = bytearray(array("I", kept))
 
 
 def _behind(prefix: str) -> str | None:
@@ -188,7 +190,7 @@ class TagIndex:
         for generation in self._generations:
             for tag in generation.matching(match):
                 held = generation.postings[tag]
-                count += 1 if isinstance(held, int) else len(held)
+                count += 1 if isinstance(held, int) else len(held) // _OFFSET.size
                 if count >= enough:
                     return count
         return count
