@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import caio
 import pytest
 
 from topics.log.engine import Engine
@@ -197,3 +199,17 @@ def test_a_group_that_expects_more_waits_a_turn(tmp_path: Path, waits: bool) -> 
         assert engine.counters.batches == batches + (1 if waits else 2)
 
     driven(tmp_path, scenario)
+
+
+def test_a_kernel_without_asynchronous_syncs_is_served_by_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What is left of the module where the kernel, or a sandbox around it, refuses to set it up.
+    monkeypatch.setitem(sys.modules, "caio.linux_aio", None)
+    monkeypatch.setattr(caio, "linux_aio", None)
+
+    async def scenario(engine: Engine, commit: CommitLoop) -> Any:
+        await put(engine, "t", TopicConfig(durability="fsync"))
+        return await append(engine, "t")
+
+    assert driven(tmp_path, scenario)

@@ -129,11 +129,12 @@ class KernelSync:
     """`fdsync` through Linux AIO: completion arrives on an event descriptor the loop watches."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        from caio import linux_aio  # raises ImportError where there is none
+        # Raises ImportError where there is none; the package itself has None in its place then.
+        from caio.linux_aio import Context, Operation
 
         self._loop = loop
-        self._operation: Any = linux_aio.Operation
-        self._context: Any = linux_aio.Context(16)
+        self._operation: Any = Operation
+        self._context: Any = Context(16)
         loop.add_reader(self._context.fileno, self._completed)
 
     def start(self, fd: int, done: Callable[[BaseException | None], None]) -> None:
