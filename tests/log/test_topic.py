@@ -7,6 +7,8 @@ import pytest
 
 from tests.log.harness import T0, Lab
 from topics.log.remove import ledger
+from topics.log.remove.tags import parse_match
+from topics.log.run import HotColumns, Run
 from topics.log.topic import Topic
 from topics.log.write.batch import batch_from_columns
 
@@ -57,6 +59,11 @@ def test_the_walk_passes_places_where_no_run_is(topic: Topic) -> None:
     assert spans(topic, 1, 11) == [(1, 5), (9, 11)]
     assert spans(topic, 6, 11) == [(9, 11)]
     assert (topic.run_at(6), topic.run_at(9)) == (None, topic.runs[1])
+
+
+def test_the_walk_does_not_look_behind_its_end(topic: Topic) -> None:
+    topic.runs[2] = None  # type: ignore[call-overload]
+    assert spans(topic, 1, 5) == [(1, 5)]
 
 
 @pytest.mark.parametrize("seqs", [[2, 3, 6, 9], np.array([2, 3, 6, 9])])
@@ -130,6 +137,76 @@ def test_what_is_taken_back_leaves_no_trace(lab: Lab, topic: Topic) -> None:
     assert lab.write("t", "next").first_seq == 11
 
 
+def test_what_is_taken_back_leaves_the_record_in_front_of_it(topic: Topic) -> None:
+    for _ in range(3):
+        assign(topic, 1)
+    topic.publish(3, 3, T0)
+    assert (topic.runs[-1].base, topic.head) == (13, 13)
+    assign(topic, 2)
+    topic.take_back_all()
+    assert (topic.runs[-1].base, topic.runs[-1].count, topic.run_at(13)) == (13, 1, topic.runs[-1])
+
+
+def test_what_is_taken_back_does_not_touch_a_sealed_run(lab: Lab, topic: Topic) -> None:
+    lab.checkpoint(everything=True)
+    assign(topic, 2)
+    topic.take_back_all()
+    assert [(run.base, run.count) for run in topic.runs] == [(1, 4), (5, 4), (9, 2)]
+    assert lab.seqs("t") == [1, 2, 3, 4, 5, 7, 8, 9, 10]
+
+
+def test_the_first_live_seq_of_a_run_whose_marks_are_in_its_file(lab: Lab, topic: Topic) -> None:
+    lab.checkpoint(everything=True)
+    lab.restart(clean=True)
+    topic = lab.topic("t")
+    assert topic.runs[1].dead is None
+    assert topic.first_live(6) == 7
+
+
+def test_a_run_that_goes_takes_its_tags_along(lab: Lab, topic: Topic) -> None:
+    for run in [*topic.runs]:
+        topic.remove_run(run)
+    assert topic.tags.matching(parse_match("k*")).tolist() == []
+    lab.put("plain")
+    lab.write_each("plain", 2)
+    plain = lab.topic("plain")
+    plain.remove_run(plain.runs[0])
+
+
+def test_a_run_from_its_journal_waits_for_a_segment_and_one_from_a_file_does_not(
+    lab: Lab, topic: Topic
+) -> None:
+    unsealed = topic.store.unsealed
+    hot, emptied = Run(topic.id, 20, HotColumns(20)), Run(topic.id, 30, None)
+    topic.insert_run(emptied)
+    topic.insert_run(hot)
+    assert (hot in unsealed.runs, emptied in unsealed.runs) == (True, False)
+    assert topic.bases[-2:] == [20, 30]
+
+
+def test_a_run_behind_a_full_one_of_large_rows_has_room_for_as_much(lab: Lab) -> None:
+    lab.put("t")
+    for _ in range(4):
+        lab.write("t", "x" * 20_000)
+    lab.write("t", "y")
+    room = [len(run.hot.rows) - run.hot.size for run in lab.topic("t").runs if run.hot is not None]
+    assert room[0] == 0
+    assert room[1] > 80_000
+
+
+def test_the_floor_has_the_time_of_the_first_of_several(lab: Lab) -> None:
+    lab.put("t")
+    topic = lab.topic("t")
+    assign(topic, 2)
+    topic.publish(2, 2, T0 + 5, T0 + 1)
+    assert (topic.floor, topic.floor_ts, topic.last_write_ts) == (1, T0 + 1, T0 + 5)
+    lab.put("u")
+    other = lab.topic("u")
+    assign(other, 1)
+    other.publish(1, 1, T0 + 5)
+    assert other.floor_ts == T0 + 5
+
+
 def test_records_of_another_class_begin_a_run(topic: Topic) -> None:
     assert not topic.mixed
     assign(topic, 1, ephemeral=True)
@@ -138,6 +215,8 @@ def test_records_of_another_class_begin_a_run(topic: Topic) -> None:
 
 
 def test_a_hole_at_the_top_is_inside_only_if_something_lies_below_it(lab: Lab, topic: Topic) -> None:
+    topic.add_hole(11, 10, ledger.LOST)
+    assert topic.holes == []
     topic.add_hole(11, 15, ledger.LOST)
     assert (topic.head, topic.assigned, topic.holes[0].interior) == (15, 15, True)
     lab.put("empty")
@@ -145,7 +224,9 @@ def test_a_hole_at_the_top_is_inside_only_if_something_lies_below_it(lab: Lab, t
     empty.add_hole(1, 5, ledger.LOST)
     assert (empty.head, empty.floor, empty.loss_line, empty.holes[0].interior) == (5, 6, 6, False)
     empty.add_hole(6, 5, ledger.LOST)
-    assert empty.head == 5
+    assert (empty.head, len(empty.holes)) == (5, 1)
+    topic.add_hole(16, 16, ledger.TRIM)
+    assert (topic.head, topic.holes[1].first, topic.holes[1].last) == (16, 16, 16)
 
 
 def test_a_dropped_topic_gives_everything_back(lab: Lab, topic: Topic) -> None:
@@ -176,6 +257,8 @@ def test_what_is_captured_can_be_restored(lab: Lab, topic: Topic, sealed: bool) 
     assert len(other.runs) == (3 if sealed else 0)
     if sealed:
         assert other.capture() == state
+    # Deletions of records that no segment has are told beside the runs.
+    assert np.frombuffer(state.unsealed_dead, np.int64).tolist() == ([] if sealed else [6])
     assert (other.head, other.floor, other.reserved) == (topic.head, topic.floor, topic.reserved)
 
 

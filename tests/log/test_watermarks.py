@@ -119,6 +119,46 @@ def test_a_rewind_forgets_everything_above(marks: Watermarks) -> None:
     assert list(marks.ledger.ranges()) == [(1, 6, ledger.DELETED)]
 
 
+def test_a_rewind_takes_every_line_down_and_keeps_what_begins_at_the_new_head(marks: Watermarks) -> None:
+    for kind in (ledger.CAP, ledger.TTL, ledger.TRIM, ledger.LOST):
+        marks.raise_line(kind, 9)
+    marks.note_hole(6, 8, ledger.LOST, interior=True)
+    marks.rewind(6)
+    assert (marks.cap_hi, marks.ttl_hi, marks.trim_hi, marks.lost_hi) == (6, 6, 6, 6)
+    assert [(hole.first, hole.last) for hole in marks.holes] == [(6, 6)]
+
+
+def test_a_rewind_raises_nothing(marks: Watermarks) -> None:
+    for kind, seq in ((ledger.CAP, 1), (ledger.TTL, 2), (ledger.TRIM, 3), (ledger.LOST, 4)):
+        marks.raise_line(kind, seq)
+    marks.rewind(6)
+    assert (marks.cap_hi, marks.ttl_hi, marks.trim_hi, marks.lost_hi) == (1, 2, 3, 4)
+
+
+def test_seqs_and_times_that_were_given_out_are_not_given_out_again(marks: Watermarks) -> None:
+    marks.skip_to(12, 500)
+    marks.skip_to(11, 400)
+    assert (marks.assigned, marks.last_ts) == (12, 500)
+
+
+def test_when_seqs_went_is_remembered_from_the_first_of_them_on(marks: Watermarks) -> None:
+    marks.note_gone(3, 2, 100)
+    assert marks.gone_times is None
+    marks.note_gone(3, 3, 100)
+    marks.note_gone(5, 6, 200)
+    assert marks.gone_times is not None
+    assert (marks.gone_times.between(3, 3), marks.gone_times.between(5, 5)) == ((100, 100), (200, 200))
+
+
+def test_a_hole_is_captured_with_its_hops_only_if_routers_brought_it(marks: Watermarks) -> None:
+    marks.note_hole(4, 5, ledger.LOST, interior=True)
+    marks.note_hole(6, 6, ledger.LOST, interior=True, hops=2)
+    assert [hole.capture() for hole in marks.holes] == [
+        (4, 5, ledger.LOST, True),
+        (6, 6, ledger.LOST, True, 2),
+    ]
+
+
 def test_holes_in_front_of_everything_become_one_when_there_are_too_many(
     marks: Watermarks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +179,16 @@ def test_holes_in_front_of_everything_become_one_when_there_are_too_many(
         marks.note_hole(first, first, ledger.LOST, interior=True)
     assert [hole.first for hole in marks.holes if hole.interior] == [22, 24, 26, 28, 30]
     assert [(hole.first, hole.last) for hole in marks.holes if not hole.interior] == [(2, 20)]
+
+
+@pytest.mark.parametrize("kinds", [(ledger.TRIM, ledger.LOST), (ledger.LOST, ledger.TRIM)])
+def test_holes_that_become_one_have_the_graver_kind(
+    marks: Watermarks, monkeypatch: pytest.MonkeyPatch, kinds: tuple[int, int]
+) -> None:
+    monkeypatch.setattr(module, "MAX_HOLES", 1)
+    marks.note_hole(2, 2, kinds[0], interior=False)
+    marks.note_hole(4, 4, kinds[1], interior=False)
+    assert [(hole.first, hole.last, hole.kind) for hole in marks.holes] == [(2, 4, ledger.LOST)]
 
 
 def test_only_holes_inside_and_above_are_found(marks: Watermarks) -> None:

@@ -53,8 +53,9 @@ def main() -> int:
     return 1 if escaped else 0
 
 
-def share(survivors: int, tried: int) -> str:
-    return f"{survivors} of {tried} changes were not noticed: {survivors / max(tried, 1):.1%}"
+def share(survivors: int, tried: int, alike: int = 0) -> str:
+    others = f"; {alike} more make no difference" if alike else ""
+    return f"{survivors} of {tried} changes were not noticed: {survivors / max(tried, 1):.1%}{others}"
 
 
 def go_through(paths: list[str], sample: float, seed: int, kept: Path | None) -> int:
@@ -62,15 +63,18 @@ def go_through(paths: list[str], sample: float, seed: int, kept: Path | None) ->
     found: dict[str, survey.Found] = {}
     with workshop() as place:
         judges = survey.watch(place, kept)
-        for module, mutant, noticed in survey.survey(place, judges, survey.modules(paths), sample, seed):
+        for module, mutant, noticed, why in survey.survey(place, judges, survey.modules(paths), sample, seed):
             found[module.path] = module
-            if not noticed:
-                seen = "" if judges.of(module.path, mutant.line) else " (no test comes here)"
-                print(f"{module.path}:{mutant.line}: {mutant.what.strip()}{seen}", flush=True)
+            if noticed and why is None:
+                continue
+            seen = "" if judges.of(module.path, mutant.line) else " (no test comes here)"
+            if why is not None:
+                seen = f": is noticed, though: {why}" if noticed else f": makes no difference: {why}"
+            print(f"{module.path}:{mutant.line}: {mutant.what.strip()}{seen}", flush=True)
     for module in found.values():
-        print(f"{module.path}: {share(len(module.left), module.tried)}")
+        print(f"{module.path}: {share(len(module.left), module.tried, len(module.alike))}")
     left, tried = sum(len(m.left) for m in found.values()), sum(m.tried for m in found.values())
-    print(share(left, tried))
+    print(share(left, tried, sum(len(m.alike) for m in found.values())))
     return 1 if left else 0
 
 

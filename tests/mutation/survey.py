@@ -1,7 +1,8 @@
 """Every boundary, extreme and early return of a part of the sources: which change would no test notice?
 
 Each change is tried against the tests that come along its line, those of its own module first. What is left
-is to be read: either a test is missing, or the code is not needed, or the change makes no difference.
+is to be read: either a test is missing, or the code is not needed, or the change makes no difference, which
+alike.py then knows.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from tests.mutation.alike import reason
 from tests.mutation.mutants import Mutant, mutants
 from tests.mutation.runner import ROOT
 
@@ -23,7 +25,7 @@ SOURCES = Path("src/topics")
 # Tests without a server of their own: quick enough to be run a thousand times.
 JUDGES = ("tests/storage", "tests/log", "tests/flow", "tests/keep", "tests/model/test_keeping.py")
 # For so many seconds, going by what they took before, tests are run against one change.
-_BUDGET_S = 2.0
+_BUDGET_S = 4.0
 _PATIENCE_S = 180.0
 # pytest's exit codes when what it was told to run is not there.
 _NO_TESTS = (4, 5)
@@ -37,11 +39,13 @@ class Judges:
     seconds: dict[str, float]
 
     def of(self, path: str, line: int) -> list[str]:
-        """The quickest first, but those of the module itself before all others."""
-        own = f"/test_{Path(path).name}"
-        tests = sorted(
-            self.along.get((path, line), []), key=lambda t: (own not in t, self.seconds.get(t, 0.0))
-        )
+        """The quickest first, but those of the module itself before all others, and then of its folder."""
+        own, folder = f"/test_{Path(path).name}", f"tests/{Path(path).parent}/"
+
+        def turn(test: str) -> tuple[bool, bool, float]:
+            return own not in test, not test.startswith(folder), self.seconds.get(test, 0.0)
+
+        tests = sorted(self.along.get((path, line), []), key=turn)
         chosen, left = [], _BUDGET_S
         for test in tests:
             left -= self.seconds.get(test, 0.0) + 0.002
@@ -58,10 +62,16 @@ class Found:
     survivors: list[Mutant] = field(default_factory=list)
     # No test comes along these.
     unseen: list[Mutant] = field(default_factory=list)
+    # These make no difference; see alike.py.
+    alike: list[Mutant] = field(default_factory=list)
 
     @property
     def left(self) -> list[Mutant]:
         return self.survivors + self.unseen
+
+    def put_down(self, mutant: Mutant, *, seen: bool, alike: bool) -> None:
+        """Nothing noticed it."""
+        (self.alike if alike else self.survivors if seen else self.unseen).append(mutant)
 
 
 def modules(paths: Sequence[str]) -> list[str]:
@@ -115,9 +125,11 @@ def _along(data: Path, place: Path) -> dict[tuple[str, int], list[str]]:
 
 
 class Worker:
-    def __init__(self, place: Path) -> None:
+    """A process that has collected the judges, and asks some of them."""
+
+    def __init__(self, place: Path, judges: Sequence[str] = JUDGES) -> None:
         environment = os.environ | {"PYTHONPATH": f"{place}/src", "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-m", "tests.mutation.survey_worker"]
+        command = [sys.executable, "-m", "tests.mutation.survey_worker", *judges]
         self._process = subprocess.Popen(
             command, cwd=place, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -126,10 +138,11 @@ class Worker:
         self._stdin: IO[str] = self._process.stdin
         self._stdout: IO[str] = self._process.stdout
 
-    def notices(self, tests: list[str]) -> bool:
+    def notices(self, file: Path, text: str, tests: list[str]) -> bool:
+        """Whether one of these tests fails with this text in the file."""
         if not tests:
             return False
-        print(json.dumps([tests, _PATIENCE_S]), file=self._stdin, flush=True)
+        print(json.dumps([str(file), text, tests, _PATIENCE_S]), file=self._stdin, flush=True)
         answer = self._stdout.readline()
         if not answer:
             raise SystemExit("the worker is gone")
@@ -142,36 +155,39 @@ class Worker:
     def close(self) -> None:
         self._stdin.close()
         self._process.wait()
+        self._stdout.close()
 
 
 def survey(
     place: Path, judges: Judges, paths: Sequence[str], sample: float, seed: int
-) -> Iterator[tuple[Found, Mutant, bool]]:
-    """Of each change that was tried, what was found in its module so far, and whether it was noticed."""
+) -> Iterator[tuple[Found, Mutant, bool, str | None]]:
+    """Of each change that was tried, what was found in its module so far, and whether it was noticed.
+
+    And of one that is known to make no difference, why.
+    """
     worker = Worker(place)
     chance = random.Random(seed)
     try:
         for path in paths:
             file = place / SOURCES / path
-            text, times = file.read_text(), file.stat()
+            text = file.read_text()
             found = Found(path)
             every = mutants(text)
-            if every and worker.notices(judges.of(path, every[0].line)):
+            if every and worker.notices(file, text, judges.of(path, every[0].line)):
                 raise SystemExit(f"tests of {path} fail without any change")
             for mutant in every:
                 if chance.random() >= sample:
                     continue
                 tests = judges.of(path, mutant.line)
                 found.tried += 1
-                file.write_text(mutant.put_into(text))
+                changed = mutant.put_into(text)
+                why = reason(path, text, changed)
                 try:
-                    noticed = worker.notices(tests)
+                    noticed = worker.notices(file, changed, tests)
                 finally:
                     file.write_text(text)
-                    # What Python has compiled of it is still good.
-                    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
                 if not noticed:
-                    (found.survivors if tests else found.unseen).append(mutant)
-                yield found, mutant, noticed
+                    found.put_down(mutant, seen=bool(tests), alike=why is not None)
+                yield found, mutant, noticed, why
     finally:
         worker.close()

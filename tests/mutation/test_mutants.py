@@ -46,12 +46,14 @@ def test_mutants_are_programs_that_differ() -> None:
         assert len({ast.dump(ast.parse(other)) for other in [text, *made]}) == len(made) + 1
 
 
-def test_tests_of_the_module_come_first_and_then_the_quickest() -> None:
-    quick, slow, own = (
+def test_tests_of_the_module_and_its_folder_come_first_and_then_the_quickest() -> None:
+    quick, slow, own, beside = (
         "tests/a/test_b.py::test_q",
         "tests/a/test_b.py::test_s",
         "tests/log/test_run.py::test_o",
+        "tests/log/test_topic.py::test_t",
     )
-    judges = Judges({("log/run.py", 3): [slow, quick, own]}, {quick: 0.1, slow: 100.0, own: 1.0})
-    assert judges.of("log/run.py", 3) == [own, quick]
+    seconds = {quick: 0.1, slow: 100.0, own: 1.0, beside: 0.5}
+    judges = Judges({("log/run.py", 3): [slow, quick, beside, own]}, seconds)
+    assert judges.of("log/run.py", 3) == [own, beside, quick]
     assert judges.of("log/run.py", 4) == []

@@ -11,7 +11,7 @@ import pytest
 
 from tests.log.harness import Lab
 from tests.support.damage import flip
-from topics.log.read.audit import Steps, at_once, exact, missing_ranges, range_steps
+from topics.log.read.audit import Steps, at_once, exact, missing_ranges, range_steps, why_missing
 from topics.log.read.buckets import bucket_steps
 from topics.log.remove import ledger
 from topics.log.remove.removal import lose_runs
@@ -167,6 +167,64 @@ def test_pages_and_buckets_say_the_same_as_the_whole(make_lab: Callable[..., Lab
         assert buckets(lab, "a", count) == brute_buckets(lab, "a", count)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_holes_lie_in_the_account_as_they_come(lab: Lab, seed: int) -> None:
+    """Of one seq or more, side by side or apart, beginning and ending anywhere in what the ledger says."""
+    rng = random.Random(seed)
+    lab.put("a")
+    topic = lab.topic("a")
+    topic.skip_to(40)
+    topic.head, topic.floor = 40, 31
+    why: dict[int, int] = {}
+    for mark, is_hole in ((31, False), (41, True)):
+        at = 1
+        while at < mark:
+            last = min(at + rng.choice([0, 0, 1, 5]), mark - 1)
+            kind = rng.choice([ledger.TRIM, ledger.LOST] if is_hole else [ledger.DELETED, ledger.CAP])
+            if rng.random() < 0.5:
+                if is_hole:
+                    topic.note_hole(at, last, kind, interior=True)
+                else:
+                    topic.ledger.add(at, last, kind)
+                why |= dict.fromkeys(range(at, last + 1), kind)
+            at = last + 1
+    ranges = missing_ranges(topic)
+    assert {seq: kind for first, last, kind in ranges for seq in range(first, last + 1)} == why
+    assert sum(last - first + 1 for first, last, _ in ranges) == len(why)
+    assert {seq: why_missing(topic, seq) for seq in why} == why
+    assert why_missing(topic, 41) == ledger.DELETED
+    for after in range(41):
+        expected = [(max(first, after + 1), last, kind) for first, last, kind in ranges if last > after]
+        assert at_once(range_steps(topic, after, 100)) == expected
+    for count in (1, 2, 3, 7, 40):
+        assert buckets(lab, "a", count) == brute_buckets(lab, "a", count)
+
+
+def test_buckets_of_a_part_are_counted_from_what_lies_in_it(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(segment_max_events=4)
+    lab.write_each("a", 20)
+    lab.delete("a", seqs=[3, 4, 5, 8, 9, 12, 13, 20])
+    topic = lab.topic("a")
+    gone = {seq for first, last, _ in missing_ranges(topic) for seq in range(first, last + 1)}
+    for first in range(1, 21):
+        for last in range(first, 21):
+            for count in (1, 2, 3):
+                for one in at_once(bucket_steps(topic, count, first, last)):
+                    inside = set(range(one.first, one.last + 1))
+                    assert one.missing == [len(inside & gone), 0, 0, 0, 0]
+    # Runs that lie outside are passed without a pause.
+    assert sum(1 for _ in bucket_steps(topic, 1, 2, 3)) <= 2
+
+
+def test_a_hole_where_a_run_was_emptied_is_counted_once(lab: Lab) -> None:
+    lab.write_each("a", 5)
+    lab.delete("a", seqs=[5])
+    topic = lab.topic("a")
+    topic.note_hole(5, 5, ledger.LOST, interior=True)
+    for count in (1, 2, 3, 5):
+        assert buckets(lab, "a", count) == brute_buckets(lab, "a", count)
+
+
 def test_an_empty_topic_has_no_buckets(lab: Lab) -> None:
     lab.put("a")
     assert buckets(lab, "a", 10) == []
@@ -190,6 +248,9 @@ def test_a_page_looks_at_no_more_than_it_shows(make_lab: Callable[..., Lab]) -> 
     topic = lab.topic("a")
     misses = topic.store.cache_misses
     assert len(at_once(range_steps(topic, 0, 20))) == 20
+    assert topic.store.cache_misses - misses <= 2
+    misses = topic.store.cache_misses
+    assert len(at_once(range_steps(topic, 3000, 20))) == 20
     assert topic.store.cache_misses - misses <= 2
     # Stretches that lie between runs need none of their marks.
     misses = topic.store.cache_misses

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.log.harness import T0, Lab, records, seqs
+from topics.log.read.render import STORED, Shape
 
 # Runs of four: seqs cross from one digit to two inside the third, and one record is larger than most budgets.
 SIZES = [3, 2, 5, 3, 2, 90, 2, 3, 4, 2, 7, 3, 3]
@@ -85,3 +86,29 @@ def test_rows_come_back_as_they_were_written(lab: Lab) -> None:
             "meta": {"data": "}"},
         }
         lab.checkpoint(everything=True)
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_page_has_the_shape_that_was_asked_for(lab: Lab, sealed: bool) -> None:
+    lab.write("t", {"data": 1, "tag": "x", "meta": {"m": 1}}, {"data": 2})
+    if sealed:
+        lab.checkpoint(everything=True)
+    plain, without, tagged = (lab.diff("t", shape=s) for s in (STORED, Shape(meta=False), Shape(tags=True)))
+    assert [record.get("meta") for record in records(plain)] == [{"m": 1}, None]
+    assert [record.get("meta") for record in records(without)] == [None, None]
+    assert [record.get("$tag") for record in records(tagged)] == ["x", None]
+    assert ["$tag" in record for record in records(plain)] == [False, False]
+
+
+def test_a_page_goes_no_further_than_it_was_asked_to(lab: Lab) -> None:
+    lab.write_each("t", 6)
+    topic = lab.topic("t")
+
+    def upto(seq: int, cursor: int = 0) -> tuple[list[int], int]:
+        page = lab.engine.read(topic, cursor, 100, 1 << 20, upto=seq)
+        return seqs(page), page.next_from_seq
+
+    assert upto(4) == ([1, 2, 3, 4], 4)
+    assert upto(99) == ([1, 2, 3, 4, 5, 6], 6)
+    # Never back.
+    assert upto(2, cursor=3) == ([], 3)

@@ -90,3 +90,23 @@ def test_what_is_not_deleted_is_gathered_the_same_way_at_once(
         assert few or columns.start_of(alive[-1] + 1) - columns.start_of(start) > budget
     else:
         assert found == (gather(columns, np.array(alive), STORED), alive[-1] + 1)
+
+
+def test_what_is_gathered_ends_where_the_stretch_does_and_fits_the_budget() -> None:
+    batch = batch_from_columns([b"1"] * 8)
+    hot = HotColumns(1)
+    hot.extend(batch, batch.render(1, 7), 7)
+    columns, dead = hot.view(), bytearray(8)
+    size = columns.start_of(3)
+    assert gather_alive(hot, dead, 0, 3, 3, size) == (gather(columns, np.arange(3), STORED), 3)
+    assert gather_alive(hot, dead, 0, 3, 3, size - 1) is None
+    dead[1] = 1
+    assert gather_alive(hot, dead, 0, 3, 3, 10**9) is None
+
+
+def test_nothing_is_gathered_of_nothing() -> None:
+    batch = batch_from_columns([b"1"])
+    hot = HotColumns(1)
+    hot.extend(batch, batch.render(1, 7), 7)
+    assert gather(hot.view(), np.empty(0, np.int64), STORED) == b""
+    assert gather(hot.view(), np.empty(0, np.int64), Shape(data=False)) == b""

@@ -347,6 +347,38 @@ def test_a_scan_of_a_topic_that_is_deleted_meanwhile_fails(lab: Lab, monkeypatch
     assert refusal.value.code == "topic_not_found"
 
 
+def test_a_scan_that_ends_where_it_begins_announces_nothing(lab: Lab) -> None:
+    lab.put("a", cap_records=2)
+    lab.write_each("a", 6)
+    scan = start(lab, from_seq=3, to_seq=3)
+    assert (scan.step(), scan.finished, scan.position) == (None, True, 3)
+
+
+def test_a_step_without_records_or_gaps_tells_nothing(lab: Lab) -> None:
+    lab.write_each("a", 6, tag="x")
+    scan = start(lab, match=parse_match("y"))
+    assert (scan.step(), scan.finished, scan.scanned) == (None, True, 6)
+
+
+@pytest.mark.parametrize(("step", "full", "sizes"), [(8, 100, [8, 4]), (100, 8, [8, 4]), (100, 100, [12])])
+def test_small_runs_share_a_batch_until_it_is_full(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, step: int, full: int, sizes: list[int]
+) -> None:
+    monkeypatch.setattr(scanning, "STEP_RECORDS", step)
+    monkeypatch.setattr(scanning, "FULL_RECORDS", full)
+    lab.write_each("a", 12)
+    assert [piece.batch.num_rows for piece in pieces(start(lab))] == sizes
+
+
+def test_records_that_fill_a_scan_to_the_last_of_a_run_end_it_there(lab: Lab) -> None:
+    for tag in "xxxyxxxx":
+        lab.write("a", {"data": 0, "tag": tag})
+    scan = start(lab, max_records=3, match=parse_match("x"))
+    assert (seqs(pieces(scan)), scan.position) == ([1, 2, 3], 3)
+    scan = start(lab, max_records=4)
+    assert (seqs(pieces(scan)), scan.position) == ([1, 2, 3, 4], 4)
+
+
 def test_several_holes_are_announced_in_their_places(lab: Lab) -> None:
     lab.write_each("a", 20)
     lab.checkpoint(everything=True)

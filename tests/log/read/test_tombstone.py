@@ -8,9 +8,18 @@ from typing import cast
 import pytest
 
 from tests.log.harness import Lab, gap, seqs
-from topics.log.read.tombstone import _gap_reason, passed_over
+from topics.log.read.tombstone import Tombstone, _gap_reason, passed_over
 from topics.log.remove import ledger
 from topics.log.topic import Topic
+
+
+def test_a_gap_is_cut_where_a_range_ends_and_joined_with_what_follows() -> None:
+    gap = Tombstone(3, 8, "cap", 6, 9, 20)
+    assert gap.within(8) == gap.within(9) == gap
+    assert gap.within(5) == Tombstone(3, 5, "cap", 3, 9, 20)
+    assert gap.joined(None) == gap
+    assert gap.joined(Tombstone(12, 13, "cap", 2, 14, 21)) == Tombstone(3, 13, "cap", 8, 14, 21)
+    assert gap.joined(Tombstone(12, 13, "ttl", 2, 14, 21)).reason == "mixed"
 
 
 def test_a_gap_ends_at_the_floor_not_at_the_loss_line(lab: Lab) -> None:

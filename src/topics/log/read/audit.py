@@ -99,10 +99,10 @@ def hole_ranges(topic: Topic) -> list[Range]:
 
 
 def _told(topic: Topic, after: int) -> Told:
-    """What ledger and runs say of the seqs above `after`."""
+    """What ledger and runs say of the seqs above `after`; the first range may begin below it."""
     account = topic.ledger
     for at in range(bisect_right(account.lasts, after), len(account.lasts)):
-        yield max(account.firsts[at], after + 1), account.lasts[at], account.kinds[at]
+        yield account.firsts[at], account.lasts[at], account.kinds[at]
     first = max(after + 1, topic.floor)
     for run in topic.runs[max(bisect_right(topic.bases, first) - 1, 0) :]:
         was_loaded = run.dead is not None or not run.dead_count
@@ -127,7 +127,7 @@ def deleted_in(topic: Topic, run: Run, above: int) -> tuple[I64, I64]:
 
 
 def _around(told: Iterable[Range | None], holes: list[Range], after: int) -> Told:
-    """Both in order; where they overlap, the hole counts."""
+    """Both in order; where they overlap, the hole counts. Ranges may be empty, which a ledger passes over."""
     at, passed = 0, after
     for item in told:
         if item is None:
@@ -136,20 +136,16 @@ def _around(told: Iterable[Range | None], holes: list[Range], after: int) -> Tol
         first, last, kind = item
         while at < len(holes) and holes[at][0] <= last:
             begin, end, why = holes[at]
-            if max(first, passed + 1) < begin:
-                yield max(first, passed + 1), begin - 1, kind
+            yield max(first, passed + 1), begin - 1, kind
             yield max(begin, after + 1), end, why
             passed, at = end, at + 1
-        if max(first, passed + 1) <= last:
-            yield max(first, passed + 1), last, kind
+        yield max(first, passed + 1), last, kind
     for begin, end, why in holes[at:]:
         yield max(begin, after + 1), end, why
 
 
 def cut_out(ranges: tuple[I64, I64, I64], holes: list[Range]) -> tuple[I64, I64, I64]:
     """The same for many ranges at once, as columns."""
-    if not holes:
-        return ranges
     firsts, lasts, kinds = ranges
     parts: list[tuple[I64, I64, I64]] = []
     begin, left = 0, np.iinfo(np.int64).min

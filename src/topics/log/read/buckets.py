@@ -100,9 +100,7 @@ def _meets(holes: list[Range], first: int, last: int) -> bool:
 
 
 def _covered(firsts: I64, lasts: I64, edges: I64) -> I64:
-    """How many seqs in front of each edge lie in one of the ranges, which are in order and do not overlap."""
-    if not len(firsts):
-        return np.zeros(len(edges), np.int64)
+    """How many seqs in front of each edge lie in a range. There are some; in order, they do not overlap."""
     sums = np.concatenate(([0], np.cumsum(lasts - firsts + 1)))
     begun = np.searchsorted(firsts, edges)
     beyond = np.where(begun > 0, lasts[np.maximum(begun, 1) - 1] - edges + 1, 0)

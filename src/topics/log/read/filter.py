@@ -49,8 +49,6 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
             start = max(start, int(np.searchsorted(columns.ts, self.since_ts)))
         if self.until_ts is not None:
             stop = min(stop, int(np.searchsorted(columns.ts, self.until_ts)))
-        if stop <= start:
-            return np.empty(0, np.int64)
         alive = survivors(run, columns, start, stop, nodes)
         return alive if self.match is None else alive[_tagged(columns, alive, self.match)]
 

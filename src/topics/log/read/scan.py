@@ -137,8 +137,6 @@ class Scan:
             return stop
         columns = self.topic.store.columns(run)
         stop = _fitting(columns, start, stop, STEP_BYTES - walk.bytes, is_first=not walk.scanned)
-        if stop <= start:
-            return start
         wanted = self._choice.survivors(run, columns, start, stop, self._nodes)
         if self._room is not None and len(wanted) >= self._room - walk.count:
             wanted = wanted[: self._room - walk.count]

@@ -34,9 +34,9 @@ class Tombstone(msgspec.Struct, gc=False):
 
     def within(self, stop: int) -> "Tombstone":
         """The part of the gap up to `stop`: scans of neighbouring ranges add up to the whole."""
-        if self.gap_to <= stop:
-            return self
-        return _tombstone(self.gap_from, stop, self.reason, self.earliest_seq, self.head_seq)
+        return _tombstone(
+            self.gap_from, min(self.gap_to, stop), self.reason, self.earliest_seq, self.head_seq
+        )
 
 
 def _tombstone(gap_from: int, gap_to: int, reason: str, earliest_seq: int, head_seq: int) -> Tombstone:

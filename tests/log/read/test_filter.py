@@ -1,0 +1,162 @@
+"""What a reader chose, and what lies behind its last records: the same as by looking at each of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.log.harness import T0, Lab, seqs
+from topics.log.read import page as paging
+from topics.log.read.audit import at_once
+from topics.log.read.filter import Choice, last_steps
+from topics.log.remove.tags import parse_match
+from topics.log.run import Run
+from topics.log.write.batch import batch_from_columns
+from topics.storage import Columns
+
+REQUESTS: dict[str, dict[str, Any]] = {
+    "all": {},
+    "others": {"nodes": frozenset({"n1"})},
+    "tagged": {"choice": Choice(parse_match("x"))},
+    "since": {"choice": Choice(since_ts=T0 + 300)},
+    "until": {"choice": Choice(until_ts=T0 + 500)},
+    "all of these": {
+        "choice": Choice(parse_match("y"), T0 + 200, T0 + 600),
+        "nodes": frozenset({"n2"}),
+    },
+}
+
+
+def history(make_lab: Callable[..., Lab], seed: int) -> tuple[Lab, dict[int, tuple[str, str, int]]]:
+    """Tag, node and time of each record; some are deleted, some in files, some not visible yet."""
+    rng = random.Random(seed)
+    lab = make_lab(segment_max_events=rng.choice([2, 4]))
+    lab.put("t", cap_records=rng.choice([0, 20]))
+    written: dict[int, tuple[str, str, int]] = {}
+    for seq in range(1, 31):
+        tag, node = rng.choice("xyz"), rng.choice(["n1", "n2"])
+        lab.write("t", {"data": seq, "tag": tag, "node": node})
+        written[seq] = tag, node, lab.clock.now_ms() - T0
+        if rng.random() < 0.3:
+            lab.clock.advance(100)
+        if rng.random() < 0.15:
+            lab.delete("t", seqs=rng.sample(range(1, seq + 1), min(seq, 3)))
+    if seed % 2:
+        lab.checkpoint(everything=seed % 4 == 1)
+        lab.restart(clean=True)
+    topic = lab.topic("t")
+    batch = batch_from_columns([b"1"] * 3)
+    topic.assign(batch, batch.render(topic.assigned + 1, T0), T0 + 10_000, 0)
+    return lab, written
+
+
+def wanted(
+    lab: Lab,
+    written: dict[int, tuple[str, str, int]],
+    nodes: frozenset[str] = frozenset(),
+    choice: Choice | None = None,
+) -> list[int]:
+    choice = choice or Choice()
+    since, until = choice.since_ts or 0, choice.until_ts or 2 * T0
+    return [
+        seq
+        for seq in lab.seqs("t")
+        if written[seq][1] not in nodes
+        and since <= written[seq][2] + T0 < until
+        and (choice.match is None or choice.match.matches(written[seq][0]))
+    ]
+
+
+@pytest.mark.parametrize("asked", REQUESTS)
+@pytest.mark.parametrize("seed", range(6))
+def test_the_last_records_are_those_that_a_reader_would_get_last(
+    make_lab: Callable[..., Lab], seed: int, asked: str
+) -> None:
+    lab, written = history(make_lab, seed)
+    topic = lab.topic("t")
+    found = wanted(lab, written, **REQUESTS[asked])
+    for count in range(1, len(found) + 3):
+        cursor = at_once(last_steps(topic, count, **REQUESTS[asked]))
+        assert cursor == (found[-count] - 1 if count <= len(found) else topic.floor - 1)
+    assert at_once(last_steps(topic, 0, **REQUESTS[asked])) == topic.head == 30
+
+
+@pytest.mark.parametrize("most", [3, 100])
+@pytest.mark.parametrize("asked", REQUESTS)
+@pytest.mark.parametrize("seed", range(4))
+def test_pages_of_a_choosy_reader_leave_nothing_out(
+    make_lab: Callable[..., Lab],
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    asked: str,
+    most: int,
+) -> None:
+    request = REQUESTS[asked]
+    monkeypatch.setattr(paging, "MOST_EXAMINED", most)
+    lab, written = history(make_lab, seed)
+    topic = lab.topic("t")
+    found: list[int] = []
+    cursor = 0
+    while cursor < topic.head:
+        page = lab.engine.read(topic, cursor, 2, 1 << 20, **request)
+        assert page.next_from_seq > cursor
+        assert page.count <= 2
+        found += seqs(page)
+        cursor = page.next_from_seq
+    assert (found, cursor) == (wanted(lab, written, **request), topic.head)
+
+
+@pytest.fixture
+def opened(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Which of three runs of four, each in a file of its own, were looked into."""
+    for _ in range(12):
+        lab.write("t", {"data": 0, "tag": "x"})
+        lab.clock.advance(100)
+    lab.checkpoint(everything=True)
+    lab.restart(clean=True)
+    found: list[int] = []
+    store = lab.topic("t").store
+    columns = store.columns
+
+    def noted(run: Run) -> Columns:
+        found.append(run.base)
+        return columns(run)
+
+    monkeypatch.setattr(store, "columns", noted)
+    return found
+
+
+def test_a_page_that_has_cost_enough_looks_into_no_further_run(
+    lab: Lab, opened: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paging, "MOST_EXAMINED", 4)
+    page = lab.engine.read(lab.topic("t"), 0, 100, 1 << 20, choice=Choice(parse_match("y")))
+    assert (page.next_from_seq, page.count, opened) == (4, 0, [1])
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        ({}, [5]),
+        ({"choice": Choice(until_ts=T0 + 400)}, [1]),
+        ({"choice": Choice(since_ts=T0 + 800)}, [9]),
+        ({"choice": Choice(since_ts=T0 + 700)}, [9, 5]),
+        ({"choice": Choice(parse_match("y"))}, [9, 5, 1]),
+    ],
+    ids=["all", "until", "since", "since earlier", "tagged"],
+)
+def test_runs_without_what_is_wanted_are_not_looked_into(
+    lab: Lab, opened: list[int], request_: dict[str, Any], expected: list[int]
+) -> None:
+    at_once(last_steps(lab.topic("t"), 7, **request_))
+    assert opened == expected
+
+
+def test_runs_that_are_passed_as_a_whole_or_are_gone_are_not_looked_into(lab: Lab, opened: list[int]) -> None:
+    lab.delete("t", before=7)
+    del opened[:]
+    assert at_once(last_steps(lab.topic("t"), 99)) == 6
+    assert opened == [5]
