@@ -8,23 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 from benchmarks.contenders import Redis, Topics
-from benchmarks.figures import Bar, Figure, times_peer
+from benchmarks.figures import Bar, Figure, at_most, times_peer
 from benchmarks.generator import Job, Request
 from benchmarks.load import Load
-from benchmarks.payloads import COMPACT, NAMED, SPACED, Shape
-from benchmarks.rounds import Contender, compare
+from benchmarks.payloads import COMPACT, NAMED, SHORT, SPACED, Shape
+from benchmarks.rounds import Contender, compare, in_turns
 from benchmarks.session import Session
 
 AREA = "http_write"
 # Class, what of Redis it is compared with, connections, records a request, and the bar on compact records.
 _CASES = (
-    ("disk", "everysec", 16, 100, times_peer(1.5)),
+    ("disk", "everysec", 16, 100, times_peer(2.4)),
     ("fsync", "always", 16, 100, times_peer(1.5)),
     ("disk", "everysec", 16, 1, times_peer(0.7)),
     ("fsync", "always", 64, 1, times_peer(0.75)),
 )
+# Records a request, and the server's processor time for one of them: at most, in microseconds.
+_PROCESSOR_TIME = ((100, at_most(1.1)), (1000, at_most(0.8)))
 _NAMES = tuple(f"bench-{number}" for number in range(4))
 
 
@@ -34,6 +37,8 @@ def run(session: Session) -> Iterator[Figure]:
         try:
             for appendfsync in ("everysec", "always"):
                 yield from _against(session, directory, ours, appendfsync)
+            for batch, bar in _PROCESSOR_TIME:
+                yield _processor_time(session, ours, batch, bar)
         finally:
             ours.close()
 
@@ -90,6 +95,26 @@ def _measure(
     finally:
         for load in loads:
             load.close()
+
+
+def _processor_time(session: Session, ours: Topics, batch: int, bar: Bar) -> Figure:
+    """Of the whole process, with what it does in the background until it is quiet again."""
+    name = f"processor time, batches of {batch}, 16 connections, disk, {SHORT.name}"
+    session.say(f"  {name}")
+
+    def prepare() -> None:
+        ours.drop(_NAMES)
+        ours.create(_NAMES, "disk")
+
+    prepare()
+    load = Load(_job(ours, SHORT, 16, batch, "mixed"))
+    try:
+        contender = Contender("topics", load.moving(batch), ours.pid, prepare)
+        in_turns(session, [contender])
+    finally:
+        load.close()
+    spent = [seconds * 1e6 for seconds in contender.cpu_per_record] or [0.0]
+    return Figure(AREA, name, median(spent), "µs per record", bar=bar, spread=(min(spent), max(spent)))
 
 
 def _job(server: Topics | Redis, shape: Shape, connections: int, batch: int, variety: str) -> Job:

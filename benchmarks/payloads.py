@@ -25,10 +25,10 @@ class Payload(msgspec.Struct, gc=False):
     text: str
 
 
-def payload(n: int) -> dict[str, Any]:
-    """Compact, it has exactly 125 bytes."""
+def payload(n: int, size: int = PAYLOAD_BYTES) -> dict[str, Any]:
+    """Compact, it has exactly so many bytes."""
     value = {"n": n, "user": f"u-{n % 9973}", "kind": "click", "at": 1_700_000_000_000 + n, "text": ""}
-    value["text"] = FILLER[: PAYLOAD_BYTES - len(compact(value))]
+    value["text"] = FILLER[: size - len(compact(value))]
     return value
 
 
@@ -55,13 +55,14 @@ class Shape:
     has_names: bool = False
     # One of so many records is deleted before it is read; 0: none.
     deleted_every: int = 0
+    payload_bytes: int = PAYLOAD_BYTES
 
     def text(self, value: Any) -> bytes:
         return spaced(value) if self.is_spaced else compact(value)
 
     def record(self, n: int) -> dict[str, Any]:
         names = {"tag": tag(n), "node": node(n)} if self.has_names else {}
-        return {"data": payload(n), **names}
+        return {"data": payload(n, self.payload_bytes), **names}
 
     def body(self, numbers: Sequence[int]) -> bytes:
         """A write as our HTTP API takes it."""
@@ -70,12 +71,13 @@ class Shape:
     def fields(self, n: int) -> list[bytes]:
         """The same record as fields of a Redis stream entry; the payload comes last."""
         names = [b"tag", tag(n).encode(), b"node", node(n).encode()] if self.has_names else []
-        return [*names, b"data", self.text(payload(n))]
+        return [*names, b"data", self.text(payload(n, self.payload_bytes))]
 
 
 COMPACT = Shape("compact")
 SPACED = Shape("with spaces", is_spaced=True)
 NAMED = Shape("tags and nodes", has_names=True)
 DELETED = Shape("10 % deleted", deleted_every=10)
+SHORT = Shape("compact, 100 bytes", payload_bytes=100)
 SHAPES = (COMPACT, SPACED, NAMED, DELETED)
 WRITTEN_SHAPES = (COMPACT, SPACED, NAMED)

@@ -35,6 +35,10 @@ def main(path: str, rounds: int) -> None:
     native = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(native)
     chance = random.Random(7)
+    # So large that other threads are let in meanwhile.
+    large = b"[%b]" % b",".join([b'{"data":"%b","tag":"t"}' % (b"x" * 500)] * 4000)
+    assert len(native.cut(large, 0, len(large)).payload(1, 1)[0]) > len(large)
+    assert native.cut(large[:-1] + b",", 0, len(large)) is None
     taken = 0
     for _ in range(rounds):
         # An object of its own each time: what lies behind it is not ours.

@@ -17,6 +17,8 @@
 enum { MAX_RECORDS = 10000, MAX_RECORD = 1 << 20, MAX_TAG = 256, MAX_NODE = 128, MAX_META = 320 };
 /* Deeper values are left to the other parser, and its limit. */
 enum { MAX_DEPTH = 64, MAX_BULK = 100000 };
+/* Work on more than this lets other threads run meanwhile; for less, that would cost more than it gives. */
+enum { LARGE_BYTES = 1 << 20 };
 /* Names that come again and again are kept as strings, with their hash; longer ones are not. */
 enum { KEPT_NAMES = 2048, KEPT_BYTES = 64 };
 
@@ -182,7 +184,8 @@ static Records *new_records(PyObject *owner, Py_ssize_t room) {
     if (!self) return NULL;
     memset((char *)self + offsetof(Records, owner), 0, sizeof(Records) - offsetof(Records, owner));
     self->room = room > 0 ? room : 1;
-    self->records = PyMem_Malloc(sizeof(Record) * self->room);
+    /* Grows while others have the interpreter. */
+    self->records = PyMem_RawMalloc(sizeof(Record) * self->room);
     self->owner = Py_NewRef(owner);
     if (!self->records) {
         Py_DECREF(self);
@@ -195,7 +198,7 @@ static Records *new_records(PyObject *owner, Py_ssize_t room) {
 static void records_dealloc(PyObject *object) {
     Records *self = (Records *)object;
     if (self->buffer.obj) PyBuffer_Release(&self->buffer);
-    PyMem_Free(self->records);
+    PyMem_RawFree(self->records);
     Py_XDECREF(self->owner);
     PyObject_Free(self);
 }
@@ -203,7 +206,7 @@ static void records_dealloc(PyObject *object) {
 /* 0 if it does not fit in memory. */
 static int add(Records *self, const Record *record) {
     if (self->count == self->room) {
-        Record *larger = PyMem_Realloc(self->records, sizeof(Record) * self->room * 2);
+        Record *larger = PyMem_RawRealloc(self->records, sizeof(Record) * self->room * 2);
         if (!larger) return 0;
         self->records = larger;
         self->room *= 2;
@@ -268,11 +271,22 @@ static Text record(Text p, Text end, Record *found) {
     return found->data_bytes + found->meta_bytes > MAX_RECORD ? NULL : p + 1;
 }
 
+/* All records of the array from `p` on, of which the first one was found; 0 if one is unusual. Negative if there
+ * is no memory. */
+static int cut_all(Records *self, Text p, Text end, Record *found) {
+    for (;;) {
+        if (!add(self, found)) return -1;
+        if (p >= end || *p != ',' || self->count == MAX_RECORDS || !(p = record(p + 1, end, found))) break;
+    }
+    return p && end - p == 1 && *p == ']';
+}
+
 static PyObject *cut(PyObject *module, PyObject *const *given, Py_ssize_t count) {
     Py_ssize_t start, stop, room;
     Records *self;
     Record found;
     Text p, end;
+    int done;
     if (count != 3 || !PyBytes_Check(given[0])) {
         PyErr_SetString(PyExc_TypeError, "cut(body: bytes, start: int, stop: int)");
         return NULL;
@@ -287,15 +301,16 @@ static PyObject *cut(PyObject *module, PyObject *const *given, Py_ssize_t count)
     /* As many as there would be if all were as long as the first. */
     room = (stop - start) / (p - ((Text)PyBytes_AS_STRING(given[0]) + start)) + 1;
     if (!(self = new_records(given[0], room < MAX_RECORDS ? room : MAX_RECORDS))) return NULL;
-    for (;;) {
-        if (!add(self, &found)) {
-            Py_DECREF(self);
-            return PyErr_NoMemory();
-        }
-        if (p >= end || *p != ',' || self->count == MAX_RECORDS || !(p = record(p + 1, end, &found))) break;
+    if (stop - start > LARGE_BYTES) {
+        Py_BEGIN_ALLOW_THREADS
+        done = cut_all(self, p, end, &found);
+        Py_END_ALLOW_THREADS
+    } else {
+        done = cut_all(self, p, end, &found);
     }
-    if (p && end - p == 1 && *p == ']') return (PyObject *)self;
+    if (done > 0) return (PyObject *)self;
     Py_DECREF(self);
+    if (done < 0) return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 
@@ -413,39 +428,11 @@ static char *put_name(char *w, Text text, Py_ssize_t bytes) {
 
 enum { HAS_META = 1, HAS_TAGS = 2, HAS_NODES = 4 };
 
-/* payload(first_seq, ts) -> (payload, bytes of rows, where each row ends, flags), as `batch.py` describes it. */
-static PyObject *payload(PyObject *object, PyObject *const *given, Py_ssize_t given_count) {
-    Records *self = (Records *)object;
-    PyObject *out, *ends, *result;
-    if (given_count != 2) {
-        PyErr_SetString(PyExc_TypeError, "payload(first_seq: int, ts: int)");
-        return NULL;
-    }
-    uint64_t first = PyLong_AsUnsignedLongLong(given[0]), ts = PyLong_AsUnsignedLongLong(given[1]);
-    if (PyErr_Occurred()) return NULL;
-    if (first > INT64_MAX || ts > INT64_MAX) {
-        PyErr_SetString(PyExc_OverflowError, "seqs and times have 63 bits");
-        return NULL;
-    }
-    char middle[64], seq[MOST_DIGITS + 1];
-    memcpy(middle, ",\"$ts\":", 7);
-    int middle_bytes = 7 + decimal(middle + 7, ts);
-    int seq_bytes = decimal(seq, first + (uint64_t)self->count - 1);
-    /* As long as the last seq, all seqs together are as long as can be. */
-    uint64_t row_bytes = (uint64_t)self->count * (8 + seq_bytes + middle_bytes + 8 + 2) + self->data_bytes +
-                         self->meta_bytes + 8 * (uint64_t)self->metas + self->node_bytes + 11 * (uint64_t)self->nodes;
-    uint64_t most = 8 + row_bytes + 4 * (uint64_t)self->count * (1 + (self->metas > 0));
-    if (self->tags) most += 5 + 3 * (uint64_t)self->count + self->tag_bytes;
-    if (self->nodes) most += 5 + 3 * (uint64_t)self->count + self->node_bytes;
-    if (most > UINT32_MAX) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    out = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)most);
-    ends = PyBytes_FromStringAndSize(NULL, 4 * self->count);
-    if (!out || !ends) goto failed;
-    char *start = PyBytes_AS_STRING(out), *w = start + 8, *rows = w, *end_at = PyBytes_AS_STRING(ends);
-    seq_bytes = decimal(seq, first);
+/* Returns where it ends. `middle` stands between a row's seq and what the record holds. */
+static char *put_payload(const Records *self, char *start, char *end_at, uint64_t first, const char *middle,
+                         int middle_bytes, uint32_t lengths[2]) {
+    char seq[MOST_DIGITS + 1], *w = start + 8, *rows = w;
+    int seq_bytes = decimal(seq, first);
     for (Py_ssize_t i = 0; i < self->count; i++) {
         const Record *r = &self->records[i];
         PUT_ALL("{\"$seq\":");
@@ -467,7 +454,8 @@ static PyObject *payload(PyObject *object, PyObject *const *given, Py_ssize_t gi
         memcpy(end_at + 4 * i, &end, 4);
         seq_bytes = count_up(seq, seq_bytes);
     }
-    uint32_t lengths[2] = {(uint32_t)(w - rows), 0};
+    lengths[0] = (uint32_t)(w - rows);
+    lengths[1] = 0;
     for (Py_ssize_t i = 0; i < self->count; i++) PUT(&self->records[i].data_bytes, 4);
     if (self->metas)
         for (Py_ssize_t i = 0; i < self->count; i++) PUT(&self->records[i].meta_bytes, 4);
@@ -484,6 +472,49 @@ static PyObject *payload(PyObject *object, PyObject *const *given, Py_ssize_t gi
             w = put_name(w, self->records[i].node, self->records[i].node_bytes);
     }
     memcpy(start, lengths, 8);
+    return w;
+}
+
+/* payload(first_seq, ts) -> (payload, bytes of rows, where each row ends, flags), as `append_frame.py` describes it. */
+static PyObject *payload(PyObject *object, PyObject *const *given, Py_ssize_t given_count) {
+    Records *self = (Records *)object;
+    PyObject *out, *ends, *result;
+    if (given_count != 2) {
+        PyErr_SetString(PyExc_TypeError, "payload(first_seq: int, ts: int)");
+        return NULL;
+    }
+    uint64_t first = PyLong_AsUnsignedLongLong(given[0]), ts = PyLong_AsUnsignedLongLong(given[1]);
+    if (PyErr_Occurred()) return NULL;
+    if (first > INT64_MAX || ts > INT64_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "seqs and times have 63 bits");
+        return NULL;
+    }
+    char middle[64], last[MOST_DIGITS];
+    memcpy(middle, ",\"$ts\":", 7);
+    int middle_bytes = 7 + decimal(middle + 7, ts);
+    int seq_bytes = decimal(last, first + (uint64_t)self->count - 1);
+    /* As long as the last seq, all seqs together are as long as can be. */
+    uint64_t row_bytes = (uint64_t)self->count * (8 + seq_bytes + middle_bytes + 8 + 2) + self->data_bytes +
+                         self->meta_bytes + 8 * (uint64_t)self->metas + self->node_bytes + 11 * (uint64_t)self->nodes;
+    uint64_t most = 8 + row_bytes + 4 * (uint64_t)self->count * (1 + (self->metas > 0));
+    if (self->tags) most += 5 + 3 * (uint64_t)self->count + self->tag_bytes;
+    if (self->nodes) most += 5 + 3 * (uint64_t)self->count + self->node_bytes;
+    if (most > UINT32_MAX) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    out = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)most);
+    ends = PyBytes_FromStringAndSize(NULL, 4 * self->count);
+    if (!out || !ends) goto failed;
+    char *start = PyBytes_AS_STRING(out), *end_at = PyBytes_AS_STRING(ends), *w;
+    uint32_t lengths[2];
+    if (most > LARGE_BYTES) {
+        Py_BEGIN_ALLOW_THREADS
+        w = put_payload(self, start, end_at, first, middle, middle_bytes, lengths);
+        Py_END_ALLOW_THREADS
+    } else {
+        w = put_payload(self, start, end_at, first, middle, middle_bytes, lengths);
+    }
     if ((uint64_t)(w - start) != most && _PyBytes_Resize(&out, w - start)) goto failed;
     result = Py_BuildValue("NnNi", out, (Py_ssize_t)lengths[0], ends,
                            (self->metas ? HAS_META : 0) | (self->tags ? HAS_TAGS : 0) | (self->nodes ? HAS_NODES : 0));

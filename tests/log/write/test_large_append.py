@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.log.harness import Lab, records
-from topics.log.write import large_json
+from tests.support.accelerated import WAYS, using
+from topics.log.write import large_append, large_json
 from topics.log.write.append_frame import encode_payload
 from topics.log.write.append_request import AppendRequest, parse_append
 from topics.log.write.large_append import LargeBatch, large_request
@@ -56,17 +57,36 @@ def body_of(*written: Any, **more: Any) -> bytes:
     return json.dumps({"records": written, **more}).encode()
 
 
-@pytest.mark.parametrize("more", [{}, {"node": "all"}, {"return_seqs": False}, {"config": {"ttl_ms": 5}}])
-@pytest.mark.parametrize("written", [RECORDS, RECORDS[:1] * 9, [{"data": n} for n in range(50)]])
-def test_it_is_the_same_write(written: list[dict[str, Any]], more: dict[str, Any]) -> None:
-    body = body_of(*written, **more)
-    expected, request = parse_append(body), in_pieces(body)
+def assert_same(request: AppendRequest, expected: AppendRequest) -> None:
     rows = expected.batch.render(998, 5)
     assert request.batch.render(998, 5) == rows
     assert encode_payload(request.batch, rows) == encode_payload(expected.batch, rows)
     assert request.batch.row_ends(rows).tolist() == expected.batch.row_ends(rows).tolist()
     assert (request.batch.count, request.batch.size) == (expected.batch.count, expected.batch.size)
     assert (request.return_seqs, request.config) == (expected.return_seqs, expected.config)
+    assert request.idempotency_key == expected.idempotency_key
+
+
+@pytest.mark.parametrize("more", [{}, {"node": "all"}, {"return_seqs": False}, {"config": {"ttl_ms": 5}}])
+@pytest.mark.parametrize("written", [RECORDS, RECORDS[:1] * 9, [{"data": n} for n in range(50)]])
+def test_it_is_the_same_write(written: list[dict[str, Any]], more: dict[str, Any]) -> None:
+    body = body_of(*written, **more)
+    assert_same(in_pieces(body), parse_append(body))
+
+
+@pytest.mark.parametrize("native", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("data", ["x", "é", "blank ,"])
+def test_compact_records_are_cut_at_once_where_there_is_an_accelerator(
+    native: Any, data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = [*RECORDS[:-1], *[{"data": [data] * 9}] * 9000]
+    body = json.dumps({"records": written}, separators=(",", ":"), ensure_ascii=False).encode()
+    monkeypatch.setattr(large_json, "PIECE_BYTES", 1 << 18)
+    with using(native):
+        assert_same(in_pieces(body, b"k"), parse_append(body, b"k"))
+        if native is not None and data.isascii():
+            monkeypatch.delattr(large_append, "cut_out")
+            in_pieces(body)
 
 
 def test_it_may_have_a_key() -> None:

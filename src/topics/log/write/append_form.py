@@ -194,6 +194,13 @@ def _cut(body: bytes, start: int, stop: int) -> Records | None:
     return None if native is None else native.cut(body, start, stop)
 
 
+def cut_whole(body: bytes) -> Records | None:
+    """The same of a body that has nothing but records, and every byte of which is ASCII."""
+    if body[:12] == _ONLY_BEGINS and body[-3:] == _ONLY_ENDS and body.isascii():
+        return _cut(body, 11, len(body) - 1)
+    return None
+
+
 def _key_behind(body: bytes) -> KeyedLines | None:
     """Nothing but plain records and a key, in this order: if both pieces are whole, nothing else is there."""
     key_at = body.rfind(b'"', 0, -2)

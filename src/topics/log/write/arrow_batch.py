@@ -65,16 +65,29 @@ class Cells:
     metas: pa.Array | None
     nodes: pa.Array | None
     tags: pa.Array | None
+    # The data as the accelerator has found it.
+    records: Records | None = None
 
 
 class ColumnBatch(Batch):
     """Records whose `data` and `meta` stay in Arrow columns until they are rendered."""
 
-    __slots__ = ("_data", "_ends", "_metas", "_node_keys", "_rendered", "_rows", "prepared", "rendered_ms")
+    __slots__ = (
+        "_data",
+        "_ends",
+        "_metas",
+        "_node_keys",
+        "_records",
+        "_rendered",
+        "_rows",
+        "prepared",
+        "rendered_ms",
+    )
 
     def __init__(self, cells: Cells) -> None:
         data, metas, nodes, tags = cells.data, cells.metas, cells.nodes, cells.tags
         self._data = data
+        self._records = cells.records
         self._metas = None if metas is None else _join(_META, metas).fill_null(_NOTHING)
         self._node_keys = None if nodes is None else _node_keys(nodes)
         self.count = len(data)
@@ -104,7 +117,9 @@ class ColumnBatch(Batch):
         if self._rendered == (first_seq, ts):
             return self._rows
         self.forget_prepared()
-        found = _cut(self._data) if self._metas is None and self.nodes is None and self.tags is None else None
+        found = None
+        if self._metas is None and self.nodes is None and self.tags is None:
+            found = self._records or _cut(self._data)
         if found is not None:
             payload, length, ends, flags = found.payload(first_seq, ts)
             self.prepared, self._ends = (payload, flags), np.frombuffer(ends, np.uint32)
@@ -209,7 +224,9 @@ def check_cells(batch: pa.RecordBatch) -> Cells:
     _check_lengths(nodes, "node", MAX_NODE_BYTES)
     if metas is not None:
         metas = _check_metas(metas)
-    data = compact(data, "data")
+    records = _cut(data)
+    if records is None:
+        data = compact(data, "data")
     sizes = pc.binary_length(data)
     if metas is not None:
         sizes = pc.add(sizes, pc.binary_length(metas).fill_null(0))
@@ -218,7 +235,7 @@ def check_cells(batch: pa.RecordBatch) -> Cells:
         raise ApiError(
             "record_too_large", f"row {row}: data and meta together exceed {MAX_RECORD_BYTES} bytes"
         )
-    return Cells(data, metas, nodes, tags)
+    return Cells(data, metas, nodes, tags, records)
 
 
 def text_column(batch: pa.RecordBatch, name: str) -> pa.Array | None:

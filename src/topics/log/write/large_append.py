@@ -12,8 +12,15 @@ from typing import Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from topics.log.write.append_form import AppendBody, KeyedLines, OnlyRecords, decode_append, too_many
-from topics.log.write.append_frame import encode_payload
+from topics.log.write.append_form import (
+    AppendBody,
+    KeyedLines,
+    OnlyRecords,
+    cut_whole,
+    decode_append,
+    too_many,
+)
+from topics.log.write.append_frame import CutBatch, encode_payload
 from topics.log.write.append_request import AppendRequest, check_append, record_too_large
 from topics.log.write.batch import Batch
 from topics.log.write.idempotency import checked_key
@@ -100,7 +107,12 @@ class Writer(Protocol):
 
 def large_request(body: bytes, key_header: bytes | None, writer: Writer) -> tuple[AppendRequest, bool]:
     """What `check_append` makes of a body, and whether the write is patient. For a thread beside the loop."""
-    return request_of(cut_records(body), key_header, writer, decode_append)
+    # The accelerator lets others run meanwhile, and needs no pieces.
+    found = cut_whole(body)
+    if found is None:
+        return request_of(cut_records(body), key_header, writer, decode_append)
+    key = None if key_header is None else checked_key(None, key_header)
+    return AppendRequest(LargeBatch([CutBatch(found)]), AppendBody(), key), False
 
 
 def cut_records(body: bytes) -> Cut:
