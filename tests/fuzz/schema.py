@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
 from collections import Counter
 from typing import Any
@@ -112,3 +113,6 @@ def _steer(case: Any) -> None:
         path["topic"] = TOPICS[drawn % len(TOPICS)]
     if isinstance(case.body, dict) and isinstance(case.body.get("wait_ms"), int):
         case.body["wait_ms"] = min(case.body["wait_ms"], MOST_WAIT_MS)
+    # In a query a number may be spelled as text, or stand in a list.
+    if isinstance(case.query, dict) and re.search(r"\d{2}", str(case.query.get("wait_ms"))):
+        case.query["wait_ms"] = MOST_WAIT_MS
