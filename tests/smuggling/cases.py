@@ -164,6 +164,8 @@ _STARTS: dict[str, bytes] = {
     "a method in small letters": _get(HOST, b"get /v0/health HTTP/1.1\r\n"),
     "a blank before the method": _get(HOST, b" GET /v0/health HTTP/1.1\r\n"),
     "a tab behind the method": _get(HOST, b"GET\t/v0/health HTTP/1.1\r\n"),
+    "two blanks behind the method": _get(HOST, b"GET  /v0/health HTTP/1.1\r\n"),
+    "two blanks behind the target": _get(HOST, b"GET /v0/health  HTTP/1.1\r\n"),
     "a blank behind the version": _get(HOST, b"GET /v0/health HTTP/1.1 \r\n"),
     "a tab in the target": _get(HOST, b"GET /v0/he\talth HTTP/1.1\r\n"),
     "a NUL in the target": _get(HOST, b"GET /v0/health\x00 HTTP/1.1\r\n"),

@@ -33,18 +33,32 @@ def test_it_is_answered(server: ServerProcess, case: Case) -> None:
         assert statuses(heard) == [*case.statuses, *([] if is_last else [200])], (way, heard)
 
 
-# What stands between two requests that arrive together is passed over, as every proxy does, and one that
-# speaks another protocol of the same shape is answered. No other party sees either of them end elsewhere.
-_PASSED_OVER = ("before the request", "behind an empty line", "another protocol")
-BEHIND = [case for case in REFUSED if not case.name.endswith(_PASSED_OVER)]
+# What comes before, each with an end of its own kind.
+FIRST = {
+    "a length": ACCEPTED[0].data,
+    "chunks": next(case.data for case in ACCEPTED if case.name == "chunks with trailers"),
+    "no body": b"GET /v0/topics/t HTTP/1.1\r\nHost: x\r\n\r\n",
+}
 
 
-@pytest.mark.parametrize("case", BEHIND, ids=lambda case: case.name)
-def test_what_came_before_is_answered(server: ServerProcess, case: Case) -> None:
+@pytest.mark.parametrize("first", FIRST)
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
+def test_what_came_before_is_answered(server: ServerProcess, case: Case, first: str) -> None:
+    """And nothing is looked at less closely because it is sent ahead."""
     for way in WAYS:
-        heard = conversation(server.host_and_port, ACCEPTED[0].data + case.data, way, PATIENCE_S)
+        heard = conversation(server.host_and_port, FIRST[first] + case.data, way, PATIENCE_S)
         assert statuses(heard) == [404, 400], (way, heard)
     assert server.request("GET", f"/v0/topics/{SMUGGLED_TOPIC}").status == 404
+
+
+@pytest.mark.parametrize("first", FIRST)
+def test_what_is_sound_is_answered_behind_another(server: ServerProcess, first: str) -> None:
+    for case in ACCEPTED:
+        is_last = b"HTTP/1.0" in case.data
+        data = FIRST[first] + case.data + (b"" if is_last else LAST)
+        for way in WAYS:
+            heard = conversation(server.host_and_port, data, way, PATIENCE_S)
+            assert statuses(heard) == [404, *case.statuses, *([] if is_last else [200])], (way, case.name)
 
 
 def test_a_head_that_is_known_is_the_same_head_again(server: ServerProcess) -> None:

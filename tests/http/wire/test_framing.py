@@ -2,7 +2,7 @@
 
 import pytest
 
-from topics.http.wire.framing import begins_well, has_two_blanks, host_of, is_chunked
+from topics.http.wire.framing import Chunks, begins_well, has_two_blanks, host_of, is_chunked
 from topics.http.wire.http1 import Connection
 from topics.http.wire.routing import Route
 
@@ -191,3 +191,23 @@ def test_a_body_that_ends_like_half_an_empty_line(serve):
         head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 3\r\n\r\n"
         wire.send(head + b"{}\r")
         assert wire.read().status == 200
+
+
+CHUNKED = b"2;a=b\r\n{}\r\n00a\r\n0\r\n\r\n0\r\n\r\n\r\n0;e\r\nX: y\r\n\r\n"
+
+
+@pytest.mark.parametrize("body", [CHUNKED, b"0\r\n\r\n", b"3\r\n\r\n\r\r\n0\r\n\r\n"])
+def test_where_chunks_end_however_they_are_cut(body):
+    behind = b"GET / HTTP/1.1\r\n\r\n"
+    for cut in range(len(body)):
+        chunks = Chunks()
+        assert chunks.end_in(body[:cut]) == cut
+        assert chunks.end_in(body[cut:] + behind) == len(body) - cut
+    chunks = Chunks()
+    assert all(chunks.end_in(body[at : at + 1]) == 1 for at in range(len(body) - 1))
+    assert chunks.end_in(body[-1:] + behind) == 1
+
+
+@pytest.mark.parametrize("body", [b"x\r\n", b"\r\n", b"-1\r\n"])
+def test_what_is_no_chunk_has_no_end(body):
+    assert Chunks().end_in(body + b"GET / HTTP/1.1\r\n\r\n") == len(body) + 18

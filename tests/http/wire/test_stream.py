@@ -141,6 +141,19 @@ def test_a_handler_that_fails_after_opening_ends_the_stream(running, raw, caplog
     assert "ValueError" in caplog.text
 
 
+def test_what_is_sent_behind_an_upgrade_behind_another_request_is_kept(running, opened, raw, wait_until):
+    wire = running.connect()
+    absent = raw("GET", "/absent", headers=AUTH)
+    wire.send(absent * 1000 + raw("GET", "/ws", headers=UPGRADE) + b"\x81early")
+    for _ in range(1000):
+        assert wire.read().status == 404
+    assert wire.file.readline() == b"HTTP/1.1 101 Switching Protocols\r\n"
+    received = []
+    running.loop.call_soon_threadsafe(opened[0].set_receiver, received.append)
+    wait_until(lambda: b"".join(received) == b"\x81early")
+    running.loop.call_soon_threadsafe(opened[0].close)
+
+
 def test_an_upgraded_connection_is_bare(running, opened, raw, wait_until):
     wire = running.connect()
     # Bytes right behind the request belong to the other protocol already.

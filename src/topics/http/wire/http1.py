@@ -11,7 +11,16 @@ from topics.http.door.admission import too_large
 from topics.http.wire.channel import CLOSED, DEAF, HTTP, LINGER, RAW
 from topics.http.wire.context import BODY, HEAD, IDLE, LINGERING, WORKING, WRITE, WireContext
 from topics.http.wire.exchange import Exchange
-from topics.http.wire.framing import begins_well, has_two_blanks, host_of, is_chunked
+from topics.http.wire.framing import (
+    END_OF_HEAD,
+    Chunks,
+    begins_well,
+    end_of_head,
+    has_two_blanks,
+    host_of,
+    is_chunked,
+    is_one_request,
+)
 from topics.http.wire.pipeline import Pipeline
 from topics.http.wire.protocol_choice import PREFACE, speak_http2
 from topics.http.wire.request import ID_HEADER
@@ -19,7 +28,7 @@ from topics.values import ApiError, invalid
 
 logger = logging.getLogger("topics.http")
 
-# The parser cannot be stopped inside one piece, so this bounds how many requests a piece may hold.
+# As much of heads, chunks and trailers as the parser gets before it is asked whether that is too much.
 _SLICE_BYTES = 16 * 1024
 _MANY_UNKNOWN_HEADS = 64
 _BLANK, _CR = 32, 13
@@ -27,6 +36,7 @@ _BLANK, _CR = 32, 13
 
 class Connection(Pipeline):
     __slots__ = (
+        "_chunks",
         "_feeding",
         "_half_blank",
         "_head_bytes",
@@ -35,10 +45,10 @@ class Connection(Pipeline):
         "_held_back",
         "_host",
         "_latest",
-        "_opened_behind",
         "_opening",
         "_parser",
         "_reading",
+        "_tail",
         "_target",
         "_without_upgrade",
     )
@@ -50,16 +60,17 @@ class Connection(Pipeline):
         # None once a head is complete: header lines that follow then are trailers, which we do not want.
         self._headers: dict[bytes, bytes] | None = {}
         self._head_bytes = 0
-        # The piece with which a request begins, or those that have its first line; and how many requests had
-        # come before it.
+        # The part with which a request begins, or those that have its first line.
         self._opening = b""
-        self._opened_behind = 0
+        # The last bytes of a head that is not complete: its end may be cut in two.
+        self._tail = b""
         # The last piece ended with what is perhaps the first half of an empty line.
         self._half_blank = False
         # The host that the last request asked; at first one that none can ask.
         self._host: bytes | None = b"\r\n"
-        # The request whose body is arriving.
+        # The request whose body is arriving, and where that ends if it comes in chunks.
         self._reading: Exchange | None = None
+        self._chunks: Chunks | None = None
         # Input not parsed yet because too much is waiting already, and how far it is parsed.
         self._held_back = b""
         self._held_at = 0
@@ -86,48 +97,46 @@ class Connection(Pipeline):
     # Bytes in
 
     def parse(self, data: bytes) -> None:
-        if not self._behind and (len(data) <= _SLICE_BYTES or self._is_all_body(data)):
-            self._parse(data)
+        if not (self._begun or self._behind) and is_one_request(data, _SLICE_BYTES):
+            is_first = not self._requests
+            self._feed(data)
+            latest, self._latest = self._latest, None
+            # A connection's first request may be its only one; heads that differ each time are a waste.
+            if latest is None or is_first or self.mode or self._unknown_heads >= _MANY_UNKNOWN_HEADS:
+                return
+            # Not one without a body, nor one that has to take room: that is asked with its head.
+            if latest.received and len(data) <= self.context.small_body_bytes:
+                self._unknown_heads += 1
+                self.context.known_requests.remember(latest, data)
             return
-        at_start, requests = not (self._behind or self._begun), self._requests
-        self._held_back = self._held_back[self._held_at :] + data
-        self._held_at = 0
-        self._behind = True
-        self.advance()
-        current = self._current
-        # One that is answered at once is not remembered: what is that large is a write, most of the time. Nor
-        # is one that has to take room: that is asked with its head.
-        if (
-            at_start
-            and not self._behind
-            and current is not None
-            and len(data) <= self.context.small_body_bytes
-        ):
-            self._remember_if_alone(current, requests, data)
+        at = 0
+        while at < len(data) and not (self._behind or self.mode):
+            start, at = at, self._part_of(data, at)
+            self._feed(data[start:at])
+        self._latest = None
+        if at < len(data) and self.mode:
+            self.ignore(data[at:])
+        elif at < len(data):
+            self._held_back = self._held_back[self._held_at :] + data[at:]
+            self._held_at = 0
+            self._behind = True
+            self.advance()
 
-    def _is_all_body(self, data: bytes) -> bool:
+    def _part_of(self, data: bytes, at: int) -> int:
+        """Where the part ends that the parser gets: of one request only, as far as that has come.
+
+        It does not tell where in its input a request began, and each has to be looked at.
+        """
+        if self._headers is not None:
+            if not self._requests and (self._opening + data[at : at + len(PREFACE)]).startswith(PREFACE):
+                return len(data)
+            return min(end_of_head(data, at, self._tail), at + _SLICE_BYTES)
         reading = self._reading
-        if reading is None or b"content-length" not in reading.headers:
-            return False
-        return int(reading.headers[b"content-length"]) - reading.received >= len(data)
-
-    def _parse(self, data: bytes) -> None:
-        """A piece of input, as far as we know one request or a part of one."""
-        at_start, requests = not self._begun, self._requests
-        self._feed(data)
-        latest = self._latest
-        if latest is not None:
-            self._latest = None
-            if at_start:
-                self._remember_if_alone(latest, requests, data)
-
-    def _remember_if_alone(self, latest: Exchange, requests: int, data: bytes) -> None:
-        """The input began with a request: if that is all there is, its head is worth being known."""
-        alone = not self._begun and self._requests == requests + 1
-        # A connection's first request may be its only one; heads that differ each time are a waste.
-        if alone and requests and self.mode == HTTP and self._unknown_heads < _MANY_UNKNOWN_HEADS:
-            self._unknown_heads += 1
-            self.context.known_requests.remember(latest, data)
+        if reading is None:
+            return len(data)
+        if self._chunks is not None:
+            return at + self._chunks.end_in(data[at : at + _SLICE_BYTES])
+        return min(at + int(reading.headers[b"content-length"]) - reading.received, len(data))
 
     def _feed(self, data: bytes) -> None:
         parser = self._parser
@@ -136,7 +145,7 @@ class Connection(Pipeline):
         received = reading.received if reading is not None else 0
         begun = self._begun
         if not begun:
-            self._opening, self._opened_behind = data, self._requests
+            self._opening = data
         elif self._headers is not None and b"\r\n" not in self._opening.lstrip(b"\r\n"):
             # Its first line is not complete; there may be empty ones before it.
             self._opening += data
@@ -154,24 +163,27 @@ class Connection(Pipeline):
             self._unheard_of_method()
         except httptools.HttpParserError:
             self._refuse_input(_not_http(), 400)
-        if self._begun:
-            if self._headers is not None and not begins_well(self._opening):
+        if self._begun and self._headers is not None:
+            self._tail = (self._tail + data)[1 - len(END_OF_HEAD) :]
+            if not begins_well(self._opening):
                 # Its head is not complete, and need not be, if it is of a version that has none.
                 self._refuse_input(_not_http(), 400)
+        else:
+            self._tail = b""
+        if self._begun:
             self._check_overhead(reading, received, len(data))
             return
-        # The piece is not kept any longer: it may be large.
         self._opening = b""
-        if data[-1] == _CR:
-            self._half_blank = True
+        # A body may end like this as well.
+        self._half_blank = data[-1] == _CR and not begun and not data.strip(b"\r\n")
 
     def _goes_on_well(self, data: bytes) -> bool:
         """Between two requests: there may be empty lines, and one of them may be cut in two."""
         was_half, self._half_blank = self._half_blank, False
         if was_half and data[:1] == b"\n":
             self._opening = data[1:]
-        elif was_half and not self._requests:
-            return False  # without its other half, and not the end of a body
+        elif was_half:
+            return False  # without its other half
         return begins_well(self._opening)
 
     def _check_overhead(self, reading: Exchange | None, received: int, fed: int) -> None:
@@ -208,8 +220,7 @@ class Connection(Pipeline):
         self._target = b""
         self._headers = None
         self._head_bytes = 0
-        # Only here is it known which line it was: those that are sent ahead in one piece are not looked at.
-        if self._requests == self._opened_behind and not has_two_blanks(self._opening):
+        if not has_two_blanks(self._opening):
             self._refuse_input(_not_http(), 400)
             return
         self._requests += 1
@@ -234,6 +245,7 @@ class Connection(Pipeline):
             self._without_upgrade = _rebuild_head(exchange)
             return
         self._reading = exchange
+        self._chunks = Chunks() if b"transfer-encoding" in headers else None
         self.take(exchange)
 
     def _is_sound(self, target: bytes, headers: dict[bytes, bytes], version: str) -> bool:
@@ -323,8 +335,7 @@ class Connection(Pipeline):
         """The parser knows a fixed list of methods; for others, let routing say that they are not allowed."""
         line, newline, rest = self._opening.partition(b"\r\n")
         method, _, after = line.partition(b" ")
-        is_behind_another = self._opened_behind != self._requests
-        if self.mode or is_behind_another or not (method.isalpha() and method.isupper()):
+        if self.mode or not (method.isalpha() and method.isupper()):
             self._refuse_input(_not_http(), 400)
         elif newline:
             self._parser = httptools.HttpRequestParser(self)
@@ -354,16 +365,18 @@ class Connection(Pipeline):
     def parse_more(self) -> bool:
         if not self._held_back or self.mode or self._feeding or self._too_much_waiting():
             return False
-        data = self._held_back[self._held_at : self._held_at + _SLICE_BYTES]
-        self._held_at += len(data)
-        if self._held_at >= len(self._held_back):
+        data, start = self._held_back, self._held_at
+        end = self._held_at = self._part_of(data, start)
+        if end == len(data):
             self._held_back = b""
             self._held_at = 0
         self._feeding = True
         try:
-            self._feed(data)
+            self._feed(data[start:end])
         finally:
             self._feeding = False
+        if self.mode == RAW:
+            self.ignore(data[end:])
         self._latest = None
         return True
 
