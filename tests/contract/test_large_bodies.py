@@ -102,6 +102,37 @@ def test_all_of_a_large_write_or_nothing(server: Server) -> None:
     assert server.send("GET", "/v0/topics/none").status == 404
 
 
+HUGE = {"data": "x" * (MIB + 100_000)}
+
+
+@pytest.mark.parametrize(
+    ("records", "more", "code", "message"),
+    [
+        ([HUGE], {}, "record_too_large", "records[0]: "),
+        ([{"data": 1}, HUGE], {}, "record_too_large", "records[1]: "),
+        ([HUGE, {"data": 1, "tag": "t" * 300}], {}, "record_too_large", "records[0]: "),
+        ([{"data": 1, "tag": "t" * 300}, HUGE], {}, "invalid_request", "records[0].tag"),
+        ([HUGE, *[{"data": 1}] * 10_000], {}, "batch_too_large", "at most"),
+        ([HUGE], {"idempotency_key": "k" * 257}, "invalid_request", "idempotency_key"),
+        ([HUGE], {"node": 5}, "invalid_request", "Expected"),
+    ],
+)
+def test_a_large_write_is_refused_for_what_a_small_one_would_be(
+    server: Server, records: list[object], more: dict[str, object], code: str, message: str
+) -> None:
+    body = {"records": records, **more, "crate": False}
+    answer = server.send("POST", "/v0/topics/none", body)
+    assert answer.refused(400, code) == {"unknown": ["crate"], "did_you_mean": {"crate": "create"}}
+    assert answer.json["error"]["message"].startswith(message)
+    assert server.send("GET", "/v0/topics/none").status == 404
+
+
+def test_a_large_write_that_is_no_json_is_refused_for_that(server: Server) -> None:
+    huge = json.dumps(HUGE).encode()
+    for body in (b'{"records":[%b]', b'{"records":[%b],"node":}', b'{"records":[%b]}{}'):
+        server.send("POST", "/v0/topics/none", body % huge).refused(400, "invalid_request")
+
+
 def test_a_stage_may_have_very_many_parts(server: Server) -> None:
     parts = [f"{n:0100}" for n in range(20_000)]
     body = {"identity": {"id": "app", "batch": 1}, "parts": parts}
@@ -141,6 +172,10 @@ def test_large_messages_are_refused_as_small_ones_are(server: Server, streams: S
     assert client.next("error")["detail"]["did_you_mean"] == {"tga": "tag"}
     client.send(op="publish", topic="sent", records=[*records, {"tag": "x"}], request_id=4)
     assert client.next("error")["message"] == "records[2000]: data is required"
+    for refused, code in (([HUGE], "record_too_large"), (records * 6, "batch_too_large")):
+        client.send(op="publish", topic="sent", records=refused, request_id=code)
+        message = client.next("error")
+        assert (message["request_id"], message["code"]) == (code, code)
     client.send(op="subscribe", topic="t", records=records, request_id=5)
     assert client.next("error")["detail"]["unknown"] == ["records"]
     client.send(op="what", records=records, request_id=6)

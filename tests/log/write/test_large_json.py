@@ -115,12 +115,32 @@ def test_where_there_is_no_such_array_nothing_is_cut(text: bytes) -> None:
 def test_items_have_limits() -> None:
     limits = ItemLimits(3, too_many, 4, too_large)
     assert sum(count for _, count in cut_out(b'{"records":[1,22,4444]}', "records", limits).pieces) == 3
-    with pytest.raises(ApiError, match="too many"):
-        cut_out(b'{"records":[1,2,3,4]}', "records", limits)
-    with pytest.raises(ApiError, match=r"records\[1\]"):
-        cut_out(b'{"records":[1,55555,3]}', "records", limits)
-    with pytest.raises(ApiError, match=r"records\[2\]"):
-        cut_out(b'{"records":[1,2,55555]}', "records", limits)
+    cut = cut_out(b'{"records":[1,2,3,4],"a":5}', "records", limits)
+    assert cut.too_many is not None
+    assert cut.too_many.message == "too many"
+    assert cut.around == b'{"records":[],"a":5}'
+
+
+@pytest.mark.usefixtures("_pieces")
+@pytest.mark.parametrize("index", range(3))
+def test_an_item_that_is_too_large_is_told_with_what_is_around(index: int) -> None:
+    items = [b"1", b"2", b"3"]
+    items[index] = b"55555"
+    limits = ItemLimits(3, too_many, 4, too_large)
+    cut = cut_out(b'{"records":[%b],"a":5}' % b",".join(items), "records", limits)
+    assert cut.too_many is None
+    assert cut.too_large is not None
+    assert cut.too_large.message == f"records[{index}]"
+    assert sum(count for _, count in cut.pieces) <= index
+    assert cut.around == b'{"records":[],"a":5}'
+
+
+@pytest.mark.usefixtures("_pieces")
+def test_items_are_counted_though_one_is_too_large() -> None:
+    limits = ItemLimits(3, too_many, 4, too_large)
+    for text in (b"55555,2,3,4", b"1,2,3,55555", b"1,2,55555,4"):
+        assert cut_out(b'{"records":[%b]}' % text, "records", limits).too_many is not None
+    assert cut_out(b'{"records":[55555]}', "records", ItemLimits(1, too_many, 4, too_large)).too_many is None
 
 
 def test_what_stands_around_the_array_is_small() -> None:

@@ -29,4 +29,12 @@ MUTATIONS = (
         "",
         ("tests/contract/test_typos.py",),
     ),
+    Mutation(
+        "refuse-a-large-write-before-reading-it",
+        "A large write is refused for what a small one would be, and told of its unknown keys.",
+        "log/write/large_json.py",
+        "            self._too_large = self._limits.too_large(index)\n",
+        "            raise self._limits.too_large(index)\n",
+        ("tests/contract/test_large_bodies.py::test_a_large_write_is_refused_for_what_a_small_one_would_be",),
+    ),
 )

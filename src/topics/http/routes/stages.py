@@ -113,6 +113,9 @@ class StageRoutes:
 def _decode_in_pieces(exchange: Exchange) -> CommitBody:
     cut = cut_out(exchange.body, "parts", _LIMITS)
     body = _commit.read(cut.around, exchange.note)
+    refusal = cut.too_many or cut.too_large
+    if refusal is not None:
+        raise refusal
     try:
         for piece, _ in cut.pieces:
             body.parts += _decode_parts(b"[%b]" % piece)

@@ -124,12 +124,17 @@ def request_of(
 ) -> tuple[AppendRequest, bool]:
     """The same for a body that was cut already; `decode` knows its form."""
     request = _as_request(decode(cut.around, writer.note))
-    if not cut.pieces:
+    if cut.too_many is not None:
+        raise cut.too_many
+    if not cut.pieces and cut.too_large is None:
         return check_append(request, len(cut.around), key_header), request.disable_backpressure
     key = None
     if key_header is not None or request.idempotency_key is not None:
         key = checked_key(request.idempotency_key, key_header)
-    batch = LargeBatch(list(_batches(cut, request.node, writer)))
+    batches = list(_batches(cut, request.node, writer))
+    if cut.too_large is not None:
+        raise cut.too_large
+    batch = LargeBatch(batches)
     return AppendRequest(batch, request, key), request.disable_backpressure
 
 
@@ -144,17 +149,24 @@ def _as_request(decoded: AppendBody | OnlyRecords | KeyedLines) -> AppendBody:
 def _batches(cut: Cut, node: str | None, writer: Writer) -> Iterator[Batch]:
     begins = b'{"records":[' if node is None else b'{"node":%b,"records":[' % _encode(node)
     first = 0
+    is_noted = False
+
+    def note(misnamed: Misnamed) -> None:
+        nonlocal is_noted
+        is_noted = True
+        writer.note(misnamed)
+
     for items, count in cut.pieces:
         text = begins + items + b"]}"
         try:
-            batch = check_append(decode_append(text, writer.note), len(text), None).batch
+            batch = check_append(decode_append(text, note), len(text), None).batch
         except ApiError as error:
             raise _from_the_start(error, first) from None
         if batch.count != count:
             raise invalid("body is not valid JSON: a comma at the end of an array")
         yield batch
-        if writer.misnamed is not None:
-            return  # refused for that, whatever else there is
+        if is_noted and writer.misnamed is not None:
+            return  # refused for that: to look for more would take far longer than a write does
         first += count
 
 

@@ -139,8 +139,12 @@ class Cut:
 
     # The object with an empty array in its place.
     around: bytes
-    # What the array held, in its order: each a few items with commas in between, and how many they are.
+    # What the array held, in its order: each a few items with commas in between, and how many they are. Of
+    # one that exceeds its limits, what stands before the item that does.
     pieces: list[tuple[bytes, int]] = field(default_factory=list)
+    # Told by those who look at the rest as well: what is around may be wrong, too, and is to be told first.
+    too_many: ApiError | None = None
+    too_large: ApiError | None = None
 
 
 def cut_out(body: bytes, name: str, limits: ItemLimits) -> Cut:
@@ -165,6 +169,12 @@ class _Cutter:
         self._items = bytearray()
         self._count = 0
         self._pieces: list[tuple[bytes, int]] = []
+        self._too_many: ApiError | None = None
+        self._too_large: ApiError | None = None
+
+    @property
+    def _is_refused(self) -> bool:
+        return self._too_large is not None or self._too_many is not None
 
     def take(self, tokens: U8, depths: Depths) -> None:
         at = 0
@@ -198,16 +208,21 @@ class _Cutter:
         if len(commas):
             self._check_sizes(commas)
             cut = at + int(commas[-1])
-            self._items += tokens[at:cut].tobytes()
+            self._keep(tokens[at:cut])
             self._end_piece(len(commas))
             at = cut + 1
-        self._items += tokens[at:stop].tobytes()
+        self._keep(tokens[at:stop])
         self._check_size(self._count, len(self._items))
         if len(ends):
-            if self._items or self._pieces:
+            if self._items or self._count or self._is_refused:
                 self._end_piece(1)
             self._is_in_array = False
         return stop
+
+    def _keep(self, tokens: U8) -> None:
+        """What is refused is only counted."""
+        if not self._is_refused:
+            self._items += tokens.tobytes()
 
     def _check_sizes(self, commas: np.ndarray) -> None:
         lengths = np.diff(commas, prepend=-1 - len(self._items)) - 1
@@ -215,14 +230,16 @@ class _Cutter:
         self._check_size(self._count + longest, int(lengths[longest]))
 
     def _check_size(self, index: int, size: int) -> None:
-        if size > self._limits.item_bytes:
-            raise self._limits.too_large(index)
+        if size > self._limits.item_bytes and not self._is_refused:
+            self._too_large = self._limits.too_large(index)
+            self._items.clear()
 
     def _end_piece(self, count: int) -> None:
         self._count += count
-        if self._count > self._limits.items:
-            raise self._limits.too_many()
-        self._pieces.append((bytes(self._items), count))
+        if self._count > self._limits.items and self._too_many is None:
+            self._too_many = self._limits.too_many()
+        if not self._is_refused:
+            self._pieces.append((bytes(self._items), count))
         self._items.clear()
 
     def _add_around(self, tokens: U8) -> None:
@@ -233,7 +250,7 @@ class _Cutter:
     def finish(self) -> Cut:
         if self._is_in_array:
             raise invalid("body is not valid JSON: it ends too soon")
-        return Cut(bytes(self._around), self._pieces)
+        return Cut(bytes(self._around), self._pieces, self._too_many, self._too_large)
 
 
 def _is_called(text: bytes, name: str) -> bool:
