@@ -94,6 +94,16 @@ RECOVERY = "recovery: only while the server starts"
 FREE = (FIXED, REQUEST, RECORDS, RECOVERY)
 
 COLLECTIONS = {
+    "flow/convoys.py": {
+        "Convoy._bodies": "max_connections",
+        "Convoy._keys": "max_connections",
+        "Convoy._writers": "max_connections",
+        "Convoys._assembled": "max_connections",
+        "Convoys._by_name": "known heads",
+        "Travellers.bodies": "max_connections",
+        "Travellers.keys": "max_connections",
+        "Travellers.writers": "max_connections",
+    },
     "flow/disk_space.py": {"FillRate._samples": FIXED},
     "flow/file_holds.py": {"FileHolds._holds": "max_snapshots"},
     "flow/kept_cursors.py": {
@@ -380,7 +390,6 @@ COLLECTIONS = {
         "AllKeys._heads": FIXED,
     },
     "log/write/append.py": {"AppendOp.buffers": "waiting changes"},
-    "log/write/append_frame.py": {"CutBatch.data_lens": REQUEST},
     "log/write/batch.py": {"Batch.data_lens": REQUEST},
     "log/write/commit_loop.py": {"CommitLoop._quiet": FIXED},
     "log/write/commit_queue.py": {"CommitQueue._gatherers": FIXED},
@@ -391,10 +400,7 @@ COLLECTIONS = {
         "TopicKeys.waiters": "max_connections",
     },
     "log/write/key_chunk.py": {"KeyChunk.digests": "idempotency keys", "KeyChunk.rows": "idempotency keys"},
-    "log/write/lone_appends.py": {
-        "LoneAppends._gathered": "max_connections",
-        "LoneAppends._keyed": "max_connections",
-    },
+    "log/write/gather.py": {"Gathered.counts": REQUEST, "Gathered.odd": REQUEST},
     "log/write/refusals.py": {
         "Refusals.waiting": "waiting changes",
         "Refusals._unsynced": "waiting changes",

@@ -43,8 +43,11 @@ def main(path: str, rounds: int) -> None:
     for _ in range(rounds):
         # An object of its own each time: what lies behind it is not ours.
         text = body(chance)
-        native.lone(text)
-        native.lone(b'{"records":[{"data":%b' % text)
+        together, counts, odd = native.gather([text, b'{"records":[{"data":%b' % text, body(chance)])
+        if together is not None:
+            rows = together.payload(chance.randrange(1, 2**60), 1)
+            native.ends_behind(rows[2], chance.randrange(2**31))
+            assert len(odd) + (together.count if counts is None else len(counts)) == 3
         edges = sorted(chance.randrange(-2, len(text) + 3) for _ in range(4))
         native.cells(text, array("i", edges))
         try:
@@ -72,8 +75,8 @@ def main(path: str, rounds: int) -> None:
         known = chance.choices([0, 254, 65_534], [990, 9, 1])[0]
         native.encode(tags, {}, ["known"] * known)
         native.post(tags * 3, 3, {}, [])
-        found.data_lens(), found.meta_lens(), found.lone()
-        native.gathered([text, b"", b"1"]).payload(1, 1)
+        found.data_lens(), found.meta_lens()
+        native.answers(text, chance.randrange(1, 2**60), chance.randrange(50), text)
         native.seqs(chance.randrange(1, 2**60), chance.randrange(1, 50))
     assert taken > rounds // 50, taken
 

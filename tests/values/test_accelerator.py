@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from array import array
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -19,12 +21,13 @@ from hypothesis import strategies as st
 from scripts import accelerate
 
 from tests.support.accelerated import NATIVE, WAYS, using
-from topics.http.routes.records.appends import _seqs
+from topics.http.routes.records.appends import _seqs, answers_of
 from topics.log.packing import Names
 from topics.log.remove.tags import TagIndex, TagMatch
-from topics.log.write.append_form import decode_append, lone_data, lone_record
-from topics.log.write.append_frame import encode_payload, plain_batch
+from topics.log.write.append_form import decode_append
+from topics.log.write.append_frame import encode_payload
 from topics.log.write.append_request import check_append
+from topics.log.write.gather import gather
 from topics.values import ApiError, accelerator
 
 TS = 1_760_011_200_450
@@ -35,16 +38,13 @@ def outcome(body: bytes, key: bytes | None = None) -> Any:
     noted: list[Any] = []
     try:
         decoded = decode_append(body, lambda misnamed: noted.append(str(misnamed.refusal().detail)))
-        lone = lone_record(decoded)
         request = check_append(decoded, len(body), key)
     except ApiError as error:
         return error.code, error.message, error.detail, noted
     whole = rendered(request.batch)
-    data = lone_data(body)
-    if data is not None:
-        assert rendered(plain_batch([data])) == whole
-    if lone is not None:
-        assert rendered(plain_batch([lone])) == whole
+    together = gather([body])
+    if together.batch is not None:
+        assert rendered(together.batch) == whole
     return noted, request.create, request.return_seqs, request.idempotency_key, request.config, whole
 
 
@@ -100,6 +100,60 @@ spellings = st.sampled_from([(",", ":"), (", ", ": "), (",\n", ":\t")])
 @given(bodies, spellings, st.booleans())
 def test_writes_are_told_the_same_either_way(body: Any, spelled: tuple[str, str], ascii_only: bool) -> None:
     agree(json.dumps(body, separators=spelled, ensure_ascii=ascii_only).encode("utf-8", "replace"))
+
+
+def together(texts: list[bytes]) -> Any:
+    """What becomes of several writes that travel together: which are odd, and the rows of the others."""
+    found = gather(texts)
+    odd = set(found.odd)
+    if found.batch is None:
+        return odd, [], []
+    rows = bytes(found.batch.render(995, TS)).splitlines()
+    counts = found.counts or [1] * found.batch.count
+    assert len(counts) + len(odd) == len(texts)
+    assert found.batch.ends_behind(7) in (
+        None,
+        (found.batch.row_ends(b"\n".join(rows) + b"\n") + 7).tobytes(),
+    )
+    return odd, list(zip([n for n in range(len(texts)) if n not in odd], counts, strict=True)), rows
+
+
+lone = st.lists(st.fixed_dictionaries({"data": values}), min_size=1, max_size=1)
+plain = st.fixed_dictionaries({"records": lone})
+
+
+@given(st.lists(st.one_of(plain, bodies), min_size=1, max_size=6), spellings)
+def test_in_company_a_write_is_what_it_is_alone(several: list[Any], spelled: tuple[str, str]) -> None:
+    texts = [json.dumps(one, separators=spelled).encode() for one in several]
+    for native in WAYS.values():
+        with using(native):
+            odd, counts, rows = together(texts)
+            alone = [together([text]) for text in texts]
+            assert odd == {index for index, one in enumerate(alone) if one[0]}
+            assert counts == [(index, one[1][0][1]) for index, one in enumerate(alone) if one[1]]
+            data = [msgspec.json.decode(row)["data"] for one in alone for row in one[2]]
+            assert [msgspec.json.decode(row)["data"] for row in rows] == data
+
+
+@given(st.integers(1, 2**50), st.integers(1, 30))
+def test_answers_are_the_same_either_way(first: int, count: int) -> None:
+    op = SimpleNamespace(
+        first_seq=first,
+        count=count,
+        created=False,
+        deduped=False,
+        wal_ms=0.25,
+        fsync_ms=0.5,
+        topic=SimpleNamespace(name_json=b"t", id=3, config=SimpleNamespace(durable=True)),
+    )
+    told = []
+    for native in WAYS.values():
+        with using(native):
+            answers = answers_of(op, None, 0.0)
+            told.append([re.sub(rb'"server_total_ms":[0-9.]+,', b"", one) for one in answers])
+    for one, other in pairwise(told):
+        assert one == other
+        assert [msgspec.json.decode(answer)["seqs"] for answer in one] == [[first + n] for n in range(count)]
 
 
 TOKENS = [
@@ -275,9 +329,10 @@ def test_wrong_arguments_are_refused() -> None:
     for call in (
         lambda: NATIVE.cut("x", 0, 1),
         lambda: NATIVE.cut(b"x"),
-        lambda: NATIVE.lone("x"),
-        lambda: NATIVE.gathered([1]),
-        lambda: NATIVE.gathered((b"1",)),
+        lambda: NATIVE.gather([1]),
+        lambda: NATIVE.gather((b"1",)),
+        lambda: NATIVE.answers(b"", 1, 1),
+        lambda: NATIVE.ends_behind([1], 1),
         lambda: NATIVE.encode([1], {}, []),
         lambda: NATIVE.post([1], 0, {}, [], array),
         lambda: found.payload(1),

@@ -60,7 +60,7 @@ class Doors:
         A patient caller is not refused because of load, and waits as long as it takes. Errors of work that
         had to wait go to the caller.
         """
-        if self._pacer.active or self._governor.lag_ms >= SHED_FROM_MS:
+        if not self.stand_open:
             patient = is_patient(caller)
             refusable = None if patient else name
             if self._pacer.active and self._pacer.holds(
@@ -69,6 +69,11 @@ class Doors:
                 return
             self._refuse_under_pressure(refusable)
         work(caller)
+
+    @property
+    def stand_open(self) -> bool:
+        """No write has to wait or may be refused just now."""
+        return not self._pacer.active and self._governor.lag_ms < SHED_FROM_MS
 
     def _resume(self, caller: Client, work: Callable[[Client], None], refusable: str | None) -> None:
         """Its turn has come. `refusable`: the topic whose priority says whether it is refused after all."""

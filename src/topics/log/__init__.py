@@ -43,14 +43,12 @@ from topics.log.seal.sealer import SegmentPlan
 from topics.log.seal.segment_store import entry_of
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState, decode
 from topics.log.topic import Topic
-from topics.log.write.append import AppendOp, admit_total
+from topics.log.write.append import AppendOp, admit_total, append_to
 from topics.log.write.append_form import (
     AppendBody,
     AppendForm,
-    KeyedLines,
     decode_append,
-    lone_data,
-    lone_record,
+    key_apart,
 )
 from topics.log.write.append_frame import decode_payload
 from topics.log.write.append_request import (
@@ -63,10 +61,10 @@ from topics.log.write.append_request import (
 from topics.log.write.batch import Batch, batch_from_columns
 from topics.log.write.commit_loop import CommitLoop
 from topics.log.write.commit_queue import MAX_WAITING_OPS
+from topics.log.write.gather import SMALL_BODY_BYTES, gather
 from topics.log.write.group import admit_group, append_group
-from topics.log.write.idempotency import checked_key, keys_kept_ms
+from topics.log.write.idempotency import KeyedWrite, MaybeRetry, checked_key, keys_kept_ms
 from topics.log.write.large_append import LargeBatch, cut_records, large_request, request_of
 from topics.log.write.large_json import LARGE_BYTES, Cut, ItemLimits, compacted, cut_out
-from topics.log.write.lone_appends import SMALL_BODY_BYTES, LoneAppends
 from topics.log.write.operation import CallbackOp, Creation, Fail, Op
 from topics.log.write.reservation import cover, extend_if_short

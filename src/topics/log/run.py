@@ -101,6 +101,8 @@ class HotColumns:
         added = len(rows) + _RECORD_BYTES * batch.count
         if batch.count == 1:
             ends.append(end)
+        elif (behind := batch.ends_behind(offset)) is not None:
+            ends.frombytes(behind)
         elif batch.count <= _FEW and batch.ends is None and isinstance(rows, bytes):
             ends.extend(_few_ends(rows, offset))
         else:

@@ -1,7 +1,7 @@
 /* The inner loops of the write path, for where Python is too slow: a write's records are found, checked and
  * rendered in one pass each. `accelerator.py` says how it is used.
  *
- * Whatever is unusual is not decided here: `cut` and `lone` return None, and the caller, in Python, decides and
+ * Whatever is unusual is not decided here: `cut` and `gather` leave it out, and the caller, in Python, decides and
  * says what is wrong. So this file may be too strict, and never too lax. What it returns, it has checked.
  */
 #define PY_SSIZE_T_CLEAN
@@ -222,6 +222,20 @@ static int add(Records *self, const Record *record) {
     return 1;
 }
 
+/* Those from `count` on are taken back. */
+static void forget_above(Records *self, Py_ssize_t count) {
+    while (self->count > count) {
+        const Record *last = &self->records[--self->count];
+        self->data_bytes -= last->data_bytes;
+        self->meta_bytes -= last->meta_bytes;
+        self->node_bytes -= last->node_bytes;
+        self->tag_bytes -= last->tag_bytes;
+        self->metas -= last->meta != NULL;
+        self->nodes -= last->node != NULL;
+        self->tags -= last->tag != NULL;
+    }
+}
+
 /* A short text without escapes, or null: `p` is at its value. */
 static Text name(Text p, Text end, Text *text, uint32_t *bytes, Py_ssize_t most) {
     Text start = p + 1, stop;
@@ -314,44 +328,77 @@ static PyObject *cut(PyObject *module, PyObject *const *given, Py_ssize_t count)
     Py_RETURN_NONE;
 }
 
-static PyObject *lone(PyObject *module, PyObject *body) {
-    Text p, start, end;
-    if (!PyBytes_Check(body)) {
-        PyErr_SetString(PyExc_TypeError, "lone(body: bytes)");
-        return NULL;
-    }
-    p = (Text)PyBytes_AS_STRING(body);
-    end = p + PyBytes_GET_SIZE(body);
-    if (!(start = word(p, end, "{\"records\":[{\"data\":", 20)) || !(p = value(start, end, 0))) Py_RETURN_NONE;
-    if (end - p != 3 || memcmp(p, "}]}", 3) || p - start > MAX_RECORD) Py_RETURN_NONE;
-    return PyBytes_FromStringAndSize((const char *)start, p - start);
+/* Whether this is text that Python would take: most of it is ASCII, and need not be asked. */
+static int is_utf8(Text p, Text end) {
+    for (Text at = p; at < end; at++)
+        if (*at >= 0x80) {
+            PyObject *decoded = PyUnicode_DecodeUTF8((const char *)p, end - p, NULL);
+            if (!decoded) PyErr_Clear();
+            Py_XDECREF(decoded);
+            return decoded != NULL;
+        }
+    return 1;
 }
 
-static PyObject *gathered(PyObject *module, PyObject *list) {
-    Records *self;
-    Record plain = {0};
+/* The records of a body that has nothing else, appended to `self`; returns how many, 0 if anything is unusual,
+ * -1 if they do not fit in memory. */
+static Py_ssize_t add_body(Records *self, PyObject *body) {
+    Text p = (Text)PyBytes_AS_STRING(body), end = p + PyBytes_GET_SIZE(body);
+    Py_ssize_t before = self->count;
+    Record found;
+    if (!(p = word(p, end, "{\"records\":[", 12))) return 0;
+    for (;;) {
+        if (!(p = record(p, end, &found)) || self->count - before == MAX_RECORDS) break;
+        if (!add(self, &found)) return -1;
+        if (p < end && *p == ',') p++;
+        else break;
+    }
+    if (p && end - p == 2 && p[0] == ']' && p[1] == '}' && is_utf8((Text)PyBytes_AS_STRING(body), end))
+        return self->count - before;
+    forget_above(self, before);
+    return 0;
+}
+
+/* gather(bodies) -> (records of all, how many each body has, which bodies are unusual). No records: None. One of
+ * each: None instead of their numbers. */
+static PyObject *gather(PyObject *module, PyObject *list) {
+    PyObject *owner, *counts = NULL, *odd = NULL, *result = NULL;
+    Records *self = NULL;
+    int all_single = 1;
     if (!PyList_CheckExact(list)) {
-        PyErr_SetString(PyExc_TypeError, "gathered(data: list[bytes])");
+        PyErr_SetString(PyExc_TypeError, "gather(bodies: list[bytes])");
         return NULL;
     }
     /* A tuple, which nobody changes. */
-    PyObject *owner = PyList_AsTuple(list);
-    if (!owner) return NULL;
+    if (!(owner = PyList_AsTuple(list))) return NULL;
+    counts = PyList_New(0);
+    odd = PyList_New(0);
     self = new_records(owner, PyTuple_GET_SIZE(owner));
-    Py_DECREF(owner);
-    if (!self) return NULL;
+    if (!self || !counts || !odd) goto done;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(owner); i++) {
-        PyObject *data = PyTuple_GET_ITEM(owner, i);
-        if (!PyBytes_Check(data) || PyBytes_GET_SIZE(data) > MAX_RECORD) {
-            Py_DECREF(self);
-            PyErr_SetString(PyExc_TypeError, "gathered(data: list[bytes])");
-            return NULL;
+        PyObject *body = PyTuple_GET_ITEM(owner, i), *number;
+        if (!PyBytes_Check(body)) {
+            PyErr_SetString(PyExc_TypeError, "gather(bodies: list[bytes])");
+            goto done;
         }
-        plain.data = (Text)PyBytes_AS_STRING(data);
-        plain.data_bytes = (uint32_t)PyBytes_GET_SIZE(data);
-        add(self, &plain); /* there is room for it */
+        Py_ssize_t added = add_body(self, body);
+        if (added < 0) {
+            PyErr_NoMemory();
+            goto done;
+        }
+        all_single &= added <= 1;
+        if (!(number = PyLong_FromSsize_t(added ? added : i))) goto done;
+        int failed = PyList_Append(added ? counts : odd, number);
+        Py_DECREF(number);
+        if (failed) goto done;
     }
-    return (PyObject *)self;
+    result = PyTuple_Pack(3, self->count ? (PyObject *)self : Py_None, all_single ? Py_None : counts, odd);
+done:
+    Py_XDECREF(owner);
+    Py_XDECREF(counts);
+    Py_XDECREF(odd);
+    Py_XDECREF(self);
+    return result;
 }
 
 static PyObject *cells(PyObject *module, PyObject *args) {
@@ -541,13 +588,6 @@ static PyObject *meta_lens(PyObject *self, PyObject *unused) {
     return lengths_of((Records *)self, offsetof(Record, meta_bytes));
 }
 
-/* The data of the only record, if it has nothing else. */
-static PyObject *lone_data(PyObject *object, PyObject *unused) {
-    Records *self = (Records *)object;
-    if (self->count != 1 || self->tags || self->nodes || self->metas) Py_RETURN_NONE;
-    return PyBytes_FromStringAndSize((const char *)self->records->data, self->records->data_bytes);
-}
-
 /* --- names ------------------------------------------------------------------------------------------------- */
 
 /* Each in the place that its bytes say; another one with the same place takes it over. */
@@ -704,6 +744,63 @@ static PyObject *post(PyObject *module, PyObject *const *given, Py_ssize_t count
     Py_RETURN_NONE;
 }
 
+/* answers(before, first, count, after) -> list: what each of so many writers of one record is told */
+static PyObject *answers(PyObject *module, PyObject *const *given, Py_ssize_t given_count) {
+    if (given_count != 4 || !PyBytes_CheckExact(given[0]) || !PyBytes_CheckExact(given[3])) {
+        PyErr_SetString(PyExc_TypeError, "answers(before: bytes, first: int, count: int, after: bytes)");
+        return NULL;
+    }
+    uint64_t first = PyLong_AsUnsignedLongLong(given[1]);
+    Py_ssize_t count = PyLong_AsSsize_t(given[2]);
+    if (PyErr_Occurred()) return NULL;
+    if (count < 0 || count > MAX_BULK || first > INT64_MAX) {
+        PyErr_SetString(PyExc_ValueError, "so many seqs are never given out at once");
+        return NULL;
+    }
+    char seq[MOST_DIGITS + 1];
+    int seq_bytes = decimal(seq, first);
+    Py_ssize_t before = PyBytes_GET_SIZE(given[0]), after = PyBytes_GET_SIZE(given[3]);
+    PyObject *list = PyList_New(count);
+    for (Py_ssize_t i = 0; list && i < count; i++) {
+        PyObject *one = PyBytes_FromStringAndSize(NULL, before + after + 4 * seq_bytes + 12 + 9 + 13);
+        if (!one) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, i, one);
+        char *w = PyBytes_AS_STRING(one);
+        PUT(PyBytes_AS_STRING(given[0]), before);
+        PUT(seq, seq_bytes);
+        PUT_ALL(",\"last_seq\":");
+        PUT(seq, seq_bytes);
+        PUT_ALL(",\"seqs\":[");
+        PUT(seq, seq_bytes);
+        PUT_ALL("],\"head_seq\":");
+        PUT(seq, seq_bytes);
+        PUT(PyBytes_AS_STRING(given[3]), after);
+        seq_bytes = count_up(seq, seq_bytes);
+    }
+    return list;
+}
+
+/* ends_behind(ends, offset) -> the same, each so much further on */
+static PyObject *ends_behind(PyObject *module, PyObject *const *given, Py_ssize_t given_count) {
+    if (given_count != 2 || !PyBytes_CheckExact(given[0])) {
+        PyErr_SetString(PyExc_TypeError, "ends_behind(ends: bytes, offset: int)");
+        return NULL;
+    }
+    Py_ssize_t offset = PyLong_AsSsize_t(given[1]), bytes = PyBytes_GET_SIZE(given[0]) & ~(Py_ssize_t)3;
+    if (offset == -1 && PyErr_Occurred()) return NULL;
+    PyObject *out = PyBytes_FromStringAndSize(NULL, bytes);
+    for (Py_ssize_t at = 0; out && at < bytes; at += 4) {
+        uint32_t end;
+        memcpy(&end, PyBytes_AS_STRING(given[0]) + at, 4);
+        end += (uint32_t)offset;
+        memcpy(PyBytes_AS_STRING(out) + at, &end, 4);
+    }
+    return out;
+}
+
 /* seqs(first, count) -> "[first,…]" */
 static PyObject *seqs(PyObject *module, PyObject *const *given, Py_ssize_t given_count) {
     if (given_count != 2) {
@@ -825,7 +922,6 @@ static PyGetSetDef records_fields[] = {
 
 static PyMethodDef records_methods[] = {
     {"payload", (PyCFunction)(void (*)(void))payload, METH_FASTCALL, NULL},
-    {"lone", lone_data, METH_NOARGS, NULL},
     {"data_lens", data_lens, METH_NOARGS, NULL},
     {"meta_lens", meta_lens, METH_NOARGS, NULL},
     {"tags", tags, METH_NOARGS, NULL},
@@ -845,12 +941,13 @@ static PyTypeObject RecordsType = {
 
 static PyMethodDef functions[] = {
     {"cut", (PyCFunction)(void (*)(void))cut, METH_FASTCALL, NULL},
-    {"lone", lone, METH_O, NULL},
-    {"gathered", gathered, METH_O, NULL},
+    {"gather", gather, METH_O, NULL},
     {"cells", cells, METH_VARARGS, NULL},
     {"alive", alive, METH_VARARGS, NULL},
     {"encode", (PyCFunction)(void (*)(void))encode, METH_FASTCALL, NULL},
     {"post", (PyCFunction)(void (*)(void))post, METH_FASTCALL, NULL},
+    {"answers", (PyCFunction)(void (*)(void))answers, METH_FASTCALL, NULL},
+    {"ends_behind", (PyCFunction)(void (*)(void))ends_behind, METH_FASTCALL, NULL},
     {"seqs", (PyCFunction)(void (*)(void))seqs, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -23,7 +23,7 @@ def remembered(head=HEAD, body=b"{}", headers=HEADERS, **changes):
     for name, value in changes.items():
         setattr(exchange, name, value)
     heads = KnownRequests()
-    heads.remember(exchange, head + b"\r\n\r\n" + body)
+    heads.remember(exchange, head + b"\r\n\r\n" + body, is_noted=False)
     return heads
 
 
@@ -108,7 +108,7 @@ def test_the_number_of_heads_is_bounded():
     exchange = Exchange(None, b"POST", b"/v0/topics/a", dict(HEADERS))
     exchange.route, exchange.received, exchange.started = ROUTE, 2, 1.0
     for number in range(4200):
-        heads.remember(exchange, b"H: %d\r\n\r\n{}" % number)
+        heads.remember(exchange, b"H: %d\r\n\r\n{}" % number, is_noted=False)
     assert heads.get(HEAD) is None
     assert heads.get(b"H: 4199") is not None
     assert heads.get(b"H: 0") is None

@@ -8,7 +8,7 @@ import pytest
 
 from tests.log.harness import T0, Lab, records, short_of_memory
 from topics.log.remove.tags import TagIndex
-from topics.log.write.append import AppendOp, append_to
+from topics.log.write.append import AppendOp
 from topics.log.write.append_request import parse_append
 from topics.log.write.group import append_group
 from topics.values.errors import ApiError
@@ -215,12 +215,3 @@ def test_what_can_never_fit_is_not_called_full(lab: Lab) -> None:
         lab.write("t", 3)
     assert caught.value.code == "topic_full"
     assert lab.lines("t") == (2, 1, 1)
-
-
-def test_records_of_an_instance_that_is_gone_are_refused(lab: Lab) -> None:
-    lab.write("t", 1)
-    gone = lab.topic("t")
-    lab.drop("t")
-    lab.write("t", 1)
-    with pytest.raises(ApiError, match='"t"'):
-        append_to(lab.engine, gone, None, lambda _: None, lambda _: None)  # type: ignore[arg-type]

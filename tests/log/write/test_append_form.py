@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from topics.log.write.append_form import decode_append, lone_record
+from topics.log.write.append_form import decode_append, key_apart
 from topics.log.write.append_request import check_append, parse_append
 from topics.values import ApiError, Misnamed
 from topics.values.accelerator import Records
@@ -141,20 +141,22 @@ def test_stamps_are_the_server_s() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "is_lone"),
+    ("text", "apart"),
     [
-        (b'{"records":[{"data":1}]}', True),
-        (b'{ "records": [ {"data": [1, 2]} ] }', True),
-        (b'{"records":[{"data":"}]}"}]}', True),
-        (b'{"records":[{"data":1},{"data":2}]}', False),
-        (b'{"records":[{"data":1,"tag":"x"}]}', False),
-        (b'{"records":[{"data":1}],"create":null}', False),
-        (b'{"records":[{}]}', False),
-        (b'{"records":[]}', False),
+        (b'{"records":[{"data":1}],"idempotency_key":"k"}', (b'{"records":[{"data":1}]}', b"k")),
+        (b'{"idempotency_key":"k","records":[{"data":1}]}', (b'{"records":[{"data":1}]}', b"k")),
+        ('{"records":[1],"idempotency_key":"é"}'.encode(), (b'{"records":[1]}', "é".encode())),
+        (b'{"records":[{"data":"],\\"idempotency_key\\":\\"k"}]}', None),
+        (b'{"records":[{"data":1}],"idempotency_key":7}', None),
+        (b'{"records":[{"data":1}], "idempotency_key":"k"}', None),
+        (b'{"records":[{"data":1}],"idempotency_key":"k","create":true}', None),
+        (b'{"idempotency_key":"k","create":true,"records":[]}', None),
+        (b'{"records":[{"data":1}]}', None),
+        (b"", None),
     ],
 )
-def test_lone_records(text: bytes, is_lone: bool) -> None:
-    assert (lone_record(decode_append(text)) is not None) is is_lone
+def test_a_key_comes_apart_from_its_records(text: bytes, apart: tuple[bytes, bytes] | None) -> None:
+    assert key_apart(text) == apart
 
 
 @pytest.mark.parametrize(

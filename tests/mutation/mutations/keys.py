@@ -4,7 +4,7 @@ from tests.mutation.runner import Mutation
 
 _MEMORY = "tests/log/write/test_idempotency.py"
 _RESTARTS = "tests/log/recover/test_keys.py"
-_TOGETHER = "tests/log/write/test_lone_appends.py"
+_TOGETHER = "tests/flow/test_convoys.py"
 _SWEEP = "tests/crash/test_sweep.py::test_a_crash_behind_every_change[append with a key]"
 _PRODUCER = (
     "tests/contract/test_idempotency.py::test_a_producer_that_retries_over_restarts_writes_every_record_once"

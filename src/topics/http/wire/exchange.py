@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from bisect import bisect_left
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -164,9 +163,9 @@ class Exchange(Request):
         self._take_connection()
         connection.send_special(self, status, content_type, body, headers)
 
-    def passes_unnoticed(self, elapsed_s: float) -> bool:
-        """Answered now, it would be counted and nothing more."""
-        return self._connection is not None and elapsed_s < self._connection.context.request_log.notable_s
+    def is_noted(self, elapsed_s: float) -> bool:
+        """Answered now, it would be more than counted; as far as is known, if its client has gone."""
+        return self._connection is None or elapsed_s >= self._connection.context.request_log.notable_s
 
     def reply_uncounted(self, body: bytes) -> bool:
         """The usual answer, to a request that is counted together with others. True if sent."""
@@ -335,19 +334,6 @@ class Exchange(Request):
             except Exception:
                 logger.exception("a close callback failed")
 
-
-def reply_together(exchanges: list[Exchange], bodies: list[bytes], elapsed_s: float) -> None:
-    """The usual answers to requests of one route that took the same time, which are counted as one."""
-    first = exchanges[0]
-    if not first.passes_unnoticed(elapsed_s):
-        for exchange, body in zip(exchanges, bodies, strict=True):
-            exchange.reply(body)
-        return
-    answered = 0
-    for exchange, body in zip(exchanges, bodies, strict=True):
-        answered += exchange.reply_uncounted(body)
-    if answered:
-        assert first.route is not None
-        timings = first.route.timings[2]
-        timings.counts[bisect_left(timings.bounds, elapsed_s)] += answered
-        timings.total += elapsed_s * answered
+    def leave_convoy(self, started: float, body: bytes = b"", key: bytes | None = None) -> "Exchange":
+        """It is handled by itself, as it came."""
+        return self

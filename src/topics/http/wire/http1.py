@@ -107,7 +107,8 @@ class Connection(Pipeline):
             # Not one without a body, nor one that has to take room: that is asked with its head.
             if latest.received and len(data) <= self.context.small_body_bytes:
                 self._unknown_heads += 1
-                self.context.known_requests.remember(latest, data)
+                context = self.context
+                context.known_requests.remember(latest, data, is_noted=context.request_log.notes_all)
             return
         at = 0
         while at < len(data) and not (self._behind or self.mode):

@@ -3,8 +3,11 @@
 Those whose head is known are taken here, without parsing; `http1` parses the others.
 """
 
+from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 from time import perf_counter
+from typing import TypeAlias
 
 from topics.http.door.admission import admit, too_large
 from topics.http.door.callers import Preflight
@@ -15,6 +18,7 @@ from topics.http.wire.context import WireContext
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.known_requests import END, KEY_HEADER, KnownRequest
 from topics.http.wire.request_body import Gunzip, is_compressed, refuse_unread, shrink
+from topics.http.wire.routing import Route
 from topics.log import LARGE_BYTES
 from topics.values import ApiError
 
@@ -28,8 +32,8 @@ class Pipeline(Channel):
 
     def __init__(self, context: WireContext) -> None:
         super().__init__(context)
-        # The request whose turn it is, from its head until its answer.
-        self._current: Exchange | None = None
+        # The request whose turn it is, from its head until its answer; in a convoy, one like it.
+        self._current: Exchange | KnownRequest | None = None
         self._waiting: deque[Exchange] = deque()
         # A request is waiting, or input that is not parsed yet.
         self._behind = False
@@ -41,12 +45,13 @@ class Pipeline(Channel):
         self._unknown_heads = 0
 
     def connection_lost(self, error: Exception | None) -> None:
-        unanswered = [self._current, *self._waiting]
-        self._current = None
+        current, waiting = self._current, list(self._waiting)
+        # What travels in a convoy is written all the same, and nobody is answered.
+        self._current = self.step_out(current) if isinstance(current, KnownRequest) else None
         self.forget_input()
         super().connection_lost(error)
-        for exchange in unanswered:
-            if exchange is not None:
+        for exchange in (self._current or current, *waiting):
+            if isinstance(exchange, Exchange):
                 exchange.client_gone()
 
     def eof_received(self) -> bool:
@@ -59,6 +64,8 @@ class Pipeline(Channel):
         # Input that was not HTTP is never complete, and is answered all the same.
         if last is None or not (last.complete or last.refusal):
             return False
+        if isinstance(last, KnownRequest):
+            last = self.step_out(last)
         last.plain = False
         last.closes = True
         self._half_closed = True
@@ -94,17 +101,19 @@ class Pipeline(Channel):
         if not (self._behind or self._begun or self._current is not None or self._write_paused):
             end = data.find(END)
             if end > 0:
-                head = data[:end]
-                known = self.context.known_requests.get(head)
+                head, context = data[:end], self.context
+                known = context.known_requests.get(head)
                 idempotency_key = b""
                 if known is None:
-                    known, idempotency_key = self.context.known_requests.find_keyed(head)
-                if (
-                    known is not None
-                    and len(data) - end - 4 == known.body_bytes
-                    and self._take_known(known, data[end + 4 :], idempotency_key)
-                ):
-                    return
+                    known, idempotency_key = context.known_requests.find_keyed(head)
+                if known is not None and len(data) - end - 4 == known.body_bytes:
+                    body, convoy = data[end + 4 :], known.convoy
+                    if convoy is not None and known.key is None and context.readiness.open:
+                        # Nothing about it can be refused before its body is looked at.
+                        self._travel(known, body, idempotency_key)
+                        return
+                    if self._take_known(known, body, idempotency_key):
+                        return
         self.parse(data)
 
     def _take_known(self, known: KnownRequest, body: bytes, idempotency_key: bytes) -> bool:
@@ -112,24 +121,18 @@ class Pipeline(Channel):
         context, key = self.context, known.key
         if not context.readiness.open:
             return False
-        headers = known.headers
-        if idempotency_key:
-            headers = {**headers, KEY_HEADER: idempotency_key}
-        exchange = Exchange(self, known.method, known.target, headers)
         if key is not None:
             most = context.settings.max_inflight_per_key
             if most and key.inflight >= most:
                 return False
-            exchange.key = key
-            exchange.take_place()
-        exchange.body = body
-        exchange.complete = True
-        exchange.route = known.route
-        exchange.name = known.name
-        exchange.params = known.params
+            key.inflight += 1
+        if known.convoy is not None:
+            self._travel(known, body, idempotency_key)
+            return True
         self._requests += 1
         self._unknown_heads = 0
-        self._current = exchange
+        exchange = self.step_out(known, idempotency_key)
+        exchange.body = body
         if not known.is_json:
             self.handle(exchange)
             return True
@@ -141,6 +144,66 @@ class Pipeline(Channel):
         held_s, holds = perf_counter() - exchange.started, known.route.holds
         if held_s > holds.longest_s:
             holds.longest_s = held_s
+        return True
+
+    # In a convoy
+
+    def _travel(self, known: KnownRequest, body: bytes, idempotency_key: bytes) -> None:
+        self._requests += 1
+        self._unknown_heads = 0
+        self._current = known
+        if idempotency_key:
+            known.keyed_convoy.join_keyed(self, body, idempotency_key)  # type: ignore[union-attr]
+        else:
+            known.convoy.join(self, body)  # type: ignore[union-attr]
+
+    def step_out(self, known: KnownRequest, idempotency_key: bytes = b"") -> Exchange:
+        """The request under way, which is like this one, gets an exchange of its own, still without a body.
+
+        It has got its place among those of its key already.
+        """
+        headers = known.headers
+        if idempotency_key:
+            headers = {**headers, KEY_HEADER: idempotency_key}
+        exchange = Exchange(self, known.method, known.target, headers)
+        exchange.complete = True
+        exchange.route = known.route
+        exchange.name = known.name
+        exchange.params = known.params
+        if known.key is not None:
+            exchange.key = known.key
+            exchange.has_place()
+        self._current = exchange
+        return exchange
+
+    def leave_convoy(self, started: float, body: bytes = b"", key: bytes | None = None) -> Exchange:
+        """The request that travelled with others is to be handled by itself."""
+        current = self._current
+        assert current is not None
+        exchange = self.step_out(current) if isinstance(current, KnownRequest) else current
+        exchange.started = started
+        exchange.body = body
+        if key is not None:
+            exchange.headers = {**exchange.headers, KEY_HEADER: key}
+        return exchange
+
+    def is_noted(self, elapsed_s: float) -> bool:
+        """Answered now, the request would be more than counted."""
+        return elapsed_s >= self.context.request_log.notable_s
+
+    def reply_uncounted(self, body: bytes) -> bool:
+        """The usual answer to the request that travelled with others, and is counted with them. True if sent.
+
+        `reply_together` does the same without this call, where it can.
+        """
+        current = self._current
+        if isinstance(current, Exchange):
+            # It has stepped out meanwhile, for its client has gone or ended its side.
+            return current.reply_uncounted(body)
+        assert current is not None
+        if current.key is not None:
+            current.key.inflight -= 1
+        self.send(body)
         return True
 
     def take(self, exchange: Exchange) -> None:
@@ -336,3 +399,36 @@ class Pipeline(Channel):
         self._current = None
         self.forget_input()
         return super().hand_over(mode)
+
+
+# A request by itself, or the connection of one that travels in a convoy.
+Asking: TypeAlias = Exchange | Pipeline
+
+
+def reply_together(route: Route, asking: Sequence[Asking], bodies: list[bytes], started: float) -> None:
+    """The usual answers to requests of one route that took the same time, which are counted as one."""
+    elapsed_s = perf_counter() - started
+    if asking[0].is_noted(elapsed_s):
+        for one, body in zip(asking, bodies, strict=True):
+            one.leave_convoy(started).reply(body)
+        return
+    answered, head, length = 0, b"", -1
+    for one, body in zip(asking, bodies, strict=True):
+        current = None if isinstance(one, Exchange) else one._current
+        if current.__class__ is not KnownRequest or current.key is not None:
+            answered += one.reply_uncounted(body)
+            continue
+        assert not isinstance(one, Exchange)
+        one._current = None
+        answered += 1
+        transport = one.transport
+        if not transport.is_closing():
+            if len(body) != length:
+                length = len(body)
+                head = one.context.heads.json_200 + b"%d\r\n\r\n" % length
+            transport.write(head + body)
+        if one._behind:
+            one.advance()
+    timings = route.timings[2]
+    timings.counts[bisect_left(timings.bounds, elapsed_s)] += answered
+    timings.total += elapsed_s * answered

@@ -164,6 +164,10 @@ class Request:
     def take_place(self) -> None:
         assert self.key is not None
         self.key.inflight += 1
+        self.has_place()
+
+    def has_place(self) -> None:
+        """It was counted before there was this object."""
         self._holds |= _PLACE
 
     def take_room(self, room: RequestRoom, count: int) -> None:

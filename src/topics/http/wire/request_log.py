@@ -50,6 +50,11 @@ class RequestLog:
         self.slow_requests = 0
         self.connections = 0
 
+    @property
+    def notes_all(self) -> bool:
+        """Every request is worth a line, or a span."""
+        return self.notable_s <= 0.0
+
     def trace(self, tracer: Tracer) -> None:
         self._tracer = tracer
         self.notable_s = 0.0

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote_to_bytes
 
 from topics.http.door.base_path import without_base
@@ -31,6 +31,18 @@ class Body(Enum):
     REQUIRED = "required"
     OPTIONAL = "an empty body means all defaults"
     NEVER_EMPTY = "an empty body is refused whatever its type"
+
+
+class Convoy(Protocol):
+    """Takes the body of a request; the connection is told later how to answer it."""
+
+    def join(self, connection: Any, body: bytes) -> None: ...
+
+
+class KeyedConvoy(Protocol):
+    """The same for requests with an idempotency key."""
+
+    def join_keyed(self, connection: Any, body: bytes, key: bytes) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +76,8 @@ class Route:
     all_names: bool = False
     # Answers while recovering, while draining, and however busy its key is.
     always_open: bool = False
+    # Small requests for one name may travel together, without an exchange each: in one of these two convoys.
+    convoys_of: Callable[[str], "tuple[Convoy, KeyedConvoy]"] | None = None
     is_async: bool = field(init=False)
     # The same, with those that any such route has.
     known_query: frozenset[str] = field(init=False)

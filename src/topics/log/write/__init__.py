@@ -1,7 +1,8 @@
 """The way in: from the text of a request to records that readers see.
 
-    body ─▶ append_form (decode once; `append_request` checks what is more than plain) or arrow_batch
-         ─▶ lone_appends (single records wait for company) ─▶ append (admit, number; `batch` renders once)
+    body ─▶ append_form (decode once; `append_request` checks what is more than plain) or arrow_batch;
+            small ones, which come together from `flow.convoys`, gather (decode all at once)
+         ─▶ append (admit, number; `batch` renders once)
          ─▶ commit_queue (one journal write, one sync for all that wait; `commit_loop` drives it)
          ─▶ publish ─▶ the writer's answer
 

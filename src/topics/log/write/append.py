@@ -173,15 +173,14 @@ def append_to(
     core: Core,
     topic: Topic,
     batch: Batch,
+    writers: int,
     done: Callable[[AppendOp], None],
     fail: Fail,
     keys: KeyedWrite | None = None,
 ) -> None:
-    """Write a batch, whose records are of a writer each, to a topic that was there a moment ago."""
-    if core.by_name.get(topic.name) is not topic:
-        raise topic_not_found(topic.name)
+    """Write a batch, whose records are of so many writers, to a topic that is there."""
     op = AppendOp(core, topic, batch, core.now())
-    op.writers = batch.count
+    op.writers = writers
     op.keys = keys
     op.on_done = done
     op.on_error = fail

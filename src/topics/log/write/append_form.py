@@ -77,13 +77,6 @@ class AppendBody(msgspec.Struct, gc=False, kw_only=True, forbid_unknown_fields=T
     return_seqs: bool = True
 
 
-class KeyedLines(msgspec.Struct, gc=False):
-    """A write of plain records with an idempotency key, and of nothing else."""
-
-    records: list[PlainLine]
-    key: str
-
-
 class _Records(msgspec.Struct, gc=False):
     records: list[Raw] = []
 
@@ -91,8 +84,6 @@ class _Records(msgspec.Struct, gc=False):
 Write = TypeVar("Write", bound=AppendBody)
 # Records without anything around them: decoded, or cut out by the accelerator.
 OnlyRecords: TypeAlias = list[PlainLine] | Records
-# A plain record by itself; with an accelerator, just its data.
-Lone: TypeAlias = PlainLine | bytes
 
 _decode_plain = msgspec.json.Decoder(list[PlainLine]).decode
 _decode_lines = msgspec.json.Decoder(list[Line]).decode
@@ -119,8 +110,8 @@ class AppendForm(Generic[Write]):
         self._kind = kind
         self._form = Form(kind)
 
-    def decode(self, body: bytes, note: Note = Misnamed.refuse) -> Write | OnlyRecords | KeyedLines:
-        """Just the records, if they are plain and there is nothing else but, perhaps, a key.
+    def decode(self, body: bytes, note: Note = Misnamed.refuse) -> Write | OnlyRecords:
+        """Just the records, if they are plain and there is nothing else.
 
         `note` is told of names that do not belong, or come twice; inside of records only of the first.
         """
@@ -135,22 +126,16 @@ class AppendForm(Generic[Write]):
         was_spaced = body is not text
         request: Write | None = None
         try:
-            if body[:12] == _ONLY_BEGINS:
-                if body[-3:] == _ONLY_ENDS:
-                    if was_spaced and (found := _cut(body, 11, len(body) - 1)) is not None:
-                        return found
-                    # If anything else stood between the brackets, it would not be one array.
-                    records = body[11:-1] if len(body) <= _SHORT_BYTES else memoryview(body)[11:-1]
-                    try:
-                        return _decode_plain(records)
-                    except msgspec.ValidationError:
-                        # Not all of them plain, or something is wrong: the other decoder can tell.
-                        return self._kind(records=_decode_lines(records))
-                keyed = _key_behind(body)
-            else:
-                keyed = _key_before(body)
-            if keyed is not None:
-                return keyed
+            if body[:12] == _ONLY_BEGINS and body[-3:] == _ONLY_ENDS:
+                if was_spaced and (found := _cut(body, 11, len(body) - 1)) is not None:
+                    return found
+                # If anything else stood between the brackets, it would not be one array.
+                records = body[11:-1] if len(body) <= _SHORT_BYTES else memoryview(body)[11:-1]
+                try:
+                    return _decode_plain(records)
+                except msgspec.ValidationError:
+                    # Not all of them plain, or something is wrong: the other decoder can tell.
+                    return self._kind(records=_decode_lines(records))
             request = self._decode_in_parts(body)
         except UNDECODABLE:
             pass
@@ -201,25 +186,21 @@ def cut_whole(body: bytes) -> Records | None:
     return None
 
 
-def _key_behind(body: bytes) -> KeyedLines | None:
-    """Nothing but plain records and a key, in this order: if both pieces are whole, nothing else is there."""
-    key_at = body.rfind(b'"', 0, -2)
-    if body[key_at - 20 : key_at] == _KEY_FOLLOWS and body[-1] == _BRACE and len(body) <= _SHORT_BYTES:
-        try:
-            return KeyedLines(_decode_plain(body[11 : key_at - 19]), _decode_key(body[key_at:-1]))
-        except msgspec.DecodeError:
-            pass
-    return None
+def key_apart(body: bytes) -> tuple[bytes, bytes] | None:
+    """A small write of records and an idempotency key: the same without the key, and that key.
 
-
-def _key_before(body: bytes) -> KeyedLines | None:
-    """The same with the key first."""
-    if body[:20] == _KEY_BEGINS and body[-3:] == _ONLY_ENDS and len(body) <= _SHORT_BYTES:
-        at = body.find(_RECORDS_FOLLOW)
-        try:
-            return KeyedLines(_decode_plain(body[at + 12 : -1]), _decode_key(body[19 : at + 1]))
-        except msgspec.DecodeError:
-            pass
+    None if it does not look like one. The records are not looked at.
+    """
+    try:
+        if body[:12] == _ONLY_BEGINS:
+            key_at = body.rfind(b'"', 0, -2)
+            if body[key_at - 20 : key_at] == _KEY_FOLLOWS and body[-1] == _BRACE:
+                return body[: key_at - 19] + b"}", _decode_key(body[key_at:-1]).encode()
+        elif body[:20] == _KEY_BEGINS:
+            at = body.find(_RECORDS_FOLLOW)
+            return b"{" + body[at + 2 :], _decode_key(body[19 : at + 1]).encode()
+    except UNDECODABLE:
+        pass
     return None
 
 
@@ -233,26 +214,6 @@ def _count_records(body: bytes) -> int:
 
 def too_many() -> ApiError:
     return ApiError("batch_too_large", f"at most {MAX_BATCH_RECORDS} records fit in one write")
-
-
-def lone_record(request: AppendBody | OnlyRecords | KeyedLines) -> Lone | None:
-    """The record of a write that consists of one plain record and asks for nothing else but, perhaps, a key.
-
-    Its size is the caller's business.
-    """
-    if isinstance(request, Records):
-        return request.lone()
-    if type(request) is KeyedLines:
-        request = request.records
-    if type(request) is list and len(request) == 1 and request[0].data is not _NOTHING:
-        return request[0] if accelerator.native is None else bytes(request[0].data)
-    return None
-
-
-def lone_data(body: bytes) -> bytes | None:
-    """The same straight from a body, as most writes of one record are: None where it has to be decoded."""
-    native = accelerator.native
-    return None if native is None or not body.isascii() else native.lone(body)
 
 
 def compact_json(body: bytes) -> bytes:

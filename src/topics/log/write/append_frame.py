@@ -15,7 +15,6 @@ from struct import Struct
 import msgspec
 import numpy as np
 
-from topics.log.write.append_form import Lone, PlainLine
 from topics.log.write.batch import Batch
 from topics.values import accelerator
 from topics.values.accelerator import Records
@@ -60,38 +59,36 @@ def encode_payload(
 class CutBatch(Batch):
     """Records of which the accelerator knows where they lie: it renders what their frame holds at once."""
 
-    __slots__ = ("_records", "prepared")
+    __slots__ = ("_ends", "_records", "prepared")
 
     def __init__(self, records: Records) -> None:
         self._records = records
+        self._ends = b""
         self.count = records.count
         self.size = records.size
-        self.data_lens = array("I", records.data_lens())
         self.meta_lens = array("I", records.meta_lens()) if records.has_metas else None
         self.nodes = records.nodes() if records.has_nodes else None
         self.tags = records.tags() if records.has_tags else None
         self.ends = None
 
     def render(self, first_seq: int, ts: int) -> memoryview:
-        payload, length, ends, flags = self._records.payload(first_seq, ts)
+        payload, length, self._ends, flags = self._records.payload(first_seq, ts)
         self.prepared = (payload, flags)
-        self.ends = np.frombuffer(ends, np.uint32)
         return memoryview(payload)[PAYLOAD_HEAD_BYTES : PAYLOAD_HEAD_BYTES + length]
 
     def forget_prepared(self) -> None:
         self.prepared = None
 
+    @property
+    def data_lens(self) -> "array[int]":  # type: ignore[override]
+        """Rarely asked for: the frame has them already, and the rows tell them."""
+        return array("I", self._records.data_lens())
+
     def row_ends(self, rows: bytes | memoryview) -> np.ndarray:
-        assert self.ends is not None
-        return self.ends
+        return np.frombuffer(self._ends, np.uint32)
 
-
-def plain_batch(records: list[Lone]) -> Batch:
-    """Records that `lone_record` has judged."""
-    if type(records[0]) is bytes:
-        return CutBatch(accelerator.native.gathered(records))
-    lines: list[PlainLine] = records  # type: ignore[assignment]
-    return Batch(lines, [len(line.data) for line in lines])
+    def ends_behind(self, offset: int) -> bytes:
+        return accelerator.native.ends_behind(self._ends, offset)  # type: ignore[no-any-return]
 
 
 class StoredBatch(Batch):

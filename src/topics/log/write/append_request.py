@@ -11,7 +11,6 @@ from msgspec import UNSET, Raw
 from topics.log.write.append_form import (
     AppendBody,
     Decoded,
-    KeyedLines,
     Line,
     OnlyRecords,
     PlainLine,
@@ -89,12 +88,10 @@ def disables_backpressure(body: bytes) -> bool:
 
 
 def check_append(
-    request: AppendBody | OnlyRecords | KeyedLines, body_size: int, key_header: bytes | None
+    request: AppendBody | OnlyRecords, body_size: int, key_header: bytes | None
 ) -> AppendRequest:
     if isinstance(request, (list, Records)):
         request = AppendBody(records=request)
-    elif isinstance(request, KeyedLines):
-        request = AppendBody(records=request.records, idempotency_key=request.key)
     records = request.records
     if records is UNSET or not records:
         raise invalid("records must be an array of 1 to 10000 records")

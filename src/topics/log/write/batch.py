@@ -72,6 +72,10 @@ class Batch:
                 return np.cumsum(data_lens + np.uint32(around), dtype=np.uint32)
         return row_ends(rows, self.count)
 
+    def ends_behind(self, offset: int) -> bytes | None:
+        """The same as the journal has it, behind so many bytes of other rows; None if it takes an effort."""
+        return None
+
     def prepare(self, first_seq: int, ts: int, now: int | None = None) -> None:
         """Render ahead of time, on any thread: of use if seq and time are as expected. Small ones do not.
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from topics.log.write.append_form import (
     AppendBody,
-    KeyedLines,
     OnlyRecords,
     cut_whole,
     decode_append,
@@ -28,7 +27,7 @@ from topics.log.write.large_json import Cut, ItemLimits, cut_out
 from topics.values import MAX_BATCH_RECORDS, MAX_RECORD_BYTES, ApiError, Misnamed, Note, invalid
 
 Item = TypeVar("Item")
-Decode = Callable[[bytes, Note], AppendBody | OnlyRecords | KeyedLines]
+Decode = Callable[[bytes, Note], AppendBody | OnlyRecords]
 
 # What a record may take beside its data and meta, in whichever way its tag and node are spelled.
 _AROUND_RECORD = 16 * 1024
@@ -138,11 +137,9 @@ def request_of(
     return AppendRequest(batch, request, key), request.disable_backpressure
 
 
-def _as_request(decoded: AppendBody | OnlyRecords | KeyedLines) -> AppendBody:
+def _as_request(decoded: AppendBody | OnlyRecords) -> AppendBody:
     if isinstance(decoded, AppendBody):
         return decoded
-    if isinstance(decoded, KeyedLines):
-        return AppendBody(records=decoded.records, idempotency_key=decoded.key)
     return AppendBody(records=decoded)
 
 

@@ -1,0 +1,89 @@
+"""Several small writes, taken apart in one go: their records become one batch.
+
+A write that is nothing but plain records is what nearly all small ones are. Any other is *odd*, and left to
+whoever has the time to find out what it says.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from topics.log.write.append_form import PlainLine, compact_json
+from topics.log.write.append_frame import CutBatch
+from topics.log.write.batch import Batch
+from topics.values import UNDECODABLE, ApiError, accelerator
+
+# Larger writes gain nothing from company.
+SMALL_BODY_BYTES = 4096
+_BEFORE, _AFTER = b'{"records":[{"data":', b"}]}"
+_BETWEEN = _AFTER + b"\n" + _BEFORE
+_BLANK, _TAB, _CR = 32, 9, 13
+_values = msgspec.json.Decoder(Raw).decode_lines
+
+
+class Gathered(NamedTuple):
+    # None if all of them are odd.
+    batch: Batch | None
+    # How many records each write has that is not odd; None if each has one.
+    counts: list[int] | None
+    # Which ones are odd, in ascending order.
+    odd: list[int]
+
+
+def gather(bodies: list[bytes]) -> Gathered:
+    """The records of all writes that are not odd, in the order of the writes."""
+    if accelerator.native is None:
+        return _gather_values(bodies)
+    records, counts, odd = accelerator.native.gather(bodies)
+    if odd:
+        # Most of these are odd for their blanks.
+        bodies = list(bodies)
+        for index in odd:
+            bodies[index] = _compact(bodies[index])
+        records, counts, odd = accelerator.native.gather(bodies)
+    return Gathered(None if records is None else CutBatch(records), counts, odd)
+
+
+def _gather_values(bodies: list[bytes]) -> Gathered:
+    """Without the accelerator: all that is not one plain record is odd."""
+    odd: list[int] = []
+    values = _split(bodies)
+    if values is None:
+        values = []
+        for index, body in enumerate(bodies):
+            found = _split([_compact(body)])
+            if found is None:
+                odd.append(index)
+            else:
+                values += found
+        if not values:
+            return Gathered(None, None, odd)
+    return Gathered(Batch([PlainLine(data=value) for value in values], list(map(len, values))), None, odd)
+
+
+def _split(bodies: list[bytes]) -> list[Raw] | None:
+    """The data of each, if each is exactly one plain record, without a blank and in ASCII."""
+    text = b"\n".join(bodies)
+    # No body has a line feed of its own, so that every one begins and ends where it is cut.
+    if text.count(b"\n") != len(bodies) - 1 or text[:20] != _BEFORE or text[-3:] != _AFTER:
+        return None
+    pieces = text[20:-3].split(_BETWEEN)
+    if len(pieces) != len(bodies):
+        return None
+    text = b"\n".join(pieces)
+    if not text.isascii() or _BLANK in text or _TAB in text or _CR in text:
+        return None
+    try:
+        values = _values(text)
+    except UNDECODABLE:
+        return None
+    # Each value is as long as its piece: then each piece is one value, and nothing else.
+    return values if list(map(len, values)) == list(map(len, pieces)) else None
+
+
+def _compact(body: bytes) -> bytes:
+    try:
+        return compact_json(body)
+    except ApiError:
+        return body  # which is no JSON, and stays odd

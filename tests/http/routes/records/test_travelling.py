@@ -1,0 +1,197 @@
+"""Small writes on connections whose head is known: they travel together, and have no exchange of their own.
+
+Whatever is said about them otherwise holds here too: who may write, what is refused, who has gone.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.http.streaming import RunningApp
+from tests.support import Answer, Wire, eventually, raw_request
+from topics.http.wire.known_requests import KnownRequest
+
+KEY = {"Authorization": "Bearer one"}
+AS_LONG = b'{"records":[{"data":100}]}'
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[RunningApp]:
+    app = RunningApp(tmp_path / "data", api_keys="one:rw,all")
+    app.call("PUT", "/v0/topics/t", {}, Authorization="Bearer all")
+    yield app
+    app.stop()
+
+
+def append(body: bytes = AS_LONG, **headers: str) -> bytes:
+    return raw_request("POST", "/v0/topics/t", body, KEY | headers)
+
+
+def data(app: RunningApp) -> list[Any]:
+    page = app.call("POST", "/v0/topics/t/diff", {"limit": 1000}, **KEY)
+    return [record["data"] for record in page.json["records"]]
+
+
+@pytest.fixture
+def known(app: RunningApp) -> Wire:
+    """A connection that has sent the same head several times."""
+    wire = app.wire()
+    for _ in range(3):
+        wire.send(append())
+        assert wire.read().status == 200
+    seen = app.inside(lambda: list(app.app.server.context.known_requests._heads.values()))
+    assert any(one.convoy is not None for one in seen)
+    return wire
+
+
+def hold(app: RunningApp) -> None:
+    """Nothing is written until `let_go`: what has joined a convoy stays in it."""
+    app.inside(lambda: setattr(app.app.node.commit, "_paused", 1))
+
+
+def let_go(app: RunningApp) -> None:
+    def go() -> None:
+        app.app.node.commit._paused = 0
+        app.app.node.commit._tick()
+
+    app.inside(go)
+
+
+def travels(app: RunningApp) -> None:
+    eventually(lambda: isinstance(app.inside(lambda: only(app)._current), KnownRequest))
+
+
+def only(app: RunningApp) -> Any:
+    return next(iter(app.app.server.context.connections))
+
+
+def ask(wire: Wire, body: bytes = AS_LONG, **headers: str) -> Answer:
+    wire.send(append(body, **headers))
+    return wire.read()
+
+
+def test_answers_are_those_of_any_write(app: RunningApp, known: Wire) -> None:
+    told = ask(known).json
+    alone = app.call("POST", "/v0/topics/t?return_seqs=true", {"records": [{"data": 1}]}, **KEY).json
+    assert list(told) == list(alone)
+    assert (told["seqs"], told["head_seq"], told["count"], told["epoch"]) == ([4], 4, 1, alone["epoch"])
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"records":[{"data":100]}}', 400),
+        (b'{"records":[{"dat":1000}]}', 400),
+        (b'{"records":[{"data":"\xc3"}]}'.ljust(26), 400),
+        (b'{"records":[{"data": 10}]}', 200),
+        (b'{"records":[{"data":1}]}  ', 200),
+    ],
+)
+def test_what_is_odd_is_answered_and_the_connection_goes_on(
+    app: RunningApp, known: Wire, body: bytes, status: int
+) -> None:
+    assert len(body) == len(AS_LONG)
+    assert ask(known, body).status == status
+    assert ask(known).status == 200
+    assert len(data(app)) == 4 + (status == 200)
+
+
+def test_a_topic_that_is_not_there_any_more_is_made(app: RunningApp, known: Wire) -> None:
+    app.call("DELETE", "/v0/topics/t", Authorization="Bearer all")
+    told = ask(known)
+    assert (told.status, told.json["created"], told.json["seqs"]) == (201, True, [1])
+
+
+def test_keys_of_known_heads(app: RunningApp, known: Wire) -> None:
+    seqs = [ask(known, **{"Idempotency-Key": key}).json["seqs"] for key in ("a", "b", "a", "c", "b")]
+    assert seqs == [[4], [5], [4], [6], [5]]
+    assert ask(known, **{"Idempotency-Key": "k" * 257}).status == 400
+    assert ask(known, **{"Idempotency-Key": "k" * 256}).json["seqs"] == [7]
+
+
+def test_places_of_a_key_come_back(app: RunningApp, known: Wire) -> None:
+    keys = {key.name: key for key in app.inside(lambda: list(app.app.server.context.keyring.keys))}
+    assert all(key.inflight == 0 for key in keys.values())
+    hold(app)
+    known.send(append())
+    travels(app)
+    assert sum(key.inflight for key in keys.values()) == 1
+    let_go(app)
+    assert known.read().status == 200
+    assert all(key.inflight == 0 for key in keys.values())
+
+
+def test_under_pressure_they_are_refused_at_the_door(app: RunningApp, known: Wire) -> None:
+    hold(app)
+    known.send(append())
+    travels(app)
+    app.inside(lambda: setattr(app.app.node.governor, "lag_ms", 1e9))
+    let_go(app)
+    told = known.read()
+    assert (told.status, told.json["error"]["code"]) == (429, "throttled")
+    app.inside(lambda: setattr(app.app.node.governor, "lag_ms", 0.0))
+    assert ask(known).json["seqs"] == [4]
+
+
+def test_a_client_that_has_ended_its_side_is_answered_and_left(app: RunningApp, known: Wire) -> None:
+    hold(app)
+    known.send(append())
+    travels(app)
+    known.socket.shutdown(socket.SHUT_WR)
+    eventually(lambda: app.inside(lambda: only(app)._half_closed))
+    let_go(app)
+    told = known.read()
+    assert (told.status, told.json["seqs"], told.headers["connection"]) == (200, [4], "close")
+    assert known.file.read() == b""
+
+
+@pytest.mark.parametrize("body", [AS_LONG, b'{"records":[{"data":  7}]}', b'{"records":[{"dat":1000}]}'])
+def test_what_a_client_sent_before_it_went_is_written(app: RunningApp, known: Wire, body: bytes) -> None:
+    hold(app)
+    known.send(append(body))
+    travels(app)
+    abandoned = app.app.server.request_log.abandoned_requests
+    # Not just its side: a reset says that nobody listens any more.
+    known.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    known.file.close()
+    known.socket.close()
+    eventually(lambda: not app.inside(lambda: len(app.app.server.context.connections)))
+    let_go(app)
+    expected = 3 + (b'"data"' in body)
+    eventually(lambda: len(data(app)) == expected)
+    assert app.app.server.request_log.abandoned_requests == abandoned + 1
+    keys = app.inside(lambda: list(app.app.server.context.keyring.keys))
+    assert all(key.inflight == 0 for key in keys)
+
+
+def test_with_an_access_log_every_request_is_one(tmp_path: Path) -> None:
+    app = RunningApp(tmp_path / "data", access_log=True)
+    try:
+        app.call("PUT", "/v0/topics/t", {})
+        wire = app.wire()
+        for _ in range(4):
+            wire.send(raw_request("POST", "/v0/topics/t", AS_LONG))
+            assert wire.read().status == 200
+        heads = app.inside(lambda: list(app.app.server.context.known_requests._heads.values()))
+        assert heads
+        assert all(known.convoy is None for known in heads)
+    finally:
+        app.stop()
+
+
+def test_slow_ones_are_told(app: RunningApp, known: Wire) -> None:
+    """A request that took long is more than counted, whether or not it had an exchange all the time."""
+    log = app.app.server.request_log
+    before = log.slow_requests
+    app.inside(lambda: (setattr(log, "notable_s", 1e-9), setattr(log, "_slow_s", 1e-9)))
+    told = ask(known)
+    assert told.status == 200
+    assert json.loads(told.body)["seqs"] == [4]
+    assert log.slow_requests == before + 1
