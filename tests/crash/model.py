@@ -47,9 +47,17 @@ class Event:
         for effect in self.effects:
             effect.apply()
 
+    def _topics(self) -> list[TopicModel]:
+        return [effect.topic for effect in self.effects if isinstance(effect, Added | Removed | Configured)]
+
+    def topics(self) -> set[int]:
+        """Their ids."""
+        return {topic.id for topic in self._topics()}
+
     def presume(self) -> None:
-        topics = [effect.topic for effect in self.effects if isinstance(effect, Added | Removed | Configured)]
-        self._before = [(topic, topic.live.copy(), topic.live_bytes, topic.ttl_hi) for topic in topics]
+        self._before = [
+            (topic, topic.live.copy(), topic.live_bytes, topic.ttl_hi) for topic in self._topics()
+        ]
         self.apply()
         for effect in self.effects:
             if isinstance(effect, Removed):
@@ -82,6 +90,21 @@ class Model:
         self.next_index += 1
         self.events.append(event)
         return event
+
+    def overtake(self, slow: Event) -> None:
+        """What came behind this one, and concerns none of its topics, stands before it in the journal."""
+        at = self.events.index(slow)
+        held, free, topics = [slow], [], slow.topics()
+        for event in self.events[at + 1 :]:
+            if topics.isdisjoint(event.topics()):
+                free.append(event)
+            else:
+                held.append(event)
+                topics |= event.topics()
+        indexes = [event.index for event in self.events[at:]]
+        self.events[at:] = [*free, *held]
+        for event, index in zip(self.events[at:], indexes, strict=True):
+            event.index = index
 
     def refuse(self, event: Event) -> None:
         """It was refused before it reached the journal."""

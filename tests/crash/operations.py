@@ -194,6 +194,44 @@ def _stage(world: World) -> None:
         staging.close()
 
 
+def _adopt(world: World) -> None:
+    """Rows that go into segments, with others that come to the same topics meanwhile, and to another."""
+    staging = Staging()
+
+    def others() -> None:
+        for name in ("disk", "fsync", "memory"):
+            world.append(name, [world.draft("y")])
+        world.delete("disk", match=("Eq", "x"))
+
+    try:
+        rows = {"disk": [world.draft("x"), world.draft()] * 3, "fsync": [world.draft("xy")], "capped": []}
+        rows["capped"] = [world.draft() for _ in range(12)]
+        assert staging.commit(world, ("", "query", 1), rows, is_large=True, meanwhile=others) is False
+        assert staging.commit(world, ("", "query", 1), rows, is_large=True) is True
+    finally:
+        staging.close()
+    _go_on(world)
+    world.checkpoint()
+    world.delete("fsync", match=("Eq", "xy"))
+    _go_on(world)
+
+
+def _adopt_and_drop(world: World) -> None:
+    """What was adopted goes again, with its files."""
+    staging = Staging()
+    try:
+        rows = {"memory": [world.draft("x") for _ in range(3)]}
+        assert staging.commit(world, ("", "query", 1), rows, is_large=True) is False
+    finally:
+        staging.close()
+    world.delete("memory")
+    world.commit()
+    for _ in range(3):
+        world.append("disk", [world.draft()])
+        world.commit()
+        world.checkpoint()
+
+
 def _configure(world: World) -> None:
     world.put("disk", cap_records=4)
     world.put("new", durability="fsync")
@@ -292,6 +330,8 @@ OPERATIONS: dict[str, Operation] = {
     "claim and acknowledge": _work,
     "lose jobs": _lose_jobs,
     "stage and commit": _stage,
+    "stage and commit into segments": _adopt,
+    "adopt segments and drop them": _adopt_and_drop,
     "configure, create and drop": _configure,
     "drop and make again": _rebirth,
     "age": _age,

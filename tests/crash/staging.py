@@ -11,9 +11,11 @@ from typing import Any
 from tests.crash.disk import Crash
 from tests.crash.drafts import Draft
 from tests.crash.effects import Added, Did, Effect
+from tests.crash.model import Event
 from tests.crash.world import World
 from tests.support.arrow import arrow_stream
-from topics.flow.stages.stages import CommitRequest
+from topics.flow.stages.identities import OwnedCommit
+from topics.flow.stages.stages import LARGE_STAGE_BYTES, CommitRequest
 from topics.values.errors import ApiError, OutcomeUnknown
 
 # An owner, an id and the number of a batch.
@@ -41,15 +43,28 @@ class Staging:
     def close(self) -> None:
         self._loop.close()
 
-    def commit(self, world: World, identity: Identity, rows: dict[str, list[Draft]]) -> bool | None:
-        """Stage rows for several topics and commit them. True when they had been committed before."""
+    def commit(
+        self,
+        world: World,
+        identity: Identity,
+        rows: dict[str, list[Draft]],
+        *,
+        is_large: bool = False,
+        meanwhile: Callable[[], object] = lambda: None,
+    ) -> bool | None:
+        """Stage rows for several topics and commit them. True when they had been committed before.
+
+        `is_large`: as if they were too large for one frame. `meanwhile` is then called while they are
+        written into segments.
+        """
         world.commit()
         if world.queue.failure is not None or any(world.engine.find(name) is None for name in rows):
             return None
         self._stopped = []
         world.queue.wake = lambda: self._wake(world)
+        world.here.stages.large_bytes = 0 if is_large else LARGE_STAGE_BYTES
         try:
-            return self._run(self._commit(world, identity, rows))
+            return self._run(self._commit(world, identity, rows, meanwhile))
         finally:
             world.queue.wake = lambda: None
 
@@ -57,8 +72,11 @@ class Staging:
         self._loop.call_soon(self._turn, world)
 
     def _turn(self, world: World) -> None:
+        self._guarded(world.queue.sync_now)
+
+    def _guarded(self, work: Callable[[], object]) -> None:
         try:
-            world.queue.sync_now()
+            work()
         except Crash as crash:
             self._stopped.append(crash)
             self._loop.stop()
@@ -75,7 +93,20 @@ class Staging:
                 task.cancel()
             self._loop.run_until_complete(asyncio.sleep(0))
 
-    async def _commit(self, world: World, identity: Identity, rows: dict[str, list[Draft]]) -> bool | None:
+    async def _interfere(self, world: World, commit: Event | None, meanwhile: Callable[[], object]) -> None:
+        while all(op.is_ready for op in world.queue.waiting):
+            await asyncio.sleep(0)
+        self._guarded(meanwhile)
+        if commit is not None:
+            world.model.overtake(commit)
+
+    async def _commit(
+        self,
+        world: World,
+        identity: Identity,
+        rows: dict[str, list[Draft]],
+        meanwhile: Callable[[], object],
+    ) -> bool | None:
         stages = world.here.stages
         owner, name, batch = identity
         # One stage for all of them: what keeps its owners apart is the server's business.
@@ -90,6 +121,8 @@ class Staging:
         if identity not in world.model.commits:
             event = world.model.event(*self._effects(world, identity, rows))
         request = CommitRequest(owner, stage, name, batch, [part], None, lambda _: True)
+        self._ack_when_settled(world, event)
+        others = asyncio.ensure_future(self._interfere(world, event, meanwhile))
         try:
             _, deduped = await stages.commit(request)
         except (ApiError, OSError) as error:
@@ -98,10 +131,23 @@ class Staging:
             if event is not None and not isinstance(error, OutcomeUnknown):
                 world.model.refuse(event)
             return None
-        if event is not None:
-            assert not deduped, f"{identity}: taken for a repeat, and it is none"
-            world.model.ack(event, is_safe=True, position=world.engine.journal.position)
+        finally:
+            others.cancel()
+        assert event is None or not deduped, f"{identity}: taken for a repeat, and it is none"
         return deduped
+
+    @staticmethod
+    def _ack_when_settled(world: World, event: Event | None) -> None:
+        """At once, and not when its client hears of it: what waits behind a commit takes effect right after."""
+        identities = world.here.stages.identities
+        settle = type(identities).settle
+
+        def settled(prepared: OwnedCommit) -> None:
+            settle(identities, prepared)
+            if event is not None:
+                world.model.ack(event, is_safe=True, position=world.engine.journal.position)
+
+        vars(identities)["settle"] = settled
 
     def _effects(self, world: World, identity: Identity, rows: dict[str, list[Draft]]) -> list[Effect]:
         commits, counts = world.model.commits, {name: len(drafts) for name, drafts in rows.items()}

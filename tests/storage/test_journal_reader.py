@@ -9,7 +9,7 @@ from tests.support.damage import flip
 from topics.storage import fileheader, journal_reader
 from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile
 from topics.storage.frame import HEADER_BYTES, Frame, Kind
-from topics.storage.journal import MAGIC, Journal, encode_header, file_name
+from topics.storage.journal import ADOPTING_VERSION, MAGIC, Journal, encode_header, file_name
 from topics.storage.journal_reader import PROOF, QUARANTINE, Damage, JournalReader
 
 FRAME = HEADER_BYTES + len(b"payload")
@@ -431,7 +431,7 @@ def test_a_missing_file_is_damage_when_it_had_been_synced(tmp_path: Path) -> Non
     journal_files(tmp_path)[1].unlink()
     reader, items = scan(tmp_path)
     assert seqs(items) == [1, 2, "damage", 5, 6]
-    assert items[2] == Damage(2 * FRAME, 4 * FRAME, None)
+    assert items[2] == Damage(2 * FRAME, 4 * FRAME, None, may_adopt=True)
     assert reader.damaged_bytes == 2 * FRAME
     assert seqs(scan(tmp_path)[1]) == seqs(items)
 
@@ -452,16 +452,16 @@ def test_only_the_wanted_part_of_a_gap_is_announced(tmp_path: Path) -> None:
     write(tmp_path, 6, synced_after=(4,), rotate_after=(2, 4))
     journal_files(tmp_path)[1].unlink()
     _, items = scan(tmp_path, start=3 * FRAME)
-    assert items[0] == Damage(3 * FRAME, 4 * FRAME, None)
+    assert items[0] == Damage(3 * FRAME, 4 * FRAME, None, may_adopt=True)
     assert seqs(scan(tmp_path, start=4 * FRAME)[1]) == [5, 6]
 
 
 def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
     write(tmp_path, 1)
     newer = tmp_path / file_name(FRAME)
-    newer.write_bytes(fileheader.encode(MAGIC, 2, FRAME) + b"frames of tomorrow")
+    newer.write_bytes(fileheader.encode(MAGIC, ADOPTING_VERSION + 1, FRAME) + b"frames of tomorrow")
     before = content(tmp_path)
-    with pytest.raises(ForeignFile, match="version 2"):
+    with pytest.raises(ForeignFile, match="reads versions 1 to 2"):
         JournalReader(FS, str(tmp_path), start=0, proven=0)
     assert content(tmp_path) == before
 

@@ -38,11 +38,13 @@ from topics.log.remove.retention import enforce_caps, expire
 from topics.log.remove.search import Search, Wanted, answer
 from topics.log.remove.tags import TagMatch, parse_match
 from topics.log.run import HotColumns, Run
+from topics.log.seal.adopted_files import AdoptedFiles
 from topics.log.seal.checkpoint import Checkpointer
 from topics.log.seal.sealer import SegmentPlan
 from topics.log.seal.segment_store import entry_of
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState, decode
 from topics.log.topic import Topic
+from topics.log.write.adoption import Adoption, adopt, begin_adoption
 from topics.log.write.append import AppendOp, admit_total, append_to
 from topics.log.write.append_form import (
     AppendBody,
@@ -62,7 +64,7 @@ from topics.log.write.batch import Batch, batch_from_columns
 from topics.log.write.commit_loop import CommitLoop
 from topics.log.write.commit_queue import MAX_WAITING_OPS
 from topics.log.write.gather import SMALL_BODY_BYTES, gather
-from topics.log.write.group import admit_group, append_group
+from topics.log.write.group import Amount, admit_group, append_group
 from topics.log.write.idempotency import KeyedWrite, MaybeRetry, checked_key, keys_kept_ms
 from topics.log.write.large_append import LargeBatch, cut_records, large_request, request_of
 from topics.log.write.large_json import LARGE_BYTES, Cut, ItemLimits, compacted, cut_out

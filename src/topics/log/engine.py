@@ -110,7 +110,7 @@ class Engine(Core):
         shown_ms = self.shown_time.floor_ms
         if self._may_write_again:
             # What waits was asked for at the time before, and has to stand before it in the journal.
-            if self.queue.is_stuck or self.queue.waiting:
+            if self.queue.is_stuck or self.queue.waiting or self.queue.held:
                 return False
             lines = [(topic.id, topic.cap_hi, topic.ttl_hi) for topic in self.by_id.values() if topic.ttl_hi]
             payload = msgspec.msgpack.encode((shown_ms, lines))
@@ -132,7 +132,13 @@ class Engine(Core):
         if self.journal.current_bytes >= ROTATE_BYTES:
             self.rotate()
 
-    def rotate(self) -> None:
+    def rotate_to_adopt(self) -> bool:
+        """Whether the journal goes on in a file that may adopt segments."""
+        if not self.journal.may_adopt:
+            self.rotate(to_adopt=True)
+        return self.journal.may_adopt
+
+    def rotate(self, *, to_adopt: bool = False) -> None:
         """Close the journal file with the heads of the topics written in it, and start another."""
         if self.queue.failure is not None:
             return
@@ -141,10 +147,13 @@ class Engine(Core):
         except OSError:
             return  # no file is begun elsewhere; writes end as soon as the node has noticed
         self.queue.flush()
-        heads = sorted((topic.id, topic.assigned) for topic in self.touched if not topic.dropped)
+        # Where writes are held, seqs are given out that no frame has yet: those topics close the next file.
+        held = {topic for topic in self.touched if self.queue.holds(topic)}
+        touched = (topic for topic in self.touched - held if not topic.dropped)
+        heads = sorted((topic.id, topic.assigned) for topic in touched)
         frame = self.journal.frame(Kind.HEADS, msgspec.msgpack.encode(heads), ts=self.now())
-        if self.queue.note(frame) and self.queue.rotate():
-            self.touched.clear()
+        if self.queue.note(frame) and self.queue.rotate(to_adopt=to_adopt):
+            self.touched = held
             self.queue.counters.rotations += 1
 
     def write_ahead(self) -> None:

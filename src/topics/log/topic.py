@@ -20,6 +20,7 @@ from topics.log.seal.segment_store import SegmentStore
 from topics.log.seal.snapshot_state import CAPTURED_AS_IS, TopicState
 from topics.log.totals import Totals
 from topics.log.watermarks import Hole, Watermarks
+from topics.log.write.adopted import Adopted
 from topics.log.write.batch import Batch
 from topics.storage import I64
 from topics.values import TopicConfig
@@ -225,6 +226,22 @@ class Topic(Watermarks):
         self.totals.pending_bytes += batch.size
         self.last_ts = ts
         return run
+
+    def promise(self, count: int, size: int, ts: int) -> None:
+        """The next seqs are given out to records that will be adopted: a file is being written with them."""
+        self.assigned += count
+        self.pending_count += count
+        self.pending_bytes += size
+        self.totals.pending_bytes += size
+        self.last_ts = ts
+
+    def adopt(self, adopted: Adopted) -> None:
+        """Promised records are in a file. To be published behind this."""
+        run = adopted.run(self.id)
+        below = bisect_left(self.bases, run.base)
+        self.mixed |= below > 0 and self.runs[below - 1].ephemeral
+        self.store.seal(run, adopted.segment, array("I"))
+        self.insert_run(run)
 
     def _open_run(self, position: int, ephemeral: bool) -> Run:
         """The run that takes the next records; a full or sealed one is left behind for good."""

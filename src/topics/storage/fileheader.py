@@ -35,8 +35,11 @@ def encode(magic: bytes, version: int, value: int, *covered: Buffer, mark: int =
     return fixed + _DIGEST.pack(checksum(fixed, *covered))
 
 
-def decode(data: Buffer, magic: bytes, version: int, *covered: Buffer) -> int | None:
-    """The header's value, or None when the file is not an intact one of this format."""
+def decode(data: Buffer, magic: bytes, version: int, *covered: Buffer, newest: int = 0) -> int | None:
+    """The header's value, or None when the file is not an intact one of this format.
+
+    `newest`: the last version that is read, if there are several.
+    """
     if len(data) < FILE_HEADER_BYTES:
         return None
     found_magic, found_version, _, value = _FIXED.unpack_from(data, 0)
@@ -44,11 +47,18 @@ def decode(data: Buffer, magic: bytes, version: int, *covered: Buffer) -> int | 
     if found_magic != magic or checksum(bytes(data[: _FIXED.size]), *covered) != digest:
         return None
     # Only now: a version under a checksum that does not fit says nothing.
-    if found_version != version:
+    newest = max(version, newest)
+    if not version <= found_version <= newest:
+        readable = f"version {version}" if newest == version else f"versions {version} to {newest}"
         raise ForeignFile(
-            f"a {magic.decode()} file has version {found_version}; this release reads version {version}"
+            f"a {magic.decode()} file has version {found_version}; this release reads {readable}"
         )
     return int(value)
+
+
+def version_of(header: Buffer) -> int:
+    """The version in a header that is known to be intact."""
+    return int(_FIXED.unpack_from(header, 0)[1])
 
 
 def mark_of(header: Buffer) -> int:

@@ -23,6 +23,9 @@ from topics.storage.frame import FIELDS, FRAME_MAGIC, PREFIX, U32
 
 MAGIC = b"TOPICSJL"
 VERSION = 1
+# Of a file that may hold ADOPT frames. A release that does not know them would take their segments for
+# orphans, and remove those before it comes to the frame: it refuses the file, and removes nothing.
+ADOPTING_VERSION = 2
 SUFFIX = ".journal"
 SMALL_PAYLOAD_BYTES = 4096
 ROTATE_BYTES = 64 * 1024 * 1024
@@ -32,13 +35,18 @@ def file_name(base: int) -> str:
     return f"{base:020d}{SUFFIX}"
 
 
-def encode_file_header(base: int) -> bytes:
-    return fileheader.encode(MAGIC, VERSION, base)
+def encode_file_header(base: int, version: int = VERSION) -> bytes:
+    return fileheader.encode(MAGIC, version, base)
 
 
 def decode_file_header(data: bytes | memoryview) -> int | None:
     """The base address, or None when these bytes are not an intact header."""
-    return fileheader.decode(data, MAGIC, VERSION)
+    return fileheader.decode(data, MAGIC, VERSION, newest=ADOPTING_VERSION)
+
+
+def may_adopt(data: bytes | memoryview) -> bool:
+    """Whether ADOPT frames may be behind this header; of one that is damaged, nobody knows."""
+    return decode_file_header(data) is None or fileheader.version_of(data) == ADOPTING_VERSION
 
 
 def encode_header(
@@ -131,6 +139,8 @@ class Journal:
         # How long the current file was when it was begun, if it was written ahead.
         self._begun_size = 0
         self._ends: dict[File, int] = {}
+        # The current file may hold ADOPT frames.
+        self.may_adopt = False
         self.files = files
         self.position = position
         # A backup copies the journal from here on, so it stays.
@@ -174,11 +184,11 @@ class Journal:
         self._unsynced.append(file)
         return file
 
-    def _start_file(self) -> File:
+    def _start_file(self, version: int = VERSION) -> File:
         path = self._path(self.position)
         file, size = self._ahead.take(path) or (self._fs.create(path), 0)
         try:
-            file.write([encode_file_header(self.position)], 0)
+            file.write([encode_file_header(self.position, version)], 0)
         except OSError:
             file.close()
             self._forget_begun_file()
@@ -189,6 +199,7 @@ class Journal:
         self._unsynced.append(file)
         self._new_file = True
         self._begun_size = size
+        self.may_adopt = version == ADOPTING_VERSION
         return file
 
     def _forget_begun_file(self) -> None:
@@ -277,11 +288,11 @@ class Journal:
         """What is left of it."""
         return max(self._begun_size - self._current_size, 0)
 
-    def rotate(self) -> None:
+    def rotate(self, *, to_adopt: bool = False) -> None:
         """Go on in a new file. The old one stays open until the next sync has covered it."""
         if self.current_bytes:
             left, size, is_ahead = self._file, self._current_size, self.ahead_bytes > 0
-            self._file = self._start_file()
+            self._file = self._start_file(ADOPTING_VERSION if to_adopt else VERSION)
             if is_ahead:
                 self._ends[left] = size
 

@@ -28,7 +28,7 @@ from topics.storage.filesystem import (
 )
 from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, Frame, Header, Kind, decode_header
 from topics.storage.frame_stretch import FrameStretch, StretchReader
-from topics.storage.journal import JournalFile, decode_file_header, file_name
+from topics.storage.journal import JournalFile, decode_file_header, file_name, may_adopt
 from topics.storage.keyed_frame import apart
 
 log = logging.getLogger("topics.recovery")
@@ -52,12 +52,15 @@ class Damage:
     position: int
     end: int
     header: Header | None
+    # It lies where segments may have been adopted: a few bytes may then have given out very many seqs.
+    may_adopt: bool = False
 
 
 @dataclass(slots=True)
 class _Source:
     base: int
     data: memoryview  # the frames, without the file header
+    may_adopt: bool
 
     @property
     def end(self) -> int:
@@ -126,7 +129,7 @@ class JournalReader:
         # A header that is damaged or never reached the disk does no harm: the name says the same.
         if decode_file_header(data) not in (base, None):
             raise ForeignFile(f"{self._path(base)} has been renamed: its header names another position")
-        return _Source(base, data[FILE_HEADER_BYTES:])
+        return _Source(base, data[FILE_HEADER_BYTES:], may_adopt(data))
 
     def _path(self, base: int) -> str:
         return os.path.join(self._directory, file_name(base))
@@ -165,7 +168,7 @@ class JournalReader:
         if source.base <= reached:
             return
         if self._was_safe(index, 0, reached):
-            yield self._damage(reached, source.base, None)
+            yield self._damage(reached, source.base, None, may_adopt=True)
         else:
             self._cut(index - 1, len(self._sources[index - 1].data))
 
@@ -198,12 +201,12 @@ class JournalReader:
             if not self._was_safe(index, behind, position):
                 self._cut(index, at)
                 return
-            yield self._damage(position, source.base + behind, header)
+            yield self._damage(position, source.base + behind, header, may_adopt=source.may_adopt)
             at = behind
 
-    def _damage(self, position: int, end: int, header: Header | None) -> Damage:
+    def _damage(self, position: int, end: int, header: Header | None, *, may_adopt: bool) -> Damage:
         self.damaged_bytes += end - position
-        return Damage(position, end, header)
+        return Damage(position, end, header, may_adopt)
 
     def _was_safe(self, index: int, at: int, position: int) -> bool:
         """Whether `position` had been synced, going by what is intact from `at` in file `index` on."""
@@ -245,7 +248,7 @@ class JournalReader:
         with self._fs.open(self._path(source.base)) as file:
             file.truncate(FILE_HEADER_BYTES + at)
             file.sync()
-        self._sources[index:] = [_Source(source.base, source.data[:at])]
+        self._sources[index:] = [_Source(source.base, source.data[:at], source.may_adopt)]
 
     def _keep_proof(self) -> None:
         """What proved damage further up may fall now; no later scan may take that damage for the tear."""

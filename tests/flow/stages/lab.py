@@ -11,7 +11,7 @@ from tests.flow.open_doors import open_doors
 from tests.log.harness import Lab
 from tests.support.arrow import arrow_stream
 from topics.flow.stages.identities import Commit
-from topics.flow.stages.stages import CommitRequest, Stages
+from topics.flow.stages.stages import LARGE_STAGE_BYTES, CommitRequest, Stages
 from topics.log.write.commit_loop import CommitLoop
 
 
@@ -35,10 +35,14 @@ def request_of(
 
 
 class StageLab(Lab):
+    """`large_bytes`: commits of more than that go into segments; 0 for all."""
+
     stages: Stages
+    large_bytes = LARGE_STAGE_BYTES
 
     def layer(self) -> None:
         self.stages = Stages(self.engine, open_doors(self.engine))
+        self.stages.large_bytes = self.large_bytes
         for extension in self.stages.extensions:
             self.engine.register(extension)
 
@@ -92,6 +96,10 @@ class StageLab(Lab):
 
     def data(self, name: str) -> list[Any]:
         return [json.loads(line)["data"] for line in self.diff(name).rows.splitlines()]
+
+
+class LargeLab(StageLab):
+    large_bytes = 0
 
 
 def ranges(commit: Commit) -> dict[str, tuple[int, int, int]]:

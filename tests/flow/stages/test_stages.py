@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.flow.stages.lab import StageLab, ranges, request_of
+from tests.flow.stages.lab import LargeLab, StageLab, ranges, request_of
 from tests.support.arrow import arrow_stream
 from tests.support.damage import cut, flip
 from topics.flow.stages import stages as stages_module
@@ -18,6 +18,20 @@ from topics.flow.stages.identities import Commit
 from topics.flow.stages.open_stages import IDLE_MS
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError
+
+
+@pytest.fixture(params=[StageLab, LargeLab], ids=["frame", "segments"])
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> StageLab:
+    """What is said here holds for a commit of any size."""
+    kind: type[StageLab] = request.param
+    return kind(tmp_path)
+
+
+@pytest.fixture
+def small_lab(tmp_path: Path) -> StageLab:
+    """Commits are written as one frame."""
+    return StageLab(tmp_path)
+
 
 # --- what a commit does -----------------------------------------------------------------------------------
 
@@ -256,19 +270,19 @@ def test_a_refused_commit_may_be_tried_again(lab: StageLab) -> None:
 
 @pytest.mark.parametrize("intruders", [1, 2, 3, 5])
 def test_writers_that_come_in_between_do_not_upset_the_seqs(
-    lab: StageLab, monkeypatch: pytest.MonkeyPatch, intruders: int
+    small_lab: StageLab, monkeypatch: pytest.MonkeyPatch, intruders: int
 ) -> None:
-    lab.put("a", ttl_ms=1000)
-    lab.write("a", 0)
-    lab.part("0", {"data": ["1", "2"]}, topic="a")
+    small_lab.put("a", ttl_ms=1000)
+    small_lab.write("a", 0)
+    small_lab.part("0", {"data": ["1", "2"]}, topic="a")
     prepare, left = stages_module._prepare, [intruders]
 
     async def here(work: Callable[..., Any], *arguments: Any) -> Any:
         result = work(*arguments)
         if left[0] and work is spy:
             left[0] -= 1
-            lab.clock.advance(7)
-            lab.write("a", "intruder")
+            small_lab.clock.advance(7)
+            small_lab.write("a", "intruder")
         return result
 
     def spy(*arguments: Any) -> None:
@@ -276,48 +290,48 @@ def test_writers_that_come_in_between_do_not_upset_the_seqs(
 
     monkeypatch.setattr(stages_module, "_prepare", spy)
     monkeypatch.setattr(asyncio, "to_thread", here)
-    found, _ = lab.commit_stage("0")
+    found, _ = small_lab.commit_stage("0")
     taken = min(intruders, stages_module.RENDER_ATTEMPTS)
     assert found == {"a": (2 + taken, 3 + taken, 2)}
-    rows = [json.loads(row) for row in lab.diff("a").rows.splitlines()]
+    rows = [json.loads(row) for row in small_lab.diff("a").rows.splitlines()]
     assert [row["$seq"] for row in rows] == list(range(1, 4 + taken))
     assert [row["$ts"] for row in rows] == sorted(row["$ts"] for row in rows)
-    states = lab.states()
-    lab.restart()
-    assert lab.states() == states
+    states = small_lab.states()
+    small_lab.restart()
+    assert small_lab.states() == states
 
 
 def test_age_that_takes_records_in_between_is_repeated_by_replay(
-    lab: StageLab, monkeypatch: pytest.MonkeyPatch
+    small_lab: StageLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Rendered for a time at which the first record lived, this commit would seem to push it over the cap.
-    lab.put("a", ttl_ms=1000, cap_records=2)
-    lab.write("a", 0)
-    lab.clock.advance(600)
-    lab.write("a", 0)
-    lab.clock.advance(399)
-    lab.part("0", {"data": ["1"]}, topic="a")
+    small_lab.put("a", ttl_ms=1000, cap_records=2)
+    small_lab.write("a", 0)
+    small_lab.clock.advance(600)
+    small_lab.write("a", 0)
+    small_lab.clock.advance(399)
+    small_lab.part("0", {"data": ["1"]}, topic="a")
     prepare = stages_module._prepare
 
     def spy(*arguments: Any) -> None:
         prepare(*arguments)
-        lab.clock.advance(2)
-        lab.engine.refresh(lab.topic("a"))
+        small_lab.clock.advance(2)
+        small_lab.engine.refresh(small_lab.topic("a"))
 
     monkeypatch.setattr(stages_module, "_prepare", spy)
-    lab.commit_stage("0")
-    states = lab.states()
+    small_lab.commit_stage("0")
+    states = small_lab.states()
     assert (states["a"]["seqs"], states["a"]["gaps"]) == ([2, 3], [(1, 1, "ttl")])
-    lab.restart()
-    assert lab.states() == states
+    small_lab.restart()
+    assert small_lab.states() == states
 
 
 def test_a_topic_that_fills_up_in_between_refuses_the_whole_commit(
-    lab: StageLab, monkeypatch: pytest.MonkeyPatch
+    small_lab: StageLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab.write("a", 0)
-    lab.put("full", cap_records=2, discard="reject")
-    lab.part("0", {"topic": ["a", "full"], "data": ["1", "2"]})
+    small_lab.write("a", 0)
+    small_lab.put("full", cap_records=2, discard="reject")
+    small_lab.part("0", {"topic": ["a", "full"], "data": ["1", "2"]})
 
     prepare = stages_module._prepare
 
@@ -326,16 +340,16 @@ def test_a_topic_that_fills_up_in_between_refuses_the_whole_commit(
 
     def intrude(*arguments: Any) -> None:
         prepare(*arguments)
-        if lab.topic("full").head < 2:
-            lab.write("full", "intruder")
+        if small_lab.topic("full").head < 2:
+            small_lab.write("full", "intruder")
 
     monkeypatch.setattr(asyncio, "to_thread", here)
     monkeypatch.setattr(stages_module, "_prepare", intrude)
     with pytest.raises(ApiError) as refusal:
-        lab.commit_stage("0")
+        small_lab.commit_stage("0")
     assert refusal.value.code == "topic_full"
-    assert (lab.topic("a").assigned, lab.topic("a").pending_count) == (1, 0)
-    assert lab.write("a", 3).first_seq == 2
+    assert (small_lab.topic("a").assigned, small_lab.topic("a").pending_count) == (1, 0)
+    assert small_lab.write("a", 3).first_seq == 2
 
 
 # --- giving up --------------------------------------------------------------------------------------------

@@ -292,7 +292,8 @@ class Routers:
             return False
         by_position: dict[int, list[Router]] = {}
         for router in routers:
-            if router.sent < source.head and router.committed and self._is_open(router):
+            is_open = router.committed and self._is_open(router) and not queue.holds(router.dest)
+            if router.sent < source.head and is_open:
                 by_position.setdefault(router.sent, []).append(router)
         moved = False
         # The routers furthest behind come first: should time be over, the others have waited less.

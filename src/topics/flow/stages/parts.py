@@ -6,6 +6,7 @@ schema holds what the commit wants to know besides the rows. Imports pyarrow: im
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -13,8 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh3_64_intdigest
 
-from topics.flow.stages.spool import digest_of, read_spooled, write_spooled
-from topics.log.write.arrow_batch import Cells, ColumnBatch, check_cells, read_stream, text_column
+from topics.flow.stages.spool import SpoolFile, digest_of, read_spooled, write_spooled
+from topics.log.write.arrow_batch import (
+    Cells,
+    ColumnBatch,
+    check_cells,
+    piece_bounds,
+    read_stream,
+    text_column,
+)
 from topics.storage import Filesystem
 from topics.values import ApiError
 
@@ -66,11 +74,14 @@ def write_part(
     for topic in about.topics:
         if topic is not None:
             check_topic(topic)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, _SCHEMA.with_metadata({_ABOUT_KEY: msgspec.json.encode(about)})) as writer:
-        for rows in batches:
-            writer.write_batch(rows)
-    write_spooled(fs, path, memoryview(sink.getvalue()))
+    schema = _SCHEMA.with_metadata({_ABOUT_KEY: msgspec.json.encode(about)})
+
+    def write(spool: SpoolFile) -> None:
+        with pa.PythonFile(spool, "w") as sink, pa.ipc.new_stream(sink, schema) as writer:
+            for rows in batches:
+                writer.write_batch(rows)
+
+    write_spooled(fs, path, write)
     return about
 
 
@@ -79,61 +90,115 @@ def read_part(fs: Filesystem, path: str) -> Part:
     return Part(_about.decode(reader.schema.metadata[_ABOUT_KEY]), list(reader))
 
 
-def read_parts(fs: Filesystem, paths: list[str], default_topic: str | None, max_bytes: int) -> "Parts":
-    """All of them; raises before more is read than one commit may hold."""
-    found = []
-    so_far = 0
+def read_parts(
+    fs: Filesystem, paths: list[str], default_topic: str | None, max_bytes: int, large_bytes: int
+) -> "Parts":
+    """All of them; raises before more is read than one commit may hold, or when one is missing or damaged.
+
+    Rows of more than `large_bytes` are not kept in memory: they are read again when they are wanted.
+    """
+    parts = Parts(fs, paths, default_topic)
     for path in paths:
-        found.append(read_part(fs, path))
-        so_far += found[-1].about.bytes
-        if so_far > max_bytes:
+        parts.add(read_part(fs, path), large_bytes)
+        if parts.bytes > max_bytes:
             raise ApiError("payload_too_large", f"one commit takes at most {max_bytes} bytes")
-    return Parts(found, default_topic)
+    return parts
 
 
 class Parts:
     """All parts of a commit. `default_topic` is where rows go that name none."""
 
-    def __init__(self, parts: list[Part], default_topic: str | None) -> None:
-        self._parts = parts
+    def __init__(self, fs: Filesystem, paths: list[str], default_topic: str | None) -> None:
+        self._fs = fs
+        self._paths = paths
         self._default_topic = default_topic
-        self.count = sum(part.about.count for part in parts)
-        self.topics = {name for part in parts for name in part.about.topics if name is not None}
+        # Unless they are too large to be kept.
+        self._kept: list[Part] | None = []
+        self._digest = self.count = self.bytes = 0
+        # What each topic gets: records, and bytes of their data and meta. None stands for rows without one.
+        self.amounts: dict[str | None, tuple[int, int]] = {}
+
+    @property
+    def is_large(self) -> bool:
+        return self._kept is None
+
+    def add(self, part: Part, large_bytes: int) -> None:
+        about = part.about
+        self.count += about.count
+        self.bytes += about.bytes
+        self._digest += about.digest
+        for batch in filter(len, part.batches):
+            self._count(batch)
+        if self.bytes > large_bytes:
+            self._kept = None
+        elif self._kept is not None:
+            self._kept.append(part)
+
+    def _count(self, batch: pa.RecordBatch) -> None:
+        names, codes = _topics_of(batch, self._default_topic)
+        sizes = pc.add(
+            pc.binary_length(batch.column("data")), pc.binary_length(batch.column("meta")).fill_null(0)
+        )
+        counts = np.bincount(codes, minlength=len(names)).tolist()
+        totals = np.bincount(codes, weights=sizes.to_numpy(), minlength=len(names)).tolist()
+        for name, count, size in zip(names, counts, totals, strict=True):
+            count_before, size_before = self.amounts.get(name, (0, 0))
+            self.amounts[name] = count_before + count, size_before + int(size)
 
     @property
     def digest(self) -> int:
         """Where rows without a topic go is part of what they are."""
-        digest = sum(part.about.digest for part in self._parts)
+        digest = self._digest
         if self._default_topic is not None:
             digest += int(digest_of(self._default_topic)[:16], 16)
         return digest % DIGEST_MODULUS
 
-    def by_topic(self) -> dict[str | None, list[ColumnBatch]]:
-        """All rows, in order, as they will be written. They were checked when they were spooled."""
-        found: dict[str | None, list[ColumnBatch]] = {}
-        for part in self._parts:
-            for batch in filter(len, part.batches):
-                for topic, rows in _split(batch, self._default_topic):
-                    data, metas, nodes, tags = (rows.column(name) for name in ("data", "meta", "node", "tag"))
-                    cells = Cells(data, _unless_empty(metas), _unless_empty(nodes), _unless_empty(tags))
-                    found.setdefault(topic, []).append(ColumnBatch(cells))
+    def by_topic(self) -> dict[str, list[ColumnBatch]]:
+        """All rows, in order, as they will be written."""
+        found: dict[str, list[ColumnBatch]] = {}
+        for batch in self._batches():
+            for topic, rows in _split(batch, self._default_topic):
+                found.setdefault(topic, []).append(_as_written(rows))
         return found
 
+    def pieces(self) -> Iterator[tuple[str, ColumnBatch]]:
+        """The same, a little at a time."""
+        for batch in self._batches():
+            for start, stop in piece_bounds(batch.column("data")):
+                for topic, rows in _split(batch.slice(start, stop - start), self._default_topic):
+                    yield topic, _as_written(rows)
 
-def _split(batch: pa.RecordBatch, default_topic: str | None) -> Iterator[tuple[str | None, pa.RecordBatch]]:
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        """They were checked when they were spooled, and all of them name a topic."""
+        parts = map(partial(read_part, self._fs), self._paths) if self._kept is None else self._kept
+        for part in parts:
+            yield from filter(len, part.batches)
+
+
+def _as_written(rows: pa.RecordBatch) -> ColumnBatch:
+    data, metas, nodes, tags = (rows.column(name) for name in ("data", "meta", "node", "tag"))
+    return ColumnBatch(Cells(data, _unless_empty(metas), _unless_empty(nodes), _unless_empty(tags)))
+
+
+def _topics_of(batch: pa.RecordBatch, default_topic: str | None) -> tuple[list[str | None], np.ndarray]:
+    """The topics that rows of a batch name, and which of them each names."""
     topics = batch.column("topic")
     if default_topic is not None:
         topics = topics.fill_null(pa.scalar(default_topic, pa.string()))
     encoded = topics.dictionary_encode(null_encoding="encode")
-    names = encoded.dictionary.to_pylist()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+
+
+def _split(batch: pa.RecordBatch, default_topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    names, codes = _topics_of(batch, default_topic)
     if len(names) == 1:
-        yield names[0], batch
-        return
-    codes = encoded.indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    ordered = batch.take(pa.array(order, pa.int64()))
-    bounds = np.searchsorted(codes[order], np.arange(len(names) + 1)).tolist()
+        ordered, bounds = batch, [0, len(batch)]
+    else:
+        order = np.argsort(codes, kind="stable")
+        ordered = batch.take(pa.array(order, pa.int64()))
+        bounds = np.searchsorted(codes[order], np.arange(len(names) + 1)).tolist()
     for code, name in enumerate(names):
+        assert name is not None
         yield name, ordered.slice(bounds[code], bounds[code + 1] - bounds[code])
 
 

@@ -10,14 +10,20 @@ import contextlib
 import hashlib
 import os
 import struct
+from collections.abc import Callable
 from secrets import token_hex
 
-from topics.storage import TEMPORARY, Filesystem
+from xxhash import xxh3_64
+
+from topics.storage import TEMPORARY, File, Filesystem
 from topics.storage.fileheader import checksum
+from topics.storage.filesystem import Buffer
 from topics.values import ApiError
 
 SUFFIX = ".part"
 _CHECKSUM = struct.Struct("<Q")
+# Written in one go; of a part that is smaller, all of it.
+_PIECE_BYTES = 1024 * 1024
 
 
 class PartMissing(Exception):
@@ -37,13 +43,47 @@ def part_path(directory: str, key: str, part: str) -> str:
     return os.path.join(directory, f"{key}-{digest_of(part)}{SUFFIX}")
 
 
-def write_spooled(fs: Filesystem, path: str, content: memoryview) -> None:
-    """Whole or not there. Not synced: the commit journals the rows again, and checks them before that."""
+class SpoolFile:
+    """A part that is being written, piece by piece, with what Arrow expects of a file."""
+
+    closed = False
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._checksum = xxh3_64()
+        self._pieces: list[memoryview] = []
+        self._gathered = self._written = 0
+
+    def write(self, content: Buffer) -> int:
+        piece = memoryview(content)
+        self._checksum.update(piece)
+        self._pieces.append(piece)
+        self._gathered += len(piece)
+        if self._gathered >= _PIECE_BYTES:
+            self.flush()
+        return len(piece)
+
+    def flush(self) -> None:
+        self._written += self._file.write(self._pieces, self._written)
+        self._pieces, self._gathered = [], 0
+
+    def close(self) -> None:
+        """Asked by Arrow when its stream is complete; the checksum is still to come."""
+
+    def finish(self) -> None:
+        self._pieces.append(memoryview(_CHECKSUM.pack(self._checksum.intdigest())))
+        self.flush()
+
+
+def write_spooled(fs: Filesystem, path: str, write: Callable[[SpoolFile], None]) -> None:
+    """Whole or not there. Not synced: the commit writes the rows again, and checks them before that."""
     # A name of its own: two writers may send the same part at the same time.
     temporary = f"{path}.{token_hex(4)}{TEMPORARY}"
     file = fs.create(temporary)
     try:
-        file.write([content, _CHECKSUM.pack(checksum(content))], 0)
+        spool = SpoolFile(file)
+        write(spool)
+        spool.finish()
     except OSError:
         # A full disk stays full as long as the half-written file lies around.
         fs.remove(temporary)

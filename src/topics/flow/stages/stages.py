@@ -1,9 +1,10 @@
 """Stages: writes prepared in parts, by many writers, and committed exactly once.
 
 Parts are spooled and invisible. The commit carries an identity, an id and a batch number, which is journalled
-in the same frame as the records, so that the two cannot part. A repeat is recognised: it gets the first
-answer if it brings the same rows, and an error if it brings others. Stages and identities belong to the key
-that opened them, or rather to all keys with the same prefixes: for others they are not there.
+in the same frame as the records, or as the names of the segments that have them, so that the two cannot part.
+A repeat is recognised: it gets the first answer if it brings the same rows, and an error if it brings others.
+Stages and identities belong to the key that opened them, or rather to all keys with the same prefixes: for
+others they are not there.
 """
 
 import asyncio
@@ -16,8 +17,10 @@ import msgspec
 from topics.flow.doors import Doors
 from topics.flow.stages.identities import Commit, Identities, OwnedCommit, StageRange, UnownedIdentities
 from topics.flow.stages.open_stages import OpenStages
+from topics.flow.stages.segments import write_segments
 from topics.flow.stages.spool import PartMissing, stage_key
 from topics.log import (
+    Amount,
     AppendOp,
     Engine,
     Topic,
@@ -27,7 +30,7 @@ from topics.log import (
     create_topic,
     require_room,
 )
-from topics.storage import Kind
+from topics.storage import Journal, Kind
 from topics.values import DEFAULT_CONFIG, ApiError, invalid
 
 if TYPE_CHECKING:
@@ -35,8 +38,10 @@ if TYPE_CHECKING:
     from topics.log.write.arrow_batch import ColumnBatch
 
 COLLECT_EVERY_S = 600.0
-# One commit is one frame, and a few times its size is in memory while it is written.
 MAX_STAGE_BYTES = 1024 * 1024 * 1024
+# Up to here a commit is one frame, and a few times its size is in memory while it is written. Above, its rows
+# go into segments.
+LARGE_STAGE_BYTES = 16 * 1024 * 1024
 # Its answer is kept, too, and may be asked for again.
 MAX_TOPICS = 10_000
 # Rendering runs beside the loop, for seqs that others may have taken meanwhile; then it is done again.
@@ -56,7 +61,8 @@ class CommitRequest(msgspec.Struct, gc=False):
 
 if TYPE_CHECKING:
     Write = tuple[Topic, list[ColumnBatch]]
-    Rows = dict[str | None, list[ColumnBatch]]
+    # What each topic gets: records, and bytes.
+    Amounts = dict[str, tuple[int, int]]
 
 
 class Stages:
@@ -66,6 +72,9 @@ class Stages:
         self.identities = Identities()
         self._unowned = UnownedIdentities()
         self.open = OpenStages(engine.fs, engine.dirs.stages, engine.steady_ms)
+        self.large_bytes = LARGE_STAGE_BYTES
+        # One large commit at a time: each takes some memory, and the disk.
+        self._large = asyncio.Lock()
         # Applications whose commit is under way; those of another owner do not wait for it.
         self._committing: dict[tuple[str, str], asyncio.Future[None]] = {}
 
@@ -149,14 +158,18 @@ class Stages:
             return known, True
         if parts is None:
             raise ApiError("not_found", "a part of this commit is not there", {"stage": request.stage})
-        if len(parts.topics) > MAX_TOPICS:
+        if None in parts.amounts:
+            raise invalid("there are rows without a topic, and the commit names none")
+        if len(parts.amounts) > MAX_TOPICS:
             raise invalid(f"one commit writes to at most {MAX_TOPICS} topics")
-        rows: Rows = await asyncio.to_thread(parts.by_topic)
-        await self._wait_for_turn(rows)
-        writes = self._writes(rows)
-        now = await self._render(writes)
+        amounts = {name: amount for name, amount in parts.amounts.items() if name is not None}
+        await self._wait_for_turn(amounts)
         commit = Commit(request.batch, parts.count, parts.digest, [])
-        await self._append(request, commit, writes, now)
+        if parts.is_large and not self._keeps_in_memory(amounts):
+            async with self._large:
+                await self._adopt(request, commit, parts, amounts)
+        else:
+            await self._append(request, commit, parts, amounts)
         await self._spend(request, paths)
         return commit, False
 
@@ -174,41 +187,56 @@ class Stages:
             raise _conflict(request, "is older than any batch of this identity that can still be compared")
         return known
 
+    @property
+    def journal(self) -> Journal:
+        return self._engine.journal
+
+    def prepare(self, request: CommitRequest, commit: Commit) -> OwnedCommit:
+        """To be remembered when it is journalled."""
+        owner = request.owner
+        return self.identities.prepare(
+            owner, request.id, commit, lambda name: (owner, name) in self._committing
+        )
+
     async def _read_parts(self, paths: list[str], default_topic: str | None) -> "Parts | None":
         """None when one of them is missing."""
         from topics.flow.stages.parts import read_parts
 
         try:
-            return await asyncio.to_thread(read_parts, self._engine.fs, paths, default_topic, MAX_STAGE_BYTES)
+            return await asyncio.to_thread(
+                read_parts,
+                self._engine.fs,
+                paths,
+                default_topic,
+                MAX_STAGE_BYTES,
+                self.large_bytes,
+            )
         except PartMissing:
             return None
 
-    async def _wait_for_turn(self, rows: "Rows") -> None:
+    async def _wait_for_turn(self, amounts: "Amounts") -> None:
         """The commit is as important as the most important topic that it writes to."""
-        names = [name for name in rows if name is not None]
-        if names:
-            name = max(names, key=self._doors.priority_of)
-            size = sum(batch.size for batches in rows.values() for batch in batches)
-            await self._doors.append_in_turn(name, size, lambda: None)
+        if amounts:
+            name = max(amounts, key=self._doors.priority_of)
+            await self._doors.append_in_turn(name, sum(size for _, size in amounts.values()), lambda: None)
 
-    def _writes(self, rows: "Rows") -> "list[Write]":
+    def _keeps_in_memory(self, amounts: "Amounts") -> bool:
+        """Whether there are records among them that no file is to have."""
+        found = map(self._engine.find, amounts)
+        return any(topic is not None and topic.config.durability == "ephemeral" for topic in found)
+
+    def _topics(self, amounts: "Amounts") -> dict[str, Topic]:
         """The topics themselves, created where they are missing."""
-        if None in rows:
-            raise invalid("there are rows without a topic, and the commit names none")
-        engine = self._engine
-        wanted = {name: batches for name, batches in rows.items() if name is not None}
-        topics = engine.by_name
-        known = [(topics[name], batches) for name, batches in wanted.items() if name in topics]
+        engine, topics = self._engine, self._engine.by_name
+        known = [Amount(topics[name], *amount) for name, amount in amounts.items() if name in topics]
         admit_group(engine, known, engine.now())
-        admit_total(engine, sum(b.size for batches in wanted.values() for b in batches), engine.now())
+        admit_total(engine, sum(size for _, size in amounts.values()), engine.now())
         # Created last, all or none: a commit that is refused leaves no topics behind.
-        missing = [name for name in wanted if name not in topics]
+        missing = [name for name in amounts if name not in topics]
         require_room(engine, len(missing))
-        created = [
-            (create_topic(engine, name, DEFAULT_CONFIG, lambda: None, lambda error: None), wanted[name])
-            for name in missing
-        ]
-        return [*known, *created]
+        for name in missing:
+            create_topic(engine, name, DEFAULT_CONFIG, lambda: None, lambda error: None)
+        return {name: topics[name] for name in amounts}
 
     async def _render(self, writes: "list[Write]") -> int:
         """Render everything beside the loop; returns the time for which it was done."""
@@ -224,36 +252,35 @@ class Stages:
         # Others write faster than we render. Then it is done on the loop, where no write comes in between.
         return self._engine.now()
 
-    async def _append(self, request: CommitRequest, commit: Commit, writes: "list[Write]", now: int) -> None:
+    async def _append(
+        self, request: CommitRequest, commit: Commit, parts: "Parts", amounts: "Amounts"
+    ) -> None:
+        """All rows in one frame of the journal."""
         engine = self._engine
+        rows = await asyncio.to_thread(parts.by_topic)
+        topics = self._topics(amounts)
+        writes = [(topic, rows[name]) for name, topic in topics.items()]
+        now = await self._render(writes)
         for topic, _ in writes:
             if engine.by_name.get(topic.name) is not topic:
                 raise ApiError("throttled", f'topic "{topic.name}" was deleted meanwhile; commit again')
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        prepared: list[OwnedCommit] = []
+        fact = _Fact(self, request, commit)
 
-        def fact(members: list[AppendOp]) -> list[bytes]:
-            commit.ranges = _ranges(members)
-            prepared.append(
-                self.identities.prepare(
-                    request.owner, request.id, commit, lambda name: (request.owner, name) in self._committing
-                )
-            )
-            return engine.journal.frame(Kind.OWNED_STAGE, msgspec.msgpack.encode(prepared[0]), ts=now)
+        def frame(members: list[AppendOp]) -> list[bytes]:
+            return fact.frame(members, now)
 
-        def settle() -> None:
-            self.identities.settle(prepared[0])
-            if not done.done():
-                done.set_result(None)
+        append_group(engine, writes, now, frame, fact.settle, fact.refuse, sync=True)
+        await fact.done
 
-        def refuse(error: ApiError) -> None:
-            for each in prepared:
-                self.identities.withdraw(each)
-            if not done.done():
-                done.set_exception(error)
-
-        append_group(engine, writes, now, fact, settle, refuse, sync=True)
-        await done
+    async def _adopt(
+        self, request: CommitRequest, commit: Commit, parts: "Parts", amounts: "Amounts"
+    ) -> None:
+        """All rows in segments, which are adopted by one small frame."""
+        topics = self._topics(amounts)
+        fact = _Fact(self, request, commit)
+        wanted = [Amount(topics[name], *amount) for name, amount in amounts.items()]
+        pieces = ((topics[name], piece) for name, piece in parts.pieces())
+        await write_segments(self._engine, wanted, pieces, fact)
 
     # --- giving up --------------------------------------------------------------------------------------
 
@@ -273,6 +300,34 @@ class Stages:
         idle = self.open.idle()
         if idle:
             await self._remove(idle)
+
+
+class _Fact:
+    """That a batch was committed: journalled with its records, and remembered once they are."""
+
+    def __init__(self, stages: Stages, request: CommitRequest, commit: Commit) -> None:
+        self._stages = stages
+        self._request = request
+        self._commit = commit
+        self._prepared: list[OwnedCommit] = []
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def frame(self, members: list[AppendOp], now: int) -> list[bytes]:
+        self._commit.ranges = _ranges(members)
+        prepared = self._stages.prepare(self._request, self._commit)
+        self._prepared.append(prepared)
+        return self._stages.journal.frame(Kind.OWNED_STAGE, msgspec.msgpack.encode(prepared), ts=now)
+
+    def settle(self) -> None:
+        self._stages.identities.settle(self._prepared[0])
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def refuse(self, error: ApiError) -> None:
+        for each in self._prepared:
+            self._stages.identities.withdraw(each)
+        if not self.done.done():
+            self.done.set_exception(error)
 
 
 def _conflict(request: CommitRequest, what: str) -> ApiError:

@@ -44,8 +44,9 @@ class LostFrames:
         if header is None or (header.kind == Kind.GROUP and not header.topic_id):
             # The topics whose records it held were named in what cannot be read.
             self._head_uncertain.update(engine.by_id)
-            if self._unreadable_bytes:
-                # One of them may have been a config, another what was written under it.
+            if self._unreadable_bytes or damage.may_adopt:
+                # One of them may have been a config, another what was written under it. Or it has adopted
+                # segments: those are not in it, and their seqs are.
                 self._config_uncertain.update(engine.by_id)
             self._unreadable_bytes += damage.end - damage.position
             return

@@ -26,7 +26,7 @@ REPORTS = 500
 _EMPTY = SnapshotState(0, 0, 1, 1, 0, [], {})
 # Frames of the log itself; the others belong to extensions.
 _OWN_KINDS = frozenset(
-    (*range(Kind.CREATE, Kind.HEADS + 1), Kind.LINES, Kind.CREATE_AGAIN, Kind.CLOCK_SET_BACK)
+    (*range(Kind.CREATE, Kind.HEADS + 1), Kind.LINES, Kind.CREATE_AGAIN, Kind.CLOCK_SET_BACK, Kind.ADOPT)
 )
 
 
@@ -55,9 +55,9 @@ class Recovery:
         # Below the snapshot the journal holds nothing but records: those that are missing are announced.
         if reader.files() and reader.files()[0].base > self._snapshot.position:
             raise RecoveryFailed("no intact snapshot reaches back to the journal that is left")
-        self._remove_orphan_segments()
         lost_frames = LostFrames(engine, self._snapshot.position)
         self._replay(reader, lost_frames)
+        self._remove_orphan_segments()
         if reader.cut is not None:
             log.warning("journal was torn at %d; the tail was put aside", reader.cut)
         position = max(reader.end, self._snapshot.position)
@@ -131,12 +131,14 @@ class Recovery:
         for extension in engine.extensions:
             if extension.name in snapshot.extensions:
                 extension.load(snapshot.extensions[extension.name])
+        engine.store.note_known()
 
     def _remove_orphan_segments(self) -> None:
         """Segments written after the snapshot was taken: their records are still in the journal.
 
-        Older ones to which the snapshot does not refer may still be needed by the one before it. They are
-        left to the next checkpoints, like every file whose last record has gone.
+        But for those that the journal has adopted, whose records are nowhere else. Older ones to which the
+        snapshot does not refer may still be needed by the one before it. They are left to the next
+        checkpoints, like every file whose last record has gone.
         """
         self._engine.store.remove_orphans(self._snapshot.next_segment)
 

@@ -13,6 +13,7 @@ from topics.log.remove import ledger
 from topics.log.remove.deletion import Selector, apply_delete, note_unfound
 from topics.log.remove.retention import enforce_caps, expire, keep_lines
 from topics.log.topic import Topic
+from topics.log.write.adopted import decode_adopted
 from topics.log.write.append_frame import decode_payload
 from topics.storage import CREATIONS, Frame, Kind
 from topics.values import TopicConfig
@@ -114,7 +115,7 @@ class Replay:
         """The topic of a frame whose creation cannot be found."""
         topic_id = frame.topic_id
         was_dropped = topic_id < self._next_topic_id or topic_id in self._dropped
-        if was_dropped or frame.kind not in (Kind.APPEND, Kind.ADVANCE):
+        if was_dropped or frame.kind not in (Kind.APPEND, Kind.ADVANCE, Kind.ADOPT):
             return None
         return self._lost_frames.keep_nameless(topic_id)
 
@@ -123,6 +124,8 @@ class Replay:
         kind = frame.kind
         if kind == Kind.APPEND:
             self._append_rows(topic, frame)
+        elif kind == Kind.ADOPT:
+            self._adopt_rows(topic, frame)
         elif kind == Kind.ADVANCE:
             expire(topic, frame.clock_ms)
             self._lost_frames.prove_head(topic.id, frame.last_seq)
@@ -145,15 +148,33 @@ class Replay:
             apply_drop(engine, topic)
 
     def _append_rows(self, topic: Topic, frame: Frame) -> None:
+        if self._comes_next(topic, frame):
+            batch, rows, hops = decode_payload(frame.payload, frame.count, frame.flags)
+            expire(topic, frame.clock_ms)
+            topic.assign(batch, rows, frame.ts, frame.position, hops)
+            self._publish(topic, frame, batch.size)
+
+    def _adopt_rows(self, topic: Topic, frame: Frame) -> None:
+        """A segment has them. Whether it can be read is found out by its first reader."""
+        if self._comes_next(topic, frame):
+            adopted = decode_adopted(frame)
+            self._engine.next_segment = max(self._engine.next_segment, adopted.segment + 1)
+            expire(topic, frame.clock_ms)
+            topic.promise(adopted.count, adopted.size, adopted.ts)
+            topic.adopt(adopted)
+            self._publish(topic, frame, adopted.size)
+
+    def _comes_next(self, topic: Topic, frame: Frame) -> bool:
+        """False for records that are there already; those that are missing before them become a hole."""
         self._lost_frames.clear(topic.id)
         if frame.last_seq <= topic.head:
-            return
+            return False
         if frame.first_seq > topic.head + 1:
             topic.add_hole(topic.head + 1, frame.first_seq - 1, ledger.LOST)
             self._engine.totals.damage += 1
-        batch, rows, hops = decode_payload(frame.payload, frame.count, frame.flags)
-        expire(topic, frame.clock_ms)
-        topic.assign(batch, rows, frame.ts, frame.position, hops)
-        topic.publish(batch.count, batch.size, frame.ts)
+        return True
+
+    def _publish(self, topic: Topic, frame: Frame, size: int) -> None:
+        topic.publish(frame.count, size, frame.ts)
         enforce_caps(topic)
         self._engine.touched.add(topic)

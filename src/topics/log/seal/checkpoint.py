@@ -91,6 +91,8 @@ class Checkpointer:
         self._quiet_from, self._quiet_since_ms = self._last_position, self._last_ms
         self._is_tidy = False
         self._unreferenced = predecessor.unreferenced
+        # The same for the snapshot that is being written.
+        self._unreferenced_now: set[int] = set()
         self._known_damage = 0
         # The encoded state of every topic, as it was when it was last looked at.
         self._states: dict[int, bytes] = {}
@@ -174,6 +176,9 @@ class Checkpointer:
             pass
         self._overlay = _unflipped(engine)
         self._flips = [flip for flip in self._previous_overlay if not engine.store.is_frozen(flip.segment)]
+        # Now and not later: what is adopted while the snapshot is written lies in journal above it, even if
+        # all of it is gone by then.
+        self._unreferenced_now = set(engine.store.droppable())
         position = engine.journal.position
         replay_from = engine.store.unsealed.oldest_position(position)
         now = engine.now()
@@ -239,7 +244,7 @@ class Checkpointer:
         gone += [
             engine.store.forget(number) for number in self._unreferenced if not engine.store.is_pinned(number)
         ]
-        self._unreferenced = set(engine.store.droppable())
+        self._unreferenced = self._unreferenced_now
         self._last_position = engine.journal.position
         self._last_ms = engine.steady_ms()
         self._known_damage = engine.totals.damage

@@ -143,15 +143,20 @@ class SegmentStore:
     def _hot_numbers(self) -> list[int]:
         return numbered_files(self.fs, self.hot_dir, file_name)
 
+    def note_known(self) -> None:
+        """Before the journal is read: the files to which the snapshot refers."""
+        if self.cold_files is not None:
+            self.cold_files.known = frozenset(number for number, runs in self.users.items() if runs)
+
     def remove_orphans(self, next_segment: int) -> None:
-        """Before the journal is read: files with numbers that are given out only from now on."""
+        """Files that the snapshot did not know when it gave out `next_segment`, unless the journal does."""
+        adopted = frozenset(number for number in self.users if number >= next_segment)
 
         def is_wanted(number: int) -> bool:
-            return number < next_segment
+            return number < next_segment or number in adopted
 
         rest = sweep_segments(self.fs, self.hot_dir, is_wanted)
         if self.cold_files is not None:
-            self.cold_files.known = frozenset(number for number, runs in self.users.items() if runs)
             rest += self.cold_files.sweep(is_wanted)
         for number in rest:
             self.note_file(number)

@@ -1,6 +1,7 @@
 """From a checked batch to a committed one: admit, assign seqs, render, journal; publish on commit."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 from topics.log.core import Core
 from topics.log.lifecycle import create_topic
@@ -29,6 +30,16 @@ from topics.values import (
 _APPEND, _ADVANCE, _KEYED = int(Kind.APPEND), int(Kind.ADVANCE), int(Kind.KEYED)
 
 
+class Sized(Protocol):
+    """As much of a batch as its operation wants to know."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+
 class AppendOp(Op):
     """One write on its way to disk, and its answer."""
 
@@ -50,7 +61,7 @@ class AppendOp(Op):
 
     grows = True
 
-    def __init__(self, core: Core, topic: Topic, batch: Batch, ts: int) -> None:
+    def __init__(self, core: Core, topic: Topic, batch: Sized, ts: int) -> None:
         # Not through super(): one call less on the path every write takes.
         self.buffers = []
         self.topic = topic

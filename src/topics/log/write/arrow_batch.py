@@ -36,10 +36,10 @@ from topics.values.accelerator import MANY_KEYS_BYTES, Records
 # The columns that are read; any other is passed over.
 _TEXTS = ("topic", "node", "tag", "data", "meta")
 _SPACE = " \n\t\r"
-# Cells are checked this many at a time, or so many bytes: the joined text then stays in the processor's
-# cache, and other threads get their turn in between.
-_CHECK_CELLS = 4096
-_CHECK_BYTES = 1024 * 1024
+# Cells are checked, or rendered, this many at a time, or so many bytes: the joined text then stays in the
+# processor's cache, and other threads get their turn in between.
+PIECE_CELLS = 4096
+_PIECE_BYTES = 1024 * 1024
 _elements = msgspec.json.Decoder(list[Raw])
 # Objects, arrays and strings need nothing between them to be told apart.
 _one_by_one = msgspec.json.Decoder(Raw).decode_lines
@@ -278,7 +278,8 @@ def _is_view(kind: pa.DataType) -> bool:
 def compact(cells: pa.Array, what: str) -> pa.Array:
     """The same JSON values without insignificant white space; raises for a cell that is not one value."""
     pieces = []
-    for start, piece in _pieces(cells):
+    for start, stop in piece_bounds(cells):
+        piece = cells.slice(start, stop - start)
         compacted = _compacted(piece)
         if compacted is None:
             raise _not_json(piece, start, what)
@@ -286,13 +287,14 @@ def compact(cells: pa.Array, what: str) -> pa.Array:
     return cells if len(cells) == 0 else pieces[0] if len(pieces) == 1 else _concatenated(cells, pieces)
 
 
-def _pieces(cells: pa.Array) -> Iterator[tuple[int, pa.Array]]:
+def piece_bounds(cells: pa.Array) -> Iterator[tuple[int, int]]:
+    """Where to cut cells into pieces that hold nobody up: the first of each, and one past its last."""
     offsets = _offsets(cells)
     start = 0
     while start < len(cells):
-        full = int(np.searchsorted(offsets, offsets[start] + _CHECK_BYTES))
-        end = min(max(full, start + 1), start + _CHECK_CELLS, len(cells))
-        yield start, cells.slice(start, end - start)
+        full = int(np.searchsorted(offsets, offsets[start] + _PIECE_BYTES))
+        end = min(max(full, start + 1), start + PIECE_CELLS, len(cells))
+        yield start, end
         start = end
 
 

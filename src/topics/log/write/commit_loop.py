@@ -337,8 +337,8 @@ class CommitLoop:
                 future.set_result(None)
 
     async def drain(self) -> None:
-        """Commit everything submitted so far."""
-        while self._queue.depth:
+        """Commit everything submitted so far, as far as it is ready."""
+        while self._queue.depth > self._queue.held:
             self._held_until = 0.0
             self._tick()
             await asyncio.sleep(0.001)

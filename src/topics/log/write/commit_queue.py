@@ -8,7 +8,7 @@ file systems make a writer wait now and then, and a loop that waits serves no cl
 at a time; what has to be in the journal meanwhile waits for it.
 
 An operation of a topic never overtakes an earlier one of the same topic: behind an operation that waits for
-a sync, later ones wait too.
+a sync, later ones wait too. One that is not ready yet is held back from the journal, and those behind it too.
 
 What becomes of an operation that the disk refuses is in `refusals`.
 """
@@ -16,8 +16,9 @@ What becomes of an operation that the disk refuses is in `refusals`.
 import time
 from collections.abc import Callable
 
+from topics.log.topic import Topic
 from topics.log.write.operation import CallbackOp, Op
-from topics.log.write.refusals import GroupWrite, Refusals
+from topics.log.write.refusals import GroupWrite, Refusals, without_built_on
 from topics.storage import Journal, Reserve, SyncTicket, Witness, is_full
 from topics.values import ApiError, Histogram
 
@@ -67,6 +68,8 @@ class CommitQueue(Refusals):
         self.expects_more = False
         # The group that gathers now is so large that the loop should not write it.
         self.is_large = False
+        # There are operations that are not ready, among those that wait or are held.
+        self._has_unready = False
 
     def write_aside(self) -> None:
         self.is_large = True
@@ -74,7 +77,8 @@ class CommitQueue(Refusals):
     @property
     def depth(self) -> int:
         writing = 0 if self._under_way is None else len(self._under_way.ops)
-        return len(self._gatherers) + len(self.waiting) + writing + len(self._unsynced) + len(self._syncing)
+        in_memory = len(self._gatherers) + len(self.waiting) + len(self._held)
+        return in_memory + writing + len(self._unsynced) + len(self._syncing)
 
     @property
     def wants_flush(self) -> bool:
@@ -84,7 +88,7 @@ class CommitQueue(Refusals):
         """Raises when so many operations that make the log larger could not be submitted now."""
         if self.refusal is not None:
             raise self.refusal.anew()
-        if len(self.waiting) + ops > MAX_WAITING_OPS:
+        if len(self.waiting) + len(self._held) + ops > MAX_WAITING_OPS:
             raise self._crowded()
 
     def require_room(self, ops: int) -> None:
@@ -93,7 +97,7 @@ class CommitQueue(Refusals):
             raise self.failure.anew()
         if self.is_stuck and self.refusal is not None:
             raise self.refusal.anew()
-        if len(self.waiting) + ops > MAX_WAITING_OPS:
+        if len(self.waiting) + len(self._held) + ops > MAX_WAITING_OPS:
             raise self._crowded()
 
     def _crowded(self) -> ApiError:
@@ -102,10 +106,11 @@ class CommitQueue(Refusals):
 
     def submit(self, op: Op) -> None:
         self.require_room(1)
+        self._has_unready |= not op.is_ready
         self.submit_checked(op)
 
     def submit_checked(self, op: Op) -> None:
-        """For callers that have asked for room already."""
+        """For callers that have asked for room already, with an operation that is ready."""
         waiting = self.waiting
         waiting.append(op)
         if len(waiting) == 1 and not self._gathering:
@@ -152,11 +157,57 @@ class CommitQueue(Refusals):
             finally:
                 self._gathering = False
         ops, self.waiting = self.waiting, []
+        if self._has_unready:
+            ops = self._hold_back(ops)
         self.is_large = False
         self.group += 1
         if len(ops) > self.counters.queue_depth_peak:
             self.counters.queue_depth_peak = len(ops)
         return ops
+
+    # --- what is not ready ------------------------------------------------------------------------------
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    def holds(self, topic: Topic) -> bool:
+        """Whether what is written to the topic now has to wait. Exact after a flush."""
+        return topic in self._held_topics
+
+    def _hold_back(self, ops: list[Op]) -> list[Op]:
+        """Those that may be written now: none that is not ready, nor one of the same topics behind it."""
+        free: list[Op] = []
+        for op in ops:
+            topics = op.topics
+            if op.is_ready and self._held_topics.isdisjoint(topics):
+                free.append(op)
+            else:
+                self._held.append(op)
+                self._held_topics.update(topics)
+        return free
+
+    def go_on(self) -> None:
+        """An operation has become ready: what was held is looked at again, in its order."""
+        self.waiting[:0] = self._held
+        self._held, self._held_topics = [], set()
+        self._has_unready = not all(op.is_ready for op in self.waiting)
+        self.wake()
+
+    def abandon(self, unready: Op, error: ApiError) -> None:
+        """It will never be ready, and fails. So do those behind it: they build on what it would have been."""
+        self.go_on()
+        if unready not in self.waiting:
+            return  # it has failed with others, and knows
+        at = self.waiting.index(unready)
+        lost = [unready]
+        rest = without_built_on(self.waiting[at + 1 :], set(unready.topics), lost)
+        self.waiting = self.waiting[:at] + rest
+        for op in reversed(lost):
+            op.withdraw()
+        unready.fail(error)
+        for op in lost[1:]:
+            op.fail(ApiError("throttled", "a large commit before it was refused", {"retry_after_ms": 1000}))
 
     def _written(self, ops: list[Op], size: int, started: float) -> None:
         wal_ms = (time.perf_counter() - started) * 1000
@@ -249,11 +300,11 @@ class CommitQueue(Refusals):
             return False
         return True
 
-    def rotate(self) -> bool:
+    def rotate(self, *, to_adopt: bool = False) -> bool:
         """Go on in a new journal file; False when there is no room for one."""
         while True:
             try:
-                self._journal.rotate()
+                self._journal.rotate(to_adopt=to_adopt)
                 return True
             except OSError as error:
                 if not is_full(error):

@@ -1,6 +1,7 @@
 """Writes to several topics that are committed together: one frame, one moment at which all become visible."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from topics.log.core import Core
 from topics.log.topic import Topic
@@ -11,6 +12,19 @@ from topics.storage import Kind
 from topics.values import ApiError
 
 Write = tuple[Topic, Sequence[Batch]]
+
+
+@dataclass(slots=True, frozen=True)
+class Amount:
+    """How much a topic gets: records, and bytes of their data and meta."""
+
+    topic: Topic
+    count: int
+    size: int
+
+    @classmethod
+    def of(cls, topic: Topic, batches: Sequence[Batch]) -> "Amount":
+        return cls(topic, sum(batch.count for batch in batches), sum(batch.size for batch in batches))
 
 
 class GroupOp(Op):
@@ -42,11 +56,11 @@ class GroupOp(Op):
             member.withdraw()
 
 
-def admit_group(core: Core, writes: Sequence[Write], now: int) -> None:
+def admit_group(core: Core, amounts: Sequence[Amount], now: int) -> None:
     """Refuse the group if a topic would refuse its part, or if all parts together are too much."""
-    for topic, batches in writes:
-        admit(core, topic, sum(b.count for b in batches), sum(b.size for b in batches), now)
-    admit_total(core, sum(batch.size for _, batches in writes for batch in batches), now)
+    for amount in amounts:
+        admit(core, amount.topic, amount.count, amount.size, now)
+    admit_total(core, sum(amount.size for amount in amounts), now)
 
 
 def append_group(
@@ -67,7 +81,7 @@ def append_group(
     # Each batch may bring a reservation with it; nothing may be refused once the first one has its seqs.
     room = 1 + sum(len(batches) for _, batches in writes)
     core.queue.require_growth(room)
-    admit_group(core, writes, now)
+    admit_group(core, [Amount.of(*write) for write in writes], now)
     # Once more: what went by age meanwhile may have found out that the disk takes no more.
     core.queue.require_growth(room)
     group = GroupOp(on_done, on_error, sync=sync)

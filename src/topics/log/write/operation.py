@@ -15,6 +15,8 @@ class Op:
 
     # It makes the log larger: on a full disk it is refused, so that there is room for what makes it smaller.
     grows = False
+    # What is not, keeps its place in the order of its topics, and whatever comes there behind it waits.
+    is_ready = True
 
     def __init__(self, buffers: list[bytes], topic: Topic | None, *, sync: bool) -> None:
         self.buffers = buffers

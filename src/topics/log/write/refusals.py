@@ -55,6 +55,9 @@ class Refusals:
         self._journal = journal
         self._reserve = reserve
         self.waiting: list[Op] = []
+        # Operations that are not ready, and those of the same topics behind them, in order; and those topics.
+        self._held: list[Op] = []
+        self._held_topics: set[Topic] = set()
         self._under_way: GroupWrite | None = None
         self._unsynced: list[Op] = []
         self._syncing: list[Op] = []
@@ -106,6 +109,8 @@ class Refusals:
             grown: set[Topic] = set()
             ops = _without_growth(ops, grown, refused)
             # Those that have come meanwhile may have seqs behind the ones that are taken back.
+            self._held = without_built_on(self._held, grown, refused)
+            self._held_topics = {topic for op in self._held for topic in op.topics}
             self.waiting = _without_growth(self.waiting, grown, refused)
         else:
             self.is_stuck = True
@@ -201,8 +206,9 @@ class Refusals:
                 landed += under_way.ops
             elif not torn:  # otherwise it is the one
                 torn = under_way.ops
-        refused = [*refused, *self.waiting]
+        refused = [*refused, *self._held, *self.waiting]
         self._syncing, self._unsynced, self.waiting = [], [], []
+        self._held, self._held_topics = [], set()
         unknown = OutcomeUnknown(message)
         outcomes: list[tuple[Op, ApiError]] = [(op, unknown) for op in doubtful]
         for ops, is_gone in ((torn, self._cut_off(torn)), (landed, self._take_out(landed)), (refused, True)):
@@ -234,6 +240,18 @@ class Refusals:
     def _cannot_tell(error: Exception) -> bool:
         log.error("what was refused may be there after a restart: %s; its writers get no answer", error)
         return False
+
+
+def without_built_on(ops: list[Op], refused_topics: set[Topic], refused: list[Op]) -> list[Op]:
+    """Those that do not build on what was refused; the others are added to `refused`, and their topics."""
+    left: list[Op] = []
+    for op in ops:
+        if refused_topics.isdisjoint(op.topics):
+            left.append(op)
+        else:
+            refused.append(op)
+            refused_topics.update(op.topics)
+    return left
 
 
 def _without_growth(ops: list[Op], grown: set[Topic], refused: list[Op]) -> list[Op]:
