@@ -232,13 +232,23 @@ class Actors:
         if is_known and luck < 0.2:
             assert self.staging.commit(world, identity, self._staged[owner]) is not False
             return
-        rows = {name: self._drafts() for name in rng.sample(("disk", "fsync", "memory"), 2)}
+        is_large = rng.random() < 0.5
+        names = ("disk", "fsync", "memory", *(("capped", "aging") if is_large else ()))
+        rows = {name: self._drafts() for name in rng.sample(names, 2)}
         if is_known and luck < 0.4:
             assert self.staging.commit(world, identity, rows) is not True
             return
         self._batches[owner] += 1
         self._staged[owner] = rows
-        self.staging.commit(world, (owner, "query", self._batches[owner]), rows)
+        identity = (owner, "query", self._batches[owner])
+        self.staging.commit(world, identity, rows, is_large=is_large, meanwhile=self._interfere)
+
+    def _interfere(self) -> None:
+        """While a large commit is written."""
+        for name in self.rng.sample(("disk", "fsync", "memory", "capped"), 2):
+            self.world.append(name, self._drafts())
+        if self.rng.random() < 0.3:
+            self.world.delete(self.rng.choice(("disk", "fsync")), match=self.rng.choice(MATCHES))
 
     def configure(self) -> None:
         world, rng = self.world, self.rng

@@ -39,6 +39,7 @@ class Staging:
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(HereAndNow())
         self._stopped: list[BaseException] = []
+        self._is_committing = False
 
     def close(self) -> None:
         self._loop.close()
@@ -93,9 +94,13 @@ class Staging:
                 task.cancel()
             self._loop.run_until_complete(asyncio.sleep(0))
 
-    async def _interfere(self, world: World, commit: Event | None, meanwhile: Callable[[], object]) -> None:
-        while all(op.is_ready for op in world.queue.waiting):
-            await asyncio.sleep(0)
+    def _interfere(self, world: World, commit: Event | None, meanwhile: Callable[[], object]) -> None:
+        """As soon as a large commit has begun."""
+        if not self._is_committing:
+            return
+        if all(op.is_ready for op in world.queue.waiting):
+            self._loop.call_soon(self._interfere, world, commit, meanwhile)
+            return
         self._guarded(meanwhile)
         if commit is not None:
             world.model.overtake(commit)
@@ -122,7 +127,8 @@ class Staging:
             event = world.model.event(*self._effects(world, identity, rows))
         request = CommitRequest(owner, stage, name, batch, [part], None, lambda _: True)
         self._ack_when_settled(world, event)
-        others = asyncio.ensure_future(self._interfere(world, event, meanwhile))
+        self._is_committing = True
+        self._interfere(world, event, meanwhile)
         try:
             _, deduped = await stages.commit(request)
         except (ApiError, OSError) as error:
@@ -132,13 +138,13 @@ class Staging:
                 world.model.refuse(event)
             return None
         finally:
-            others.cancel()
+            self._is_committing = False
         assert event is None or not deduped, f"{identity}: taken for a repeat, and it is none"
         return deduped
 
     @staticmethod
     def _ack_when_settled(world: World, event: Event | None) -> None:
-        """At once, and not when its client hears of it: what waits behind a commit takes effect right after."""
+        """At once, not when its client hears of it: what waits behind it takes effect right afterwards."""
         identities = world.here.stages.identities
         settle = type(identities).settle
 

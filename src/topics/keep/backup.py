@@ -15,7 +15,7 @@ from typing import Any
 from topics.keep.backup_directory import FORMAT, BackupStore, Copied, Manifest
 from topics.keep.directory import directories_of, require_all_segments, snapshot_states
 from topics.keep.steps import Steps
-from topics.log import SnapshotState, decode
+from topics.log import SnapshotState, decode, decode_adopted
 from topics.storage import (
     CREATIONS,
     FILE_HEADER_BYTES,
@@ -77,12 +77,15 @@ def _describe(fs: UntouchedDisk, dirs: Directories) -> Source:
     witness = Witness(fs, dirs.root).previous
     reader = JournalReader(fs, dirs.journal, start=start, proven=witness.proven)
     now, set_back = 0, -1
+    adopted: set[int] = set()
     newest = max(states.values(), key=lambda state: state.position, default=None)
     topics = set() if newest is None else {topic.id for topic in newest.topics}
     for item in reader.frames():
         if not isinstance(item, Damage) and item.kind != Kind.CLOCK:
             if item.kind == Kind.CLOCK_SET_BACK:
                 now, set_back = item.ts, item.position
+            elif item.kind == Kind.ADOPT:
+                adopted.add(decode_adopted(item).segment)
             now = max(now, item.clock_ms)
             if newest is None or item.position >= newest.position:
                 _follow(item, topics)
@@ -90,6 +93,8 @@ def _describe(fs: UntouchedDisk, dirs: Directories) -> Source:
     now = max(now, witness.clock_ms, *times)
     used = {run.segment for state in states.values() for topic in state.topics for run in topic.runs}
     paths = dirs.segment_paths(fs)
+    # Of those that the journal speaks of, snapshots may have done without for long.
+    used |= adopted & paths.keys()
     return Source(
         os.path.abspath(dirs.root),
         now,

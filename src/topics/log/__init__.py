@@ -44,6 +44,7 @@ from topics.log.seal.sealer import SegmentPlan
 from topics.log.seal.segment_store import entry_of
 from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState, decode
 from topics.log.topic import Topic
+from topics.log.write.adopted import decode_adopted
 from topics.log.write.adoption import Adoption, adopt, begin_adoption
 from topics.log.write.append import AppendOp, admit_total, append_to
 from topics.log.write.append_form import (

@@ -1,0 +1,369 @@
+"""Commits that are too large for a frame: written into segments, and adopted by the journal."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.flow.stages.lab import LargeLab, request_of
+from tests.log.harness import QuickDisk
+from topics.log import AdoptedFiles
+from topics.log.write.append_request import parse_append
+from topics.storage.fileheader import version_of
+from topics.storage.filesystem import File
+from topics.storage.frame import Kind
+from topics.storage.journal import ADOPTING_VERSION, VERSION
+from topics.values.errors import ApiError
+
+Meanwhile = Callable[[], object]
+ROWS = {"topic": ["a", "b", "a", "a", "b", "a"], "data": ["1", "2", "3", "4", "5", "6"]}
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Meanwhile], None]:
+    """Something happens while the rows of the next large commit are written."""
+
+    def happens(what: Meanwhile) -> None:
+        fill = AdoptedFiles.fill
+
+        async def here(work: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+            result = work(*arguments, **more)
+            if getattr(work, "__func__", None) is fill:
+                monkeypatch.undo()
+                what()
+            return result
+
+        monkeypatch.setattr(asyncio, "to_thread", here)
+
+    return happens
+
+
+class Others:
+    """Writers who do not wait for their answers."""
+
+    def __init__(self, lab: LargeLab) -> None:
+        self._lab = lab
+        self.answers: list[tuple[str, int]] = []
+        self.refusals: list[str] = []
+
+    def append(self, name: str, data: Any) -> None:
+        request = parse_append(json.dumps({"records": [{"data": data}]}).encode())
+        self._lab.engine.append(
+            name,
+            request,
+            lambda op: self.answers.append((name, op.first_seq)),
+            lambda error: self.refusals.append(error.code),
+        )
+
+    def flush(self) -> None:
+        self._lab.engine.queue.sync_now()
+
+
+def test_what_comes_to_the_same_topics_waits_behind_it_and_nothing_else_does(
+    large_lab: LargeLab, meanwhile: Callable[[Meanwhile], None]
+) -> None:
+    lab, others = large_lab, Others(large_lab)
+    lab.write("a", "before")
+    lab.write("c", "before")
+    seen: list[Any] = []
+
+    def write() -> None:
+        for name in ("a", "c"):
+            others.append(name, "meanwhile")
+        others.flush()
+        seen.append((list(others.answers), lab.data("a"), lab.data("c"), lab.engine.queue.depth))
+
+    meanwhile(write)
+    lab.part("0", ROWS)
+    assert lab.commit_stage("0") == ({"a": (2, 5, 4), "b": (1, 2, 2)}, False)
+    assert seen == [([("c", 2)], ["before"], ["before", "meanwhile"], 2)]
+    assert others.answers == [("c", 2), ("a", 6)]
+    assert lab.data("a") == ["before", 1, 3, 4, 6, "meanwhile"]
+    assert lab.engine.queue.depth == 0
+    times = [json.loads(row)["$ts"] for row in lab.diff("a").rows.splitlines()]
+    assert times == sorted(times)
+
+
+def test_the_records_are_in_segments_and_the_journal_only_says_so(large_lab: LargeLab) -> None:
+    lab = large_lab
+    written = lab.engine.counters.frames
+    before = lab.engine.journal.position
+    lab.part("0", {"data": [json.dumps("x" * 1000)] * 20}, topic="a")
+    lab.commit_stage("0")
+    assert lab.engine.counters.frames - written == 20
+    assert lab.engine.journal.position - before < 2000
+    assert len(lab.segment_files()) == 1
+    assert all(run.hot is None for run in lab.engine.by_name["a"].runs)
+
+
+def test_a_kill_before_the_adoption_leaves_nothing(
+    large_lab: LargeLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = large_lab
+    lab.write("a", "before")
+    lab.part("0", ROWS)
+
+    def kill(files: AdoptedFiles) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AdoptedFiles, "sync", kill)
+        with pytest.raises(KeyboardInterrupt):
+            lab.commit_stage("0")
+    assert len(lab.segment_files()) == 1
+    lab.restart()
+    assert lab.segment_files() == []
+    assert lab.data("a") == ["before"]
+    assert lab.commit_stage("0") == ({"a": (2, 5, 4), "b": (1, 2, 2)}, False)
+
+
+@pytest.mark.parametrize("snapshots", [0, 1, 2])
+def test_the_journal_answers_for_its_segments_until_snapshots_do(large_lab: LargeLab, snapshots: int) -> None:
+    """From the newest snapshot, and from the one before it."""
+    lab = large_lab
+    lab.write("a", "before")
+    lab.checkpoint()
+    lab.checkpoint()
+    lab.part("0", ROWS)
+    lab.commit_stage("0")
+    for _ in range(snapshots):
+        lab.checkpoint()
+    state = lab.states()
+    lab.restart()
+    assert lab.states() == state
+    lab.kill()
+    sorted((lab.directory / "snapshots").iterdir())[-1].unlink()
+    lab.open()
+    assert lab.states() == state
+    assert lab.data("a") == ["before", 1, 3, 4, 6]
+    assert lab.commit_stage("0") == ({"a": (2, 5, 4), "b": (1, 2, 2)}, True)
+
+
+def test_an_older_release_refuses_the_journal_until_it_is_gone(large_lab: LargeLab) -> None:
+    """Before it looks at segments: it would remove those of which it has not heard."""
+    lab = large_lab
+
+    def versions() -> list[int]:
+        return [
+            version_of(path.read_bytes()) for path in sorted((lab.directory / "journal").glob("*.journal"))
+        ]
+
+    lab.write("a", "before")
+    assert versions() == [VERSION]
+    lab.part("0", ROWS)
+    lab.commit_stage("0")
+    lab.commit_stage(batch=1)
+    assert versions() == [VERSION, ADOPTING_VERSION]
+    lab.part("1", ROWS)
+    lab.commit_stage("1", batch=2)
+    assert versions() == [VERSION, ADOPTING_VERSION]
+    lab.engine.rotate()
+    assert versions() == [VERSION, ADOPTING_VERSION, VERSION]
+    for _ in range(2):
+        lab.checkpoint(everything=True)
+    assert versions() == [VERSION]
+
+
+def test_a_file_that_is_empty_again_stays_as_long_as_the_journal_speaks_of_it(large_lab: LargeLab) -> None:
+    """A recovery from the older snapshot adopts it, and deletes from it, as it was done the first time."""
+    lab = large_lab
+    lab.put("a", cap_records=3)
+    lab.write("a", "before")
+    lab.checkpoint()
+    body, replay_from = lab.checkpointer.capture()
+    # While that snapshot is written, records are adopted, and are gone again.
+    lab.part("0", {"data": ["1", "2", "3", "4", "5"]}, topic="a")
+    lab.commit_stage("0")
+    (adopted,) = lab.segment_files()
+    lab.delete("a")
+    lab.checkpointer.write_snapshot(body)
+    lab.checkpointer.remove(lab.checkpointer.release(replay_from))
+    lab.checkpoint()
+    assert adopted in lab.segment_files()
+    lab.checkpoint()
+    lab.checkpoint()
+    assert lab.segment_files() == []
+
+
+def test_a_file_that_is_closed_meanwhile_does_not_speak_of_it(
+    large_lab: LargeLab, meanwhile: Callable[[Meanwhile], None]
+) -> None:
+    """The heads that close a file of the journal are those of records that are in it."""
+    lab, others = large_lab, Others(large_lab)
+    lab.write("a", "before")
+
+    def rotate() -> None:
+        others.append("a", "behind")
+        lab.engine.rotate()
+        raise KeyboardInterrupt
+
+    meanwhile(rotate)
+    lab.part("0", ROWS)
+    with pytest.raises(KeyboardInterrupt):
+        lab.commit_stage("0")
+    lab.restart()
+    assert lab.topic("a").head == 1
+    assert lab.engine.totals.damage == 0
+    assert lab.write("a", "after").first_seq == 2
+
+
+# --- refusals ---------------------------------------------------------------------------------------------
+
+
+class FullFile(File):
+    __slots__ = ()
+
+    def write(self, buffers: Any, position: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+class FullForSegments(QuickDisk):
+    def create(self, path: str) -> File:
+        file = super().create(path)
+        return FullFile(file.fileno(), path) if ".segment" in path else file
+
+
+def test_a_full_disk_refuses_it_and_nothing_stays(
+    tmp_path: Path, meanwhile: Callable[[Meanwhile], None]
+) -> None:
+    lab = LargeLab(tmp_path)
+    lab.write("a", "before")
+    lab.part("0", ROWS)
+    others = Others(lab)
+    lab.engine.fs = FullForSegments()
+
+    def write() -> None:
+        others.append("a", "behind")
+        others.flush()
+
+    meanwhile(write)
+    with pytest.raises(ApiError) as refused:
+        lab.commit_stage("0")
+    assert refused.value.code == "disk_full"
+    assert others.refusals == ["throttled"]
+    assert lab.segment_files() == []
+    assert lab.topic("a").head == 1
+    assert (lab.engine.totals.pending_bytes, lab.engine.by_name["a"].pending_count) == (0, 0)
+    lab.engine.fs = lab.disk
+    # Others go on, the seqs are given out again, and the same commit finds its parts.
+    assert lab.write("a", "after").first_seq == 2
+    assert lab.commit_stage("0") == ({"a": (3, 6, 4), "b": (1, 2, 2)}, False)
+    state = lab.states()
+    lab.restart()
+    assert lab.states() == state
+
+
+def test_writes_that_end_meanwhile_end_it_too(
+    large_lab: LargeLab, meanwhile: Callable[[Meanwhile], None]
+) -> None:
+    lab, others = large_lab, Others(large_lab)
+    lab.write("a", "before")
+
+    def fail() -> None:
+        others.append("a", "behind")
+        others.flush()
+        lab.engine.queue.give_up(OSError(errno.EIO, "Input/output error"))
+
+    meanwhile(fail)
+    lab.part("0", ROWS)
+    with pytest.raises(ApiError) as refused:
+        lab.commit_stage("0")
+    assert (refused.value.code, others.refusals) == ("internal", ["internal"])
+    assert lab.segment_files() == []
+    lab.restart()
+    assert lab.data("a") == ["before"]
+
+
+def test_a_commit_that_is_given_up_gives_back_its_place(
+    large_lab: LargeLab, meanwhile: Callable[[Meanwhile], None]
+) -> None:
+    """As when the server stops: its client gets no answer."""
+    lab, others = large_lab, Others(large_lab)
+    lab.write("a", "before")
+    lab.part("0", ROWS)
+
+    async def give_up() -> None:
+        task = asyncio.ensure_future(lab.stages.commit(request_of("0")))
+
+        def cancel() -> None:
+            others.append("a", "behind")
+            others.flush()
+            task.cancel()
+
+        meanwhile(cancel)
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    lab.run(give_up)
+    assert others.refusals == ["throttled"]
+    assert lab.write("a", "after").first_seq == 2
+    for _ in range(3):
+        lab.checkpoint()
+    assert lab.segment_files() == []
+
+
+def test_an_append_that_is_refused_takes_a_commit_behind_it_along(
+    large_lab: LargeLab, meanwhile: Callable[[Meanwhile], None]
+) -> None:
+    """Its seqs come behind those that are given out anew."""
+    lab, others = large_lab, Others(large_lab)
+    lab.write("a", "before")
+    lab.part("0", ROWS)
+    lab.engine.reserve.give = lambda needed, keep=0: False  # type: ignore[method-assign]
+    write = lab.engine.journal.write
+    others.append("a", "just before")
+
+    def full(buffers: list[bytes]) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def flush() -> None:
+        lab.engine.journal.write = full  # type: ignore[method-assign]
+        others.flush()
+        lab.engine.journal.write = write  # type: ignore[method-assign]
+
+    meanwhile(flush)
+
+    async def commit() -> None:
+        # The loop would write what waits before the commit begins.
+        await lab.stages.commit(request_of("0"))
+
+    with pytest.raises(ApiError) as refused:
+        asyncio.run(commit())
+    assert (refused.value.code, others.refusals) == ("disk_full", ["disk_full"])
+    assert lab.segment_files() == []
+    lab.engine.queue.resume()
+    assert lab.write("a", "after").first_seq == 2
+
+
+def test_records_of_class_ephemeral_are_not_written_into_files(large_lab: LargeLab) -> None:
+    lab = large_lab
+    lab.put("b", durability="ephemeral")
+    lab.part("0", ROWS)
+    assert lab.commit_stage("0") == ({"a": (1, 4, 4), "b": (1, 2, 2)}, False)
+    assert (lab.data("b"), lab.segment_files()) == ([2, 5], [])
+
+
+def test_a_rotten_adoption_gives_no_seq_out_again(large_lab: LargeLab) -> None:
+    """It takes a few bytes of journal, and thousands of seqs."""
+    lab = large_lab
+    lab.write("a", "before")
+    lab.part("0", {"topic": ["a", "b"] * 3000, "data": ["1"] * 6000})
+    lab.commit_stage("0")
+    lab.engine.queue.sync_journal()
+    lab.write("c", "later")
+    lab.engine.queue.sync_journal()
+    lab.write("c", "later")
+    (group,) = [frame for frame in lab.frames() if frame.kind == Kind.GROUP]
+    lab.kill()
+    content = bytearray(group.path.read_bytes())
+    content[group.payload_at] ^= 0xFF
+    group.path.write_bytes(content)
+    lab.disk.boot = b"boot-2"
+    lab.open()
+    assert lab.write("a", "after").first_seq > 3001
