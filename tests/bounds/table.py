@@ -170,8 +170,13 @@ COLLECTIONS = {
         "OpenStages._stages": "max_stage_parts",
         "OpenStages._count": FIXED,
     },
-    "flow/stages/parts.py": {"Part.batches": "parts of a commit", "Parts.topics": "parts of a commit"},
-    "flow/stages/stages.py": {"Stages._committing": "max_connections"},
+    "flow/stages/parts.py": {
+        "Part.batches": "parts of a commit",
+        "Parts._kept": "parts of a commit",
+        "Parts.amounts": "parts of a commit",
+    },
+    "flow/stages/spool.py": {"SpoolFile._pieces": "size of a body"},
+    "flow/stages/stages.py": {"Stages._committing": "max_connections", "_Fact._prepared": FIXED},
     "flow/watch/fanout.py": {
         "Feed.subscriptions": "max_sse_connections",
         "Feed._behind": "max_sse_connections",
@@ -352,12 +357,21 @@ COLLECTIONS = {
         "SealedAt.unflipped": RECORDS,
         "Run.dead": RECORDS,
     },
+    "log/seal/adopted_files.py": {
+        "AdoptedFiles._next": "parts of a commit",
+        "AdoptedFiles._ts": "parts of a commit",
+        "AdoptedFiles._open": "parts of a commit",
+        "AdoptedFiles._full": "parts of a commit",
+        "AdoptedFiles.runs": "parts of a commit",
+        "AdoptedFiles.numbers": "parts of a commit",
+    },
     "log/seal/checkpoint.py": {
         "Predecessor.unreferenced": RECORDS,
         "Checkpointer._overlay": RECORDS,
         "Checkpointer._flips": RECORDS,
         "Checkpointer._states": "max_topics",
         "Checkpointer._unreferenced": RECORDS,
+        "Checkpointer._unreferenced_now": RECORDS,
     },
     "log/seal/sealer.py": {"SegmentPlan.sealings": REQUEST, "HotRuns._runs": "records in memory"},
     "log/seal/segment_store.py": {
@@ -403,6 +417,8 @@ COLLECTIONS = {
     "log/write/gather.py": {"Gathered.counts": REQUEST, "Gathered.odd": REQUEST},
     "log/write/refusals.py": {
         "Refusals.waiting": "waiting changes",
+        "Refusals._held": "waiting changes",
+        "Refusals._held_topics": "max_topics",
         "Refusals._unsynced": "waiting changes",
         "Refusals._syncing": "waiting changes",
     },

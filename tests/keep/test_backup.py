@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import refused, topics
+from tests.flow.stages.lab import LargeLab
 from tests.http.streaming import RunningApp
 from tests.keep.backups import backup, content, fill, lab_in, restore
 from tests.support.damage import flip
@@ -162,6 +163,20 @@ def test_routers_queues_cursors_and_stages(tmp_path: Path) -> None:
         assert (cursor["seq"], cursor["epoch"], cursor["lag"]) == (2, epoch, 4)
     finally:
         app.stop()
+
+
+@pytest.mark.parametrize("snapshots", [0, 1])
+def test_segments_that_only_the_journal_knows(tmp_path: Path, snapshots: int) -> None:
+    lab = LargeLab(tmp_path / "data")
+    lab.write("a", "before")
+    for _ in range(snapshots):
+        lab.checkpoint()
+    lab.part("0", {"topic": ["a", "b"] * 5, "data": [str(number) for number in range(10)]})
+    lab.commit_stage("0")
+    before = content(lab)
+    lab.stop()
+    backup(tmp_path)
+    assert content(restore(tmp_path, "again")) == before
 
 
 # --- damage and mistakes --------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pytest
 
 from tests.cli.command import Outcome, topics
 from tests.flow.routers.lab import RouterLab
+from tests.flow.stages.lab import LargeLab
 from tests.log.harness import Lab
 from tests.storage.support import columns
 from tests.support.damage import flip
@@ -80,6 +81,20 @@ def test_what_servers_leave_is_clean(lab: Lab) -> None:
         assert (outcome.json["topics"], outcome.json["records"]) == (3, count)
         assert "clean" in topics("check", lab.directory).output
         lab.open()
+
+
+def test_segments_that_only_the_journal_knows(tmp_path: Path) -> None:
+    lab = LargeLab(tmp_path / "data")
+    lab.write("a", "before")
+    lab.part("0", {"topic": ["a", "b"] * 5, "data": ["1"] * 10})
+    lab.commit_stage("0")
+    lab.stop()
+    outcome = check(lab.directory)
+    assert (outcome.json["findings"], outcome.json["records"]) == ([], 11)
+    (adopted,) = lab.segment_files()
+    adopted.unlink()
+    found = problems(lab.directory)
+    assert any("journal says that seqs 2 to 6 of topic" in text for text in found), found
 
 
 def test_journal_that_was_written_ahead_is_clean(lab: Lab) -> None:

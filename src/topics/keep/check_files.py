@@ -8,7 +8,7 @@ import numpy as np
 
 from topics.keep.check_columns import run_findings
 from topics.keep.check_journal import NOTE, PROBLEM, Finding, JournalCheck
-from topics.log import KIND_NAMES, RunState, SnapshotState, TopicState, decode
+from topics.log import KIND_NAMES, RunState, SnapshotState, TopicState, decode, decode_adopted
 from topics.storage import (
     DEAD,
     LIVE,
@@ -20,6 +20,7 @@ from topics.storage import (
     TEMPORARY,
     Directories,
     Filesystem,
+    Frame,
     RunEntry,
     Segment,
     SegmentDamaged,
@@ -54,12 +55,14 @@ class DirectoryCheck:
 
     def findings(self) -> Iterator[Finding]:
         yield from self._check_snapshots()
-        yield from JournalCheck(self._fs, self._dirs, self.needed_from, self.topic, self._progress).findings()
+        checked = JournalCheck(self._fs, self._dirs, self.needed_from, self.topic, self._progress)
+        yield from checked.findings()
         yield from self._check_segments()
+        yield from self._check_adoptions(checked.adoptions)
         for number, state in self.states.items():
             path = self._dirs.snapshot_path(number)
             yield from self._check_state(path, state)
-        yield from self._check_strangers()
+        yield from self._check_strangers({decode_adopted(frame).segment for frame in checked.adoptions})
 
     # --- snapshots --------------------------------------------------------------------------------------
 
@@ -131,6 +134,18 @@ class DirectoryCheck:
             yield self._problem(path, f"{where}: {odd} delete flags are damaged; {lost}")
         self._runs[number, entry.topic_id, entry.base] = (entry, flags == DEAD, columns.sizes())
 
+    def _check_adoptions(self, frames: list[Frame]) -> Iterator[Finding]:
+        """What no snapshot knows yet is where the journal says."""
+        known_to = max((state.position for state in self.states.values()), default=0)
+        for frame in frames:
+            run = decode_adopted(frame)
+            entry, _, _ = self._runs.get((run.segment, frame.topic_id, run.base), (None, None, None))
+            is_there = entry is not None and (entry.count, entry.first_ts) == (run.count, run.ts)
+            if frame.position >= known_to and not is_there:
+                where = f"seqs {run.base} to {frame.last_seq} of topic {self.topic(frame.topic_id)}"
+                text = f"says that {where} are in segment {run.segment}, where they cannot be read"
+                yield self._problem(self._dirs.journal, text)
+
     # --- state ------------------------------------------------------------------------------------------
 
     def _check_state(self, path: str, state: SnapshotState) -> Iterator[Finding]:
@@ -179,10 +194,10 @@ class DirectoryCheck:
 
     # --- strangers --------------------------------------------------------------------------------------
 
-    def _check_strangers(self) -> Iterator[Finding]:
+    def _check_strangers(self, adopted: set[int]) -> Iterator[Finding]:
         used = {run.segment for state in self.states.values() for t in state.topics for run in t.runs}
         for number, path in self.paths.items():
-            if number not in used:
+            if number not in used | adopted:
                 yield self._note(path, "is not needed by any snapshot; a server removes it")
         for name in self._fs.list(self._dirs.root):
             path = os.path.join(self._dirs.root, name)

@@ -9,6 +9,7 @@ from topics.storage import (
     Damage,
     Directories,
     Filesystem,
+    Frame,
     JournalReader,
     Kind,
     Testimony,
@@ -50,6 +51,8 @@ class JournalCheck:
         self._topic = topic
         self._progress = progress
         self._bases = numbered_files(fs, dirs.journal, file_name)
+        # Frames that adopt segments, as far as it was read.
+        self.adoptions: list[Frame] = []
 
     def _finding(self, severity: str, path: str, text: str) -> Finding:
         return Finding(severity, os.path.relpath(path, self._dirs.root), text)
@@ -98,6 +101,8 @@ class JournalCheck:
         for item in reader.frames():
             if isinstance(item, Damage):
                 yield self._damage(item)
+            elif item.kind == Kind.ADOPT:
+                self.adoptions.append(item)
             elif item.kind not in _KINDS:
                 text = f"has a frame of an unknown kind {item.kind} at position {item.position}"
                 yield self._at(PROBLEM, item.position, text)

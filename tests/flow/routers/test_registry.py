@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.flow.routers.lab import RouterLab
+from tests.log.harness import records as rows_of
 from topics.flow.routers import registry
 from topics.flow.routers.definitions import RouterOptions
 from topics.flow.routers.registry import STEP_COPIES, STEP_ROWS_MIN, in_portions, step_rows
+from topics.log import Amount, begin_adoption
 from topics.log.write.append_request import parse_append
+from topics.values.errors import ApiError
 
 
 @given(routers=st.integers(1, 5000), records=st.integers(1, 3000))
@@ -83,3 +86,23 @@ def test_only_what_is_visible_is_forwarded(lab: RouterLab, in_background: bool) 
     lab.engine.queue.sync_now()
     lab.background()
     assert lab.data("b") == [1, 2]
+
+
+def test_a_destination_of_a_large_commit_gets_its_copies_behind_it(lab: RouterLab) -> None:
+    """Nothing is copied there meanwhile: other destinations would have to wait for that step, too."""
+    engine = lab.engine
+    for name in ("held", "free"):
+        lab.route(f"to-{name}", "source", name)
+    amounts = [Amount(lab.topic("held"), 3, 3)]
+    adoption = begin_adoption(engine, amounts, engine.now(), lambda: None, lambda error: None)
+    lab.write("source", 1, 2)
+    while lab.routers.forward(lambda: False):
+        pass
+    engine.queue.sync_now()
+    assert (lab.topic("held").head, lab.topic("held").assigned, lab.topic("free").head) == (0, 3, 2)
+    lab.diff("held")
+    assert lab.topic("held").assigned == 3
+    engine.queue.abandon(adoption, ApiError("internal", "given up"))
+    lab.routers.note_all_owing()
+    lab.routers.forward(lambda: False)
+    assert [row["data"] for row in rows_of(lab.diff("held"))] == [1, 2]

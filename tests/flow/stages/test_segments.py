@@ -7,7 +7,7 @@ import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -100,6 +100,50 @@ def test_the_records_are_in_segments_and_the_journal_only_says_so(large_lab: Lar
     assert lab.engine.journal.position - before < 2000
     assert len(lab.segment_files()) == 1
     assert all(run.hot is None for run in lab.engine.by_name["a"].runs)
+
+
+class WatchedDisk(QuickDisk):
+    """Remembers in which order things became durable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def create(self, path: str) -> File:
+        return WatchedFile(super().create(path).fileno(), path)
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        self.seen.append(f"renamed {Path(target).suffix}")
+
+    def sync_dir(self, path: str) -> None:
+        self.seen.append(f"synced {Path(path).name}")
+
+
+class WatchedFile(File):
+    __slots__ = ()
+    seen: ClassVar[list[str]] = []
+
+    def sync(self) -> None:
+        self.seen.append(f"synced {''.join(Path(self.path).suffixes)}")
+
+
+def test_segments_are_durable_before_the_journal_adopts_them(tmp_path: Path) -> None:
+    lab = LargeLab(tmp_path)
+    lab.write("a", "before")
+    lab.part("0", ROWS)
+    lab.engine.fs = disk = WatchedDisk()
+    WatchedFile.seen = disk.seen
+    adopted: list[list[str]] = []
+    frame_of = lab.engine.journal.frame_of
+
+    def noting(*arguments: Any, **more: Any) -> list[bytes]:
+        adopted.append(list(disk.seen))
+        return frame_of(*arguments, **more)
+
+    lab.engine.journal.frame_of = noting  # type: ignore[method-assign]
+    lab.commit_stage("0")
+    assert adopted == [["synced .segment.tmp", "renamed .segment", "synced segments"]]
 
 
 def test_a_kill_before_the_adoption_leaves_nothing(

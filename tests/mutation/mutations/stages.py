@@ -2,7 +2,82 @@
 
 from tests.mutation.runner import Mutation
 
+_SEGMENTS = "tests/flow/stages/test_segments.py"
+
 MUTATIONS = (
+    Mutation(
+        "let-writes-overtake-a-large-commit",
+        "What is written to the topics of a large commit meanwhile stays behind it.",
+        "log/write/commit_queue.py",
+        "            if op.is_ready and self._held_topics.isdisjoint(topics):\n",
+        "            if op.is_ready:\n",
+        (_SEGMENTS,),
+    ),
+    Mutation(
+        "hold-back-everybody",
+        "While a large commit is written, writes to other topics do not wait for it.",
+        "log/write/commit_queue.py",
+        "            if op.is_ready and self._held_topics.isdisjoint(topics):\n",
+        "            if op.is_ready and not self._held:\n",
+        (_SEGMENTS,),
+    ),
+    Mutation(
+        "adopt-before-the-names-are-durable",
+        "The segments of a large commit are on disk before the journal adopts them.",
+        "flow/stages/segments.py",
+        "    await asyncio.to_thread(files.sync)\n",
+        "",
+        (_SEGMENTS,),
+    ),
+    Mutation(
+        "take-adopted-segments-for-orphans",
+        "A start keeps the segments that the journal has adopted.",
+        "log/seal/segment_store.py",
+        "            return number < next_segment or number in adopted\n",
+        "            return number < next_segment\n",
+        (_SEGMENTS,),
+    ),
+    Mutation(
+        "show-adopted-segments-to-older-releases",
+        "A release that does not know adopted segments refuses the directory before it removes them.",
+        "log/engine.py",
+        "        if not self.journal.may_adopt:\n            self.rotate(to_adopt=True)\n"
+        "        return self.journal.may_adopt\n",
+        "        return True\n",
+        (_SEGMENTS,),
+    ),
+    Mutation(
+        "close-a-file-with-heads-of-a-large-commit",
+        "A file of the journal that is closed while a large commit is written does not speak of its records.",
+        "log/engine.py",
+        "        held = {topic for topic in self.touched if self.queue.holds(topic)}\n",
+        "        held = set[Topic]()\n",
+        (_SEGMENTS,),
+    ),
+    Mutation(
+        "remove-a-file-that-the-journal-adopts",
+        "A segment that is empty again stays until no journal that is still needed adopts it.",
+        "log/seal/checkpoint.py",
+        "        self._unreferenced = self._unreferenced_now\n",
+        "        self._unreferenced = set(engine.store.droppable())\n",
+        (_SEGMENTS,),
+    ),
+    Mutation(
+        "leave-a-commit-behind-a-refused-write",
+        "A large commit is refused with the write before it whose seqs are given out anew.",
+        "log/write/refusals.py",
+        "            self._held = without_built_on(self._held, grown, refused)\n",
+        "",
+        (_SEGMENTS,),
+    ),
+    Mutation(
+        "count-adopted-records-by-their-journal",
+        "However few bytes of a rotten journal adopted them, no seq of those records is given out again.",
+        "log/recover/lost_frames.py",
+        "            if self._unreadable_bytes or damage.may_adopt:\n",
+        "            if self._unreadable_bytes:\n",
+        (_SEGMENTS,),
+    ),
     Mutation(
         "share-stages-among-tenants",
         "A key neither reads, replaces, commits nor drops parts that a key with other prefixes has staged.",
