@@ -289,9 +289,11 @@ MUTATIONS = (
         "refuse-what-just-fits-the-queue",
         "As many changes may wait as the limit says.",
         "log/write/commit_queue.py",
-        "            raise self.refusal.anew()\n        if len(self.waiting) + ops > MAX_WAITING_OPS:\n"
+        "            raise self.refusal.anew()\n"
+        "        if len(self.waiting) + len(self._held) + ops > MAX_WAITING_OPS:\n"
         "            raise self._crowded()\n\n    def require_room",
-        "            raise self.refusal.anew()\n        if len(self.waiting) + ops >= MAX_WAITING_OPS:\n"
+        "            raise self.refusal.anew()\n"
+        "        if len(self.waiting) + len(self._held) + ops >= MAX_WAITING_OPS:\n"
         "            raise self._crowded()\n\n    def require_room",
         (_QUEUE,),
     ),

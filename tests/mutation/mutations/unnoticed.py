@@ -88,7 +88,7 @@ MUTATIONS = (
         "close-a-file-without-heads",
         "A journal file that is closed tells how far each topic had come in it, whatever is damaged there.",
         "log/engine.py",
-        "        heads = sorted((topic.id, topic.assigned) for topic in self.touched if not topic.dropped)\n",
+        "        heads = sorted((topic.id, topic.assigned) for topic in touched)\n",
         "        heads: list[tuple[int, int]] = []\n",
         (f"{_ENGINE}::test_a_closed_journal_file_ends_with_the_heads_of_what_was_written_in_it",),
     ),
