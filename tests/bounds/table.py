@@ -286,6 +286,7 @@ COLLECTIONS = {
         "BackupHold.journal": "max_backups",
     },
     "keep/check.py": {"Checked.findings": FIXED},
+    "keep/check_journal.py": {"JournalCheck.adoptions": FIXED},
     "keep/check_files.py": {
         "DirectoryCheck.states": FIXED,
         "DirectoryCheck._names": FIXED,
