@@ -76,6 +76,7 @@ def main(path: str, rounds: int) -> None:
         native.encode(tags, {}, ["known"] * known)
         native.post(tags * 3, 3, {}, [])
         found.data_lens(), found.meta_lens()
+        native.key_of_head(chance.choice([b"", b"x"]) + b"\r\nIdempotency-Key: " + text)
         native.answers(text, chance.randrange(1, 2**60), chance.randrange(50), text)
         native.seqs(chance.randrange(1, 2**60), chance.randrange(1, 50))
     assert taken > rounds // 50, taken

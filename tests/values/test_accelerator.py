@@ -22,6 +22,7 @@ from scripts import accelerate
 
 from tests.support.accelerated import NATIVE, WAYS, using
 from topics.http.routes.records.appends import _seqs, answers_of
+from topics.http.wire.known_requests import KnownRequests
 from topics.log.packing import Names
 from topics.log.remove.tags import TagIndex, TagMatch
 from topics.log.write.append_form import decode_append
@@ -154,6 +155,38 @@ def test_answers_are_the_same_either_way(first: int, count: int) -> None:
     for one, other in pairwise(told):
         assert one == other
         assert [msgspec.json.decode(answer)["seqs"] for answer in one] == [[first + n] for n in range(count)]
+
+
+head_lines = st.lists(
+    st.sampled_from(
+        [
+            b"\r\nIdempotency-Key: a",
+            b"\r\nidempotency-key: b ",
+            b"\r\nIdempotency-Key:  c",
+            b"\r\nIdempotency-Key: ",
+            b"\r\nIDEMPOTENCY-KEY: d",
+            b"\r\nidempotency-key: \xc3\xa9",
+            b"\r\nidempotency-key: e\tf",
+            b"\r\nidempotency-key: g\rh",
+            b"\r\nHost: x",
+            b"POST / HTTP/1.1",
+            b"\r",
+            b"\n",
+        ]
+    ),
+    max_size=4,
+).map(b"".join)
+
+
+@settings(max_examples=300)
+@given(head_lines)
+def test_the_key_of_a_head_is_the_same_either_way(head: bytes) -> None:
+    found = []
+    for native in WAYS.values():
+        with using(native):
+            found.append(KnownRequests()._without_key(head))
+    for one, other in pairwise(found):
+        assert one == other
 
 
 TOKENS = [
@@ -332,6 +365,7 @@ def test_wrong_arguments_are_refused() -> None:
         lambda: NATIVE.gather([1]),
         lambda: NATIVE.gather((b"1",)),
         lambda: NATIVE.answers(b"", 1, 1),
+        lambda: NATIVE.key_of_head("x"),
         lambda: NATIVE.ends_behind([1], 1),
         lambda: NATIVE.encode([1], {}, []),
         lambda: NATIVE.post([1], 0, {}, [], array),

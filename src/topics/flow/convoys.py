@@ -85,9 +85,11 @@ class Convoy(Generic[Writer]):
         self._bodies.append(body)
 
     def join_keyed(self, writer: Writer, body: bytes, key: bytes) -> None:
-        assert self._keys is not None
-        self._keys.append(key)
-        self.join(writer, body)
+        if not self._writers:
+            self._assemble(self)
+        self._writers.append(writer)
+        self._bodies.append(body)
+        self._keys.append(key)  # type: ignore[union-attr]
 
     def depart(self) -> Travellers[Writer]:
         """All that have joined; the next ones find it empty."""

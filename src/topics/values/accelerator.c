@@ -904,6 +904,32 @@ done:
     return out;
 }
 
+/* --- heads of requests -------------------------------------------------------------------------------------- */
+
+/* key_of_head(head) -> (head without the line of its idempotency key, that key), or None, as `known_requests.py`
+ * describes it. */
+static PyObject *key_of_head(PyObject *module, PyObject *head) {
+    if (!PyBytes_CheckExact(head)) {
+        PyErr_SetString(PyExc_TypeError, "key_of_head(head: bytes)");
+        return NULL;
+    }
+    Text start = (Text)PyBytes_AS_STRING(head), end = start + PyBytes_GET_SIZE(head), p = start, key, stop;
+    for (;; p++) {
+        if (!(p = memchr(p, '\r', end - p)) || end - p < 19) Py_RETURN_NONE;
+        if (!memcmp(p, "\r\nIdempotency-Key: ", 19) || !memcmp(p, "\r\nidempotency-key: ", 19)) break;
+    }
+    key = p + 19;
+    for (stop = key; stop < end && *stop != '\r'; stop++)
+        if (*stop < 0x20 || *stop > 0x7e) Py_RETURN_NONE;
+    if (stop == key || *key == ' ' || stop[-1] == ' ' || (stop < end && (end - stop < 2 || stop[1] != '\n')))
+        Py_RETURN_NONE;
+    PyObject *rest = PyBytes_FromStringAndSize(NULL, (p - start) + (end - stop));
+    if (!rest) return NULL;
+    memcpy(PyBytes_AS_STRING(rest), start, p - start);
+    memcpy(PyBytes_AS_STRING(rest) + (p - start), stop, end - stop);
+    return Py_BuildValue("Ny#", rest, (const char *)key, (Py_ssize_t)(stop - key));
+}
+
 /* --- the module -------------------------------------------------------------------------------------------- */
 
 static PyObject *get_count(PyObject *self, void *unused) { return PyLong_FromSsize_t(((Records *)self)->count); }
@@ -946,6 +972,7 @@ static PyMethodDef functions[] = {
     {"alive", alive, METH_VARARGS, NULL},
     {"encode", (PyCFunction)(void (*)(void))encode, METH_FASTCALL, NULL},
     {"post", (PyCFunction)(void (*)(void))post, METH_FASTCALL, NULL},
+    {"key_of_head", key_of_head, METH_O, NULL},
     {"answers", (PyCFunction)(void (*)(void))answers, METH_FASTCALL, NULL},
     {"ends_behind", (PyCFunction)(void (*)(void))ends_behind, METH_FASTCALL, NULL},
     {"seqs", (PyCFunction)(void (*)(void))seqs, METH_FASTCALL, NULL},

@@ -11,6 +11,7 @@ from topics.http.wire.answer_heads import JSON
 from topics.http.wire.request import Request
 from topics.http.wire.routing import Convoy, KeyedConvoy, Route
 from topics.log import SMALL_BODY_BYTES
+from topics.values import accelerator
 
 # Headers whose requests the parser has to see each time.
 _UNREPEATABLE = (b"expect", b"upgrade", b"transfer-encoding")
@@ -94,18 +95,22 @@ class KnownRequests:
         return (None, b"") if parts is None else (self.get(parts[0]), parts[1])
 
     def _without_key(self, head: bytes) -> tuple[bytes, bytes] | None:
-        """The head without the line of the idempotency key, and that key; None if none is to be seen."""
+        """The head without the line of the idempotency key, and that key; None if none is to be seen.
+
+        Nor if the parser might refuse the key, or see it otherwise: that is left to it.
+        """
+        if accelerator.native is not None:
+            return accelerator.native.key_of_head(head)  # type: ignore[no-any-return]
         at = self._key_line_at
         if head[at : at + _KEY_AT] not in _KEY_LINES:
-            at = max(head.find(line) for line in _KEY_LINES)
-            if at < 0:
+            found = [line_at for line in _KEY_LINES if (line_at := head.find(line)) >= 0]
+            if not found:
                 return None
-            self._key_line_at = at
+            self._key_line_at = at = min(found)
         stop = head.find(b"\r\n", at + _KEY_AT)
         if stop < 0:
             stop = len(head)
         key = head[at + _KEY_AT : stop]
-        # What the parser might refuse, or see otherwise, is left to it.
         if not (key and key.isascii() and key.decode().isprintable() and key == key.strip()):
             return None
         return head[:at] + head[stop:], key
