@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -30,17 +30,21 @@ class Sent(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where to; and how the answer ends to what is said first on every connection, if anything is."""
-
     host: str
     port: int
-    greeting_end: bytes = b""
+
+
+class Greeting(NamedTuple):
+    """What is said on a connection before any request, and how the answer ends."""
+
+    data: bytes
+    end: bytes
 
 
 class Plan(NamedTuple):
-    """Of one connection: what it says first, then the requests that it goes round."""
+    """Of one connection: what it says first, one after the other, then the requests that it goes round."""
 
-    greeting: bytes
+    greetings: Sequence[Greeting]
     requests: list[Sent]
 
 
@@ -63,10 +67,11 @@ class CompiledLoad:
         """`per_reply`: the records in each request."""
         self._per_reply = per_reply
         self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        job = f"{target.host} {target.port} {len(plans)} {len(target.greeting_end)}\n".encode()
-        job += target.greeting_end
+        job = f"{target.host} {target.port} {len(plans)}\n".encode()
         for plan in plans:
-            job += b"%d %d\n%b" % (len(plan.requests), len(plan.greeting), plan.greeting)
+            job += b"%d %d\n" % (len(plan.requests), len(plan.greetings))
+            for said in plan.greetings:
+                job += b"%d %d\n%b%b" % (len(said.data), len(said.end), said.data, said.end)
             job += b"".join(request.encoded() for request in plan.requests)
         self._send(job)
 

@@ -124,9 +124,9 @@ static int is_complete(Connection *c, ssize_t size) {
     return !c->missing;
 }
 
+/* Says something first, and waits until the answer ends. */
 static void greet(int fd, const char *greeting, size_t size, const char *end, size_t end_size) {
     Connection c = {.fd = fd};
-    if (!size) return;
     send_all(fd, greeting, size);
     for (;;) {
         ssize_t got = read(fd, buffer, BUFFER);
@@ -205,28 +205,31 @@ static void run_paced(Connection *connections, int count, int poll, double secon
 
 static int generate(void) {
     char host[256], port[16];
-    int count;
-    size_t greeting_size, end_size;
-    if (scanf("%255s %15s %d %zu", host, port, &count, &end_size) != 4) fail("no job");
-    getchar();
-    char *end = take(end_size);
+    int count, greetings;
+    if (scanf("%255s %15s %d", host, port, &count) != 3) fail("no job");
     Connection *connections = calloc(count, sizeof *connections);
     int poll = epoll_create1(0);
     for (int i = 0; i < count; i++) {
         Connection *c = &connections[i];
-        if (scanf("%d %zu", &c->count, &greeting_size) != 2) fail("the job ends early");
-        getchar();
-        char *greeting = take(greeting_size);
+        if (scanf("%d %d", &c->count, &greetings) != 2) fail("the job ends early");
+        c->fd = dial(host, port);
+        while (greetings--) {
+            size_t size, end_size;
+            if (scanf("%zu %zu", &size, &end_size) != 2) fail("the job ends early");
+            getchar();
+            char *greeting = take(size), *end = take(end_size);
+            greet(c->fd, greeting, size, end, end_size);
+            free(greeting);
+            free(end);
+        }
         c->requests = calloc(c->count, sizeof *c->requests);
         for (int k = 0; k < c->count; k++) {
             Request *r = &c->requests[k];
-            if (scanf("%c %ld %zu", &r->mode, &r->amount, &r->size) != 3) fail("the job ends early");
+            if (scanf(" %c %ld %zu", &r->mode, &r->amount, &r->size) != 3) fail("the job ends early");
             getchar();
             r->data = take(r->size);
             r->end = r->mode == 's' ? take(r->amount) : NULL;
         }
-        c->fd = dial(host, port);
-        greet(c->fd, greeting, greeting_size, end, end_size);
         struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
         epoll_ctl(poll, EPOLL_CTL_ADD, c->fd, &event);
     }

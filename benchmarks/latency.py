@@ -52,7 +52,7 @@ def _half_load(
     session: Session, program: Path, server: Topics, name: str, request: bytes
 ) -> Iterator[Figure]:
     session.say(f"  {name}")
-    plans = [Plan(b"", [Sent(request)])] * _CONNECTIONS
+    plans = [Plan((), [Sent(request)])] * _CONNECTIONS
     load = CompiledLoad(program, Target("127.0.0.1", server.port), plans, 1)
     try:
         done, seconds = load.run(session.sizes.round_s / 2)

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from benchmarks.compiled import Sent, Target
+from benchmarks.compiled import Greeting, Sent, Target
 from benchmarks.contenders import Redis, Topics, http_request
 from benchmarks.payloads import COMPACT, compact, payload
 from tests.support import Wire, free_port
@@ -41,7 +41,7 @@ class Server(Protocol):
     def prepare(self) -> None:
         """Nothing of a round before is there, and what the next one needs is."""
 
-    def greeting(self, connection: int) -> bytes:
+    def greetings(self, connection: int) -> Sequence[Greeting]:
         """What is said first on a connection, the number of which this is."""
 
     def write(self, name: str, numbers: Sequence[int], connection: int) -> Sent: ...
@@ -52,12 +52,12 @@ class Server(Protocol):
 class _Silent:
     """Requests can be sent at once."""
 
-    def greeting(self, connection: int) -> bytes:
-        return b""
+    def greetings(self, connection: int) -> Sequence[Greeting]:
+        return ()
 
 
-def _wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + _READY_S
+def wait_for_port(port: int, process: subprocess.Popen[bytes], within_s: float = _READY_S) -> None:
+    deadline = time.monotonic() + within_s
     while True:
         try:
             socket.create_connection(("127.0.0.1", port)).close()
@@ -164,17 +164,18 @@ class JetStream:
             self._process = subprocess.Popen([program, "-c", place / "conf"], stdout=log, stderr=log)
         self.label = f"NATS JetStream, sync {interval.strip(chr(34))}"
         self.pid: int | None = self._process.pid
-        self.target = Target("127.0.0.1", port, b"PONG\r\n")
-        _wait_for_port(port, self._process)
+        self.target = Target("127.0.0.1", port)
+        wait_for_port(port, self._process)
 
-    def greeting(self, connection: int) -> bytes:
-        return b'CONNECT {"verbose":false,"pedantic":false}\r\nSUB inbox.%d 1\r\nPING\r\n' % connection
+    def greetings(self, connection: int) -> Sequence[Greeting]:
+        said = b'CONNECT {"verbose":false,"pedantic":false}\r\nSUB inbox.%d 1\r\nPING\r\n' % connection
+        return (Greeting(said, b"PONG\r\n"),)
 
     def _ask(self, subject: str, body: object) -> None:
         data = msgspec.json.encode(body)
         with socket.create_connection(("127.0.0.1", self.target.port), _READY_S) as sock:
             sock.sendall(
-                self.greeting(_OURSELVES)
+                self.greetings(_OURSELVES)[0].data
                 + b"PUB %b inbox.%d %d\r\n%b\r\n" % (subject.encode(), _OURSELVES, len(data), data)
             )
             told = b""
@@ -234,8 +235,8 @@ class EventTable:
             )
         self.label = f"PostgreSQL, synchronous_commit {options['synchronous_commit']}"
         self.pid: int | None = self._process.pid
-        self.target = Target("127.0.0.1", port, _IDLE)
-        _wait_for_port(port, self._process)
+        self.target = Target("127.0.0.1", port)
+        wait_for_port(port, self._process)
         self._wait_until_ready()
 
     def _wait_until_ready(self) -> None:
@@ -249,13 +250,13 @@ class EventTable:
                     raise
                 time.sleep(0.05)
 
-    def greeting(self, connection: int) -> bytes:
+    def greetings(self, connection: int) -> Sequence[Greeting]:
         start = struct.pack("!i", 196608) + b"user\0bench\0database\0postgres\0\0"
-        return struct.pack("!i", len(start) + 4) + start
+        return (Greeting(struct.pack("!i", len(start) + 4) + start, _IDLE),)
 
     def _ask(self, text: str) -> None:
         with socket.create_connection(("127.0.0.1", self.target.port), _READY_S) as sock:
-            for data in (self.greeting(0), _query(text)):
+            for data in (self.greetings(0)[0].data, _query(text)):
                 sock.sendall(data)
                 told = b""
                 while not told.endswith(_IDLE):

@@ -1,7 +1,8 @@
 """Ours beside other logs in one run: the same payload, connections, durability and generator for all.
 
-Redis Streams, NATS JetStream, PostgreSQL as an event table, and with `TOPICS_BENCH_PEER=http://host:port` any
-server that speaks `/v0`. What is not installed is left out, and said so.
+Redis Streams, NATS JetStream, RabbitMQ streams, PostgreSQL as an event table, and with
+`TOPICS_BENCH_PEER=http://host:port` any server that speaks `/v0`. What is not installed is left out, and said
+so.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from benchmarks.contenders import http_request
 from benchmarks.figures import Figure, number
 from benchmarks.payloads import COMPACT
 from benchmarks.peer_servers import NAMES, EventTable, JetStream, OurServer, RedisStreams, Server, SpokenTo
+from benchmarks.rabbit import RabbitStreams
 from benchmarks.rounds import Contender, in_turns
 from benchmarks.session import Session
 
@@ -46,7 +48,7 @@ def _ceiling(session: Session, program: Path, connections: int) -> float:
     session.say(f"  the generator alone, {connections} connections")
     request = Sent(http_request(f"/v0/topics/{NAMES[0]}", COMPACT.body([1])).data)
     with answering(program) as port:
-        load = CompiledLoad(program, Target("127.0.0.1", port), [Plan(b"", [request])] * connections, 1)
+        load = CompiledLoad(program, Target("127.0.0.1", port), [Plan((), [request])] * connections, 1)
         try:
             counts = [load.run(session.sizes.round_s) for _ in range(session.sizes.rounds)]
         finally:
@@ -59,6 +61,7 @@ def _servers(session: Session, directory: Path, durability: str, stack: ExitStac
         lambda: OurServer(directory, durability),
         lambda: RedisStreams(directory, durability),
         lambda: JetStream(directory, durability),
+        lambda: RabbitStreams(directory, durability),
         lambda: EventTable(directory, durability),
     ]
     if os.environ.get(PEER):
@@ -80,7 +83,7 @@ def _plan(server: Server, connection: int, batch: int) -> Plan:
         server.write(NAMES[(connection + at) % len(NAMES)], range(at * batch, (at + 1) * batch), connection)
         for at in range(len(NAMES))
     ]
-    return Plan(server.greeting(connection), requests)
+    return Plan(server.greetings(connection), requests)
 
 
 def _compared(

@@ -1,10 +1,14 @@
 """Ours and others get the same load, from a generator that is compiled."""
 
+import shutil
+import socket
+import threading
 from pathlib import Path
 
 import pytest
 
-from benchmarks.compiled import CompiledLoad, Plan, Sent, Target, answering, compiled
+from benchmarks import rabbit
+from benchmarks.compiled import CompiledLoad, Greeting, Plan, Sent, Target, answering, compiled
 from benchmarks.load import GeneratorFailed
 from benchmarks.payloads import COMPACT
 from benchmarks.peer_servers import NAMES, OurServer, SpokenTo
@@ -17,7 +21,7 @@ def test_any_server_that_speaks_v0_can_be_a_peer(tmp_path: Path) -> None:
         peer = SpokenTo(f"http://127.0.0.1:{server.target.port}", "fsync")
         peer.prepare()
         peer.prepare()
-        plans = [Plan(peer.greeting(at), [peer.write(NAMES[0], range(10), at)]) for at in range(3)]
+        plans = [Plan(peer.greetings(at), [peer.write(NAMES[0], range(10), at)]) for at in range(3)]
         load = CompiledLoad(program, peer.target, plans, 10)
         counted = load.run(0.05)[0] + load.run(0.05)[0]
         load.close()
@@ -40,7 +44,7 @@ def test_a_reply_is_taken_to_its_end(tmp_path: Path, lines: int) -> None:
     program = compiled(tmp_path)
     with answering(program) as port:
         request = Sent(b"POST / HTTP/1.1\r\n\r\n" + COMPACT.body([1]), lines=lines)
-        load = CompiledLoad(program, Target("127.0.0.1", port), [Plan(b"", [request])] * 2, 7)
+        load = CompiledLoad(program, Target("127.0.0.1", port), [Plan((), [request])] * 2, 7)
         counted, seconds = load.run(0.05)
         load.close()
     assert counted
@@ -51,7 +55,7 @@ def test_a_reply_is_taken_to_its_end(tmp_path: Path, lines: int) -> None:
 def test_a_reply_that_is_too_long_ends_the_run(tmp_path: Path) -> None:
     program = compiled(tmp_path)
     with answering(program) as port:
-        load = CompiledLoad(program, Target("127.0.0.1", port), [Plan(b"", [Sent(b"x", lines=2)])], 1)
+        load = CompiledLoad(program, Target("127.0.0.1", port), [Plan((), [Sent(b"x", lines=2)])], 1)
         with pytest.raises(GeneratorFailed):
             load.run(0.05)
         load.close()
@@ -60,9 +64,45 @@ def test_a_reply_that_is_too_long_ends_the_run(tmp_path: Path) -> None:
 def test_paced_requests_are_all_answered_and_their_lateness_is_ordered(tmp_path: Path) -> None:
     program = compiled(tmp_path)
     with answering(program) as port:
-        load = CompiledLoad(program, Target("127.0.0.1", port), [Plan(b"", [Sent(b"x")])] * 2, 1)
+        load = CompiledLoad(program, Target("127.0.0.1", port), [Plan((), [Sent(b"x")])] * 2, 1)
         p50, p99, p999 = load.paced(0.1, 500.0)
         assert 0 < p50 <= p99 <= p999
         # And the same connections go on as before.
         assert load.run(0.02)[0]
         load.close()
+
+
+def test_what_is_said_first_is_said_one_after_the_other(tmp_path: Path) -> None:
+    heard: list[bytes] = []
+
+    def answer(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            for word in (b"hello", b"name", b"ask"):
+                heard.append(connection.recv(100))
+                connection.sendall(b"answer to " + word)
+            while connection.recv(100):
+                connection.sendall(b"answer to ask")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        first = [Greeting(word, b"to " + word) for word in (b"hello", b"name")]
+        plan = Plan(first, [Sent(b"ask", end=b"to ask")])
+        load = CompiledLoad(compiled(tmp_path), Target(*listener.getsockname()), [plan], 1)
+        assert load.run(0.02)[0]
+        load.close()
+        thread.join()
+    assert heard == [b"hello", b"name", b"ask"]
+
+
+def test_rabbitmq_is_left_out_where_it_cannot_be_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rabbit, "_PROGRAM", tmp_path / "none")
+    with pytest.raises(RuntimeError, match="not installed"):
+        rabbit.RabbitStreams(tmp_path, "disk")
+    monkeypatch.setattr(rabbit, "_PROGRAM", tmp_path)
+    monkeypatch.setattr(shutil, "which", lambda _: "epmd")
+    with pytest.raises(RuntimeError, match="does not sync"):
+        rabbit.RabbitStreams(tmp_path, "fsync")
