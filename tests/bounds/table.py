@@ -371,7 +371,6 @@ COLLECTIONS = {
         "Checkpointer._overlay": RECORDS,
         "Checkpointer._flips": RECORDS,
         "Checkpointer._states": "max_topics",
-        "Checkpointer._unreferenced": RECORDS,
         "Checkpointer._unreferenced_now": RECORDS,
     },
     "log/seal/sealer.py": {"SegmentPlan.sealings": REQUEST, "HotRuns._runs": "records in memory"},
