@@ -21,6 +21,8 @@ _COPIED = ("src", "tests", "benchmarks", "docs", "examples", "README.md", "pypro
 # pytest's exit code when tests ran and some failed; any other code is not a verdict.
 _TESTS_FAILED = 1
 _PATIENCE_S = 600
+# Only which test failed is told, not what it compared; what takes long to import is left out.
+OPTIONS = ("-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:schemathesis")
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def workshop() -> Iterator[Path]:
 
 def run_proof(place: Path, proof: Sequence[str]) -> tuple[int, str]:
     """pytest's exit code, and its last words."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *proof]
+    command = [sys.executable, "-m", "pytest", *OPTIONS, *proof]
     environment = os.environ | {"PYTHONPATH": str(place / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         command,

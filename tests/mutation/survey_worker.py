@@ -20,8 +20,8 @@ from types import CodeType, FunctionType
 import pytest
 from _pytest.main import Session, pytest_runtestloop
 
-# Nobody reads what a failed comparison was about, and plugins that only servers need take a second to import.
-OPTIONS = ("-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:schemathesis")
+from tests.mutation.runner import OPTIONS
+
 _IN_A_FUNCTION = 0x1  # CO_OPTIMIZED
 
 

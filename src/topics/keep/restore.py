@@ -95,7 +95,7 @@ def _take_back(engine: Engine, topic: Topic, head: int) -> None:
     if topic.keys is not None:
         topic.keys.take_back(head)
     topic.settle_totals()
-    settle_floor(topic, topic.floor)
+    settle_floor(topic)
 
 
 def _cut_runs(engine: Engine, topic: Topic, head: int) -> None:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.log.harness import JournalFrame, Lab, check_loss, gap
 from tests.support.damage import cut, flip
+from topics.log.recover.lost_frames import LostFrames
+from topics.log.topic import Topic
 from topics.log.write.batch import batch_from_columns
 from topics.log.write.group import append_group
+from topics.storage import witness
 from topics.storage.fileheader import FILE_HEADER_BYTES
-from topics.storage.frame import Kind
+from topics.storage.frame import Header, Kind
+from topics.storage.journal_reader import Damage
+from topics.values.config import TopicConfig
 
 
 def copy(lab: Lab, name: str) -> Path:
@@ -254,3 +260,66 @@ def test_a_group_that_rots_takes_no_reservation_with_it(lab: Lab) -> None:
     lose_power(lab)
     assert lab.seqs("t") == []
     check_loss(lab, "t", acked=1020)
+
+
+# --- by itself ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def topics(lab: Lab) -> list[Topic]:
+    """Two with three records each, and nothing reserved above them."""
+    for name in ("a", "b"):
+        lab.write_each(name, 3)
+        lab.topic(name).rewind(3)
+    return [lab.topic("a"), lab.topic("b")]
+
+
+def after(lab: Lab, damage: list[Damage], **told: Any) -> LostFrames:
+    lab.engine.witness.previous = witness.Testimony(**{"known": True, "clean": True} | told)
+    lost = LostFrames(lab.engine, 0)
+    for one in damage:
+        lost.note_damage(one)
+    lost.close_reservations(10_000)
+    return lost
+
+
+def damaged(kind: Kind, topic_id: int = 0) -> Damage:
+    numbers = dict.fromkeys(Header.__struct_fields__, 0)
+    return Damage(1000, 1500, Header(**numbers | {"kind": kind, "topic_id": topic_id}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "uncertain"),
+    [
+        (Damage(1000, 1500, None), True),
+        (damaged(Kind.GROUP), True),
+        (damaged(Kind.HEADS), False),
+        (damaged(Kind.CLOCK), False),
+    ],
+    ids=["unknown", "group", "heads", "clock"],
+)
+def test_what_named_its_topics_in_what_cannot_be_read_may_have_given_out_seqs_of_all(
+    lab: Lab, topics: list[Topic], damage: Damage, uncertain: bool
+) -> None:
+    after(lab, [damage])
+    assert [topic.head > 3 for topic in topics] == [uncertain, uncertain]
+
+
+def test_no_more_was_given_out_than_the_page_says_was_reserved(lab: Lab, topics: list[Topic]) -> None:
+    after(lab, [Damage(1000, 1500, None)], same_boot=True, reserved=50)
+    assert [topic.head for topic in topics] == [50, 50]
+
+
+def test_only_records_that_are_not_in_the_journal_take_no_room_in_it(lab: Lab, topics: list[Topic]) -> None:
+    topics[1].set_config(TopicConfig(durability="ephemeral"))
+    after(lab, [Damage(1000, 1500, None)])
+    assert 3 + 5 < topics[0].head < 3 + 500
+    assert topics[1].head > 3 + 500
+
+
+def test_where_nothing_was_reserved_no_hole_is_made(lab: Lab, topics: list[Topic]) -> None:
+    lost = after(lab, [damaged(Kind.ROUTE)])
+    assert [topic.head for topic in topics] == [3, 3]
+    before = len(lab.frames())
+    assert lost.journal_holes()
+    assert len(lab.frames()) == before

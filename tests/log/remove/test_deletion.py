@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
 from tests.log.harness import Lab, gap, three_segments
 from tests.support.damage import flip
-from topics.log.remove.deletion import DeleteOutcome, Selector
+from topics.log.remove.deletion import DeleteOutcome, Selector, note_unfound, submit_delete
 from topics.log.remove.tags import parse_match
 from topics.log.write.append_request import parse_append
+from topics.log.write.operation import Op
 from topics.storage import Kind
 from topics.values.errors import ApiError
+
+
+def selectors(lab: Lab) -> list[Selector]:
+    return [
+        msgspec.msgpack.decode(frame.path.read_bytes()[frame.payload_at : frame.end], type=Selector)
+        for frame in lab.frames()
+        if frame.kind == Kind.DELETE
+    ]
 
 
 def test_only_the_last_star_is_a_wildcard() -> None:
@@ -136,12 +147,7 @@ def test_a_frame_names_the_seqs_that_carry_the_tag_and_no_tag(lab: Lab) -> None:
     for tag in ("go", "keep", "go", None):
         lab.write("t", {"data": 0, "tag": tag})
     assert lab.delete("t", before=4, match="g*", seqs=[1, 2, 3, 4]) == 2
-    payloads = [
-        frame.path.read_bytes()[frame.payload_at : frame.end]
-        for frame in lab.frames()
-        if frame.kind == Kind.DELETE
-    ]
-    assert msgspec.msgpack.decode(payloads[-1], type=Selector) == Selector(5, seqs=[1, 3])
+    assert selectors(lab)[-1] == Selector(5, seqs=[1, 3])
     lab.restart()
     assert lab.seqs("t") == [2, 4]
 
@@ -184,3 +190,60 @@ def test_a_dry_run_counts_what_age_has_left(lab: Lab) -> None:
     outcome = lab.engine.preview_delete(lab.topic("t"), 6, None)
     assert (outcome.deleted, outcome.count, outcome.earliest_seq) == (2, 1, 6)
     assert lab.delete("t", before=6) == 2
+
+
+# --- how it is ordered --------------------------------------------------------------------------------------
+
+
+def test_a_frame_names_what_was_asked_for_as_far_as_it_was_there(lab: Lab) -> None:
+    lab.write_each("t", 3)
+    lab.delete("t", seqs=[1])
+    lab.delete("t", seqs=[4, 1, 3])
+    assert selectors(lab)[-1] == Selector(4, seqs=[1, 3])
+
+
+@pytest.mark.parametrize(
+    ("durability", "by_client", "by_layer"),
+    [("ephemeral", False, False), ("disk", True, False), ("fsync", True, True)],
+)
+def test_what_a_client_deletes_is_synced_wherever_records_are_kept(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, durability: str, by_client: bool, by_layer: bool
+) -> None:
+    lab.put("t", durability=durability)
+    lab.write_each("t", 2)
+    ops: list[Op] = []
+    monkeypatch.setattr(lab.engine.queue, "submit", ops.append)
+    topic = lab.topic("t")
+    lab.engine.delete_records(topic, 2, None, lambda deleted: None, lambda error: None)
+    submit_delete(lab.engine, topic, Selector(3, before=2), lambda op, deleted: None, lambda error: None)
+    assert [op.sync for op in ops] == [by_client, by_layer]
+
+
+def test_a_layer_hears_of_deleted_records_that_were_not_found(lab: Lab) -> None:
+    lab.write_each("t", 3)
+    topic, heard = lab.topic("t"), list[tuple[int, int, int]]()
+    note_unfound(topic, Selector(9, seqs=[2, 7]))
+    topic.attach(SimpleNamespace(note_deleted=lambda *told: heard.append(told)))
+    note_unfound(topic, Selector(9, tag="x"))
+    assert heard == []
+    note_unfound(topic, Selector(9, seqs=[2, 7]))
+    note_unfound(topic, Selector(9, before=5))
+    assert heard == [(7, 7, 1), (1, 4, 4)]
+
+
+def test_seqs_without_any_tag_match_none(lab: Lab) -> None:
+    lab.write_each("t", 3)
+    assert lab.delete("t", seqs=[1, 2], match="x") == 0
+    assert lab.seqs("t") == [1, 2, 3]
+
+
+def test_files_that_only_a_deletion_asked_are_not_kept_ready(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_segments(lab)
+    unloaded: list[int] = []
+    monkeypatch.setattr(lab.engine.store, "unload", lambda run: unloaded.append(run.base))
+    lab.delete("t", seqs=[1])
+    assert unloaded == []
+    lab.delete("t", before=6, match="x")
+    assert unloaded == [1, 5]

@@ -19,6 +19,14 @@ def test_what_goes_within_a_second_is_one_stretch() -> None:
     assert times.between(13, 20) is None
 
 
+def test_a_whole_second_later_is_another_stretch() -> None:
+    times = GoneTimes()
+    times.note(1, 5, 1000)
+    times.note(6, 9, 1999)
+    times.note(10, 12, 2000)
+    assert (times.between(6, 6), times.between(10, 10)) == ((1000, 1999), (2000, 2000))
+
+
 def test_stretches_are_bounded_and_the_truth_lies_within_them() -> None:
     rng, times, truth, ms, first = random.Random(3), GoneTimes(), {}, 1000, 1
     for _ in range(500):

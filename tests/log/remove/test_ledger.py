@@ -58,3 +58,13 @@ def test_the_oldest_ranges_are_told_with_less_detail_when_there_are_too_many(
         # The newest are as they were.
         for begin, end, why in ranges[-4:]:
             assert {truth[seq] for seq in range(begin, end + 1)} == {why}
+
+
+def test_as_many_ranges_as_are_allowed_are_told_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_RANGES", 4)
+    ledger = Ledger()
+    for first in (1, 3, 5, 7):
+        ledger.add(first, first, CAP)
+    assert len(ledger.kinds) == 4
+    ledger.add(9, 9, CAP)
+    assert list(ledger.ranges()) == [(1, 3, CAP), (5, 5, CAP), (7, 7, CAP), (9, 9, CAP)]

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.log.harness import Lab, check_loss, three_segments
 from tests.support.damage import cut, flip
+from topics.log.remove import ledger
+from topics.log.remove.removal import stretches_of
 from topics.storage.filesystem import File
 from topics.storage.segment import DEAD, LIVE
 
@@ -145,3 +148,45 @@ def test_a_deletion_that_rots_away_does_not_bring_the_record_back(lab: Lab) -> N
     lab.open()
     assert lab.seqs("t") == [5, 6, 7, 8], "a deleted record is back"
     assert lab.gaps("t") == [(1, 4, "cap")]
+
+
+def test_the_floor_passes_what_was_deleted_once(lab: Lab) -> None:
+    lab.write_each("t", 10)
+    lab.delete("t", before=3)
+    lab.delete("t", seqs=[4, 5, 6])
+    lab.delete("t", seqs=[3])
+    topic = lab.topic("t")
+    assert (topic.floor, list(topic.ledger.ranges())) == (7, [(1, 6, ledger.DELETED)])
+    topic.add_hole(11, 12, ledger.LOST)
+    lab.write_each("t", 2)
+    lab.delete("t", before=12)
+    assert (topic.floor, list(topic.ledger.ranges())) == (13, [(1, 10, ledger.DELETED)])
+
+
+def test_a_run_that_was_emptied_is_not_looked_for_damage(lab: Lab) -> None:
+    three_segments(lab)
+    lab.delete("t", seqs=[5, 6, 7, 8])
+    lab.engine.store.close()
+    flip(lab.segment_files()[-1], 60)
+    assert lab.seqs("t") == [1, 2, 3, 4, 13, 14]
+    assert lab.gaps("t") == [(9, 12, "cap")]
+
+
+def test_what_a_cap_takes_is_told_from_what_was_deleted_before(lab: Lab) -> None:
+    lab.put("t", cap_records=12)
+    lab.write_each("t", 12)
+    lab.delete("t", seqs=[2, 5, 6, 7, 8])
+    lab.put("t", cap_records=2)
+    assert list(lab.topic("t").ledger.ranges()) == [
+        (1, 1, ledger.CAP),
+        (2, 2, ledger.DELETED),
+        (3, 4, ledger.CAP),
+        (5, 8, ledger.DELETED),
+        (9, 10, ledger.CAP),
+    ]
+
+
+def test_seqs_in_a_row_are_one_stretch() -> None:
+    seqs = np.array([1, 2, 3, 5, 7, 8])
+    assert list(stretches_of(seqs)) == [(1, 3), (5, 5), (7, 8)]
+    assert list(stretches_of(seqs[:0])) == []

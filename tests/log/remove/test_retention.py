@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
 
-from tests.log.harness import T0, Lab, gap, seqs
-from topics.log.remove.retention import keep_lines, would_remove
+from tests.log.harness import T0, Lab, gap, records, seqs
+from topics.log.remove.retention import _bytes_prefix, _nth_live, keep_lines, would_remove
 from topics.values.config import TopicConfig
 
 SIZES = [3, 2, 5, 3, 2, 9, 2, 3, 4, 2, 7, 3]
@@ -150,3 +151,50 @@ def test_evictions_that_ephemeral_records_caused_stay_evicted(lab: Lab) -> None:
     lab.restart()
     assert lab.seqs("t") == [3]
     assert lab.gaps("t") == [(1, 2, "cap"), (4, 6, "cap")]
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_what_has_to_go_is_found_however_much_is_deleted(
+    make_lab: Callable[..., Lab], seed: int, sealed: bool
+) -> None:
+    rng = random.Random(seed)
+    lab = make_lab(segment_max_events=rng.choice([3, 4, 100]))
+    for seq in range(1, 21):
+        lab.write("t", "x" * rng.randrange(5))
+        if seq == 12 and sealed:
+            lab.checkpoint(everything=True)
+    lab.delete("t", before=rng.randrange(1, 6))
+    lab.delete("t", seqs=rng.sample(range(5, 21), rng.choice([0, 7])))
+    topic = lab.topic("t")
+    alive = [(record["$seq"], len(record["data"]) + 2) for record in records(lab.diff("t"))]
+    # Nothing has to go when a run that turned out to be damaged took care of it.
+    for nothing in (0, -3):
+        assert _nth_live(topic, nothing) == _bytes_prefix(topic, nothing) == topic.floor - 1
+    for n in range(1, len(alive) + 1):
+        upto = _nth_live(topic, n)
+        assert sum(seq <= upto for seq, _ in alive) == n
+    for excess in range(1, topic.live_bytes + 1):
+        upto = _bytes_prefix(topic, excess)
+        gone = [size for seq, size in alive if seq <= upto]
+        assert sum(gone) - gone[-1] < excess <= sum(gone)
+
+
+def test_age_that_ends_inside_an_emptied_run_passes_it(lab: Lab) -> None:
+    lab.put("t", ttl_ms=1000)
+    for _ in range(12):
+        lab.write("t", 0)
+        lab.clock.advance(100)
+    lab.delete("t", seqs=[5, 6, 7, 8])
+    lab.clock.set(T0 + 1650)
+    assert lab.seqs("t", lab.topic("t").floor - 1) == [9, 10, 11, 12]
+    assert lab.topic("t").ttl_hi == 4
+
+
+def test_a_config_takes_nothing_from_an_empty_topic(lab: Lab) -> None:
+    lab.put("t")
+    config = TopicConfig(ttl_ms=1, cap_records=1, cap_bytes=1)
+    assert would_remove(lab.topic("t"), config, T0) == 0
+    lab.write_each("t", 3)
+    lab.delete("t", before=9)
+    assert would_remove(lab.topic("t"), config, T0 + 1000) == 0

@@ -10,7 +10,7 @@ from tests.log.harness import Lab
 from tests.support.damage import flip
 from topics.log.remove import search as searching
 from topics.log.remove.deletion import wanted_records
-from topics.log.remove.search import Search, Wanted, answer
+from topics.log.remove.search import Question, Search, Wanted, answer
 from topics.log.remove.tags import TagMatch, parse_match
 from topics.values.settings import MAX_SEQ
 
@@ -51,7 +51,15 @@ def delete(lab: Lab, search: Search, before: int | None = None) -> int:
 
 @pytest.mark.parametrize(
     ("predicate", "before", "deleted"),
-    [("a", None, 11), ("a*", None, 16), ("*", None, 22), ("b", 8, 2), ("a", 8, 4), ("c", None, 0)],
+    [
+        ("a", None, 11),
+        ("a*", None, 16),
+        ("a*", 8, 5),
+        ("*", None, 22),
+        ("b", 8, 2),
+        ("a", 8, 4),
+        ("c", None, 0),
+    ],
 )
 @pytest.mark.parametrize("ahead", [True, False])
 def test_the_same_is_deleted_however_it_is_looked_up(
@@ -88,6 +96,38 @@ def test_an_answer_does_not_count_when_its_run_has_changed_since(lab: Lab) -> No
     lab.delete("t", before=7)  # the floor is now inside a run that was asked
     assert delete(lab, search) == 4
     assert lab.topic("t").live_count == len(lab.seqs("t")) == 4
+
+
+def test_an_answer_stands_as_long_as_its_run_is_where_it_was(lab: Lab) -> None:
+    topic = lab.topic("t")
+    run = topic.runs[0]
+    question = Question.about(topic, run, MAX_SEQ)
+    assert question.still_stands(topic)
+    if run.hot is None:
+        assert run.sealed is not None
+        run.sealed.segment += 1
+        assert not question.still_stands(topic)
+        run.sealed.segment -= 1
+    lab.delete("t", seqs=[1, 2, 3, 4])
+    assert (run.hot, run.sealed) == (None, None)
+    assert not question.still_stands(topic)
+
+
+def test_runs_in_memory_that_are_complete_are_asked_too(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab()
+    for tags in (["a", "b"] * 2, [None] * 4, ["a"]):
+        lab.write("u", *({"data": 0, "tag": tag} for tag in tags))
+    search = Search(lab.topic("u"), Wanted(MAX_SEQ, parse_match("a")))
+    assert len(list(search.look_in_memory())) == 1
+    assert {run.base: found.indexes.tolist() for run, found in search.standing().items()} == {1: [0, 2]}
+    search = Search(lab.topic("u"), Wanted(MAX_SEQ, parse_match("z")))
+    list(search.look_in_memory())
+    assert [(len(found.indexes), found.size) for found in search.standing().values()] == [(0, 0)]
+
+
+def test_a_run_that_was_emptied_has_no_file_to_be_asked(lab: Lab) -> None:
+    lab.delete("t", seqs=[5, 6, 7, 8])
+    assert lab.delete("t", match="ab") == 4
 
 
 def test_what_is_sealed_or_written_after_the_survey_goes_too(lab: Lab) -> None:

@@ -86,6 +86,24 @@ def test_a_deleted_tag_is_forgotten_below_the_bound_only() -> None:
     assert (found(index, "a"), starting_with(index, "")) == ([13], ["a", "b"])
 
 
+def test_the_bound_itself_is_not_forgotten() -> None:
+    index = TagIndex()
+    index.extend(1, ["a", "b", "a"], 1)
+    index.forget(parse_match("a"), 3)
+    assert found(index, "a") == [3]
+    index.forget(parse_match("*"), 3)
+    assert (found(index, "a"), found(index, "b")) == ([3], [])
+    index.extend(1, ["b"], 4)
+    index.forget(parse_match("b"), 4)
+    assert found(index, "b") == [4]
+
+
+def test_what_is_asked_from_a_seq_on_includes_it() -> None:
+    index = filled()
+    assert index.matching(parse_match("*"), 12).tolist() == [9, 10, 11]
+    assert index.matching(parse_match("*"), 13).tolist() == []
+
+
 def test_a_tag_that_comes_back_is_found_once() -> None:
     index = TagIndex()
     index.extend(1, ["a", "b"], 1)

@@ -55,7 +55,7 @@ class Reload:
             self._mark_unsealed(topic)
             self._find_missing(topic)
             topic.settle_totals()
-            settle_floor(topic, topic.floor)
+            settle_floor(topic)
 
     def _mark_unsealed(self, topic: Topic) -> None:
         dead = np.frombuffer(self._unsealed_dead.get(topic.id, b""), np.int64)

@@ -177,7 +177,7 @@ def _apply(topic: Topic, selector: Selector, now: int, search: Search | None = N
     if match is not None:
         (topic.tags.forget if search is None else search.forget_tags)(match, limit)
     if deleted:
-        settle_floor(topic, topic.floor)
+        settle_floor(topic)
         (lowest, first), (highest, last) = chosen[0], chosen[-1]
         topic.note_gone(lowest.base + int(first.indexes[0]), highest.base + int(last.indexes[-1]), now)
     return deleted

@@ -40,7 +40,7 @@ def remove_front(topic: Topic, upto: int, kind: int) -> tuple[int, int]:
         if stop < run.count:
             break
         topic.remove_run(run)
-    settle_floor(topic, max(topic.floor, upto + 1))
+    settle_floor(topic)
     return removed, last_live
 
 
@@ -64,21 +64,20 @@ def _last_live(run: Run, start: int, stop: int) -> int:
     return stop - 1 if run.dead is None else run.dead.rfind(0, start, stop)
 
 
-def settle_floor(topic: Topic, at_least: int) -> None:
+def settle_floor(topic: Topic) -> None:
     """Let the floor rise to the first live seq; what it passes on the way was deleted before."""
-    surviving_damage(topic, lambda: _settle_floor(topic, at_least))
+    surviving_damage(topic, lambda: _settle_floor(topic))
 
 
-def _settle_floor(topic: Topic, at_least: int) -> None:
+def _settle_floor(topic: Topic) -> None:
     topic.note_change()
-    floor = topic.first_live(max(at_least, topic.floor)) if topic.live_count else topic.head + 1
+    floor = topic.first_live(topic.floor) if topic.live_count else topic.head + 1
     position = topic.floor
     while topic.runs and topic.runs[0].base < floor:
         run = topic.runs[0]
         start = max(position - run.base, 0)
         stop = min(run.count, floor - run.base)
-        if stop > start:
-            topic.ledger.add(run.base + start, run.base + stop - 1, ledger.DELETED)
+        topic.ledger.add(run.base + start, run.base + stop - 1, ledger.DELETED)
         if stop < run.count:
             break
         topic.remove_run(run)
@@ -174,4 +173,4 @@ def lose_runs(topic: Topic, damaged: list[Run]) -> None:
         topic.remove_run(run)
         topic.note_hole(first, run.last, ledger.LOST, interior=not at_front)
         topic.totals.damage += 1
-    settle_floor(topic, topic.floor)
+    settle_floor(topic)

@@ -58,8 +58,6 @@ def keep_lines(topic: Topic, cap_hi: int, ttl_hi: int) -> None:
 def would_remove(topic: Topic, config: TopicConfig, now_ms: int) -> int:
     """How many records this config would take away at once. Nothing is changed."""
     count = topic.live_count
-    if not count:
-        return 0
     older = _last_older(topic, now_ms - config.ttl_ms) if config.ttl_ms else topic.floor - 1
     if config.cap_bytes:
         older = max(older, _bytes_prefix(topic, topic.live_bytes - config.cap_bytes))
@@ -99,7 +97,7 @@ def _nth_live(topic: Topic, n: int) -> int:
     if n <= 0:
         return topic.floor - 1  # a run that turned out to be damaged took care of it
     for run in topic.runs:
-        if run.live_count < n or (run.live_count == n and run.last <= topic.head):
+        if run.live_count <= n:
             n -= run.live_count
             if not n:
                 return run.last

@@ -212,8 +212,6 @@ def _look_in(hot: HotColumns, question: Question, match: TagMatch) -> Found:
     columns = hot.view()
     assert columns.tag_codes is not None
     codes = [code for code, tag in enumerate(columns.tags, 1) if match.matches(tag)]
-    if not codes:
-        return NOTHING
     wanted = np.zeros(len(columns.tags) + 1, np.bool_)
     wanted[codes] = True
     chosen = wanted[columns.tag_codes]
