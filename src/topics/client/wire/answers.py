@@ -8,6 +8,9 @@ from topics.client.wire.effects import Response
 
 _END = b"\r\n\r\n"
 _MOST_HEADS = 256
+# Larger answers are parsed: beside their bodies, that costs nothing.
+_SMALL = 8192
+_FIRST_ROOM, _MOST_ROOM = 1 << 14, 1 << 18
 
 
 class KnownHead:
@@ -37,12 +40,16 @@ class AnswerParser:
         "_known",
         "_parser",
         "_status",
+        "room",
         "head_done",
         "is_complete",
     )
 
     def __init__(self, known: KnownHeads) -> None:
         self._known = known
+        # Where bytes are received. It stays: a large one, made and freed for every page that is read, would
+        # have the memory given back to the system and fetched again each time.
+        self.room = memoryview(bytearray(_FIRST_ROOM))
         # Nothing of an answer has been parsed yet.
         self._is_idle = True
         self._begin()
@@ -76,12 +83,19 @@ class AnswerParser:
 
     # --- what connections call --------------------------------------------------------------------------
 
-    def feed(self, data: bytes) -> None:
-        """Raises `ValueError` on what is no HTTP."""
+    def received(self, count: int) -> None:
+        """So many bytes have come into `room`. Raises `ValueError` on what is no HTTP."""
+        data = self.room[:count]
+        if count == len(self.room) < _MOST_ROOM:
+            self.room = memoryview(bytearray(2 * count))
+        self.feed(bytes(data) if count <= _SMALL else data)
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """The same with bytes from elsewhere."""
         if self.is_complete:
             raise ValueError("the server said more than it was asked")
         is_first = self._is_idle
-        if is_first and (end := data.find(_END)) > 0:
+        if is_first and isinstance(data, bytes) and (end := data.find(_END)) > 0:
             known = self._known.get(data[:end])
             if known is not None and len(data) - end - 4 == known.length:
                 self._status, self._headers, self._body = known.status, known.headers, [data[end + 4 :]]
@@ -92,7 +106,7 @@ class AnswerParser:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             raise ValueError(f"the answer is no HTTP: {error}") from None
-        if is_first:
+        if is_first and isinstance(data, bytes):
             self._remember(data)
 
     def _remember(self, data: bytes) -> None:

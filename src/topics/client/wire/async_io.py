@@ -34,7 +34,7 @@ MAX_CONNECTIONS = 100
 _STREAM_BYTES = 4 << 20
 
 
-class _Connection(asyncio.Protocol):
+class _Connection(asyncio.BufferedProtocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, known: KnownHeads) -> None:
         self._loop = loop
         self._parser = AnswerParser(known)
@@ -53,9 +53,12 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._parser.room
+
+    def buffer_updated(self, nbytes: int) -> None:
         try:
-            self._parser.feed(data)
+            self._parser.received(nbytes)
         except ValueError as error:
             self._fail(error)
             return

@@ -28,8 +28,6 @@ from topics.client.wire.effects import (
 )
 
 R = TypeVar("R")
-_CHUNK = 1 << 18
-_HEADROOM = 1 << 20
 
 
 class _Connection:
@@ -44,8 +42,6 @@ class _Connection:
             raise NotConnected(str(error)) from error
         self._timeout_s = timeout_s
         self._parser = AnswerParser(known)
-        self._buffer = bytearray(_CHUNK)
-        self._view = memoryview(self._buffer)
 
     def send(self, data: bytes) -> None:
         self._socket.settimeout(self._timeout_s)
@@ -78,9 +74,9 @@ class _Connection:
 
     def _feed(self, timeout_s: float) -> None:
         self._socket.settimeout(max(timeout_s, 0.001))
-        count = self._socket.recv_into(self._buffer)
+        count = self._socket.recv_into(self._parser.room)
         if count:
-            self._parser.feed(bytes(self._view[:count]))
+            self._parser.received(count)
         elif not self._parser.finish():
             raise ConnectionResetError("the server closed the connection")
 
