@@ -20,15 +20,14 @@ _encode = msgspec.json.Encoder().encode
 def check_json(value: Any) -> None:
     """Raises `TypeError` or `ValueError` on what JSON has no word for."""
     kind = type(value)
-    if kind in _PLAIN:
-        return
     if kind is dict:
-        if not _PLAIN.issuperset(map(type, value.values())):
-            for inner in value.values():
+        for key, inner in value.items():
+            if type(inner) not in _PLAIN or type(key) is not str:
+                _check_key(key)
                 check_json(inner)
     elif kind is list or kind is tuple:
-        if not _PLAIN.issuperset(map(type, value)):
-            for inner in value:
+        for inner in value:
+            if type(inner) not in _PLAIN:
                 check_json(inner)
     elif kind is float:
         if not isfinite(value):
@@ -36,19 +35,35 @@ def check_json(value: Any) -> None:
     elif isinstance(value, str | int | float | dict | list | tuple):
         # A subclass, such as an enumeration's or a counter's: judged as what it is at heart.
         kinds: tuple[Any, ...] = (str, int, float, dict, list, tuple)
-        check_json(next(kind for kind in kinds if isinstance(value, kind))(value))
-    else:
+        inner = next(kind for kind in kinds if isinstance(value, kind))(value)
+        if type(inner) not in _PLAIN:
+            check_json(inner)
+    elif value is not None:
         raise TypeError(f"{kind.__name__} is no JSON: give a dict, list, str, number, bool or None")
 
 
+def _check_key(key: Any) -> None:
+    """Numbers become strings, as `json` has it; what else the encoder would make a string of is refused."""
+    if not isinstance(key, str | int | float):
+        raise TypeError(f"{type(key).__name__} is no key of a JSON object: give a str")
+    if isinstance(key, float):
+        check_json(float(key))
+
+
 def encode_json(value: Any) -> bytes:
-    # A flat object, as most records are, needs no closer look.
-    if type(value) is not dict or not _PLAIN.issuperset(map(type, value.values())):
-        check_json(value)
     try:
+        if type(value) is dict:  # as most records are, and flat: no call for each
+            for key, inner in value.items():
+                if type(inner) not in _PLAIN or type(key) is not str:
+                    check_json(value)
+                    break
+        elif type(value) not in _PLAIN:
+            check_json(value)
         return _encode(value)
     except OverflowError:  # integers beyond 64 bits, which JSON has
         return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+    except RecursionError:
+        raise ValueError("data that contains itself, or is nested too deeply, is no JSON") from None
 
 
 class Codec(Generic[T]):

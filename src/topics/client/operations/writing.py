@@ -20,6 +20,7 @@ _decode_ack = msgspec.json.Decoder(Ack).decode
 
 # What stands around records, and between two of them.
 _BEGIN, _BETWEEN, _END = b'{"records":[{"data":', b'},{"data":', b"}],"
+_BETWEEN_BYTES = len(_BETWEEN)
 
 
 def render(
@@ -109,7 +110,8 @@ class Batching(Generic[T]):
         self._batch_bytes = batch_bytes
         self._linger_s = linger_ms / 1000
         self._rows: list[bytes] = []
-        self._bytes = 0
+        # How many bytes the batch still takes.
+        self._bytes_left = batch_bytes
         # Until when the oldest of them may wait.
         self._due = 0.0
         # Request, key and what was begun of the batch under way.
@@ -126,16 +128,17 @@ class Batching(Generic[T]):
             row = encode_json(data)
         else:
             row = render(self._writing.codec, self._writing.topic, data, tag, node, meta)
-        rows, now = self._rows, monotonic()
+        now = monotonic()
+        rows = self._rows
         if not rows:
             self._due = now + self._linger_s
         rows.append(row)
-        self._bytes += len(row) + len(_BETWEEN)
-        return now >= self._due or self._bytes >= self._batch_bytes or len(rows) >= MAX_BATCH_RECORDS
+        self._bytes_left -= len(row) + _BETWEEN_BYTES
+        return now >= self._due or self._bytes_left <= 0 or len(rows) >= MAX_BATCH_RECORDS
 
     @property
     def is_full(self) -> bool:
-        return self._bytes >= self._batch_bytes or len(self._rows) >= MAX_BATCH_RECORDS
+        return self._bytes_left <= 0 or len(self._rows) >= MAX_BATCH_RECORDS
 
     @property
     def due_s(self) -> float:
@@ -148,7 +151,7 @@ class Batching(Generic[T]):
         if not self._rows:
             return
         yield from self._writing.wanted.ensure()
-        rows, self._rows, self._bytes = self._rows, [], 0
+        rows, self._rows, self._bytes_left = self._rows, [], self._batch_bytes
         key = new_key()
         request = self._writing.request(rows, key)
         try:

@@ -40,9 +40,9 @@ class AnswerParser:
         "_known",
         "_parser",
         "_status",
-        "room",
         "head_done",
         "is_complete",
+        "room",
     )
 
     def __init__(self, known: KnownHeads) -> None:
