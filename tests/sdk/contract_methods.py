@@ -1,7 +1,8 @@
 """Requests of the contract tests, made by the methods of the SDK where one of them asks the same.
 
 The method's own result is held against the answer that came over the wire, which is what the test gets.
-What no method says (malformed bodies, other queries, upserts) is left to the caller: `perform` gives None.
+What no method says (malformed bodies, other queries) is left to the caller: `perform` gives None. Lists are
+asked for in pages of the test's choice; what the method gives, which goes through all pages, is compared.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 from tests.support import Answer
 from topics import AsyncTopics, Draft, LeaseLost, Refused, Topics
 from topics.client.operations.queueing import ERROR_BYTES
+from topics.client.operations.settings import resolved
 from topics.client.wire.effects import Exchange, Operation, Request, Response
 
 MAX_RECORDS = 10_000
+# How rows of lists are told apart, and what of them may change between two looks: time passes, routers copy.
+_ROW_NAMES = ("topic", "router", "consumer", "first_seq")
+_RESTLESS = {"age_ms", "head_seq", "count", "bytes", "forwarded_total", "effective_priority"}
 
 
 class Surface:
@@ -103,6 +108,8 @@ class Methods:
                     return self._write(name, body)
                 case "PUT", ["topics", name] if not query and isinstance(body, dict):
                     return self._create(name, body)
+                case "GET", ["topics", name, "records", seq] if not query and seq.isdecimal():
+                    return self._get(name, int(seq))
                 case "GET", ["topics", name] if query == "touch=false":
                     return self._same("describe", lambda client: client.topic(name).describe())
                 case "DELETE", ["topics", name] if query in ("", "if_empty=true", "dry_run=true"):
@@ -123,6 +130,43 @@ class Methods:
             assert not self.surface.heard
             self.is_refused = True
         return None
+
+    def compare(self, target: str, answer: Answer) -> None:
+        """A page of a list, held against the whole list as a method gives it."""
+        path, _, query = target.partition("?")
+        asked = parse_qs(query)
+        if answer.status != 200 or asked.keys() - {"prefix", "page_size", "cursor", "source", "dest"}:
+            return
+        prefix = asked.get("prefix", [""])[0]
+        match [unquote(name) for name in path.removeprefix("/v0/").split("/")]:
+            case ["topics"]:
+                self._compare(
+                    "list_topics", "topics", lambda client: client.list_topics(prefix), asked, answer
+                )
+            case ["routers"]:
+                self._compare("routers", "routers", lambda client: client.routers(), asked, answer)
+            case ["topics", name, "ledger"]:
+                self._compare("ledger", "ranges", lambda client: client.topic(name).ledger(), asked, answer)
+            case ["topics", name, "cursors"]:
+                self._compare(
+                    "cursors", "cursors", lambda client: client.topic(name).cursors(), asked, answer
+                )
+
+    def _compare(
+        self, name: str, key: str, call: Callable[[Any], Any], asked: dict[str, Any], answer: Answer
+    ) -> None:
+        found = self.surface.run(call)
+        self.called[name] += 1
+        rows = {_identity(row): row for row in map(_settled, (entry.as_dict() for entry in found))}
+        assert len(rows) == len(found)
+        page = [_settled(_renamed(row)) for row in answer.json[key]]
+        assert page == [rows[_identity(row)] for row in page]
+        if (
+            not asked.keys() - {"prefix", "page_size"}
+            and "next_cursor" not in answer.json
+            and key != "routers"
+        ):
+            assert page == [*rows.values()]
 
     def _call(self, name: str, surface: Surface, call: Callable[[Any], Any]) -> tuple[Any, Answer]:
         """What the method gave (None where it raised a refusal), and the answer to its first request."""
@@ -178,6 +222,16 @@ class Methods:
             told.pop("seqs", None)
         return Answer(answer.status, answer.headers, json.dumps(told).encode())
 
+    def _get(self, name: str, seq: int) -> Answer:
+        record, answer = self._call("get", self.surface, lambda client: client.topic(name).get(seq))
+        if record is not None:
+            told = answer.json["record"]
+            assert (record.topic, record.epoch) == (name, answer.json["epoch"])
+            assert (record.seq, record.ts, record.data) == (told["$seq"], told["$ts"], told["data"])
+            assert (record.tag, record.node) == (told.get("$tag"), told.get("$node"))
+            assert record.meta == told.get("meta")
+        return answer
+
     def _delete(self, name: str, body: Any) -> Answer | None:
         fitting = isinstance(body, dict) and body.keys() <= {"before_seq", "match", "seqs", "dry_run"}
         if not fitting or not isinstance(body.get("match", ""), str) or not body.keys() - {"dry_run"}:
@@ -194,8 +248,21 @@ class Methods:
             "create", self.surface, lambda client: client.topic(name).create(**config)
         )
         if answer.status == 412:
-            return None  # a PUT puts one in the place of the other, which no method does
+            return self._configure(name, config)
         assert (result is None) == (answer.status >= 400)
+        return answer
+
+    def _configure(self, name: str, config: dict[str, Any]) -> Answer:
+        """A PUT sets what it does not name to its default; `configure` leaves that, so all of it is named."""
+        whole = resolved(config)
+        result, _ = self._call(
+            "configure", self.surface, lambda client: client.topic(name).configure(**whole)
+        )
+        told = self.surface.heard[-1]
+        answer = Answer(told.status, told.headers, told.body)
+        assert (result is None) == (answer.status >= 400)
+        if result is not None:
+            assert result.as_dict() == answer.json
         return answer
 
     def _route(self, name: str, body: dict[str, Any]) -> Answer | None:
@@ -260,6 +327,19 @@ class Methods:
         if verb == "extend" and not more:
             return None
         return self._call(verb, self._worker(str(node)), lambda _: getattr(job, verb)(**more))[1]
+
+
+def _renamed(row: dict[str, Any]) -> dict[str, Any]:
+    """Keys that cannot be attributes have other names."""
+    return {{"from": "first_seq", "to": "last_seq"}.get(key, key): value for key, value in row.items()}
+
+
+def _settled(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: None if key in _RESTLESS else value for key, value in row.items()}
+
+
+def _identity(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row.get(name) for name in _ROW_NAMES)
 
 
 def _agree(error: Refused, response: Response) -> None:

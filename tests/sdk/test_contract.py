@@ -40,6 +40,7 @@ LONGER = (
     "test_routers",
     "test_records",
     "test_epochs",
+    "test_cursors",
 )
 # What shows that a test speaks to the server in another way, or has more than one.
 ELSEWHERE = ("boot", "streams", ".raw(", "in_parallel", "restart", "client(", "SocketClient")
@@ -88,7 +89,10 @@ class SdkClient(Client):
                 assert answer.status >= 400, (method, path, body)
             if answer is not None:
                 return answer
-        return super().send(method, path, body, **headers)
+        answer = super().send(method, path, body, **headers)
+        if method == "GET" and not headers:
+            self._methods.compare(path, answer)
+        return answer
 
     def request(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
@@ -184,13 +188,24 @@ def test_methods_make_the_requests(server: SdkServer, names: Iterator[str]) -> N
     topic.write(2, 3)
     topic.delete(seqs=[1])
     topic.state()
+    topic.put(cap_records=5)
+    assert topic.state()["config"]["cap_records"] == 5
+    server.send("GET", f"{topic.path}/records/2").ok()
+    server.send("GET", f"{topic.path}/records/1").refused(410, "record_gone")
+    server.send("PUT", f"{topic.path}/cursors/lake", {"seq": 2}).ok(201)
+    for path in (f"{topic.path}/ledger", f"{topic.path}/cursors", f"/v0/topics?prefix={topic.name}"):
+        server.send("GET", path).ok()
     jobs = as_queue(server.topic(next(names), type="queue"))
     jobs.fill(3)
     assert jobs.claimed(3) == [1, 2, 3]
     for verb, seq in (("extend", 1), ("ack", 1), ("nack", 2)):
         jobs.answer(verb, seq)
     route(topic, jobs, "copies")
+    server.send("GET", "/v0/routers").ok()
     server.send("DELETE", "/v0/routers/copies").ok()
     topic.drop().ok()
-    asked = "ack claim create delete describe drop extend nack route unroute write write_many"
+    asked = (
+        "ack claim configure create cursors delete describe drop extend get ledger list_topics nack route"
+        " routers unroute write write_many"
+    )
     assert server.methods.called.keys() >= set(asked.split())

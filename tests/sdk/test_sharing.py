@@ -14,7 +14,7 @@ import pytest
 
 from tests.sdk.both import connect
 from tests.support.sources import ROOT
-from topics import AsyncTopics, Topics, Uncertain, Unreachable
+from topics import AsyncTopics, ServerCursor, Topics, Uncertain, Unreachable
 from topics.testing import TopicsServer
 
 BOUND = 64 << 20
@@ -71,6 +71,52 @@ def test_a_client_serves_one_loop_after_the_other(shared: TopicsServer, name: st
 
     for _ in range(2):
         assert asyncio.run(scenario()) == 150
+
+
+def test_a_closed_client_says_so(surface: str, shared: TopicsServer, name: str) -> None:
+    async def scenario() -> None:
+        client = connect(surface, shared.url)
+        topic, jobs = client.topic(name), client.queue(name + "-jobs")
+        await topic.write(1)
+        await jobs.push(1)
+        (job,) = await jobs.claim()
+        for _ in range(2):  # closing again does no harm
+            await client.close()
+        for call in (
+            lambda: topic.write(2),
+            lambda: topic.get(1),
+            lambda: topic.describe(),
+            lambda: jobs.claim(),
+            lambda: job.ack(),
+            lambda: client.info(),
+        ):
+            with pytest.raises(RuntimeError, match="closed"):
+                await call()
+        for iterate in (topic.read, topic.tail, topic.items, topic.ledger, client.routers):
+            with pytest.raises(RuntimeError, match="closed"):
+                async for _ in iterate():
+                    pass
+
+    asyncio.run(scenario())
+    with Topics(shared.url) as other:
+        assert other.topic(name).describe().count == 1
+
+
+def test_a_reader_that_ends_behind_its_client_stores_where_it_is(
+    surface: str, shared: TopicsServer, client: Topics, name: str
+) -> None:
+    client.topic(name).write_many([1, 2, 3])
+
+    async def scenario() -> None:
+        cursor = ServerCursor("late", every=100)
+        closed = connect(surface, shared.url)
+        reader = closed.topic(name).read(cursor)
+        assert [(await anext(reader)).seq for _ in range(3)] == [1, 2, 3]
+        await closed.close()
+        await reader.aclose()
+
+    asyncio.run(scenario())
+    assert [found.seq for found in client.topic(name).cursors()] == [2]
 
 
 def test_no_thread_is_started_unasked(client: Topics, name: str) -> None:

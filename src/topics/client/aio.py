@@ -50,8 +50,8 @@ class AsyncTopics:
         await self.close()
 
     async def close(self) -> None:
-        """Ends what is open. Jobs that were claimed and not handed out are free again."""
-        await self._io.run(give_back(self._session, self._holding))
+        """Ends what is open, and this client. Jobs that were claimed and not handed out are free again."""
+        await self._io.run(give_back(self._session, self._holding), ends=True)
         await self._io.close()
 
     @overload
@@ -125,7 +125,7 @@ class AsyncTopics:
                         await run(reading.cursor._flush())
                 await run(reading.batch_done(batch))
         finally:
-            await run(watched.close())
+            await run(watched.close(), ends=True)
 
     async def route(self, name: str, source: str, dest: str, *, tag: str | None = None) -> Answer:
         """Copy every record of `source` to `dest`, or those with such a tag."""

@@ -187,7 +187,7 @@ class AsyncTopic(Generic[T]):
                             await run(cursor._flush())
                 await run(reading.batch_done(batch))
         finally:
-            await run(reading.close())
+            await run(reading.close(), ends=True)
 
     async def _items(self, reading: Reading[T]) -> AsyncIterator[Record[T] | Lost | Restarted]:
         run, cursor = self._run, reading.cursor
@@ -204,7 +204,7 @@ class AsyncTopic(Generic[T]):
                         await run(cursor._flush())
                 await run(reading.batch_done(batch))
         finally:
-            await run(reading.close())
+            await run(reading.close(), ends=True)
 
     async def get(self, seq: int) -> Record[T]:
         """One record; `RecordGone` says why it is not there any more."""

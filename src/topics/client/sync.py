@@ -50,8 +50,8 @@ class Topics:
         self.close()
 
     def close(self) -> None:
-        """Ends what is open. Jobs that were claimed and not handed out are free again."""
-        self._io.run(give_back(self._session, self._holding))
+        """Ends what is open, and this client. Jobs that were claimed and not handed out are free again."""
+        self._io.run(give_back(self._session, self._holding), ends=True)
         self._io.close()
 
     @overload
@@ -121,7 +121,7 @@ class Topics:
                         run(reading.cursor._flush())
                 run(reading.batch_done(batch))
         finally:
-            run(watched.close())
+            run(watched.close(), ends=True)
 
     def route(self, name: str, source: str, dest: str, *, tag: str | None = None) -> Answer:
         """Copy every record of `source` to `dest`, or those with such a tag."""

@@ -186,7 +186,7 @@ class Topic(Generic[T]):
                             run(cursor._flush())
                 run(reading.batch_done(batch))
         finally:
-            run(reading.close())
+            run(reading.close(), ends=True)
 
     def _items(self, reading: Reading[T]) -> Iterator[Record[T] | Lost | Restarted]:
         run, cursor = self._run, reading.cursor
@@ -203,7 +203,7 @@ class Topic(Generic[T]):
                         run(cursor._flush())
                 run(reading.batch_done(batch))
         finally:
-            run(reading.close())
+            run(reading.close(), ends=True)
 
     def get(self, seq: int) -> Record[T]:
         """One record; `RecordGone` says why it is not there any more."""

@@ -71,6 +71,17 @@ def test_where_it_begins_and_ends(orders: str, run: Run) -> None:
     assert seqs(run("read", f"{orders}@17")) == [18, 19, 20]
 
 
+def test_a_prefix_that_nothing_begins_with_is_told(orders: str, run: Run) -> None:
+    none = run("read", "ordre*", orders)
+    assert (none.code, none.output) == (1, "")
+    assert none.errors == 'topics: no topic begins with "ordre": did you mean order*?\n'
+    assert run("read", "zz*").errors == 'topics: no topic begins with "zz"\n'
+    # What is followed may come yet.
+    waiting = run("tail", "zz*", orders, "-n", "1")
+    assert (waiting.code, seqs(waiting)) == (0, [11])
+    assert waiting.errors == 'topics: no topic begins with "zz" yet: waiting for one\n'
+
+
 def test_loss_is_in_its_place(capped: str, run: Run) -> None:
     lost, *records = run("read", capped).rows
     assert lost == {

@@ -173,13 +173,22 @@ class _Reader:
     def _names(self) -> Iterator[str]:
         for each in self._named:
             if each.is_prefix:
-                yield from self._server.topic_names(each.name)
+                yield from self._names_that_begin(each.name)
                 continue
             try:
                 self._server.fetch("GET", topic_path(each.name) + "?touch=false")
             except Refused as refusal:
                 raise self._server.missing(refusal, each.name) from None
             yield each.name
+
+    def _names_that_begin(self, prefix: str) -> list[str]:
+        """Nothing there is told: a prefix may be misspelt, and what follows waits for such a topic."""
+        names = self._server.topic_names(prefix)
+        if not names and self._arguments.follow:
+            tell(f'no topic begins with "{prefix}" yet: waiting for one')
+        elif not names:
+            raise self._server.none_begins(prefix)
+        return names
 
     def _feed(self, name: str) -> Feed:
         """A position that was named wins over where all of them are to begin."""

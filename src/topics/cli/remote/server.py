@@ -8,12 +8,12 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from topics.client import Refused, Unreachable
+from topics.client import Refused, TopicsError, Unreachable
 from topics.client.wire.address import address_of
 from topics.client.wire.blocking import Blocking
 from topics.client.wire.effects import Broken, Exchange, NotConnected, Operation, Request, Response
 from topics.client.wire.session import Session, new_key, refused_by, understood
-from topics.values import UserMistake, did_you_mean
+from topics.values import UserMistake, did_you_mean, nearest
 
 # Within this a server says that it is there, or it counts as gone.
 HEARD_WITHIN_S = 1.0
@@ -142,6 +142,12 @@ class Server:
             if question:
                 return Refused(refusal.status, refusal.code, refusal.message + question, refusal.detail)
         return refusal
+
+    def none_begins(self, prefix: str) -> TopicsError:
+        """No topic begins like this; perhaps one begins with something that is spelled almost so."""
+        meant = nearest(prefix, {name[: len(prefix)] for name in self.topic_names()})
+        question = "" if meant is None else f": did you mean {meant}*?"
+        return TopicsError(f'no topic begins with "{prefix}"{question}' if prefix else "there are no topics")
 
 
 def topic_path(name: str, *rest: str) -> str:

@@ -14,6 +14,7 @@ from topics.client.wire.effects import (
     Begin,
     Broken,
     Call,
+    ClientClosed,
     CloseStream,
     Effect,
     Exchange,
@@ -201,6 +202,7 @@ class AsyncIO:
         self._idle: deque[_Connection] = deque()
         self._known: KnownHeads = {}
         self._places: _Places | None = None
+        self._is_closed = False
 
     def _enter(self) -> None:
         """In another loop than before, or behind a fork, the connections of the one before are of no use."""
@@ -210,7 +212,11 @@ class AsyncIO:
             self._idle = deque()
             self._places = _Places(loop)
 
-    async def run(self, operation: Operation[R]) -> R:
+    async def run(self, operation: Operation[R], *, ends: bool = False) -> R:
+        """`ends`: what a reader has left to do at its end, which may come behind that of the client."""
+        if self._is_closed and not ends:
+            operation.close()
+            raise ClientClosed
         self._enter()
         value: Any = None
         failure: BaseException | None = None
@@ -320,12 +326,13 @@ class AsyncIO:
         return None
 
     def _give_back(self, connection: _Connection) -> None:
-        if connection.is_usable:
+        if connection.is_usable and not self._is_closed:
             self._idle.append(connection)
         else:
             connection.close()
 
     async def close(self) -> None:
+        self._is_closed = True
         idle, self._idle = self._idle, deque()
         for connection in idle:
             connection.close()

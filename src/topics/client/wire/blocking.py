@@ -14,6 +14,7 @@ from topics.client.wire.effects import (
     Begin,
     Broken,
     Call,
+    ClientClosed,
     CloseStream,
     Effect,
     Exchange,
@@ -111,8 +112,13 @@ class Blocking:
         self._pid = os.getpid()
         self._idle: deque[_Connection] = deque()
         self._known: KnownHeads = {}
+        self._is_closed = False
 
-    def run(self, operation: Operation[R]) -> R:
+    def run(self, operation: Operation[R], *, ends: bool = False) -> R:
+        """`ends`: what a reader has left to do at its end, which may come behind that of the client."""
+        if self._is_closed and not ends:
+            operation.close()
+            raise ClientClosed
         value: Any = None
         failure: BaseException | None = None
         while True:
@@ -207,12 +213,13 @@ class Blocking:
             connection.close()
 
     def _give_back(self, connection: _Connection) -> None:
-        if connection.is_reusable and self._pid == os.getpid():
+        if connection.is_reusable and self._pid == os.getpid() and not self._is_closed:
             self._idle.append(connection)
         else:
             connection.close()
 
     def close(self) -> None:
+        self._is_closed = True
         idle, self._idle = self._idle, deque()
         if self._pid == os.getpid():
             for connection in idle:

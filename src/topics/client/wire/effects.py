@@ -38,6 +38,13 @@ class Broken(Exception):
     """The request was sent, or part of it, and no whole answer came back."""
 
 
+class ClientClosed(RuntimeError):
+    """A client was asked after it had been closed."""
+
+    def __init__(self) -> None:
+        super().__init__("this client is closed: make another one, or ask before close()")
+
+
 class Exchange(msgspec.Struct, frozen=True):
     """Send a request and wait for its answer: `Response`, or one of the two exceptions above."""
 
