@@ -211,13 +211,14 @@ class AsyncIO:
             self._loop, self._pid = loop, os.getpid()
             self._idle = deque()
             self._places = _Places(loop)
+            self._is_closed = False  # it was for the loop before
 
     async def run(self, operation: Operation[R], *, ends: bool = False) -> R:
         """`ends`: what a reader has left to do at its end, which may come behind that of the client."""
+        self._enter()
         if self._is_closed and not ends:
             operation.close()
             raise ClientClosed
-        self._enter()
         value: Any = None
         failure: BaseException | None = None
         while True:
@@ -332,6 +333,7 @@ class AsyncIO:
             connection.close()
 
     async def close(self) -> None:
+        self._enter()
         self._is_closed = True
         idle, self._idle = self._idle, deque()
         for connection in idle:
