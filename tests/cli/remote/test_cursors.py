@@ -47,6 +47,7 @@ def test_waiting_until_nothing_waits(server: ServerProcess) -> None:
     url = server.url
     late = topics("cursors", "awaited", "billing", "--wait", "0.3", TOPICS_URL=url)
     assert (late.code, late.output) == (1, "")
+    assert late.errors == "topics: awaited: not everything is read after 0.3 s\n"
 
     def consume() -> None:
         time.sleep(0.3)  # the topic, then the consumer, appear while somebody waits for them

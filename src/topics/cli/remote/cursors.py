@@ -8,6 +8,7 @@ from typing import Any
 from topics.cli.remote.options import add_flags, seconds, server_for
 from topics.cli.remote.output import Output
 from topics.cli.remote.server import Json, Server, topic_path
+from topics.cli.work import DONE, REFUSED, tell
 from topics.client import Refused
 from topics.values import UserMistake
 
@@ -36,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
             output.rows(
                 server.listed("/v0/cursors", "cursors"), columns, "no consumer has published a cursor"
             )
-            return 0
+            return DONE
         deadline = time.monotonic() + (arguments.wait or 0.0)
         while True:
             state = _look(server, arguments.topic, arguments.consumers, waiting=arguments.wait is not None)
@@ -49,7 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
             output.row({"topic": state["topic"], "head_seq": state["head_seq"], **one})
     else:
         _show(output, state)
-    return 1 if behind and arguments.wait is not None else 0
+    if behind and arguments.wait is not None:
+        tell(f"{arguments.topic}: not everything is read after {arguments.wait:g} s")
+        return REFUSED
+    return DONE
 
 
 def _look(server: Server, topic: str, consumers: list[str], *, waiting: bool) -> Json:
