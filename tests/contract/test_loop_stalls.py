@@ -112,6 +112,6 @@ def test_no_request_holds_the_loop(server: BusyServer) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_no_request_holds_the_loop_on_ten_million_records(server: BusyServer) -> None:
-    every_route(server, 5_000_000, 100_000)
+    every_route(server, 5_000_000, 99_900)  # with the others, as many topics as there may be
     print(*sorted(server.stalls().items(), key=lambda stall: -stall[1])[:20], sep="\n")
     check(server)
