@@ -115,7 +115,8 @@ def test_a_worker_that_leaves_takes_no_job_with_it(queue: Queue) -> None:
     client.close()
     time.sleep(0.1)
     queue.fill(1)
-    assert queue.counters() == (1, 0)
+    # Waiting workers are served some turns behind the write.
+    assert [queue.counters() for _ in range(50)] == [(1, 0)] * 50
 
 
 def test_the_queue_goes_while_a_worker_waits(queue: Queue) -> None:
