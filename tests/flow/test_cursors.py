@@ -59,6 +59,16 @@ def test_a_cursor_is_created_then_moved(lab: CursorLab) -> None:
     assert lab.seqs_of() == {"spark": 2}
 
 
+def test_only_cursors_of_topics_that_exist_are_looked_at_everywhere(lab: CursorLab) -> None:
+    lab.write_each("b", 1)
+    assert not lab.cursors.has("a")
+    lab.set("spark", 4)
+    lab.set("spark", 1, name="b")
+    assert lab.cursors.has("a")
+    lab.drop("b")
+    assert [(topic.name, cursor.seq) for topic, cursor in lab.cursors.everywhere()] == [("a", 4)]
+
+
 def test_lag_is_what_a_read_has_before_it(lab: CursorLab) -> None:
     topic = lab.topic("a")
     assert lab.cursors.lag(topic, lab.set("c", 4)[0]) == 6

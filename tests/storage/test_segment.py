@@ -288,6 +288,24 @@ def test_every_byte_but_flags_and_padding_is_covered(tmp_path: Path) -> None:
             read_everything(path)
 
 
+def test_only_the_columns_that_are_named_are_verified(tmp_path: Path) -> None:
+    path = write(tmp_path, (1, columns(3, full=True), None))
+    with opened(path) as segment:
+        entry = segment.entries[0]
+        place = entry.columns["ts"]
+        segment.verify(entry)
+        begin, end = segment.span(entry)
+    assert begin == min(place.offset for place in entry.columns.values())
+    assert end == entry.flags_at + entry.count
+    flip(path, place.offset)
+    with opened(path) as segment:
+        entry = segment.entries[0]
+        segment.verify(entry, ("tags", "data_lens"))
+        for names in ((), ("ts",)):
+            with pytest.raises(SegmentDamaged):
+                segment.verify(entry, names)
+
+
 def test_a_file_cut_short(tmp_path: Path) -> None:
     path = write(tmp_path, (1, columns(3, full=True), None))
     data = path.read_bytes()

@@ -139,3 +139,9 @@ def test_it_is_durable_before_the_old_one_goes(tmp_path: Path) -> None:
     SnapshotStore(disk, str(tmp_path)).write(b"three")
     assert [note[0] for note in disk.notes] == ["create", "write", "sync", "rename", "sync_dir", "remove"]
     assert disk.notes[-1] == ("remove", file_name(1))
+
+
+def test_no_more_count_than_are_kept(tmp_path: Path) -> None:
+    for number in range(1, 4):
+        (tmp_path / file_name(number)).write_bytes(b"".join(encode(b"%d" % number)))
+    assert store(tmp_path).newest() == {3: b"3", 2: b"2"}

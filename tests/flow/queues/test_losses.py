@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from tests.flow.queues.lab import QueueLab, Told, fill, hear, in_short, unexpected
 from tests.support.damage import cut, flip
 from topics.flow.queues.claims import Claim
+from topics.flow.queues.losses import SeqRanges
 from topics.log.remove.removal import lose_runs
 from topics.log.write.append_request import parse_append
 from topics.storage.frame import Kind
@@ -17,6 +20,24 @@ from topics.storage.frame import Kind
 def told(lab: QueueLab, wanted: int = 1) -> Told | None:
     lab.claim(wanted)
     return lab.told
+
+
+def test_a_set_of_seqs_is_the_same_in_ranges() -> None:
+    dice = random.Random(7)
+    for _ in range(200):
+        ranges, plain = SeqRanges(), set[int]()
+        for _ in range(dice.randrange(6)):
+            first = dice.randrange(1, 20)
+            last = first + dice.randrange(-1, 4)
+            ranges.add(first, last)
+            plain.update(range(first, last + 1))
+        assert [seq for seq in range(30) if seq in ranges] == sorted(plain)
+        assert [seq for first, last in ranges for seq in range(first, last + 1)] == sorted(plain)
+        assert all(a[1] + 1 < b[0] for a, b in pairwise(ranges))
+        begin, end = sorted(dice.choices(range(25), k=2))
+        asked = set(range(begin, end + 1))
+        for found, expected in ((ranges.inside, asked & plain), (ranges.outside, asked - plain)):
+            assert [s for a, b in found(begin, end) for s in range(a, b + 1)] == sorted(expected)
 
 
 def test_nothing_lost_is_nothing_told(lab: QueueLab) -> None:

@@ -97,3 +97,13 @@ def test_recovery_says_that_it_is_over_when_it_is(lab: Lab) -> None:
     assert engine.recovered
     engine.close(clean=True)
     lab.open()
+
+
+def test_the_page_says_up_to_where_seqs_of_any_topic_are_reserved(lab: Lab) -> None:
+    lab.write_each("few", 1)
+    lab.write("many", *range(5000))
+    lab.restart(clean=True)
+    reserved = [lab.topic(name).reserve_asked for name in ("few", "many")]
+    assert reserved[0] < reserved[1]
+    lab.restart()
+    assert lab.engine.witness.previous.reserved == reserved[1]

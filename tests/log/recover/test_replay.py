@@ -117,3 +117,22 @@ def test_records_around_an_ephemeral_stretch_survive(lab: Lab) -> None:
     assert lab.seqs("t") == [1, 2, 6, 7]
     assert lab.gaps("t") == [(3, 5, "cap")]
     check_loss(lab, "t", acked=7)
+
+
+def test_what_is_whole_is_not_counted_as_damage(lab: Lab) -> None:
+    lab.put("t", cap_records=100)
+    lab.write_each("t", 3)
+    lab.write("t", *range(5))
+    lab.restart()
+    assert lab.engine.totals.damage == 0
+    assert lab.seqs("t") == list(range(1, 9))
+
+
+def test_a_name_that_was_used_before_is_known_to_have_been(lab: Lab) -> None:
+    for name in ("once", "again"):
+        lab.put(name)
+    lab.drop("again")
+    lab.put("again")
+    for _ in range(2):
+        assert (lab.topic("once").first_life, lab.topic("again").first_life) == (True, False)
+        lab.restart()

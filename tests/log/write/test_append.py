@@ -215,3 +215,12 @@ def test_what_can_never_fit_is_not_called_full(lab: Lab) -> None:
         lab.write("t", 3)
     assert caught.value.code == "topic_full"
     assert lab.lines("t") == (2, 1, 1)
+
+
+def test_a_server_may_be_filled_to_the_last_byte(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(max_total_bytes=10)
+    lab.write("t", 123456)
+    with pytest.raises(ApiError):
+        lab.write("t", 12345)
+    lab.write("t", 1234)
+    assert lab.engine.totals.bytes == 10

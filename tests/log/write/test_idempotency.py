@@ -15,8 +15,9 @@ import pytest
 from tests.log.harness import Lab, short_of_memory
 from topics.log.write.append import AppendOp
 from topics.log.write.append_request import parse_append
-from topics.log.write.idempotency import keys_kept_ms
+from topics.log.write.idempotency import checked_key, keys_kept_ms
 from topics.log.write.key_chunk import CHUNK_KEYS
+from topics.values import MAX_IDEMPOTENCY_KEY_BYTES
 from topics.values.errors import ApiError
 
 WINDOW_MS = 100
@@ -259,3 +260,11 @@ def test_a_key_takes_at_most_200_bytes(tmp_path: Path, at_a_time: int) -> None:
         worst = own_process.submit(_most_bytes_a_key, tmp_path / "data", at_a_time).result()
     print(f"{worst:.1f} bytes a key")
     assert worst <= 200, f"{worst:.1f} bytes a key"
+
+
+def test_a_key_may_be_as_long_as_is_said() -> None:
+    longest = "k" * MAX_IDEMPOTENCY_KEY_BYTES
+    assert checked_key(longest, None) == checked_key(None, longest.encode()) == longest.encode()
+    for key in ((longest + "k", None), (None, longest.encode() + b"k")):
+        with pytest.raises(ApiError):
+            checked_key(*key)
