@@ -24,7 +24,7 @@ from topics.log.read.render import Shape
 from topics.log.write.append_request import parse_append
 from topics.log.write.commit_loop import CommitLoop
 from topics.storage.cold_files import Owner, write_owner
-from topics.storage.filesystem import File, Filesystem
+from topics.storage.filesystem import AHEAD, File, Filesystem
 from topics.storage.segment import file_name
 from topics.values.errors import ApiError
 
@@ -225,6 +225,22 @@ def test_what_is_not_ours_in_the_second_tier(tmp_path: Path) -> None:
     lab.restart()
     assert content(lab) == before
     assert [path.read_bytes() for path in others] == [b"of another"] * 3
+
+
+def test_the_journal_file_that_was_written_ahead_stays(tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "data")
+    lab.put("t")
+    lab.write("t", 1)
+    # It begins a journal file at first, and uses up what there is; this one was made meanwhile.
+    lab.engine.ahead.make(64 * 1024)
+    SegmentPurge(lab.engine, None).sweep()
+    assert (Path(lab.engine.dirs.journal) / AHEAD).exists()
+    lab.engine.rotate()
+    assert lab.engine.journal.is_ahead
+    lab.write("t", 2)
+    lab.restart()
+    assert lab.seqs("t") == [1, 2]
+    lab.kill()
 
 
 def test_tears_that_were_put_aside(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import pytest
 from tests.crash.disk import SimulatedDisk
 from tests.storage.support import FS, FullDisk, NotedDisk, append, sync
 from topics.storage import ahead as module
-from topics.storage.ahead import FILE_NAME, Ahead
+from topics.storage.ahead import Ahead
 from topics.storage.fileheader import FILE_HEADER_BYTES
-from topics.storage.filesystem import Filesystem, Room
+from topics.storage.filesystem import AHEAD, Filesystem, Room
 from topics.storage.frame import Frame, Kind
 from topics.storage.journal import Journal, file_name
 from topics.storage.journal_reader import Damage, JournalReader
@@ -59,14 +59,25 @@ def written(tmp_path: Path) -> Written:
 # --- making and using it ----------------------------------------------------------------------------------
 
 
+def test_one_that_was_tidied_up_is_done_without(tmp_path: Path) -> None:
+    journal = Journal(FS, str(tmp_path), [], 0, ahead=(ahead := Ahead(FS, str(tmp_path))))
+    append(journal, 1)
+    ahead.make(SIZE)
+    (tmp_path / AHEAD).unlink()
+    journal.rotate()
+    append(journal, 2)
+    sync(journal)
+    assert seqs(list(JournalReader(FS, str(tmp_path), start=0, proven=0).frames())) == [1, 2]
+
+
 def test_it_is_zeros_and_synced_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PIECE_BYTES", 1000)
     disk = NotedDisk()
     ahead = Ahead(disk, str(tmp_path))
     ahead.make(2500)
-    assert (tmp_path / FILE_NAME).read_bytes() == bytes(2500)
-    piece = [("write", FILE_NAME), ("sync", FILE_NAME), ("give_way", "")]
-    assert disk.notes == [("create", FILE_NAME), *3 * piece]
+    assert (tmp_path / AHEAD).read_bytes() == bytes(2500)
+    piece = [("write", AHEAD), ("sync", AHEAD), ("give_way", "")]
+    assert disk.notes == [("create", AHEAD), *3 * piece]
     assert ahead.size == 2500
 
 
@@ -76,7 +87,7 @@ def test_frames_take_the_place_of_zeros(written: Written) -> None:
     append(written.journal, 3)
     assert written.path.stat().st_size == SIZE
     assert written.journal.ahead_bytes == SIZE - written.used
-    assert not (written.directory / FILE_NAME).exists()
+    assert not (written.directory / AHEAD).exists()
     assert written.ahead.size == 0
 
 
@@ -107,7 +118,7 @@ def test_without_room_there_is_none_and_nothing_is_left(tmp_path: Path) -> None:
 
 def test_what_an_earlier_process_left_is_never_used(written: Written) -> None:
     written.ahead.make(SIZE)
-    left = written.directory / FILE_NAME
+    left = written.directory / AHEAD
     assert left.exists()
     again = Ahead(FS, str(written.directory))
     assert again.size == 0
@@ -190,7 +201,7 @@ def test_a_clean_stop_leaves_no_zeros(written: Written) -> None:
     written.ahead.make(SIZE)
     written.journal.close(clean=True)
     assert written.path.stat().st_size == written.used
-    assert not (written.directory / FILE_NAME).exists()
+    assert not (written.directory / AHEAD).exists()
 
 
 def test_a_refused_write_cuts_them_off(written: Written) -> None:
@@ -252,7 +263,7 @@ def test_the_reserve_comes_first(tmp_path: Path) -> None:
     assert ahead.size == 64 * KIB
     reserve.make(32 * KIB)
     assert (reserve.size, ahead.size) == (32 * KIB, 0)
-    assert not (tmp_path / FILE_NAME).exists()
+    assert not (tmp_path / AHEAD).exists()
     reserve.close()
 
 

@@ -12,9 +12,8 @@ crash and be full of frames. What is left of the zeros when the journal goes on 
 import os
 from threading import Lock
 
-from topics.storage.filesystem import TEMPORARY, File, Filesystem, is_full
+from topics.storage.filesystem import AHEAD, File, Filesystem, is_full
 
-FILE_NAME = "ahead" + TEMPORARY
 # Written and synced in pieces: one large sync would hold up all others.
 _PIECE_BYTES = 1024 * 1024
 
@@ -22,7 +21,7 @@ _PIECE_BYTES = 1024 * 1024
 class Ahead:
     def __init__(self, fs: Filesystem, directory: str) -> None:
         self._fs = fs
-        self._path = os.path.join(directory, FILE_NAME)
+        self._path = os.path.join(directory, AHEAD)
         # It is made beside the loop and taken on it; a full disk may come to either.
         self._lock = Lock()
         self._file: File | None = None
@@ -59,6 +58,10 @@ class Ahead:
             return None
         try:
             self._fs.rename(self._path, path)
+        except FileNotFoundError:
+            # Somebody has tidied up. It held nothing, so that the journal goes on without it.
+            file.close()
+            return None
         except OSError:
             file.close()
             self._fs.remove(self._path)

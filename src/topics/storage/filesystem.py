@@ -26,6 +26,8 @@ BLINK_S = 1e-6
 _NO_SUCH_LOCKS = {errno.EBADF, errno.EINVAL, errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS}
 # What a file is called until it is complete; leftovers of a crash are overwritten or swept by name.
 TEMPORARY = ".tmp"
+# That of the next journal file, until it is used.
+AHEAD = "ahead" + TEMPORARY
 
 
 # What a file is given while it is filled with nothing, where the file system cannot do that by itself.
@@ -357,5 +359,8 @@ def numbered_files(fs: Filesystem, directory: str, file_name: Callable[[int], st
 
 
 def unfinished_files(fs: Filesystem, directory: str) -> list[str]:
-    """Names of files that a crash left before they were complete."""
-    return [name for name in fs.list(directory) if name.endswith(TEMPORARY)]
+    """Names of files that a crash left before they were complete.
+
+    Not of the next journal file, which is written ahead: that is this process's own, and in use.
+    """
+    return [name for name in fs.list(directory) if name.endswith(TEMPORARY) and name != AHEAD]

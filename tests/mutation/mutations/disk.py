@@ -27,6 +27,22 @@ MUTATIONS = (
         ("tests/storage/test_ahead.py",),
     ),
     Mutation(
+        "tidy-up-what-is-written-ahead",
+        "A purge leaves the journal file alone that is written ahead: writes go on.",
+        "storage/filesystem.py",
+        " and name != AHEAD]\n",
+        "]\n",
+        ("tests/keep/test_purge.py",),
+    ),
+    Mutation(
+        "stop-for-a-file-of-nothing",
+        "Where the file that was written ahead is gone, the journal goes on without it.",
+        "storage/ahead.py",
+        "        except FileNotFoundError:\n",
+        "        except NotADirectoryError:\n",
+        ("tests/storage/test_ahead.py",),
+    ),
+    Mutation(
         "leave-zeros-behind",
         "What was written ahead and is not used is cut off when the journal goes on in another file.",
         "storage/journal.py",
