@@ -549,12 +549,3 @@ def test_a_purge_that_fails_says_so(
     (told,) = [record for record in caplog.records if "failed" in record.getMessage()]
     assert "No space left" in told.getMessage()
     assert not told.exc_info
-
-
-def test_the_journal_that_is_written_ahead_meanwhile_is_left_alone(tmp_path: Path) -> None:
-    lab = Lab(tmp_path)
-    lab.write("t", 1)
-    lab.engine.ahead.make(4096)
-    SegmentPurge(lab.engine, None).sweep()
-    lab.engine.rotate()
-    assert lab.write("t", 2).last_seq == 2

@@ -286,9 +286,7 @@ class SegmentPurge:
             (dirs.snapshots, unfinished_files(fs, dirs.snapshots)),
         ):
             for name in names:
-                # The next journal file is not half-written: it is full of zeros, and about to be used.
-                if name != engine.ahead.file_name:
-                    fs.remove(os.path.join(directory, name))
+                fs.remove(os.path.join(directory, name))
         sweep_segments(fs, store.hot_dir, lambda number: number in store.users and number not in store.cold)
         if store.cold_files is not None:
             store.cold_files.sweep(lambda number: number in store.cold)

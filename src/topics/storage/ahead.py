@@ -19,8 +19,6 @@ _PIECE_BYTES = 1024 * 1024
 
 
 class Ahead:
-    file_name = FILE_NAME
-
     def __init__(self, fs: Filesystem, directory: str) -> None:
         self._fs = fs
         self._path = os.path.join(directory, AHEAD)
