@@ -9,12 +9,11 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import suppress
 from pathlib import Path
 
 from pyspark_topics.errors import NoJava
+from pyspark_topics.scripts import kept_script, quoted
 
 OLDEST_JAVA = 17
 _VERSION = re.compile(r'version "(\d+)')
@@ -78,36 +77,7 @@ def _from_pip(environment: Mapping[str, str]) -> str | None:
 
 
 def _shim_home(environment: Mapping[str, str], java: str) -> str:
-    """Written once per user and kept, if the user has a folder to keep it in."""
-    text = _SHIM.format(java=_quoted(java))
-    for folder in _shim_folders(environment):
-        script = folder / "bin" / "java"
-        with suppress(OSError):
-            if not script.is_file() or script.read_text() != text:
-                _write_script(script, text)
-            return str(folder)
-    raise NoJava("no folder to write to: set XDG_CACHE_HOME to one")
-
-
-def _shim_folders(environment: Mapping[str, str]) -> Iterator[Path]:
-    cache = environment.get("XDG_CACHE_HOME")
-    if cache is None and "HOME" in environment:
-        cache = os.path.join(environment["HOME"], ".cache")
-    if cache:
-        yield Path(cache) / "topics" / "java"
-    # Fresh, because a name that others can guess in a shared folder is a name they can take first.
-    yield Path(tempfile.mkdtemp(prefix="topics-java-"))
-
-
-def _quoted(path: str) -> str:
-    return "'" + path.replace("'", "'\\''") + "'"
-
-
-def _write_script(script: Path, text: str) -> None:
-    """Complete under its final name from the first moment: another session may be starting, too."""
-    script.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=script.parent)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    os.chmod(temporary, 0o755)
-    os.replace(temporary, script)
+    script = kept_script(environment, "java/bin/java", _SHIM.format(java=quoted(java)))
+    if script is None:
+        raise NoJava("no folder to write to: set XDG_CACHE_HOME to one")
+    return str(script.parent.parent)

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from typing import TypeVar
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from pyspark_topics import workers
 from pyspark_topics.errors import ForUsers, PipelineFailed
 from pyspark_topics.java import ensure_java
 from pyspark_topics.source import DefaultSource
@@ -61,7 +61,8 @@ def spark_session(
     if not was_submitted:
         ensure_java()
         # Workers have to be this Python: the first one on the PATH need not have our packages.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        is_local = master is not None and master.startswith("local")
+        os.environ["PYSPARK_PYTHON"] = workers.choose_python(os.environ, is_local=is_local)
     if master is not None:
         builder = builder.master(master)
         if master.startswith("local"):
