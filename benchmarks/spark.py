@@ -6,16 +6,17 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.contenders import Topics
-from benchmarks.figures import Figure, at_least, at_most, times_peer
+from benchmarks.figures import Bar, Figure, at_least, at_most, times_peer
 from benchmarks.rounds import Contender, compare, settle
 from benchmarks.session import ROOT, Session
 from benchmarks.spark_jobs import ANSWER, JSON_BYTES
+from tests.support.stores import S3
 
 AREA = "spark"
 _TOPIC = "spark"
@@ -25,6 +26,18 @@ kind = "archive"
 topics = ["spark-small"]
 table = "first"
 """
+
+
+_Rates = list[float]
+
+
+def _figure(
+    name: str, ours: _Rates, bar: Bar, label: str | None = None, peer: _Rates | None = None
+) -> Figure:
+    figure = Figure(AREA, name, median(ours), "records/s", bar=bar, spread=(min(ours), max(ours)))
+    if peer is not None:
+        figure.peer, figure.peer_value, figure.peer_spread = label, median(peer), (min(peer), max(peer))
+    return figure
 
 
 class SparkProcess:
@@ -120,14 +133,7 @@ class _Bench:
             self._server.drop([name])
             settle(self._server.pid, self._session.sizes.settle_s)
         counted = rates[1:]  # the first one warms up
-        return Figure(
-            AREA,
-            f"sink, one atomic job of {count} records, class disk",
-            median(counted),
-            "records/s",
-            bar=at_least(300_000),
-            spread=(min(counted), max(counted)),
-        )
+        return _figure(f"sink, one atomic job of {count} records, class disk", counted, at_least(300_000))
 
     def _fill(self) -> None:
         """All rows in one topic, and sealed but for the last few, which a restart makes sure of."""
@@ -179,20 +185,49 @@ class _Bench:
         return Figure(AREA, "micro-batch of 5 rows, from trigger to commit", took, "ms", bar=at_most(100))
 
     def _archive(self) -> Iterator[Figure]:
-        rates, size = [], 0
-        for _ in range(max(self._session.sizes.rounds // 2, 1)):
-            elapsed, size = self._job("archive", topic=_TOPIC, table=self._fresh("lake"), count=self._count)
-            rates.append(self._count / elapsed)
-        yield Figure(
-            AREA,
-            "archive, log to committed Delta table",
-            median(rates),
-            "records/s",
-            bar=at_least(250_000),
-            spread=(min(rates), max(rates)),
-        )
+        """To a folder, to S3 on this machine, and the same files to S3 as they are; in turns."""
+        local: _Rates = []
+        remote: _Rates = []
+        plain: _Rates = []
+        size, lake = 0, ""
+        store = S3()
+        try:
+            for _ in range(max(self._session.sizes.rounds // 2, 1)):
+                lake = self._fresh("lake")
+                size = self._archived(local, lake, {})
+                self._archived(remote, store.uri(lake.strip("/")), store.options)
+                puts = {"table": lake, "target": store.uri("puts"), "storage": store.options}
+                plain.append(self._count / self._spark.run("puts", **puts))
+        finally:
+            store.stop()
+        yield _figure("archive, log to committed Delta table", local, at_least(250_000))
         share = size / (self._count * JSON_BYTES) * 100
         yield Figure(AREA, "archive's bytes, of the JSON's", share, "%", bar=at_most(25))
+        # One of these two: a store that does not take more than that is the limit, and not the archive.
+        yield _figure("archive to S3 (moto)", remote, times_peer(0.6), "to a folder", local)
+        yield _figure("archive to S3 (moto), its files", remote, times_peer(0.8), "plain puts", plain)
+        yield self._union(lake)
+
+    def _archived(self, rates: _Rates, table: str, storage: Mapping[str, str]) -> int:
+        where = {"table": table, "state": self._fresh("state"), "storage": storage}
+        elapsed, size = self._job("archive", topic=_TOPIC, count=self._count, **where)
+        rates.append(self._count / elapsed)
+        return int(size)
+
+    def _union(self, lake: str) -> Figure:
+        """One half is in the table alone, the other in the log alone. Nothing reads the topic afterwards."""
+        half = self._count // 2
+        self._server.server.post(f"/v0/topics/{_TOPIC}/delete", {"before_seq": half + 1})
+        parts = {"table": (0, half, lake), "log": (half, self._count, None), "both": (0, self._count, lake)}
+        rates: dict[str, _Rates] = {part: [] for part in parts}
+        for _ in range(max(self._session.sizes.rounds // 2, 1) + 1):
+            for part, (after, up_to, archive) in parts.items():
+                took = self._job("scan_part", topic=_TOPIC, after=after, up_to=up_to, archive=archive)
+                rates[part].append((up_to - after) / took)
+        warm = {part: found[1:] for part, found in rates.items()}
+        slower = min("table", "log", key=lambda part: median(warm[part]))
+        name = "union of archive and log, against the slower of them"
+        return _figure(name, warm["both"], times_peer(0.8), f"the {slower} alone", warm[slower])
 
     def _first_batch(self) -> Figure:
         """From the command to its first committed batch, JVM and all; the second time, with warm files."""

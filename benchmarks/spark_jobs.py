@@ -7,6 +7,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,6 +20,7 @@ from pyspark_topics.options import Server
 from pyspark_topics.pipelines import Archive
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.runner import Runner
+from pyspark_topics.pipelines.tables.buckets import Bucket
 from pyspark_topics.session import spark_session
 
 ANSWER = "ANSWER "
@@ -67,16 +69,29 @@ def scan_parquet(spark: SparkSession, parquet: str, parsed: bool, count: int) ->
 
 
 def scan_topic(spark: SparkSession, url: str, topic: str, direct: str, parsed: bool, count: int) -> Any:
-    options = {"url": url, "subscribe": topic, "direct": direct, "columns": "seq,data", "loss": "fail"}
-    return _scan(spark.read.format("topics").options(**options).load(), parsed, count)
+    return _scan(_topic(spark, url, topic, direct=direct), parsed, count)
 
 
-def _scan(frame: DataFrame, parsed: bool, count: int) -> float:
+def scan_part(
+    spark: SparkSession, url: str, topic: str, after: int, up_to: int, archive: str | None = None
+) -> Any:
+    """Records behind `after`: from the log, and with `archive` from its table what the log has let go of."""
+    ends = {"startingOffsets": json.dumps({topic: after}), "endingOffsets": json.dumps({topic: up_to})}
+    union = {} if archive is None else {"archive": archive}
+    return _scan(_topic(spark, url, topic, **ends, **union), False, up_to - after, after)
+
+
+def _topic(spark: SparkSession, url: str, topic: str, **more: str) -> DataFrame:
+    options = {"url": url, "subscribe": topic, "columns": "seq,data", "loss": "fail", **more}
+    return spark.read.format("topics").options(**options).load()
+
+
+def _scan(frame: DataFrame, parsed: bool, count: int, after: int = 0) -> float:
     value = f.from_json("data", JSON_SCHEMA)["n"] if parsed else f.length("data")
     started = time.perf_counter()
     seqs, values = frame.select(f.sum("seq"), f.sum(value)).first()
     elapsed = time.perf_counter() - started
-    numbers = count * (count + 1) // 2
+    numbers = count * (count + 1) // 2 + after * count
     expected = count * 1_000_000_000 + numbers - count if parsed else count * JSON_BYTES
     assert (seqs, values) == (numbers, expected)
     return elapsed
@@ -122,19 +137,32 @@ class _Unseen:
         return
 
 
-def archive(spark: SparkSession, url: str, topic: str, table: str, count: int) -> Any:
+def archive(
+    spark: SparkSession, url: str, topic: str, table: str, count: int, state: str, storage: dict[str, str]
+) -> Any:
     """Seconds, and bytes of the files."""
     pipeline = Archive(topics=[topic], table=table)
-    runner = Runner(Server(url), Path(table).parent / "state", lambda: spark, _Unseen(), once=True)
+    runner = Runner(Server(url), Path(state), lambda: spark, _Unseen(), once=True, storage=storage)
     started = time.perf_counter()
     outcome = runner.run({"archive": pipeline})["archive"]
     elapsed = time.perf_counter() - started
     assert outcome.facts.get("records") == count, outcome
-    return [elapsed, sum(one.size for one in Lake(table).files())]
+    return [elapsed, sum(one.size for one in Lake(table, storage).files())]
+
+
+def puts(spark: SparkSession, table: str, target: str, storage: dict[str, str]) -> Any:
+    """Seconds that the files of a table take as they are, from as many threads as an archive has tasks."""
+    contents = [(one.path, (Path(table) / one.path).read_bytes()) for one in Lake(table).files()]
+    store = Bucket(target, tuple(storage.items()))
+    started = time.perf_counter()
+    with ThreadPoolExecutor(spark.sparkContext.defaultParallelism) as threads:
+        list(threads.map(lambda one: store.write(*one), contents))
+    return time.perf_counter() - started
 
 
 JOBS: dict[str, Callable[..., Any]] = {
-    one.__name__: one for one in (prepare, sink, scan_parquet, scan_topic, drain, micro_batches, archive)
+    one.__name__: one
+    for one in (prepare, sink, scan_parquet, scan_topic, scan_part, drain, micro_batches, archive, puts)
 }
 
 
