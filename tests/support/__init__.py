@@ -10,6 +10,7 @@ arrow        records as an Arrow stream
 accelerated  with the accelerator and without it
 descriptors  a few low ones, kept for Spark
 stores       object stores on this machine
+google       another one, written here
 """
 
 from tests.support.answers import Answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,16 +24,30 @@ from pyspark_topics.pipelines.tables import buckets
 from pyspark_topics.pipelines.tables.buckets import Bucket
 from pyspark_topics.pipelines.tables.places import Place, place
 from tests.spark.pipelines.lakes import add, records
-from tests.support.stores import S3
+from tests.support.google import Google
+from tests.support.stores import S3, Store
 
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture(params=["folder", "bucket"])
-def where(request: pytest.FixtureRequest, tmp_path: Path, s3: S3, topic: str) -> Place:
+@pytest.fixture(scope="module")
+def google() -> Iterator[Google]:
+    store = Google()
+    yield store
+    store.stop()
+
+
+@pytest.fixture(params=["s3", "gs"])
+def store(request: pytest.FixtureRequest, s3: S3, google: Google) -> Store:
+    return s3 if request.param == "s3" else google
+
+
+@pytest.fixture(params=["folder", "s3", "gs"])
+def where(request: pytest.FixtureRequest, tmp_path: Path, s3: S3, google: Google, topic: str) -> Place:
     if request.param == "folder":
         return place(str(tmp_path / "table"))
-    return place(s3.uri(topic), s3.options)
+    store: Store = s3 if request.param == "s3" else google
+    return place(store.uri(topic), store.options)
 
 
 def test_files_are_written_read_listed_and_removed_alike(where: Place) -> None:
@@ -65,21 +80,21 @@ def test_only_row_groups_that_may_hold_a_seq_are_read(where: Place, monkeypatch:
     assert read == [1, 2]
 
 
-def test_a_table_in_a_store_is_like_any_other(s3: S3, topic: str) -> None:
-    lake = Lake.to_write(s3.uri(topic), s3.options)
+def test_a_table_in_a_store_is_like_any_other(store: Store, topic: str) -> None:
+    lake = Lake.to_write(store.uri(topic), store.options)
     gap = Gap("orders", 1, 4, 6, "cap")
     files = add(lake, 1, 3)
     add(lake, 7, 9, gap)
-    again = Lake.existing(s3.uri(topic), s3.options)
+    again = Lake.existing(store.uri(topic), store.options)
     assert again.position("orders") == Position(9, 1)
     assert again.gaps() == [gap]
     assert {one.path for one in again.files()} == again.place.files(".parquet")
-    assert again.file_paths()[0].startswith("s3://lake/")
+    assert again.file_paths()[0].startswith(f"{store.scheme}://lake/")
     again.replace(files, list(write_files([records(1, 3)], again.place)))
     with pytest.raises(Collision):
         lake.replace(files, [])
-    with pytest.raises(PipelineFailed, match="there is no table at s3://lake/nothing"):
-        Lake.existing(s3.uri("nothing"), s3.options)
+    with pytest.raises(PipelineFailed, match=f"there is no table at {store.uri('nothing')}"):
+        Lake.existing(store.uri("nothing"), store.options)
 
 
 def test_a_store_that_takes_every_put_is_refused_and_left_clean(topic: str) -> None:
