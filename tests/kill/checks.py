@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from tests.kill.clients import Caller
 from tests.kill.known import Known, Topic, text
+
+# A server that has just started, with pipelines that all come back at once, may ask to be spared for a while.
+SPARED_S = 60.0
+TRY_LATER = (429, 503)
+
+
+def _patiently(caller: Caller, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    deadline = time.monotonic() + SPARED_S
+    status, page = caller.ask("POST", path, body)
+    while status in TRY_LATER and time.monotonic() < deadline:
+        time.sleep(0.5)
+        status, page = caller.ask("POST", path, body)
+    assert status == 200, page
+    return page
 
 
 class Found:
@@ -18,8 +33,7 @@ class Found:
         cursor = 0
         while True:
             body = {"from_seq": cursor, "limit": 1000, "include_tags": True}
-            status, page = caller.ask("POST", f"/v0/topics/{name}/diff", body)
-            assert status == 200, page
+            page = _patiently(caller, f"/v0/topics/{name}/diff", body)
             self._take(page)
             cursor, self.head = page["next_from_seq"], page["head_seq"]
             if page["caught_up"]:

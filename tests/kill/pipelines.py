@@ -49,6 +49,7 @@ class Pipelines:
         self._random = random.Random(f"pipelines/{seed}")
         self._lines: list[str] = []
         self.kills = 0
+        self.compared = ""
         (folder / "files").mkdir(parents=True)
         for process, names in _PROCESSES.items():
             (folder / f"{process}.toml").write_text(self._declaration(process, names))
@@ -120,6 +121,7 @@ class Pipelines:
             for file in DeltaTable(str(self._folder / "lake")).file_uris()
             for seq in pq.ParquetFile(file).read(["seq"])["seq"].to_pylist()
         )
+        self.compared = f"{len(routed)} records routed, {len(loaded)} loaded, {archived.total()} archived"
         return trouble + _differences("the table of two archives", archived, Counter(list(source)))
 
     def _finish(self, process: str) -> bool:
