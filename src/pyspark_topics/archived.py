@@ -178,9 +178,14 @@ class UnionReader:
     def read(self, wanted: SeqRange, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         at = wanted.start.seq if wanted.start.epoch == wanted.epoch else ORIGIN
         self._floor = ORIGIN
+        unread = wanted.unread  # of an earlier life, and told first
         for batch in batches:
             if batch.num_rows == 1 and batch.column("gap_from")[0].is_valid:
                 gap = batch.select(["gap_from", "gap_to", "reason"]).to_pylist()[0]
+                if (gap["gap_from"], gap["gap_to"]) == unread:
+                    row, unread = self.loss.announce(wanted.topic, **gap), None
+                    yield from () if row is None else (row,)
+                    continue
                 yield from self._lost(wanted, at, **gap)
                 at = max(at, gap["gap_to"])
             elif batch.num_rows:

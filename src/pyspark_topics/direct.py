@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark_topics.offsets import Position
@@ -64,7 +64,7 @@ def _cut(wanted: SeqRange, manifest: dict[str, Any]) -> Iterator[SeqRange]:
     if not at.leads_to(Position(wanted.to_seq, wanted.epoch)) or at.seq + 1 < manifest["loss_line"]:
         # What is announced to this cursor before its first record; no record lies there.
         end = min(live_from - 1, wanted.to_seq)
-        yield SeqRange(wanted.topic, at, end, wanted.epoch)
+        yield replace(wanted, to_seq=end, weight=0)
         at = Position(end, wanted.epoch)
     at = Position(max(at.seq, min(live_from - 1, wanted.to_seq)), wanted.epoch)
     for run in manifest["runs"]:

@@ -27,12 +27,15 @@ class RecordsLost(ForUsers):
 
     def __init__(self, topic: str, gap_from: int, gap_to: int, reason: str) -> None:
         what = f"lost seqs {gap_from} to {gap_to} ({reason}) before they were read"
-        if gap_from > gap_to:  # what the life that has ended would still have had is not known
-            what = f"is not the one that was read before ({reason}), and begins anew"
+        behind = gap_to
+        if reason == "recreated":
+            # What the life that has ended would still have had is not always known.
+            unread = "" if gap_from > gap_to else f"; seqs {gap_from} to {gap_to} were not read"
+            what, behind = f"is not the one that was read before ({reason}), and begins anew{unread}", 0
         super().__init__(
             f'topic "{topic}" {what}; to go on, '
             'run this again with option loss = "rows" (the range arrives as a row) or loss = "ignore", '
-            f'or start behind it with startingOffsets = {{"{topic}": {max(gap_to, 0)}}}'
+            f'or start behind it with startingOffsets = {{"{topic}": {behind}}}'
         )
 
 

@@ -7,6 +7,7 @@ carries the epoch of the topic, so a topic that was deleted and made again is ne
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 # What Kafka users write for the two ends of a topic.
@@ -76,7 +77,7 @@ def parse_bound(text: str) -> Bound:
 def _is_position(value: object) -> bool:
     if not isinstance(value, dict) or "seq" not in value:
         return False
-    return set(value) <= {"seq", "epoch"} and all(map(_is_seq, value.values()))
+    return set(value) <= {"seq", "epoch", "head"} and all(map(_is_seq, value.values()))
 
 
 def _is_seq(value: object) -> bool:
@@ -87,18 +88,26 @@ class Stored(NamedTuple):
     """Offsets as they are in a checkpoint, and the servers they belong to where there are several."""
 
     offsets: Offsets
-    homes: dict[str, str]
+    homes: Mapping[str, str] = MappingProxyType({})
+    # Where topics ended that had more than was read: if such a life is over, the rest of it is lost.
+    heads: Mapping[str, int] = MappingProxyType({})
 
 
-def to_json(offsets: Offsets, homes: Mapping[str, str] | None = None) -> dict[str, Any]:
+def to_json(
+    offsets: Offsets, homes: Mapping[str, str] | None = None, heads: Mapping[str, int] | None = None
+) -> dict[str, Any]:
     """Sorted, because Spark tells offsets apart by their text. Topics of several servers stand under theirs.
 
     {"orders": {"seq": 41, "epoch": 7}}    {"http://a:4000": {"orders": {"seq": 41, "epoch": 7}}}
+
+    Where the topic had more than that: {"orders": {"seq": 41, "epoch": 7, "head": 90}}
     """
     stored: dict[str, Any] = {}
     for topic, at in sorted(offsets.items()):
         home = (homes or {}).get(topic)
-        (stored.setdefault(home, {}) if home else stored)[topic] = {"seq": at.seq, "epoch": at.epoch}
+        head = (heads or {}).get(topic, ORIGIN)
+        more = {"head": head} if head > at.seq else {}
+        (stored.setdefault(home, {}) if home else stored)[topic] = {"seq": at.seq, "epoch": at.epoch} | more
     return dict(sorted(stored.items()))
 
 
@@ -107,15 +116,17 @@ def from_json(stored: Mapping[str, Any]) -> Offsets:
 
 
 def read_stored(stored: Mapping[str, Any]) -> Stored:
-    offsets: Offsets = {}
+    topics: dict[str, Any] = {}
     homes: dict[str, str] = {}
     for name, value in stored.items():
         if "/" in name and isinstance(value, dict):  # an address; no topic is called like that
-            offsets |= {topic: _position(topic, at) for topic, at in value.items()}
+            topics |= value
             homes |= dict.fromkeys(value, name)
         else:
-            offsets[name] = _position(name, value)
-    return Stored(offsets, homes)
+            topics[name] = value
+    offsets = {topic: _position(topic, at) for topic, at in topics.items()}
+    heads = {topic: at["head"] for topic, at in topics.items() if _is_seq(at.get("head"))}
+    return Stored(offsets, homes, heads)
 
 
 def _position(topic: str, at: Any) -> Position:
@@ -190,6 +201,12 @@ def advance(start: Offsets, views: Iterable[TopicView], limit: int | None) -> Of
         total -= count
         end[view.name] = view.end if share >= count else _forward(view, end[view.name], share)
     return end
+
+
+def heads_of(end: Offsets, views: Iterable[TopicView], before: Mapping[str, int]) -> dict[str, int]:
+    """The ends of those topics that are not read to their end; of one that is gone, what was known before."""
+    known = {view.name: view.head for view in views if end[view.name].epoch == view.epoch}
+    return {**before, **known}
 
 
 def _share(room: int, count: int, total: int) -> int:

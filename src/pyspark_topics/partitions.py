@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from pyspark.sql.datasource import InputPartition
 
@@ -70,6 +71,15 @@ class SeqRange:
     shelf: Shelf | None = None
     # The server that has the topic, where there are several.
     server: str = ""
+    # Where the earlier life that `start` is in ended, as far as that is known.
+    unread_to: int = ORIGIN
+
+    @property
+    def unread(self) -> tuple[int, int] | None:
+        """From where to where the reader missed the life of the topic that it was in, if that is over."""
+        first = self.start.seq + 1
+        is_over = not self.start.leads_to(Position(self.to_seq, self.epoch))
+        return (first, self.unread_to) if is_over and first <= self.unread_to else None
 
 
 @dataclass
@@ -85,7 +95,12 @@ class TaskPartition(InputPartition):
         return {one.topic: one.server for one in self.ranges if one.server}
 
 
-def ranges_between(start: Offsets, end: Offsets, views: Mapping[str, TopicView]) -> list[SeqRange]:
+def ranges_between(
+    start: Offsets,
+    end: Offsets,
+    views: Mapping[str, TopicView],
+    heads: Mapping[str, int] = MappingProxyType({}),
+) -> list[SeqRange]:
     """What lies between two offsets. Topics that stand still have no range."""
     found = []
     for topic, at in sorted(end.items()):
@@ -95,7 +110,8 @@ def ranges_between(start: Offsets, end: Offsets, views: Mapping[str, TopicView])
         if begin == at:
             continue
         view = views.get(topic) or TopicView(topic, at.epoch, at.seq, ORIGIN + 1)
-        found.append(SeqRange(topic, begin, at.seq, at.epoch, view.records_between(begin, at)))
+        weight, unread_to = view.records_between(begin, at), heads.get(topic, ORIGIN)
+        found.append(SeqRange(topic, begin, at.seq, at.epoch, weight, unread_to=unread_to))
     return found
 
 

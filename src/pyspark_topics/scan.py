@@ -18,6 +18,7 @@ from topics.client import Client, Refused, Unreachable
 # often without delivering anything will not get better.
 MAX_BREAKS = 5
 METADATA = b"topics"
+_GAP = ("gap_from", "gap_to", "reason")
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class ScanReader:
         for batch, notes in stream:
             gap = notes.get("tombstone")
             if gap is not None:
-                yield from self._lost(wanted, cursor, gap["gap_from"], gap["gap_to"], gap["reason"])
+                yield from self._announced(wanted, cursor, **{key: gap[key] for key in _GAP})
             if batch.num_rows:
                 columns = dict(zip(batch.schema.names, batch.columns, strict=True))
                 yield self.schema.records(wanted.topic, batch.num_rows, columns)
@@ -143,6 +144,19 @@ class ScanReader:
                     yield from self._lost_to_the_end(wanted, cursor, RECREATED)
                 return
         raise ScanBroken("the stream ended early")
+
+    def _announced(
+        self, wanted: SeqRange, cursor: _Cursor, gap_from: int, gap_to: int, reason: str
+    ) -> Iterator[pa.RecordBatch]:
+        """Of an earlier life the server says that it is over, and the reader may know how far it went."""
+        if reason == RECREATED and wanted.unread is not None:
+            row = self.loss.announce(wanted.topic, *wanted.unread, reason)
+            if row is not None:
+                yield row
+            if gap_from > gap_to:  # nothing of the new life is lost, and all is said
+                cursor.move(gap_to)
+                return
+        yield from self._lost(wanted, cursor, gap_from, gap_to, reason)
 
     def _lost_to_the_end(self, wanted: SeqRange, cursor: _Cursor, reason: str) -> Iterator[pa.RecordBatch]:
         return self._lost(wanted, cursor, cursor.at.seq + 1, wanted.to_seq, reason)

@@ -25,6 +25,7 @@ from pyspark_topics.offsets import (
     TopicView,
     advance,
     from_json,
+    heads_of,
     read_stored,
     seen_from,
     to_json,
@@ -71,7 +72,7 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
 
     def _known(self, start: dict[str, Any]) -> Stored:
         """Offsets that Spark hands back, as they concern these servers."""
-        offsets, homes = read_stored(start)
+        offsets, homes, heads = read_stored(start)
         urls = self.options.server.urls
         for topic, url in homes.items():
             if url not in urls:
@@ -84,12 +85,17 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
             known = (topic for topic, at in offsets.items() if at.epoch != NO_EPOCH)
             homes = {topic: homes.get(topic, urls[0]) for topic in known}
             self._client.expect(homes)
-        return Stored(offsets, homes)
+        return Stored(offsets, homes, heads)
 
-    def _as_json(self, offsets: Offsets, before: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    def _as_json(
+        self,
+        offsets: Offsets,
+        before: Mapping[str, str] = MappingProxyType({}),
+        heads: Mapping[str, int] | None = None,
+    ) -> dict[str, Any]:
         homes = {topic: self._client.home(topic) or before.get(topic, "") for topic in offsets}
         several = len(self.options.server.urls) > 1
-        return to_json(offsets, homes if several else None)
+        return to_json(offsets, homes if several else None, heads)
 
     def _tell_silence(self) -> None:
         """Topics of a server that does not answer stay where they are; that is to be seen somewhere."""
@@ -127,7 +133,8 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
         if self._waits(at, views):
             return start
         most = limit.max_rows if isinstance(limit, datasource.ReadMaxRows) else None
-        return self._as_json(advance(at, views.values(), most), known.homes)
+        end = advance(at, views.values(), most)
+        return self._as_json(end, known.homes, heads_of(end, views.values(), known.heads))
 
     def _waits(self, start: Offsets, views: dict[str, TopicView]) -> bool:
         """Whether there is too little for a micro-batch yet. What a run is to stop at is never too little."""
@@ -154,7 +161,8 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
         known = self._known(end)
         if self._archived is not None and not self._seen:
             self._look(patient=True)  # a batch that was planned before this reader was made
-        ranges = ranges_between(seen_from(self._known(start), known.homes), known.offsets, self._seen)
+        before = self._known(start)
+        ranges = ranges_between(seen_from(before, known.homes), known.offsets, self._seen, before.heads)
         if self._archived is not None:
             ranges = list(self._archived.cut(ranges))
         return plan(self._files, ranges, self.options)

@@ -27,3 +27,5 @@ def test_a_read_may_rather_end() -> None:
         LossPolicy("fail", ROWS).announce("t", 3, 5, "cap")
     with pytest.raises(RecordsLost, match=r"is not the one that was read before \(recreated\)"):
         LossPolicy("fail", ROWS).announce("t", 6, 5, "recreated")
+    with pytest.raises(RecordsLost, match=r"begins anew; seqs 6 to 9 were not read.*\{\"t\": 0\}"):
+        LossPolicy("fail", ROWS).announce("t", 6, 9, "recreated")

@@ -4,7 +4,19 @@ import json
 
 import pytest
 
-from pyspark_topics.offsets import NO_EPOCH, Offsets, Position, TopicView, advance, from_json, to_json
+from pyspark_topics.offsets import (
+    NO_EPOCH,
+    Offsets,
+    Position,
+    Stored,
+    TopicView,
+    advance,
+    from_json,
+    heads_of,
+    parse_bound,
+    read_stored,
+    to_json,
+)
 
 
 def view(name: str, head: int, *, epoch: int = 1, floor: int = 1) -> TopicView:
@@ -75,3 +87,19 @@ def test_a_topic_that_appears_is_read_from_its_beginning() -> None:
 def test_nothing_new_leaves_the_offset_as_it_is() -> None:
     start = {"a": Position(5, 1)}
     assert advance(start, [view("a", 5)], 3) == start
+
+
+def test_an_offset_says_where_its_topic_ended_if_that_is_further_on() -> None:
+    at = {"a": Position(41, 7), "b": Position(90, 7)}
+    stored = to_json(at, None, {"a": 90, "b": 90})
+    assert stored == {"a": {"seq": 41, "epoch": 7, "head": 90}, "b": {"seq": 90, "epoch": 7}}
+    assert read_stored(stored) == Stored(at, {}, {"a": 90})
+    assert parse_bound(json.dumps(stored)).seqs == {"a": 41, "b": 90}
+    assert read_stored({"http://a:1": stored}).heads == {"a": 90}
+
+
+def test_of_a_topic_that_is_not_read_to_its_end_the_end_is_known_until_it_is() -> None:
+    views = [view("a", 9), view("new", 3, epoch=2)]
+    end = advance({"a": Position(0, 1), "gone": Position(1, 1), "new": Position(2, 1)}, views, 1)
+    assert end == {"a": Position(1, 1), "gone": Position(1, 1), "new": Position(2, 1)}
+    assert heads_of(end, views, {"gone": 5, "new": 7, "a": 8}) == {"a": 9, "gone": 5, "new": 7}

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from pyspark_topics.stream import publish_end
@@ -126,6 +127,26 @@ def test_a_recreated_topic_is_read_from_its_beginning_and_announced(
     rows = stream.run(topic)
     assert [row.reason for row in rows] == ["recreated", None, None, None, None, None]
     assert seqs(rows) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("lost", [0, 2])
+def test_what_a_reader_missed_of_an_earlier_life_is_said_where_it_was_behind(
+    server: Server, topic: str, stream: Stream, lost: int
+) -> None:
+    server.append(topic, *range(10))
+    assert seqs(stream.run(topic, maxOffsetsPerTrigger=4)) == list(range(1, 11))
+    # As after a stop in the middle: the first batch is done, the others are not planned.
+    for folder in ("commits", "offsets"):
+        for name in ("1", "2"):
+            (stream.checkpoint / folder / name).unlink()
+            (stream.checkpoint / folder / f".{name}.crc").unlink(missing_ok=True)
+    server.drop(topic)
+    server.append(topic, *range(3))
+    server.configure(topic, cap_records=3 - lost)
+    rows = stream.run(topic)
+    assert gaps(rows) == [(5, 10, "recreated"), *([(1, lost, "recreated")] if lost else [])]
+    assert seqs(rows) == list(range(lost + 1, 4))
+    assert stream.run(topic) == []
 
 
 def test_a_deleted_topic_is_waited_for(server: Server, topic: str, stream: Stream) -> None:

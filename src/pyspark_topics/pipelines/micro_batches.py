@@ -199,11 +199,11 @@ class RunningRoute:
     def _ranges(self, batch: int) -> list[SeqRange]:
         """What the batch reads: by the plan, whatever the query makes of it."""
         after = self._sources(batch)
-        before = self._sources(batch - 1) or [Stored(self._begin, {})] * len(after)
+        before = self._sources(batch - 1) or [Stored(self._begin)] * len(after)
         found = [
             one
             for start, end in zip(before, after, strict=False)
-            for one in ranges_between(seen_from(start, end.homes), end.offsets, {})
+            for one in ranges_between(seen_from(start, end.homes), end.offsets, {}, start.heads)
         ]
         return list(dict.fromkeys(found))
 

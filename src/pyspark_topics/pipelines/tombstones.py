@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import BooleanType
 
-from pyspark_topics.loss import LossPolicy
+from pyspark_topics.loss import RECREATED, LossPolicy
 from pyspark_topics.partitions import SeqRange
 from pyspark_topics.pipelines.account import SeqSet
 from pyspark_topics.scan import ScanFilter, ScanReader
@@ -56,11 +56,14 @@ def lost_in(client: Client, ranges: Iterable[SeqRange]) -> list[str]:
 
 
 def together(met: Iterable[str], asked: Iterable[str]) -> list[str]:
-    """Each loss once, in an order of its own: what tasks met, and what was asked and they did not meet."""
+    """Each loss once, in an order of its own: what tasks met, and what was asked and they did not meet.
+
+    Seqs of `recreated` may be those of an earlier life: they cover nothing, and nothing covers them.
+    """
     met = list(dict.fromkeys(met))
     covered: dict[str, SeqSet] = {}
     for gap in map(json.loads, met):
-        if gap["gap_to"] is not None:
+        if gap["gap_to"] is not None and gap["reason"] != RECREATED:
             known = covered.get(gap["topic"], SeqSet())
             covered[gap["topic"]] = known | SeqSet.of([(gap["gap_from"], gap["gap_to"])])
     rest = [text for one in asked if one not in met for text in _uncovered(one, covered)]
@@ -69,7 +72,8 @@ def together(met: Iterable[str], asked: Iterable[str]) -> list[str]:
 
 def _uncovered(text: str, covered: dict[str, SeqSet]) -> Iterable[str]:
     gap = json.loads(text)
-    if gap["gap_to"] is None or gap["gap_from"] > gap["gap_to"] or gap["topic"] not in covered:
+    is_whole = gap["gap_to"] is None or gap["gap_from"] > gap["gap_to"] or gap["reason"] == RECREATED
+    if is_whole or gap["topic"] not in covered:
         return [text]
     left = SeqSet.of([(gap["gap_from"], gap["gap_to"])]) - covered[gap["topic"]]
     return [as_text(gap["topic"], first, last, gap["reason"]) for first, last in left.ranges]

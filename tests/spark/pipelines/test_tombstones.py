@@ -34,3 +34,9 @@ def test_what_was_asked_and_what_tasks_met_is_told_once() -> None:
         as_text("a", 2, 3, "cap"),
         as_text("a", 4, 5, "cap"),
     ]
+
+
+def test_seqs_of_an_earlier_life_cover_nothing_of_this_one() -> None:
+    unread, begin = as_text("a", 5, 10, "recreated"), as_text("a", 1, 8, "recreated")
+    assert together([unread], [unread, begin]) == [begin, unread]
+    assert together([unread], [as_text("a", 4, 8, "cap")]) == [as_text("a", 4, 8, "cap"), unread]
