@@ -12,9 +12,9 @@ from typing import TypeVar
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from pyspark_topics import workers
 from pyspark_topics.errors import ForUsers, PipelineFailed
 from pyspark_topics.java import ensure_java
+from pyspark_topics.processes import workers
 from pyspark_topics.source import DefaultSource
 
 EMBEDDED = "local[*]"

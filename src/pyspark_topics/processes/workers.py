@@ -1,6 +1,6 @@
 """Spark's Python processes on this machine: quick to start, and silent when Spark has hung up on them.
 
-    python -m pyspark_topics.workers MODULE      Spark's own daemon, which forks a worker for each task
+    python -m pyspark_topics.processes.workers MODULE     Spark's own daemon, which forks a worker for a task
 
 Spark puts its own files in front of every worker's path as an archive, and Python keeps nothing of what it
 compiles out of an archive: each process compiles PySpark anew, and is busy with that for longer than with all
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyspark
 
-from pyspark_topics.scripts import kept_script, quoted
+from pyspark_topics.processes.scripts import kept_script, quoted
 
 _SHIM = """#!/bin/sh
 # Starts {python} without archives of files that it has unpacked. Written by pyspark_topics.
@@ -35,7 +35,7 @@ IFS=$before
 export PYTHONPATH="$kept"
 if [ "$1 $2" = "-m pyspark.daemon" ]; then
   shift 2
-  set -- -m pyspark_topics.workers "$@"
+  set -- -m pyspark_topics.processes.workers "$@"
 fi
 exec {python} "$@"
 """
