@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from tests.contract.conftest import NewTopic
+from tests.contract.conftest import Boot, NewTopic
 from tests.contract.server import TopicHandle
 from topics.client import Client as TopicsClient
 
@@ -114,3 +115,24 @@ def test_a_part_of_a_topic_is_told_as_it_is_in_the_whole(new_topic: NewTopic) ->
 def test_buckets_out_of_range_are_refused(new_topic: NewTopic, wrong: str) -> None:
     topic = new_topic()
     topic.server.send("GET", f"{topic.path}/ledger?buckets={wrong}").refused(400, "invalid_request")
+
+
+@pytest.mark.parametrize("cleanly", [True, False])
+def test_when_they_went_is_known_after_a_restart(boot: Boot, cleanly: bool) -> None:
+    server = boot(TOPICS_SEGMENT_MAX_EVENTS="3")
+    topic = server.topic("capped", cap_records=5)
+    before_ms = time.time_ns() // 10**6
+    topic.fill(8)
+    topic.delete(seqs=[6])
+    told = ledger(topic, "?times=true")["ranges"]
+    assert [(one["from"], one["to"], one["kind"]) for one in told] == [(1, 3, "cap"), (6, 6, "deleted")]
+    assert all(before_ms <= one["gone_after_ms"] <= one["gone_by_ms"] for one in told)
+    lost = server.topic("memory", durability="ephemeral")
+    lost.fill(2)
+    server.restart(cleanly=cleanly)
+    restarted = server.send("GET", "/v0/info").ok()["started_ms"]
+    assert ledger(topic, "?times=true")["ranges"] == told
+    (gone,) = ledger(lost, "?times=true")["ranges"]
+    assert (gone["from"], gone["to"], gone["kind"]) == (1, 2, "lost")
+    assert "gone_after_ms" not in gone
+    assert told[0]["gone_by_ms"] <= gone["gone_by_ms"] <= restarted + 60_000

@@ -24,7 +24,7 @@ from topics.flow.stages.parts import write_part
 from topics.flow.stages.spool import part_path, stage_key
 from topics.log.lifecycle import CreatePayload
 from topics.log.remove.deletion import Selector
-from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState, encode
+from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState, encode_snapshot, encode_topic
 from topics.log.write.append_frame import encode_payload
 from topics.log.write.batch import batch_from_columns
 from topics.storage import fileheader
@@ -234,8 +234,9 @@ def write_all(root: Path) -> None:
         fs.make_dirs(directory)
     write_journal(fs, journal)
     write_segment(fs, segments)
-    SnapshotStore(fs, snapshots).write(encode(snapshot_state()))
-    SnapshotStore(fs, snapshots).write(encode(flow_state()))
+    for state in (snapshot_state(), flow_state()):
+        body = encode_snapshot(state, [encode_topic(topic) for topic in state.topics])
+        SnapshotStore(fs, snapshots).write(b"".join(body))
     write_stage_part(fs, stages)
     witness = Witness(fs, str(root))
     witness.begin(100, TS, 7)

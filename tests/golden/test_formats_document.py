@@ -34,8 +34,9 @@ from topics.keep import backup_directory as backups
 from topics.keep.restore import STAGING
 from topics.log.lives import Lives, LivesState
 from topics.log.remove import ledger
+from topics.log.remove.gone_times import MAX_STRETCHES
 from topics.log.seal.sealer import SHARED_RUNS
-from topics.log.seal.snapshot_state import RunState, SnapshotState, TopicState
+from topics.log.seal.snapshot_state import GONE_TIMES, RunState, SnapshotState, TopicState
 from topics.log.write.all_keys import AllKeys
 from topics.log.write.all_keys import TopicState as KeysOfTopic
 from topics.log.write.append_frame import HAS_HOPS, HAS_META, HAS_NODES, HAS_TAGS
@@ -184,7 +185,7 @@ def test_arrays_of_routers_queues_cursors_and_stages() -> None:
 def test_the_map_of_a_snapshot() -> None:
     described = {row[0].strip("`") for row in tables("Snapshot")[0]}
     # What came later has examples of its own.
-    later = {Identities.name, Lives.name, AllKeys.name, Cursors.name, LossJournal.name}
+    later = {Identities.name, Lives.name, AllKeys.name, Cursors.name, LossJournal.name, GONE_TIMES}
     assert described == flow_state().extensions.keys() | later
     assert described == {FormerCursors.name, Queues.name, UnownedIdentities.name, "routers"} | later
     assert ", ".join(f"`{name}`" for name in LivesState.__struct_fields__) in section("Snapshot")
@@ -192,6 +193,7 @@ def test_the_map_of_a_snapshot() -> None:
     text = section("Snapshot")
     assert ", ".join(f"{kind} {name}" for kind, name in enumerate(ledger.KIND_NAMES)) in text
     assert f"the last {REMEMBERED_BATCHES} batches" in text
+    assert f"of at most {MAX_STRETCHES}\nstretches" in text
     assert len(routers.RouterState.__struct_fields__) == 4
     assert len(routers.RoutersState.__struct_fields__) == 3
 

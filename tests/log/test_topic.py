@@ -253,7 +253,7 @@ def test_what_is_captured_can_be_restored(lab: Lab, topic: Topic, sealed: bool) 
         totals=topic.totals,
         clock_mark=topic.clock_mark,
     )
-    other.restore(state)
+    other.restore(state, 0)
     assert len(other.runs) == (3 if sealed else 0)
     if sealed:
         assert other.capture() == state

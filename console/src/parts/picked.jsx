@@ -51,7 +51,8 @@ function Ranges({ name, column }) {
 }
 
 function when({ kind, gone_after_ms: after, gone_by_ms: by }) {
-  if (!by) return kind === "lost" || kind === "trim" ? "" : ", gone before the server was started";
+  if (!by) return "";
+  if (!after) return kind === "lost" || kind === "trim" ? `, found to be gone at ${moment(by)}` : `, gone before ${moment(by)}`;
   return by - after < 2000 ? `, gone at ${moment(by)}` : `, gone between ${moment(after)} and ${moment(by)} (${duration(by - after)})`;
 }
 

@@ -96,11 +96,11 @@ def apply_config(topic: Topic, config: TopicConfig, now: int) -> int:
     if topic.keys is not None:
         topic.keys.close_window(now)
     topic.set_config(config)
-    expire(topic, now)
+    expire(topic, now, at_once=True)
     if topic.keys is not None:
         topic.keys.close_window(now)
     count = topic.live_count
-    enforce_caps(topic)
+    enforce_caps(topic, now)
     return count - topic.live_count
 
 

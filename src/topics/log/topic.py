@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from topics.log.clock_mark import ClockMark
+from topics.log.remove.gone_times import GoneTimes
 from topics.log.remove.tags import TagIndex
 from topics.log.run import HotColumns, Run
 from topics.log.seal.segment_store import SegmentStore
@@ -341,7 +342,14 @@ class Topic(Watermarks):
         self.pending_count = self.pending_bytes = 0
 
     def add_hole(
-        self, first: int, last: int, kind: int, *, interior: bool | None = None, hops: int = 1
+        self,
+        first: int,
+        last: int,
+        kind: int,
+        *,
+        interior: bool | None = None,
+        hops: int = 1,
+        found_ms: int | None = None,
     ) -> None:
         """Seqs at the top that will never be readable: loss at the front, or a gap inside the log."""
         if last < first:
@@ -349,7 +357,7 @@ class Topic(Watermarks):
         self.head = max(self.head, last)
         self.assigned = max(self.assigned, last)
         interior = self.live_count > 0 if interior is None else interior
-        self.note_hole(first, last, kind, interior=interior, hops=hops)
+        self.note_hole(first, last, kind, interior=interior, hops=hops, found_ms=found_ms)
         if not self.live_count:
             self.floor = self.head + 1
 
@@ -367,6 +375,7 @@ class Topic(Watermarks):
             unsealed_dead=self._unsealed_dead(),
             holes=[hole.capture() for hole in self.holes],
             ledger=self.ledger.dump(),
+            gone_times=b"" if self.gone_times is None else self.gone_times.pack(),
             **as_is,
         )
 
@@ -377,8 +386,8 @@ class Topic(Watermarks):
             if run.sealed is None and run.dead is not None
         )
 
-    def restore(self, state: TopicState) -> None:
-        """What was captured. Live totals follow from the runs once those are complete."""
+    def restore(self, state: TopicState, captured_ms: int) -> None:
+        """What was captured, and when. Live totals follow from the runs once those are complete."""
         for name in CAPTURED_AS_IS:
             setattr(self, name, getattr(state, name))
         self.assigned, self.reserve_asked = self.head, self.reserved
@@ -399,6 +408,17 @@ class Topic(Watermarks):
             if run_state.segment:
                 self.store.seal(run, run_state.segment, array("I", run_state.unflipped))
             self.insert_run(run)
+        if state.gone_times:
+            self.gone_times = GoneTimes(state.gone_times)
+        else:
+            # By a server that did not keep when they went.
+            self.note_gone(self.seq_base, self._last_missing(state.unsealed_dead), 0, captured_ms)
+
+    def _last_missing(self, unsealed_dead: bytes) -> int:
+        """No seq above it has gone; some up to it may have."""
+        deleted = [run.last for run in self.runs if run.dead_count or not run.live_count]
+        deleted += np.frombuffer(unsealed_dead, np.int64).tolist()
+        return max([self.floor - 1, *deleted, *(hole.last for hole in self.holes)])
 
     def settle_totals(self) -> None:
         """The runs are complete, or others than before: what they hold is what is live."""

@@ -8,6 +8,7 @@ from topics.log.remove.ledger import KIND_NAMES
 
 class Totals:
     def __init__(self, now_ms: Callable[[], int]) -> None:
+        self.now_ms = now_ms
         self.losses_told = LossesTold(now_ms)
         self.bytes = 0
         self.records = 0

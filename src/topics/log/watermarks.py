@@ -59,7 +59,7 @@ class Watermarks:
     delete_below: int = 0
     holes: list[Hole] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
-    # Of what went since the process started.
+    # Once something has gone.
     gone_times: GoneTimes | None = None
     # No seq above it is acknowledged, and none up to it is ever given out by another process again.
     reserved: int = 0
@@ -150,15 +150,27 @@ class Watermarks:
         self.delete_below = max(self.delete_below, seq)
         self.note_change()
 
-    def note_gone(self, first: int, last: int, ms: int) -> None:
-        """Some or all of these seqs went at this time."""
+    def note_gone(self, first: int, last: int, after_ms: int, by_ms: int) -> None:
+        """Some or all of these seqs went between the two times, the first of them 0 if it is not known."""
         if first <= last:
             if self.gone_times is None:
                 self.gone_times = GoneTimes()
-            self.gone_times.note(first, last, ms)
+            self.gone_times.note(first, last, after_ms, by_ms)
 
-    def note_hole(self, first: int, last: int, kind: int, *, interior: bool, hops: int = 1) -> None:
+    def note_hole(
+        self,
+        first: int,
+        last: int,
+        kind: int,
+        *,
+        interior: bool,
+        hops: int = 1,
+        found_ms: int | None = None,
+    ) -> None:
+        """`found_ms`: when they were found to be missing, if it is not noted elsewhere when they went."""
         self.note_change()
+        if found_ms is not None:
+            self.note_gone(first, last, 0, found_ms)
         if not interior:
             self.raise_line(kind, last)
         if self.holes:
@@ -192,4 +204,6 @@ class Watermarks:
         for first, last, kind in self.ledger.ranges():
             account.add(first, min(last, head), kind)
         self.ledger = account
+        if self.gone_times is not None:
+            self.gone_times.cut(head)
         self.note_change()

@@ -1,18 +1,29 @@
-"""When seqs went: noted by the second, in few stretches, and never narrower than the truth."""
+"""When seqs went: noted by the second, in few stretches, never narrower than the truth, over restarts too."""
 
 from __future__ import annotations
 
 import random
 
+import pytest
+
 from tests.log.harness import T0, Lab
 from topics.log.remove.gone_times import MAX_STRETCHES, GoneTimes
+from topics.log.seal import snapshot_state
 
 
-def test_what_goes_within_a_second_is_one_stretch() -> None:
+def when(lab: Lab, first: int, last: int | None = None) -> tuple[int, int] | None:
+    """When they went, counted from the beginning of the test."""
+    times = lab.topic("t").gone_times
+    found = None if times is None else times.between(first, first if last is None else last)
+    return None if found is None else (found[0] and found[0] - T0, found[1] - T0)
+
+
+def test_what_goes_within_a_second_side_by_side_is_one_stretch() -> None:
     times = GoneTimes()
-    times.note(1, 5, 1000)
-    times.note(6, 9, 1900)
-    times.note(10, 12, 9000)
+    times.note(1, 5, 1000, 1000)
+    times.note(6, 9, 1900, 1900)
+    times.note(10, 12, 9000, 9000)
+    times.note(1_000_000, 1_000_000, 9500, 9500)
     assert times.between(1, 3) == times.between(7, 9) == (1000, 1900)
     assert times.between(10, 12) == (9000, 9000)
     assert times.between(5, 11) == (1000, 9000)
@@ -32,18 +43,47 @@ def test_stretches_are_bounded_and_the_truth_lies_within_them() -> None:
     for _ in range(500):
         ms += rng.choice((1, 500, 5000))
         last = first + rng.randrange(4)
-        times.note(first, last, ms)
+        times.note(first, last, ms, ms)
         truth |= dict.fromkeys(range(first, last + 1), ms)
         first = last + 1
-    assert len(times._stretches) // 4 == MAX_STRETCHES
+        assert len(times.pack()) // 32 <= MAX_STRETCHES
     for seq, went in truth.items():
         found = times.between(seq, seq)
         assert found is not None
         assert found[0] <= went <= found[1]
-    assert times.between(first - 1, first - 1) == (ms, ms)
 
 
-def test_caps_age_and_deletes_are_noted(lab: Lab) -> None:
+def test_the_longer_ago_the_wider() -> None:
+    """A cap that evicts every second for a month: an hour ago is told within an hour, a week within days."""
+    times, month_s = GoneTimes(), 30 * 86_400
+    for second in range(0, month_s, 7):
+        times.note(second, second + 6, second * 1000, second * 1000)
+    for ago in (3600, 86_400, 7 * 86_400):
+        found = times.between(month_s - ago, month_s - ago)
+        assert found is not None
+        assert found[1] - found[0] < ago * 1000
+
+
+def test_a_time_that_is_not_known_stays_unknown() -> None:
+    times = GoneTimes()
+    times.note(1, 100, 0, T0)
+    for number in range(200):
+        times.note(200 + number, 200 + number, T0 + 10_000 * number, T0 + 10_000 * number)
+    assert times.between(50, 50) == (0, T0)
+    assert times.between(100, 250)[0] == 0  # type: ignore[index]
+
+
+def test_nothing_above_a_rewound_head_is_remembered() -> None:
+    times = GoneTimes()
+    times.note(1, 5, 1000, 1000)
+    times.note(400, 500, 9000, 9000)
+    times.cut(3)
+    assert times.between(3, 3) == (1000, 1000)
+    assert times.between(4, 1000) is None
+
+
+def losing(lab: Lab) -> None:
+    """A cap, a delete of the front, one by tag, and a TTL take records, five seconds apart."""
     lab.put("t", cap_records=10)
     lab.write("t", *range(10))
     assert lab.topic("t").gone_times is None
@@ -56,9 +96,107 @@ def test_caps_age_and_deletes_are_noted(lab: Lab) -> None:
     lab.delete("t", match="x")
     lab.clock.advance(5000)
     lab.put("t", ttl_ms=6000)
-    times = lab.topic("t").gone_times
-    assert times is not None
-    assert times.between(1, 3) == (T0 + 5000, T0 + 5000)
-    assert times.between(4, 5) == (T0 + 10_000, T0 + 10_000)
-    assert times.between(16, 16) == (T0 + 15_000, T0 + 15_000)
-    assert times.between(7, 13) == (T0 + 20_000, T0 + 20_000)
+
+
+def check_times(lab: Lab) -> None:
+    assert when(lab, 1, 3) == (5000, 5000)
+    assert when(lab, 4, 5) == (10_000, 10_000)
+    assert when(lab, 16) == (15_000, 15_000)
+    # With the new TTL, and not when they became older than it is.
+    assert when(lab, 7, 13) == (20_000, 20_000)
+    assert when(lab, 17, 99) is None
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("checkpoints", [0, 1, 3])
+def test_caps_age_and_deletes_are_noted_and_known_after_a_restart(
+    lab: Lab, checkpoints: int, clean: bool
+) -> None:
+    losing(lab)
+    check_times(lab)
+    for _ in range(checkpoints):
+        lab.checkpoint(everything=True)
+    lab.clock.advance(1000)
+    lab.restart(clean=clean)
+    check_times(lab)
+
+
+def test_a_cap_that_is_made_smaller_takes_records_then(lab: Lab) -> None:
+    lab.write("t", 1, 2, 3)
+    lab.clock.advance(7000)
+    lab.put("t", cap_records=1)
+    assert when(lab, 1, 2) == (7000, 7000)
+    lab.restart()
+    assert when(lab, 1, 2) == (7000, 7000)
+
+
+def test_what_became_too_old_while_nobody_looked_went_at_its_own_time(lab: Lab) -> None:
+    lab.put("t", ttl_ms=1000)
+    lab.write("t", 1)
+    lab.clock.advance(300)
+    lab.write("t", 2)
+    lab.kill()
+    lab.clock.advance(3_600_000)
+    lab.open()
+    assert lab.seqs("t") == []
+    assert when(lab, 1, 2) == (1001, 1301)
+
+
+def test_what_a_crash_has_taken_is_dated_by_the_start_that_found_it(lab: Lab) -> None:
+    lab.put("t", durability="ephemeral")
+    lab.write("t", 1, 2)
+    lab.kill()
+    lab.clock.advance(60_000)
+    lab.open()
+    assert when(lab, 1, 2) == (0, 60_000)
+    lab.checkpoint()
+    lab.clock.advance(60_000)
+    lab.restart()
+    assert when(lab, 1, 2) == (0, 60_000)
+
+
+def test_a_damaged_segment_is_dated_by_the_reader_who_found_it(lab: Lab) -> None:
+    lab.write_each("t", 8)
+    lab.checkpoint(everything=True)
+    lab.clock.advance(9000)
+    for path in (lab.directory / "segments").iterdir():
+        path.write_bytes(b"?" * path.stat().st_size)
+    lab.restart()
+    lab.clock.advance(1000)
+    assert lab.seqs("t") == []
+    found = when(lab, 1, 8)
+    assert found is not None
+    assert found[0] == 0
+    assert found[1] in (9000, 10_000)
+
+
+def test_what_went_under_an_older_server_went_before_its_last_snapshot(lab: Lab) -> None:
+    """States without times, as it wrote them; what goes after that is known as ever."""
+    losing(lab)
+    lab.topic("t").gone_times = None
+    lab.checkpoint(everything=True)
+    lab.clock.advance(30_000)
+    lab.restart()
+    assert when(lab, 1, 14) == when(lab, 16) == (0, 20_000)
+    assert when(lab, 15) == (0, 21_001)
+    lab.write("t", 4, 5)
+    lab.delete("t", before=19)
+    assert when(lab, 18) == (50_000, 50_000)
+    lab.restart()
+    assert when(lab, 18) == (50_000, 50_000)
+    assert when(lab, 1) == (0, 20_000)
+
+
+def test_an_older_server_reads_the_snapshot_as_long_as_nothing_has_gone(lab: Lab) -> None:
+    def snapshot() -> snapshot_state.SnapshotState:
+        lab.checkpoint()
+        state = snapshot_state.decode(next(iter(lab.engine.snapshots.newest_first())))
+        assert state is not None
+        return state
+
+    lab.write("t", 1, 2)
+    assert snapshot_state.GONE_TIMES not in snapshot().extensions
+    lab.delete("t", before=2)
+    assert snapshot_state.GONE_TIMES in snapshot().extensions
+    lab.restart()
+    assert snapshot_state.GONE_TIMES in snapshot().extensions

@@ -75,9 +75,9 @@ def test_each_record_lives_for_exactly_the_ttl(lab: Lab, sealed: bool) -> None:
 
 def test_a_line_that_was_shown_takes_what_lies_on_it(lab: Lab) -> None:
     lab.write_each("t", 6)
-    keep_lines(lab.topic("t"), 1, 0)
+    keep_lines(lab.topic("t"), 1, 0, T0)
     assert (lab.seqs("t"), lab.gaps("t")) == ([2, 3, 4, 5, 6], [(1, 1, "cap")])
-    keep_lines(lab.topic("t"), 1, 2)
+    keep_lines(lab.topic("t"), 1, 2, T0)
     assert (lab.seqs("t"), lab.gaps("t", 1)) == ([3, 4, 5, 6], [(2, 2, "ttl")])
 
 

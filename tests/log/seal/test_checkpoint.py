@@ -11,7 +11,7 @@ from tests.log.harness import Lab, three_segments
 from tests.support.damage import cut, flip
 from topics.log.lifecycle import put_topic
 from topics.log.seal import checkpoint
-from topics.log.seal.snapshot_state import TopicState, encode
+from topics.log.seal.snapshot_state import TopicState, encode_topic
 from topics.storage.frame import Kind
 from topics.storage.segment import DEAD
 from topics.values.config import TopicConfig
@@ -25,9 +25,9 @@ def test_a_checkpoint_looks_only_at_topics_that_changed(lab: Lab, monkeypatch: p
 
     def noting(state: TopicState) -> bytes:
         looked_at.append(state.name)
-        return encode(state)
+        return encode_topic(state)
 
-    monkeypatch.setattr(checkpoint, "encode", noting)
+    monkeypatch.setattr(checkpoint, "encode_topic", noting)
     lab.checkpoint()
     assert looked_at == []
     lab.write("b", 3)

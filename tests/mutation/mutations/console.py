@@ -45,4 +45,20 @@ MUTATIONS = (
         "            pass\n",
         ("tests/contract/test_second_thoughts.py",),
     ),
+    Mutation(
+        "forget-when-records-went",
+        "When records went is known after a restart.",
+        "log/topic.py",
+        'gone_times=b"" if self.gone_times is None else self.gone_times.pack(),',
+        'gone_times=b"",',
+        ("tests/log/remove/test_gone_times.py",),
+    ),
+    Mutation(
+        "date-what-an-older-server-lost",
+        "What had gone before times were kept is said to have gone by then, and not at that time.",
+        "log/topic.py",
+        "self._last_missing(state.unsealed_dead), 0, captured_ms)",
+        "self._last_missing(state.unsealed_dead), captured_ms, captured_ms)",
+        ("tests/log/remove/test_gone_times.py",),
+    ),
 )

@@ -81,8 +81,9 @@ MUTATIONS = (
         "A longer window brings no key back that a shorter one had ended, after a restart either.",
         "log/lifecycle.py",
         "    if topic.keys is not None:\n        topic.keys.close_window(now)\n    topic.set_config(config)\n"
-        "    expire(topic, now)\n    if topic.keys is not None:\n        topic.keys.close_window(now)\n",
-        "    topic.set_config(config)\n    expire(topic, now)\n",
+        "    expire(topic, now, at_once=True)\n    if topic.keys is not None:\n"
+        "        topic.keys.close_window(now)\n",
+        "    topic.set_config(config)\n    expire(topic, now, at_once=True)\n",
         (_MEMORY, _RESTARTS, "tests/model/test_engine_against_model.py::test_walk"),
     ),
     Mutation(

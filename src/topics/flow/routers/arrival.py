@@ -42,11 +42,11 @@ class Arrival:
             if piece.kind == COPIES:
                 dest.publish(piece.count, size, share.ts)
             elif piece.kind == GONE:
-                dest.add_hole(piece.first_dest, piece.last_dest, ledger.LOST)
+                dest.add_hole(piece.first_dest, piece.last_dest, ledger.LOST, found_ms=share.ts)
             else:
                 inside = piece.kind == HOLE_INSIDE
                 first, last = piece.first_dest, piece.last_dest
-                dest.add_hole(first, last, ledger.TRIM, interior=inside, hops=piece.hops)
+                dest.add_hole(first, last, ledger.TRIM, interior=inside, hops=piece.hops, found_ms=share.ts)
         cap_hi = dest.cap_hi
         enforce_caps(dest)
         if dest.mixed and dest.cap_hi != cap_hi and engine.recovered:

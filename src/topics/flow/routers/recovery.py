@@ -149,7 +149,7 @@ class RouterRecovery(Extension):
             expire(dest, frame.ts)
             first = share.pieces[0].first_dest
             if first > dest.head + 1:
-                dest.add_hole(dest.head + 1, first - 1, ledger.LOST)
+                dest.add_hole(dest.head + 1, first - 1, ledger.LOST, found_ms=self._engine.now())
                 self._engine.totals.damage += 1
             arrival.sizes = [
                 self._stage_again(step, share, piece, dest, frame.position) for piece in share.pieces

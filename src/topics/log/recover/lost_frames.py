@@ -29,6 +29,8 @@ class LostFrames:
         # Topics whose config is not certain, because a frame that may have changed it cannot be read. They
         # may have been ephemeral or fed by a router, and then few bytes of journal give out very many seqs.
         self._config_uncertain: set[int] = set()
+        # When what is missing is found to be; it was there before, nobody knows until when.
+        self._found_ms = max(engine.opened_ms, engine.shown_time.floor_ms)
         # Topics whose reservation was closed by a hole above their head, and the first seq of that hole.
         self._closed: list[tuple[Topic, int]] = []
 
@@ -68,12 +70,12 @@ class LostFrames:
             # It fed several topics, and only the payload named them.
             self._head_uncertain.update(engine.by_id)
 
-    def prove_head(self, topic_id: int, head: int) -> None:
-        """The topic had got as far as this."""
+    def prove_head(self, topic_id: int, head: int, found_ms: int | None = None) -> None:
+        """The topic had got as far as this. `found_ms`: when that was found out, if it was not just now."""
         topic = self._engine.by_id.get(topic_id)
         self._head_uncertain.discard(topic_id)
         if topic is not None and head > topic.head:
-            topic.add_hole(topic.head + 1, head, ledger.LOST)
+            topic.add_hole(topic.head + 1, head, ledger.LOST, found_ms=found_ms or self._found_ms)
 
     def clear(self, topic_id: int) -> None:
         """Later records of the topic can be read: by their seqs, they tell what is missing before them."""
@@ -108,7 +110,8 @@ class LostFrames:
             reserved = max(topic.reserved, self._highest_given_out(topic, destroyed))
             if lost and reserved > topic.head:
                 self._closed.append((topic, topic.head + 1))
-                topic.add_hole(topic.head + 1, min(reserved, MAX_SEQ), ledger.LOST)
+                end = min(reserved, MAX_SEQ)
+                topic.add_hole(topic.head + 1, end, ledger.LOST, found_ms=self._found_ms)
 
     def _highest_given_out(self, topic: Topic, destroyed: int) -> int:
         """The highest seq of a topic that so many bytes of journal can have handed out."""

@@ -23,6 +23,7 @@ class Reload:
     def __init__(self, engine: Engine, by_kind: Mapping[int, Extension], snapshot: SnapshotState) -> None:
         self._engine = engine
         self._by_kind = by_kind
+        self._found_ms = max(engine.opened_ms, engine.shown_time.floor_ms)
         self._unsealed_dead = {topic.id: topic.unsealed_dead for topic in snapshot.topics}
 
     def take(self, frame: Frame) -> None:
@@ -79,7 +80,9 @@ class Reload:
         for first, last in [*spans, (topic.head + 1, topic.head)]:
             if first > expected:
                 self._tell_layer(topic, expected, first - 1)
-                topic.note_hole(expected, first - 1, ledger.LOST, interior=anything_below)
+                topic.note_hole(
+                    expected, first - 1, ledger.LOST, interior=anything_below, found_ms=self._found_ms
+                )
                 if topic.config.durability != "ephemeral":  # otherwise they were not expected to be there
                     self._engine.totals.damage += 1
             if live_runs.get(first):

@@ -9,7 +9,6 @@ from topics.log.extension import Extension
 from topics.log.lifecycle import CreatePayload, add_recovered, apply_config, apply_drop
 from topics.log.recover.lost_frames import LostFrames
 from topics.log.recover.small_frames import SmallFrames, decode_rows
-from topics.log.remove import ledger
 from topics.log.remove.deletion import Selector, apply_delete, note_unfound
 from topics.log.remove.retention import enforce_caps, expire, keep_lines
 from topics.log.topic import Topic
@@ -70,10 +69,10 @@ class Replay:
         """Later times count no more; what they had taken stays gone."""
         engine = self._engine
         shown_ms, all_lines = _set_back.decode(frame.payload)
-        for topic_id, *lines in all_lines:
+        for topic_id, cap_hi, ttl_hi in all_lines:
             topic = engine.by_id.get(topic_id)
             if topic is not None:
-                keep_lines(topic, *lines)
+                keep_lines(topic, cap_hi, ttl_hi, shown_ms)
         engine.shown_time.restart(shown_ms, frame.ts)
         engine.forget_later_times(shown_ms, frame.ts)
 
@@ -140,9 +139,9 @@ class Replay:
             topic.reserve(_number.decode(frame.payload))
         elif kind == Kind.HOLE:
             expire(topic, frame.ts)
-            self._lost_frames.prove_head(topic.id, frame.last_seq)
+            self._lost_frames.prove_head(topic.id, frame.last_seq, frame.ts)
         elif kind == Kind.LINES:
-            keep_lines(topic, *_lines.decode(frame.payload))
+            keep_lines(topic, *_lines.decode(frame.payload), frame.ts)
         elif kind == Kind.DROP:
             self._dropped.add(topic.id)
             apply_drop(engine, topic)
@@ -170,7 +169,7 @@ class Replay:
         if frame.last_seq <= topic.head:
             return False
         if frame.first_seq > topic.head + 1:
-            topic.add_hole(topic.head + 1, frame.first_seq - 1, ledger.LOST)
+            self._lost_frames.prove_head(topic.id, frame.first_seq - 1)
             self._engine.totals.damage += 1
         return True
 

@@ -163,7 +163,7 @@ def _apply(topic: Topic, selector: Selector, now: int, search: Search | None = N
         topic.raise_delete_line(limit)
         floor = topic.floor
         removed = remove_front(topic, limit - 1, ledger.DELETED)[0] if limit > floor else 0
-        topic.note_gone(floor, topic.floor - 1, now)
+        topic.note_gone(floor, topic.floor - 1, now, now)
         return removed
     seqs = None if selector.seqs is None else _ascending(selector.seqs, limit)
     # Chosen before anything changes: a segment found damaged on the way starts the whole deletion again.
@@ -179,7 +179,7 @@ def _apply(topic: Topic, selector: Selector, now: int, search: Search | None = N
     if deleted:
         settle_floor(topic)
         (lowest, first), (highest, last) = chosen[0], chosen[-1]
-        topic.note_gone(lowest.base + int(first.indexes[0]), highest.base + int(last.indexes[-1]), now)
+        topic.note_gone(lowest.base + int(first.indexes[0]), highest.base + int(last.indexes[-1]), now, now)
     return deleted
 
 

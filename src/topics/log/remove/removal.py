@@ -171,6 +171,6 @@ def lose_runs(topic: Topic, damaged: list[Run]) -> None:
         topic.add_live(-run.live_count, -run.live_bytes)
         topic.totals.removed(ledger.LOST, run.live_count, run.live_bytes)
         topic.remove_run(run)
-        topic.note_hole(first, run.last, ledger.LOST, interior=not at_front)
+        topic.note_hole(first, run.last, ledger.LOST, interior=not at_front, found_ms=topic.totals.now_ms())
         topic.totals.damage += 1
     settle_floor(topic)

@@ -12,8 +12,11 @@ from topics.log.topic import Topic
 from topics.values import TopicConfig
 
 
-def expire(topic: Topic, now_ms: int) -> None:
-    """Drop records older than the TTL; a record aged exactly the TTL stays."""
+def expire(topic: Topic, now_ms: int, *, at_once: bool = False) -> None:
+    """Drop records older than the TTL; a record aged exactly the TTL stays.
+
+    `at_once`: the TTL is new, and takes them now, however long they have been older than it.
+    """
     ttl_ms = topic.config.ttl_ms
     if not ttl_ms or not topic.live_count:
         return
@@ -22,35 +25,40 @@ def expire(topic: Topic, now_ms: int) -> None:
         return
     topic.clock_mark.cover(now_ms)
     takes_ephemeral = topic.mixed or topic.runs[0].ephemeral
-    upto = surviving_damage(topic, lambda: _last_older(topic, oldest_allowed))
-    floor = topic.floor
+    upto, last_ts = surviving_damage(topic, lambda: _last_older(topic, oldest_allowed))
+    floor, floor_ts = topic.floor, topic.floor_ts
     removed, last = remove_front(topic, upto, ledger.TTL)
     if removed:
         topic.raise_line(ledger.TTL, last, unnoted=takes_ephemeral)
-        topic.note_gone(floor, topic.floor - 1, now_ms)
+        # No reader has had them from their own moment on, whenever it is that somebody looks.
+        went = (now_ms, now_ms) if at_once else (floor_ts + ttl_ms + 1, last_ts + ttl_ms + 1)
+        topic.note_gone(floor, last, *went)
 
 
-def _last_older(topic: Topic, oldest_allowed: int) -> int:
-    """The last seq whose record is older than `oldest_allowed`; timestamps never fall."""
-    upto = topic.floor - 1
+def _last_older(topic: Topic, oldest_allowed: int) -> tuple[int, int]:
+    """The last seq whose record is older than `oldest_allowed`, and its time; timestamps never fall."""
+    upto, last_ts = topic.floor - 1, 0
     for run in topic.runs:
         if not run.live_count:
             continue
         if run.last_ts < oldest_allowed:
-            upto = run.last
+            upto, last_ts = run.last, run.last_ts
             continue
         if run.first_ts < oldest_allowed:
             ts = topic.store.columns(run).ts
-            upto = run.base + int(np.searchsorted(ts, oldest_allowed)) - 1
+            index = int(np.searchsorted(ts, oldest_allowed)) - 1
+            upto, last_ts = run.base + index, int(ts[index])
         break
-    return upto
+    return upto, last_ts
 
 
-def keep_lines(topic: Topic, cap_hi: int, ttl_hi: int) -> None:
-    """Lines that had been shown: whatever is still found below them goes the way it had gone before."""
+def keep_lines(topic: Topic, cap_hi: int, ttl_hi: int, by_ms: int) -> None:
+    """Lines that had been shown by then: what is still found below them goes the way it had gone before."""
+    floor = topic.floor
     for line, kind in sorted(((cap_hi, ledger.CAP), (ttl_hi, ledger.TTL))):
         if line >= topic.floor:
             remove_front(topic, line, kind)
+    topic.note_gone(floor, topic.floor - 1, 0, by_ms)
     topic.raise_line(ledger.CAP, cap_hi)
     topic.raise_line(ledger.TTL, ttl_hi)
 
@@ -58,7 +66,7 @@ def keep_lines(topic: Topic, cap_hi: int, ttl_hi: int) -> None:
 def would_remove(topic: Topic, config: TopicConfig, now_ms: int) -> int:
     """How many records this config would take away at once. Nothing is changed."""
     count = topic.live_count
-    older = _last_older(topic, now_ms - config.ttl_ms) if config.ttl_ms else topic.floor - 1
+    older = _last_older(topic, now_ms - config.ttl_ms)[0] if config.ttl_ms else topic.floor - 1
     if config.cap_bytes:
         older = max(older, _bytes_prefix(topic, topic.live_bytes - config.cap_bytes))
     return max(_live_upto(topic, older), count - config.cap_records if config.cap_records else 0)
@@ -73,23 +81,26 @@ def _live_upto(topic: Topic, seq: int) -> int:
     return found
 
 
-def enforce_caps(topic: Topic) -> None:
-    """Evict the oldest live records until both caps hold."""
+def enforce_caps(topic: Topic, now_ms: int | None = None) -> None:
+    """Evict the oldest live records until both caps hold.
+
+    `now_ms`: the time, if it was not the last write that left no room for them.
+    """
     config = topic.config
     if config.cap_records and topic.live_count > config.cap_records:
-        _evict(topic, lambda: _nth_live(topic, topic.live_count - config.cap_records))
+        _evict(topic, now_ms, lambda: _nth_live(topic, topic.live_count - config.cap_records))
     if config.cap_bytes and topic.live_bytes > config.cap_bytes:
-        _evict(topic, lambda: _bytes_prefix(topic, topic.live_bytes - config.cap_bytes))
+        _evict(topic, now_ms, lambda: _bytes_prefix(topic, topic.live_bytes - config.cap_bytes))
 
 
-def _evict(topic: Topic, find: Callable[[], int]) -> None:
+def _evict(topic: Topic, now_ms: int | None, find: Callable[[], int]) -> None:
     upto = surviving_damage(topic, find)
     floor = topic.floor
     removed, last = remove_front(topic, upto, ledger.CAP)
     if removed:
         topic.raise_line(ledger.CAP, last)
-        # With the write that left no room for them.
-        topic.note_gone(floor, topic.floor - 1, topic.last_ts)
+        went_ms = topic.last_ts if now_ms is None else now_ms
+        topic.note_gone(floor, last, went_ms, went_ms)
 
 
 def _nth_live(topic: Topic, n: int) -> int:

@@ -25,7 +25,7 @@ from topics.log.extension import Extension
 from topics.log.run import Run
 from topics.log.seal.sealer import Sealer
 from topics.log.seal.segment_store import entry_of
-from topics.log.seal.snapshot_state import Part, SnapshotState, encode, encode_snapshot
+from topics.log.seal.snapshot_state import GONE_TIMES, Part, SnapshotState, encode_snapshot, encode_topic
 from topics.storage import Segment, SegmentDamaged
 
 # A checkpoint starts when this much was written since the last one, even if no run is full.
@@ -96,6 +96,7 @@ class Checkpointer:
         self._known_damage = 0
         # The encoded state of every topic, as it was when it was last looked at.
         self._states: dict[int, bytes] = {}
+        self._is_timed = False
         # How many have been made so far.
         self.passes = 0
 
@@ -163,7 +164,9 @@ class Checkpointer:
             if topic is None:
                 self._states.pop(topic_id, None)
             elif topic.committed:
-                self._states[topic_id] = encode(topic.capture())
+                state = topic.capture()
+                self._is_timed |= bool(state.gone_times)
+                self._states[topic_id] = encode_topic(state)
             else:
                 waiting.append(topic_id)
         changed.update(waiting)
@@ -190,7 +193,7 @@ class Checkpointer:
             engine.next_segment,
             now,
             [],
-            _dumped(engine.extensions),
+            _dumped(engine.extensions) | ({GONE_TIMES: True} if self._is_timed else {}),
         )
         return encode_snapshot(state, list(self._states.values())), replay_from
 

@@ -42,6 +42,13 @@ class TopicState(msgspec.Struct, array_like=True, gc=False):
     unsealed_dead: bytes
     holes: list[tuple[Any, ...]]
     ledger: tuple[bytes, bytes, bytes]
+    # Four i64 a stretch: first seq, last seq, the times between which they went. It is left away if there is
+    # none: nothing has gone, or an older server did not keep when.
+    gone_times: bytes = b""
+
+
+# A snapshot with such states has this beside the extensions' own: servers that do not know them refuse it.
+GONE_TIMES = "gone_times"
 
 
 # What a topic and its state have under the same name, as it is.
@@ -86,6 +93,11 @@ class EncodedState:
 
     def __init__(self, parts: list[Part]) -> None:
         self.parts = parts
+
+
+def encode_topic(state: TopicState) -> bytes:
+    fields = msgspec.structs.astuple(state)
+    return encode(fields if state.gone_times else fields[:-1])
 
 
 def encode_snapshot(state: SnapshotState, topics: list[bytes]) -> list[Part]:

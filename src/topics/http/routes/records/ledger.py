@@ -51,9 +51,12 @@ async def _ranges(topic: Topic, after: int, upto: int, size: int) -> dict[str, A
 
 
 def _times(topic: Topic, first: int, last: int) -> dict[str, int]:
-    """Between which moments they went, if that was since the start of the server."""
+    """Between which moments they went; only the second is known of what an older server had lost."""
     found = None if topic.gone_times is None else topic.gone_times.between(first, last)
-    return {} if found is None else {"gone_after_ms": found[0], "gone_by_ms": found[1]}
+    if found is None:
+        return {}
+    after_ms, by_ms = found
+    return {"gone_by_ms": by_ms} | ({"gone_after_ms": after_ms} if after_ms else {})
 
 
 async def _buckets(topic: Topic, count: int, first: int, last: int) -> dict[str, Any]:
