@@ -7,12 +7,17 @@ import json
 import zlib
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 import zstandard
 
 from tests.http.streaming import RunningApp
 from tests.support import Wire, raw_request
+from topics.http.routes.records import scan
 from topics.http.wire.compression import LEAST_BYTES, chosen_encoding, compress, stream_encoder
+
+# How an Arrow stream ends.
+END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 @pytest.mark.parametrize(
@@ -57,10 +62,11 @@ def unpacker(encoding: str) -> Callable[[bytes], bytes]:
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
 def test_every_piece_of_a_stream_can_be_read_at_once(encoding: str) -> None:
-    encoder, read = stream_encoder(encoding.encode()), unpacker(encoding)
-    for piece in (b"retry: 2000", b"x" * 100_000, b"y"):
-        assert read(encoder.encode(piece)) == piece
-    assert read(encoder.end()) == b""
+    for in_bulk in (False, True):
+        encoder, read = stream_encoder(encoding.encode(), in_bulk=in_bulk), unpacker(encoding)
+        for piece in (b"retry: 2000", b"x" * 100_000, b"y"):
+            assert read(encoder.encode(piece)) == piece
+        assert read(encoder.end()) == b""
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
@@ -100,3 +106,35 @@ def test_streams_are_compressed_frame_by_frame(app: RunningApp, encoding: str) -
     app.write("t", "second")
     while b'"data":"second"' not in seen:
         seen += read(wire.read_chunk())
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd", "identity"])
+def test_arrow_streams_are_compressed_batch_by_batch(
+    app: RunningApp, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a batch is compressed beside the loop; and not at all if it is not asked for."""
+    monkeypatch.setattr(scan, "WHOLE_BYTES", 1)
+    for start in range(0, 20_000, 10_000):
+        app.write("t", *(f"record {number}" * 20 for number in range(start, start + 10_000)))
+    wire: Wire = app.wire()
+    wire.send(raw_request("POST", "/v0/topics/t/scan", headers={"Accept-Encoding": encoding}))
+    status, headers = wire.read_head()
+    assert (status, headers.get("content-encoding", "identity")) == (200, encoding)
+    read = (lambda data: data) if encoding == "identity" else unpacker(encoding)
+    sent, body, whole_batches = 0, b"", 0
+    while chunk := wire.read_chunk():
+        sent += len(chunk)
+        body += read(chunk)
+        # What has come so far ends with a whole batch: nothing is held back.
+        whole_batches = sum(1 for _ in pa.ipc.open_stream(body + END_OF_STREAM))
+    assert whole_batches > 1
+    table = pa.ipc.open_stream(body).read_all()
+    assert table.column("seq").to_pylist() == list(range(1, 20_001))
+    assert (sent < len(body) / 2) == (encoding != "identity")
+
+
+def test_a_short_scan_is_compressed_whole(app: RunningApp) -> None:
+    app.write("t", *(f"record {number}" * 20 for number in range(100)))
+    answer = app.wire().request("POST", "/v0/topics/t/scan", None, {"Accept-Encoding": "zstd"})
+    assert answer.headers["content-encoding"] == "zstd"
+    assert pa.ipc.open_stream(unpack("zstd", answer.body)).read_all().num_rows == 100

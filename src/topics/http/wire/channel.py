@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from topics.http.door.request_room import RequestRoom
 from topics.http.wire.answer_heads import HeaderList
+from topics.http.wire.compression import INLINE_BYTES
 from topics.http.wire.context import WireContext
 
 if TYPE_CHECKING:
@@ -299,6 +300,18 @@ class Stream(_Held):
         if self._encoder is not None:
             data = self._encoder.encode(data)
         connection.transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+
+    async def write_and_drain(self, data: bytes) -> None:
+        """Only the caller writes, and waits for the client. What takes long to compress holds nobody up."""
+        encoder = self._encoder
+        if encoder is None or len(data) <= INLINE_BYTES:
+            self.write(data)
+        elif not self.closed:
+            data = await asyncio.to_thread(encoder.encode, data)
+            self._encoder = None
+            self.write(data)
+            self._encoder = encoder
+        await self.drain()
 
     def close(self) -> None:
         """End the body properly; what was written before still reaches a client that reads."""

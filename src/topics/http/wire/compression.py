@@ -13,9 +13,10 @@ INLINE_BYTES = 64 * 1024
 # The fastest: the network is rarely slower than a better one.
 _LEVEL = 1
 _GZIP = 16
-# Of a stream, which may be one of thousands: 4 KiB of what went before, instead of 32.
-_STREAM_BITS, _STREAM_MEMORY = 12, 4
-_ZSTD_STREAM_LOG = 12
+# Of a stream of events, which may be one of thousands: 4 KiB of what went before, instead of 32 or more. One
+# in bulk is over soon.
+_EVENTS_BITS, _EVENTS_MEMORY = 12, 4
+_ZSTD_EVENTS_LOG, _ZSTD_BULK_LOG = 12, 19
 _ENCODINGS = (b"zstd", b"gzip")
 _NONE = b""
 
@@ -65,15 +66,16 @@ def compress(body: bytes, encoding: bytes) -> bytes:
     return zstandard.ZstdCompressor(level=_LEVEL).compress(body)
 
 
-def stream_encoder(encoding: bytes) -> StreamEncoder:
-    return _GzipStream() if encoding == b"gzip" else _ZstdStream()
+def stream_encoder(encoding: bytes, *, in_bulk: bool) -> StreamEncoder:
+    return (_GzipStream if encoding == b"gzip" else _ZstdStream)(in_bulk)
 
 
 class _GzipStream:
     __slots__ = ("_packer",)
 
-    def __init__(self) -> None:
-        self._packer = zlib.compressobj(_LEVEL, wbits=_STREAM_BITS + _GZIP, memLevel=_STREAM_MEMORY)
+    def __init__(self, in_bulk: bool) -> None:
+        bits, memory = (zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL) if in_bulk else (_EVENTS_BITS, _EVENTS_MEMORY)
+        self._packer = zlib.compressobj(_LEVEL, wbits=bits + _GZIP, memLevel=memory)
 
     def encode(self, data: bytes) -> bytes:
         return self._packer.compress(data) + self._packer.flush(zlib.Z_SYNC_FLUSH)
@@ -85,10 +87,11 @@ class _GzipStream:
 class _ZstdStream:
     __slots__ = ("_flush_block", "_packer")
 
-    def __init__(self) -> None:
+    def __init__(self, in_bulk: bool) -> None:
         import zstandard
 
-        parameters = zstandard.ZstdCompressionParameters.from_level(_LEVEL, window_log=_ZSTD_STREAM_LOG)
+        window_log = _ZSTD_BULK_LOG if in_bulk else _ZSTD_EVENTS_LOG
+        parameters = zstandard.ZstdCompressionParameters.from_level(_LEVEL, window_log=window_log)
         self._packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
         self._flush_block = zstandard.COMPRESSOBJ_FLUSH_BLOCK
 

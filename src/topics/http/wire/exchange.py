@@ -260,9 +260,8 @@ class Exchange(Request):
 
     def open_stream(self, content_type: bytes, headers: HeaderList | None = None) -> Stream:
         """Answer with a body of unknown length; if the client has gone, the stream is closed already."""
-        # Frames are small and each is wanted at once; what is sent in bulk has its own ways of being compact.
-        encoding = self._encoding() if content_type == EVENTS else b""
-        encoder = stream_encoder(encoding) if encoding else None
+        encoding = self._encoding()
+        encoder = stream_encoder(encoding, in_bulk=content_type != EVENTS) if encoding else None
         if encoding:
             headers = [*(headers or ()), *encoding_headers(encoding)]
         connection = self._leave(STREAM)

@@ -130,8 +130,7 @@ async def _send(exchange: Exchange, scan: "Scan", stream: "ArrowStream", body: b
             if is_revoked(exchange.key):
                 out.abort()
                 return
-            out.write(body)
-            await out.drain()
+            await out.write_and_drain(body)
             if scan.finished:
                 out.write(stream.end(_outcome(scan)))
                 out.close()
