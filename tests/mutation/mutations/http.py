@@ -56,4 +56,20 @@ MUTATIONS = (
         "== _HTTP1\n",
         (_ALONE, _FRAMING),
     ),
+    Mutation(
+        "let-connect-be-any-get",
+        "Over HTTP/2, only what opens a WebSocket is answered as if another protocol could be spoken.",
+        "http/wire/http2/lane.py",
+        'return b"GET" if route is not None and route.websocket else head.method',
+        'return b"GET"',
+        ("tests/http/wire/http2/test_sockets.py",),
+    ),
+    Mutation(
+        "hear-a-socket-that-does-not-read",
+        "Over HTTP/2, too, a WebSocket whose client does not read gets to ask no more questions.",
+        "http/wire/http2/lane.py",
+        "return self.mode == RAW and (self._reading_paused or bool(self._held_input))",
+        "return False",
+        ("tests/http/wire/http2/test_sockets.py",),
+    ),
 )

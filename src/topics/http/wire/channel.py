@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from topics.http.door.request_room import RequestRoom
-from topics.http.wire.answer_heads import HeaderList
+from topics.http.wire.answer_heads import STATUS_LINES, HeaderList
 from topics.http.wire.compression import INLINE_BYTES
 from topics.http.wire.context import WireContext
 
@@ -22,6 +22,9 @@ LINGER = 2  # ignored, so that the client gets to read our last answer
 STREAM = 3  # ignored, while a stream is open
 RAW = 4  # given to the protocol that took the connection over
 CLOSED = 5
+
+# What a request of HTTP/2 wants to speak instead, under a name that no header of HTTP/1.1 can have.
+PROTOCOL, WEBSOCKET = b":protocol", b"websocket"
 
 # Above this, a second system call costs less than copying the body behind its head.
 _COPY_BYTES = 64 * 1024
@@ -49,6 +52,8 @@ class Channel(asyncio.Protocol):
     )
 
     transport: asyncio.Transport
+    # Of the answer that lets another protocol begin.
+    raw_status = 101
 
     def __init__(self, context: WireContext) -> None:
         self.context = context
@@ -214,6 +219,12 @@ class Channel(asyncio.Protocol):
         heads = self.context.heads
         self.transport.write(heads.unbounded(content_type, headers, chunked=chunked, connection=b"close"))
 
+    def begin_raw(self, headers: HeaderList) -> None:
+        """The answer behind which WebSocket is spoken."""
+        lines = [b"%b: %b\r\n" % header for header in headers]
+        upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
+        self.transport.write(b"".join((STATUS_LINES[self.raw_status], upgrade, *lines, b"\r\n")))
+
     def wind_down(self) -> None:
         """The server stops: what it does not have to do any more, the client is told if it can be."""
 
@@ -339,6 +350,11 @@ class Upgraded(_Held):
     def request_room(self) -> RequestRoom:
         """What it receives counts like the bodies of requests."""
         return RequestRoom(0) if self._connection is None else self._connection.context.request_room
+
+    def begin(self, headers: HeaderList) -> None:
+        if not self.closed:
+            assert self._connection is not None
+            self._connection.begin_raw(headers)
 
     def write(self, data: bytes) -> None:
         connection = self._connection

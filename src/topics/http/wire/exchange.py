@@ -284,7 +284,7 @@ class Exchange(Request):
             connection.context.request_log.abandoned(self)
             return None
         self._streaming = connection
-        connection.context.request_log.finished(self, 101 if mode == RAW else 200, waited)
+        connection.context.request_log.finished(self, connection.raw_status if mode == RAW else 200, waited)
         return connection
 
     # Running handlers

@@ -19,7 +19,7 @@ from topics.flow.watch.subscription import RECORD, Delivery, Event, Subscription
 from topics.http.door.keys import ApiKey
 from topics.http.door.request_room import SMALL_BYTES
 from topics.http.door.required_headers import SOCKET_PROTOCOL, offered_protocols
-from topics.http.wire.channel import Upgraded
+from topics.http.wire.channel import PROTOCOL, WEBSOCKET, Upgraded
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import PING_S, FedWatcher
 from topics.values import ApiError, invalid
@@ -31,12 +31,17 @@ CLOSE_S = 1.0
 
 
 def accept_token(headers: dict[bytes, bytes]) -> bytes:
-    """The proof that we speak the protocol; raises when the request does not ask for it properly."""
+    """The proof that we speak the protocol; raises when the request does not ask for it properly.
+
+    HTTP/2 needs none: there it has been asked for by a CONNECT, which names the protocol.
+    """
+    if headers.get(PROTOCOL) == WEBSOCKET:
+        _require_version(headers)
+        return b""
     asked = [token.strip().lower() for token in headers.get(b"connection", b"").split(b",")]
     if headers.get(b"upgrade", b"").strip().lower() != b"websocket" or b"upgrade" not in asked:
         raise invalid("this path speaks WebSocket: Connection: Upgrade and Upgrade: websocket are needed")
-    if headers.get(b"sec-websocket-version", b"").strip() != b"13":
-        raise invalid("Sec-WebSocket-Version must be 13")
+    _require_version(headers)
     key = headers.get(b"sec-websocket-key", b"").strip()
     try:
         nonce = base64.b64decode(key, validate=True)
@@ -47,15 +52,18 @@ def accept_token(headers: dict[bytes, bytes]) -> bytes:
     return base64.b64encode(sha1(key + _GUID, usedforsecurity=False).digest())
 
 
+def _require_version(headers: dict[bytes, bytes]) -> None:
+    if headers.get(b"sec-websocket-version", b"").strip() != b"13":
+        raise invalid("Sec-WebSocket-Version must be 13")
+
+
 def upgraded(exchange: Exchange, token: bytes) -> Upgraded:
+    headers = [(b"Sec-WebSocket-Accept", token)] if token else []
     # Browsers insist that one of those they offered is chosen.
-    chosen = SOCKET_PROTOCOL if SOCKET_PROTOCOL in offered_protocols(exchange) else b""
-    protocol = b"Sec-WebSocket-Protocol: %b\r\n" % chosen if chosen else b""
+    if SOCKET_PROTOCOL in offered_protocols(exchange):
+        headers.append((b"Sec-WebSocket-Protocol", SOCKET_PROTOCOL))
     connection = exchange.upgrade()
-    connection.write(
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Accept: %b\r\n%b\r\n" % (token, protocol)
-    )
+    connection.begin(headers)
     return connection
 
 

@@ -4,5 +4,5 @@
     route  ─▶ exchange ─▶ lane (its own queue and window) ─▶ connection (in turns) ─▶ socket
 
 A lane is to an exchange what a connection of HTTP/1.1 is, so everything above is the same for both.
-WebSockets go on over HTTP/1.1.
+A WebSocket is a lane, too, whose body has no end in either direction (RFC 8441).
 """

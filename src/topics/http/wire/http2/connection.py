@@ -56,6 +56,7 @@ def _settings(context: WireContext) -> Settings:
             SettingCodes.MAX_CONCURRENT_STREAMS: MOST_STREAMS,
             SettingCodes.MAX_HEADER_LIST_SIZE: context.limits.head_bytes,
             SettingCodes.INITIAL_WINDOW_SIZE: _STREAM_WINDOW,
+            SettingCodes.ENABLE_CONNECT_PROTOCOL: 1,
         },
     )
 
@@ -295,12 +296,20 @@ class Http2Connection(Channel):
 
     def _data(self, event: events.DataReceived) -> None:
         lane = self._lanes.get(event.stream_id)
-        if event.flow_controlled_length:
-            self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
         if not event.data and event.stream_ended is None:
             self._spend(FRAME)
-        elif lane is not None:
+        if lane is not None and lane.holds_input:
+            # Its client may send as much as fits into the windows, which stay as they are.
+            lane.hold(event.data, event.flow_controlled_length)
+            return
+        self.take_note(event.stream_id, event.flow_controlled_length)
+        if lane is not None:
             lane.receive(event.data)
+
+    def take_note(self, stream_id: int, size: int) -> None:
+        """So much has been taken: as much more may come."""
+        if size and not self.mode:
+            self.h2.acknowledge_received_data(size, stream_id)
 
     def _ended(self, event: events.StreamEnded) -> None:
         lane = self._lanes.get(event.stream_id)
@@ -408,3 +417,4 @@ class Http2Connection(Channel):
         self._ready.pop(lane, None)
         if lane in self._held:
             self._held.remove(lane)
+        lane.let_input_go()

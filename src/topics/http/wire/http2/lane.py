@@ -11,7 +11,7 @@ from h2.exceptions import ProtocolError
 
 from topics.http.door.admission import too_large
 from topics.http.wire.answer_heads import JSON, HeaderList
-from topics.http.wire.channel import CLOSED, STREAM
+from topics.http.wire.channel import CLOSED, RAW, STREAM, WEBSOCKET
 from topics.http.wire.context import BODY, WORKING, WRITE
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.http2.request_head import RequestHead
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 # Smaller ones are not counted. A connection has a hundred lanes, so this is less than for HTTP/1.1.
 _UNCOUNTED_BYTES = 8 * 1024
+
+# What a WebSocket that listens again gets at once, as it would from a socket.
+_PIECE_BYTES = 64 * 1024
 
 
 class LaneTransport(asyncio.Transport):
@@ -57,6 +60,12 @@ class LaneTransport(asyncio.Transport):
         self._connection.show_ready(self._lane)
         if self._size > self._lane.context.limits.write_high_bytes and not self._lane.choked:
             self._lane.pause_writing()
+
+    def pause_reading(self) -> None:
+        """The lane knows."""
+
+    def resume_reading(self) -> None:
+        self._lane.receive_held()
 
     def close(self) -> None:
         if not self.is_closing():
@@ -104,9 +113,19 @@ class LaneTransport(asyncio.Transport):
 
 
 class Lane(Pipeline):
-    __slots__ = ("_connection", "_exchange", "_head", "_is_answered", "_over", "stream_id")
+    __slots__ = (
+        "_connection",
+        "_exchange",
+        "_head",
+        "_held_input",
+        "_held_size",
+        "_is_answered",
+        "_over",
+        "stream_id",
+    )
 
     transport: LaneTransport
+    raw_status = 200
 
     def __init__(self, connection: Http2Connection, stream_id: int, head: RequestHead) -> None:
         super().__init__(connection.context)
@@ -114,12 +133,23 @@ class Lane(Pipeline):
         self.transport = LaneTransport(connection, self)
         self._connection = connection
         self._head = head
-        self._exchange = exchange = Exchange(self, head.method, head.target, head.headers)
+        self._exchange = exchange = Exchange(self, self._method(), head.target, head.headers)
         # As there, a body needs no chunks, and 100 is not told in text.
         exchange.http10 = True
         self._is_answered = False
         # The client has sent everything.
         self._over = False
+        # What has come for a WebSocket that does not listen now, and how much of the windows that takes.
+        self._held_input = bytearray()
+        self._held_size = 0
+
+    def _method(self) -> bytes:
+        """What opens a WebSocket by CONNECT is a GET otherwise; no other route is for that."""
+        head = self._head
+        if head.protocol != WEBSOCKET:
+            return head.method
+        route = self.context.routes.find(b"GET", head.target).route
+        return b"GET" if route is not None and route.websocket else head.method
 
     # What the client sends
 
@@ -132,6 +162,8 @@ class Lane(Pipeline):
             exchange.refuse_later(invalid("the request is not valid HTTP"), 400)
         elif len(self._head.target) > self.context.limits.target_bytes:
             exchange.refuse_later(invalid("the request target is too long"), 414)
+        elif self._head.protocol not in (b"", WEBSOCKET):
+            exchange.refuse_later(invalid("the only protocol that can be spoken instead is websocket"), 501)
         self.take(exchange)
         self._go_on()
 
@@ -140,12 +172,15 @@ class Lane(Pipeline):
         exchange = self._exchange
         if self._head.size > _UNCOUNTED_BYTES and not exchange.answered:
             self._take_room()
-        if self._over:
+        if self._over or self._head.protocol:
             self.completed(exchange)
         elif b"expect" in exchange.headers and not exchange.answered:
             self._send_headers([(b":status", b"100")])
 
     def receive(self, piece: bytes) -> None:
+        if self.mode == RAW:
+            self.ignore(piece)
+            return
         exchange = self._exchange
         exchange.received += len(piece)
         if self._is_answered:
@@ -153,7 +188,7 @@ class Lane(Pipeline):
             if exchange.received > self.context.limits.discard_bytes and self.transport.is_over:
                 self._connection.reset(self, ErrorCodes.NO_ERROR)
             return
-        if exchange.answered or self.mode:
+        if exchange.answered or self.mode or exchange.complete:
             return
         if exchange.pieces is None:
             exchange.pieces = bytearray()
@@ -171,8 +206,39 @@ class Lane(Pipeline):
             exchange.pieces = None
             exchange.fail(error)
 
+    # A WebSocket that is not read
+
+    @property
+    def holds_input(self) -> bool:
+        return self.mode == RAW and (self._reading_paused or bool(self._held_input))
+
+    def hold(self, piece: bytes, size: int) -> None:
+        self._held_input += piece
+        self._held_size += size
+
+    def receive_held(self) -> None:
+        """It listens again, until it has heard too much."""
+        while self._held_input and self.mode == RAW and not self._reading_paused:
+            piece = bytes(self._held_input[:_PIECE_BYTES])
+            del self._held_input[:_PIECE_BYTES]
+            self.ignore(piece)
+        if not self._held_input:
+            self.let_input_go()
+            if self._over:
+                self.transport.close()
+        self._connection.flush()
+
+    def let_input_go(self) -> None:
+        """What it took of the windows is there for others."""
+        size, self._held_size = self._held_size, 0
+        self._connection.take_note(self.stream_id, size)
+
     def receive_end(self) -> None:
         self._over = True
+        if self.mode == RAW:
+            if not self._held_input:
+                self.transport.close()
+            return
         if self._current is self._exchange:
             self.completed(self._exchange)
         elif self.transport.is_over:
@@ -215,6 +281,11 @@ class Lane(Pipeline):
         self._begin(200, content_type, headers, None)
         self._connection.flush()
 
+    def begin_raw(self, headers: HeaderList) -> None:
+        self._is_answered = True
+        self._send_headers([(b":status", b"200"), *((name.lower(), value) for name, value in headers)])
+        self._connection.flush()
+
     def _begin(
         self, status: int, content_type: bytes, headers: HeaderList | None, length: int | None
     ) -> None:
@@ -245,6 +316,8 @@ class Lane(Pipeline):
     def ends_unread(self) -> bool:
         """The client waits for a word before it sends the body, or has one that is too large to be read."""
         exchange = self._exchange
+        if self._head.protocol:
+            return True
         return b"expect" in exchange.headers or exchange.received > self.context.limits.discard_bytes
 
     # The rest of a connection that it does not have
@@ -261,4 +334,4 @@ class Lane(Pipeline):
 
     @property
     def is_stream(self) -> bool:
-        return self.mode in (STREAM, CLOSED)
+        return self.mode in (STREAM, RAW, CLOSED)

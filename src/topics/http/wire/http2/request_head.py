@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from topics.http.wire.channel import PROTOCOL
 from topics.http.wire.framing import host_of
 
 _TARGET = re.compile(rb"/[!-~]*|\*")
@@ -20,6 +21,8 @@ class RequestHead(NamedTuple):
     method: bytes
     target: bytes
     headers: dict[bytes, bytes]
+    # What the client wants to speak on this stream, if it is not HTTP.
+    protocol: bytes
     # How much memory it may take.
     size: int
     # Otherwise it is answered with 400.
@@ -48,4 +51,7 @@ def read_head(fields: Iterable[tuple[bytes, bytes]]) -> RequestHead:
     )
     if host is not None:
         headers[b"host"] = host
-    return RequestHead(bytes(method), bytes(target), headers, size, is_sound)
+    protocol = pseudo.get(PROTOCOL, b"")
+    if protocol:
+        headers[PROTOCOL] = protocol
+    return RequestHead(bytes(method), bytes(target), headers, bytes(protocol), size, is_sound)
