@@ -81,6 +81,7 @@ PROOFS = {
         "log/remove/test_gone_times.py",
         "test_stretches_are_bounded_and_the_truth_lies_within_them",
     ),
+    "pipelines": ("flow/test_pipelines.py", "test_there_are_so_many_at_most"),
     "losses told": ("log/test_losses_told.py", "test_so_many_topics_are_remembered_and_no_more"),
 }
 
@@ -130,6 +131,7 @@ COLLECTIONS = {
         "LeaseTable._deadlines": "leases",
         "LeaseTable._delays": "leases",
     },
+    "flow/pipelines.py": {"Pipelines._by_name": "pipelines"},
     "flow/queues/losses.py": {
         "SeqRanges._firsts": "holes of a topic",
         "SeqRanges._lasts": "holes of a topic",

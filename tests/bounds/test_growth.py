@@ -25,6 +25,7 @@ LOWERED = {
     "topics.flow.cursors.MAX_CURSORS": 3,
     "topics.flow.kept_cursors.MAX_LEFT_BEHIND": 3,
     "topics.flow.pins.MAX_VIEWS": 2,
+    "topics.flow.pipelines.MAX_PIPELINES": 2,
     "topics.flow.queues.leases.STALE_TIMES": 2,
     "topics.flow.routers.exactly_once.MAX_KEYS": 4,
     "topics.flow.routers.exactly_once._FEW_KEYS": 2,

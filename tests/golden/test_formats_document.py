@@ -13,6 +13,7 @@ from tests.golden.make import BOOT, GOLDEN, PART, TS, flow_state, routers
 from tests.golden.make_keys import GOLDEN as KEYS
 from topics.flow.cursors import Cursors, FormerCursors
 from topics.flow.kept_cursors import Cursor
+from topics.flow.pipelines import Pipelines, Report
 from topics.flow.queues.leases import Entry
 from topics.flow.queues.loss_journal import LossJournal
 from topics.flow.queues.losses import LossState
@@ -164,6 +165,7 @@ ARRAYS = {
     "carried": routers.CarriedRows,
     "losses": LossState,
     "cursor": Cursor,
+    "report": Report,
     "commit": Commit,
     "owned commit": OwnedCommit,
     "unowned commit": UnownedCommit,
@@ -185,7 +187,8 @@ def test_arrays_of_routers_queues_cursors_and_stages() -> None:
 def test_the_map_of_a_snapshot() -> None:
     described = {row[0].strip("`") for row in tables("Snapshot")[0]}
     # What came later has examples of its own.
-    later = {Identities.name, Lives.name, AllKeys.name, Cursors.name, LossJournal.name, GONE_TIMES}
+    later = {Identities.name, Lives.name, AllKeys.name, Cursors.name, LossJournal.name}
+    later |= {GONE_TIMES, Pipelines.name}
     assert described == flow_state().extensions.keys() | later
     assert described == {FormerCursors.name, Queues.name, UnownedIdentities.name, "routers"} | later
     assert ", ".join(f"`{name}`" for name in LivesState.__struct_fields__) in section("Snapshot")

@@ -35,6 +35,13 @@ const SHOW = {
     "Records lost",
     <><Topic name={item.topic} /> lost {plural(item.lost, "record")} to a crash or a damaged file</>,
   ],
+  failed: (item) => [
+    "Pipeline failed",
+    <>
+      <a href={address("cursors", "", { consumer: item.pipeline })}>{item.pipeline}</a> ({item.does}) failed {ago(item.since_ms)}
+      {item.why && <>: {item.why}</>}
+    </>,
+  ],
   blocked: (item) => [
     "Router blocked",
     <>
@@ -45,7 +52,7 @@ const SHOW = {
     "Stopped",
     <>
       <b>{item.consumer}</b> has not moved on <Topic name={item.topic} /> for {duration(item.age_ms)}, {plural(item.lag, "record")} behind:
-      a consumer or a pipeline that failed?
+      a consumer that failed?
     </>,
   ],
   dead_letters: (item) => [
@@ -56,7 +63,7 @@ const SHOW = {
   ],
 };
 
-const SEVERE = new Set(["told", "overtaken", "damage"]);
+const SEVERE = new Set(["told", "overtaken", "damage", "failed"]);
 
 function Topic({ name, query }) {
   return <a href={topicAddress(name, query)}>{name}</a>;
@@ -75,7 +82,7 @@ export function Attention({ items, counts }) {
           {items.map((item) => {
             const [title, text] = SHOW[item.kind](item);
             return (
-              <li class={SEVERE.has(item.kind) ? "severe" : ""} key={`${item.kind} ${item.topic} ${item.consumer ?? item.router ?? ""}`}>
+              <li class={SEVERE.has(item.kind) ? "severe" : ""} key={`${item.kind} ${item.topic ?? item.pipeline} ${item.consumer ?? item.router ?? ""}`}>
                 <strong>{title}</strong> <span>{text}</span>
               </li>
             );

@@ -2,7 +2,7 @@
 import { useRef } from "preact/hooks";
 import { get, withQuery } from "../api.js";
 import { replaceQuery, topicAddress } from "../address.js";
-import { count, duration, short } from "../format.js";
+import { count, duration, moment, short } from "../format.js";
 import { lags } from "../history.js";
 import { Pages } from "../parts/pages.jsx";
 import { Plot } from "../parts/plot.jsx";
@@ -36,6 +36,7 @@ export function Cursors({ query }) {
         {value && !cursors.length && <p class="quiet">None.</p>}
         {furthest.length > 0 && <Plot title="Lag in records, of those furthest behind" series={furthest.map((one) => ({ name: nameOf(one), points: lags.points(nameOf(one)) }))} show={short} />}
       </section>
+      <Pipelines only={query.consumer} />
       {cursors.length > 0 && (
         <section aria-label="Table of cursors">
           <div class="scroll" tabindex="0" role="group" aria-label="Table of cursors">
@@ -60,5 +61,34 @@ export function Cursors({ query }) {
         </section>
       )}
     </>
+  );
+}
+
+// What pipelines said last of themselves: one that failed may be gone.
+function Pipelines({ only }) {
+  const { value } = usePoll((signal) => get("/v0/pipelines?page_size=1000", { signal }), 1000, []);
+  const pipelines = (value?.pipelines ?? []).filter((one) => !only || one.pipeline === only);
+  if (!pipelines.length) return null;
+  return (
+    <section aria-labelledby="pipelines">
+      <h2 id="pipelines">Pipelines</h2>
+      <div class="scroll" tabindex="0" role="group" aria-label="Table of pipelines">
+        <table>
+          <caption class="hidden">Pipelines</caption>
+          <thead><tr><th scope="col">Pipeline</th><th scope="col">Does</th><th scope="col">State</th><th scope="col">Since</th><th scope="col" class="number">Heard of</th></tr></thead>
+          <tbody>
+            {pipelines.map((one) => (
+              <tr key={one.pipeline}>
+                <th scope="row">{one.pipeline}</th>
+                <td>{one.kind}</td>
+                <td>{one.state === "failed" ? <strong class="failed">failed{one.why && `: ${one.why}`}</strong> : one.state}</td>
+                <td>{moment(one.since_ms)}</td>
+                <td class="number">{duration(one.age_ms)} ago</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
   );
 }

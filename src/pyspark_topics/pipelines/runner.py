@@ -14,6 +14,7 @@ from pyspark_topics.errors import written_for_users
 from pyspark_topics.options import Server
 from pyspark_topics.pipelines.context import Context, Outcome, Pipeline
 from pyspark_topics.pipelines.progress import Figures, Progress
+from pyspark_topics.pipelines.reports import Reports
 from pyspark_topics.pipelines.state import StatePath
 
 log = logging.getLogger(__name__)
@@ -50,13 +51,21 @@ class Runner:
     def run(self, pipelines: Mapping[str, Pipeline]) -> dict[str, Outcome]:
         """Until all have ended. What failed has an outcome that is not `ok`; the others go on."""
         workers = [_Worker(self, name, pipeline) for name, pipeline in pipelines.items()]
+        reports = Reports(self.server)
         for worker in workers:
             worker.thread.start()
         while running := [worker for worker in workers if worker.thread.is_alive()]:
             running[0].thread.join(SHOW_EVERY_S)
-            self.display.show([worker.progress.figures() for worker in workers])
-        self.display.show([worker.progress.figures() for worker in workers], last=True)
+            self._show(workers, reports)
+        self._show(workers, reports, last=True)
+        reports.close()
         return {worker.name: worker.outcome for worker in workers}
+
+    def _show(self, workers: list["_Worker"], reports: Reports, *, last: bool = False) -> None:
+        figures = [worker.progress.figures() for worker in workers]
+        self.display.show(figures, last=last)
+        for each in figures:
+            reports.note(each)
 
 
 class _Worker:

@@ -129,6 +129,12 @@ class Client:
     def cursors(self, topic: str) -> Json:
         return self._ask("GET", _path("topics", topic, "cursors"))
 
+    # --- pipelines --------------------------------------------------------------------------------------
+
+    def put_pipeline(self, pipeline: str, kind: str, state: str, why: str | None = None) -> Json:
+        """Say how a pipeline fares: it runs, is done, was stopped, or has failed."""
+        return self._ask("PUT", _path("pipelines", pipeline), {"kind": kind, "state": state, "why": why})
+
     # --- deletes ----------------------------------------------------------------------------------------
 
     def delete_before(self, topic: str, seq: int) -> Json:

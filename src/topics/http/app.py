@@ -23,6 +23,7 @@ from topics.http.routes.jobs.desk import Desks
 from topics.http.routes.jobs.queues import QueueRoutes
 from topics.http.routes.jobs.redrive import RedriveRoutes
 from topics.http.routes.jobs.work import WorkRoutes
+from topics.http.routes.pipelines import PipelineRoutes
 from topics.http.routes.probes import Probes
 from topics.http.routes.records.appends import AppendRoutes
 from topics.http.routes.records.arrow_append import BulkAppendRoutes
@@ -140,6 +141,7 @@ class Application:
             *SegmentRoutes(service, node.pins).routes(),
             *LedgerRoutes(service).routes(),
             *CursorRoutes(service, node.cursors).routes(),
+            *PipelineRoutes(service, node.pipelines).routes(),
             *StageRoutes(service, node.stages).routes(),
             *AdminRoutes(node).routes(),
             *RouterRoutes(node.routers).routes(),

@@ -15,6 +15,7 @@ from topics.flow.doors import Doors
 from topics.flow.governor import Governor
 from topics.flow.pacing import Pacer
 from topics.flow.pins import Pins
+from topics.flow.pipelines import Pipelines
 from topics.flow.queues.registry import Queues
 from topics.flow.routers.background import RouterPass
 from topics.flow.routers.recovery import RouterRecovery
@@ -121,6 +122,7 @@ class Node:
         self.governor = Governor(lambda: engine.queue_depth / MAX_WAITING_OPS)
         self.pacer = Pacer(self.governor, open_group=lambda: engine.open_group)
         self.cursors = Cursors(engine)
+        self.pipelines = Pipelines(engine)
         self.pins = Pins(engine)
         self.routers = Routers(engine)
         self.doors = Doors(engine, self.governor, self.pacer, self.routers.pull)
@@ -128,7 +130,8 @@ class Node:
         self.queues = Queues(engine)
         routing = RouterRecovery(engine, self.routers)
         queues = self.queues.extensions
-        for extension in (*self.cursors.extensions, *self.stages.extensions, *queues, routing):
+        told = (*self.cursors.extensions, self.pipelines)
+        for extension in (*told, *self.stages.extensions, *queues, routing):
             engine.register(extension)
         self.disk = DiskSpace(engine)
         self.fanout = Fanout(engine, self.routers.pull, self.governor, self.pacer.protect)

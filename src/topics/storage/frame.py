@@ -53,6 +53,7 @@ class Kind(IntEnum):
     VOID = 24  # was another frame, and was taken back; what is left of it means nothing
     CLOCK_SET_BACK = 25  # time goes on from here, although it had been later
     ADOPT = 26  # records that a segment has had from the beginning; only in files that may hold such
+    PIPELINE = 27  # what a pipeline says of itself
 
 
 # A topic is there from now on.

@@ -32,6 +32,8 @@ def fill(app: RunningApp) -> None:
     app.write("orders", *records(300))
     for consumer, seq in (("billing", 760), ("mailer", 1300), ("slow", 100)):
         put(f"/v0/topics/orders/cursors/{consumer}", {"seq": seq})
+    put("/v0/pipelines/lake", {"kind": "archive", "state": "failed", "why": f"no space left {HOSTILE}"})
+    put("/v0/pipelines/by-day", {"kind": "route", "state": "running"})
     app.call("POST", "/v0/topics/orders/diff", {"from_seq": 0})
     put("/v0/topics/jobs", {"type": "queue", "max_deliveries": 1, "dead_letter": "jobs.dead"})
     app.write("jobs", *records(20))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from playwright.sync_api import expect
 
 from tests.browser.console.conftest import Tab
+from tests.browser.console.filled import HOSTILE
 from tests.http.streaming import RunningApp
 
 Start = Callable[..., RunningApp]
@@ -36,6 +37,7 @@ def test_loss_is_seen_and_told_apart_from_deletion(filled: RunningApp, tab: Open
         "orders told 1 time that",
         "slow has lost records of orders from seq 101 on",
         "stuck waits for room in small",
+        f": no space left {HOSTILE}",
         "jobs.dead has 4 jobs that jobs gave up",
     ):
         expect(attention.get_by_text(text)).to_be_visible()

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.console.conftest import Tab
+from tests.browser.console.filled import HOSTILE
 from tests.http.streaming import RunningApp
 
 OpenTab = Callable[..., Tab]
@@ -130,3 +131,12 @@ def test_dead_letters_go_back(start: Callable[..., RunningApp], tab: OpenTab) ->
     page.get_by_role("button", name="Redrive").click()
     expect(page.get_by_text("3 jobs moved back")).to_be_visible()
     assert app.call("GET", "/v0/topics/jobs").json["queue"]["ready"] == 3
+
+
+def test_pipelines_say_how_they_fare(filled: RunningApp, tab: OpenTab) -> None:
+    page = tab(filled).go("#/cursors")
+    table = page.get_by_role("table", name="Pipelines")
+    expect(table.get_by_role("row", name="lake archive failed")).to_contain_text(f"no space left {HOSTILE}")
+    expect(table.get_by_role("row", name="by-day route running")).to_be_visible()
+    page.goto(page.url.split("#")[0] + "#/cursors?consumer=lake")
+    expect(table.get_by_role("row")).to_have_count(2)

@@ -12,6 +12,7 @@ import msgspec
 
 import topics.http.routes
 from tests.http.openapi.described import JSON, Described
+from topics.flow.pipelines import MAX_WHY_BYTES
 from topics.http.routes.jobs.queues import MAX_ERROR_BYTES
 from topics.http.routes.paging import DEFAULT_PAGE, MAX_PAGE
 from topics.http.routes.streams import socket
@@ -52,6 +53,7 @@ NODE: Json = {"minLength": 1, "maxLength": MAX_NODE_BYTES}
 HELD: Json = {"node": NODE, "seqs": {"maxItems": MAX_CLAIM, "items": {"type": "integer", **U64}}}
 # By body and field; lengths are in bytes of UTF-8, so a schema's characters are only an upper bound.
 LIMITS: dict[str, dict[str, Json]] = {
+    "PipelineBody": {"why": {"description": f"At most {MAX_WHY_BYTES} bytes."}},
     "ConfigBody": {
         **dict.fromkeys(
             ("ttl_ms", "cap_records", "cap_bytes", "idempotency_window_ms", "max_deliveries"), U64

@@ -1,8 +1,8 @@
 """`topics status`: whether anything needs attention. Exit code 0: nothing does; 1: something does.
 
 It tells of writes that are off, a disk that will soon be full, loss that readers were told of within a day,
-consumers that a cap or age is about to overtake, dead letters, routers that are blocked, and consumers or
-pipelines that have stopped.
+consumers that a cap or age is about to overtake, dead letters, routers that are blocked, pipelines that have
+failed, and consumers that have stopped.
 """
 
 import argparse
@@ -126,6 +126,9 @@ _TEXTS: dict[str, Callable[[Json], str]] = {
     "overtaken": _overtaken,
     "damage": lambda item: (
         f"{item['topic']} lost {counted(item['lost'], 'record')} to a crash or a damaged file"
+    ),
+    "failed": lambda item: (
+        f"pipeline {item['pipeline']} has failed{': ' if item['why'] else ''}{item['why'] or ''}"
     ),
     "blocked": lambda item: (
         f"router {item['router']} waits for room in {item['dest']}, "

@@ -6,6 +6,7 @@ when somebody looks and the last one has become old; the more topics there are, 
 
 import asyncio
 from collections.abc import Iterator
+from itertools import chain
 from math import inf
 from time import monotonic
 from typing import Any
@@ -18,6 +19,8 @@ from topics.node.node import Node
 
 Item = dict[str, Any]
 
+# The most pressing first.
+KINDS = ("told", "overtaken", "damage", "failed", "blocked", "stalled", "dead_letters")
 # How many of one kind are told; the rest is a number.
 MOST_OF_A_KIND = 20
 _SLICE = 2_000
@@ -26,14 +29,14 @@ _FRESH_S = 2.0
 _REST = 20
 # A cursor is about to lose when less than this is left, and less than it has already waited.
 SOON_S = 3600.0
-# A cursor with records before it that has not moved for so long has stopped: a pipeline that failed, perhaps.
+# A cursor with records before it that has not moved for so long has stopped: a consumer that failed, perhaps.
 STALLED_MS = 600_000
 
 
 class Attention:
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._found: list[Item] = []
+        self._found: dict[str, list[Item]] = {}
         self._good_until = -inf
         self._looking: asyncio.Lock | None = None
 
@@ -42,7 +45,8 @@ class Attention:
         await self._look()
         shown: list[Item] = []
         counts: dict[str, int] = {}
-        for item in self._found:
+        # What pipelines say of themselves is at hand: it need not be looked for.
+        for item in chain(*(self._found | {"failed": self._failed()}).values()):
             if key is not None and not all(map(key.allows, _names(item))):
                 continue
             kind = item["kind"]
@@ -64,10 +68,20 @@ class Attention:
             took = monotonic() - began
             self._good_until = monotonic() + max(_FRESH_S, took * _REST)
 
-    async def _pass(self) -> list[Item]:
-        by_kind: dict[str, list[Item]] = {
-            kind: [] for kind in ("told", "overtaken", "damage", "blocked", "stalled", "dead_letters")
-        }
+    def _failed(self) -> list[Item]:
+        return [
+            {
+                "kind": "failed",
+                "pipeline": report.name,
+                "does": report.kind,
+                "why": report.why or None,
+                "since_ms": report.since_ms,
+            }
+            for report in self._node.pipelines.failed()
+        ]
+
+    async def _pass(self) -> dict[str, list[Item]]:
+        by_kind: dict[str, list[Item]] = {kind: [] for kind in KINDS}
         for told_by, told in self._node.engine.totals.losses_told.recent():
             by_kind["told"].append(
                 {
@@ -98,7 +112,7 @@ class Attention:
                 for item in self._of_topic(topic):
                     by_kind[item["kind"]].append(item)
         by_kind["overtaken"].sort(key=lambda item: item["in_ms"])
-        return [item for items in by_kind.values() for item in items]
+        return by_kind
 
     def _of_topic(self, topic: Topic) -> Iterator[Item]:
         config = topic.config
@@ -139,4 +153,4 @@ class Attention:
 
 
 def _names(item: Item) -> Iterator[str]:
-    return (item[field] for field in ("topic", "router", "dest", "dead_letter") if field in item)
+    return (item[field] for field in ("topic", "router", "dest", "dead_letter", "pipeline") if field in item)

@@ -13,8 +13,8 @@ from topics.values import LATENCY_BOUNDS_S, Histogram
 
 # It takes an exchange, which knows its route and is not known here.
 Handler = Callable[[Any], None] | Callable[[Any], Coroutine[Any, Any, None]]
-# Path parameters that are topic or router names, and so fall under a key's prefixes.
-_RESTRICTED = ("topic", "router", "q")
+# Path parameters that are names of topics, routers or pipelines, and so fall under a key's prefixes.
+_RESTRICTED = ("topic", "router", "q", "pipeline")
 _REMEMBERED_TARGETS = 8192
 _REMEMBERED_TARGET_BYTES = 512
 
