@@ -257,7 +257,10 @@ COLLECTIONS = {
         "Http2Connection._ready": "requests of an HTTP/2 connection",
         "Http2Connection._taken_back": "requests of an HTTP/2 connection",
     },
-    "http/wire/http2/lane.py": {"LaneTransport._waiting": "unread answers of an HTTP/2 connection"},
+    "http/wire/http2/lane.py": {
+        "LaneTransport._waiting": "unread answers of an HTTP/2 connection",
+        "Lane._held_input": "requests of an HTTP/2 connection",
+    },
     "http/wire/http2/request_head.py": {"RequestHead.headers": "requests of an HTTP/2 connection"},
     "http/wire/pipeline.py": {"Pipeline._waiting": "pipelined requests"},
     "http/wire/request.py": {"Request.headers": REQUEST, "Request._query": REQUEST},
