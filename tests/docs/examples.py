@@ -32,6 +32,7 @@ _VARYING = (
     "reserve_bytes",
     "snapshot",
     "started_ms",
+    "since_ms",
     "updated_ts",
     "uptime_ms",
 )

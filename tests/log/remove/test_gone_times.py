@@ -32,9 +32,9 @@ def test_what_goes_within_a_second_side_by_side_is_one_stretch() -> None:
 
 def test_a_whole_second_later_is_another_stretch() -> None:
     times = GoneTimes()
-    times.note(1, 5, 1000)
-    times.note(6, 9, 1999)
-    times.note(10, 12, 2000)
+    times.note(1, 5, 1000, 1000)
+    times.note(6, 9, 1999, 1999)
+    times.note(10, 12, 2000, 2000)
     assert (times.between(6, 6), times.between(10, 10)) == ((1000, 1999), (2000, 2000))
 
 
