@@ -32,6 +32,7 @@ from tests.http.streaming import RunningApp
 from topics.http.console.page import FILES
 from topics.http.door.readiness import Readiness
 from topics.http.routes.probes import DOCUMENT, Probes
+from topics.http.wire.known_requests import KEY_HEADER
 from topics.http.wire.routing import Body, Route
 from topics.values.errors import STATUS_BY_CODE
 
@@ -171,6 +172,11 @@ def test_every_query_parameter_and_header_that_is_looked_at_is_described(describ
                     args=[ast.Constant(value=bytes(header)), *_],
                 ) if "routes" in path.parts:
                     headers.add(header.decode())
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Attribute(attr="headers"), attr="get"),
+                    args=[ast.Name(id="KEY_HEADER"), *_],
+                ) if "routes" in path.parts:
+                    headers.add(KEY_HEADER.decode())
     # A key or a ticket in the query is a security scheme.
     assert looked_at - {"token", "ticket"} == named(described, "query")
     assert headers == {name.lower() for name in named(described, "header")}
