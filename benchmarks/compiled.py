@@ -9,10 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from benchmarks.generator import Tally
-from benchmarks.load import GeneratorFailed
+from benchmarks.load import GeneratorProcess
 
 SOURCE = Path(__file__).parent / "generator.c"
 
@@ -60,28 +58,19 @@ def compiled(directory: Path) -> Path:
     return program
 
 
-class CompiledLoad:
-    """Connected once, run as often as you like."""
+class CompiledLoad(GeneratorProcess):
+    """The generator in C."""
 
     def __init__(self, program: Path, target: Target, plans: list[Plan], per_reply: int) -> None:
         """`per_reply`: the records in each request."""
         self._per_reply = per_reply
-        self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         job = f"{target.host} {target.port} {len(plans)}\n".encode()
         for plan in plans:
             job += b"%d %d\n" % (len(plan.requests), len(plan.greetings))
             for said in plan.greetings:
                 job += b"%d %d\n%b%b" % (len(said.data), len(said.end), said.data, said.end)
             job += b"".join(request.encoded() for request in plan.requests)
-        self._send(job)
-
-    def _send(self, data: bytes) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(data)
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise GeneratorFailed from None
+        super().__init__([program], job)
 
     def run(self, seconds: float) -> tuple[int, float]:
         """Records moved, in how many seconds."""
@@ -93,19 +82,7 @@ class CompiledLoad:
         return self._tally(seconds, per_second).late_ms
 
     def _tally(self, seconds: float, per_second: float) -> Tally:
-        self._send(b"%f %f\n" % (seconds, per_second))
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise GeneratorFailed
-        return msgspec.json.decode(line, type=Tally)
-
-    def close(self) -> None:
-        try:
-            self._process.communicate(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        return self.ask(b"%f %f\n" % (seconds, per_second))
 
 
 @contextmanager

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -17,19 +18,12 @@ class GeneratorFailed(RuntimeError):
         return "the load generator failed; its error is above"
 
 
-class Load:
+class GeneratorProcess:
     """Connected once, run as often as you like."""
 
-    def __init__(self, job: Job, *, gives_way: bool = False) -> None:
-        """`gives_way`: it stands for other machines, so whoever is measured need not wait for a processor."""
-        self._process = subprocess.Popen(
-            [*(("nice",) if gives_way else ()), sys.executable, "-m", "benchmarks.generator"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        encoded = msgspec.msgpack.encode(job)
-        self._send(b"%d\n%b" % (len(encoded), encoded))
+    def __init__(self, command: Sequence[str | Path], job: bytes) -> None:
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._send(job)
 
     def _send(self, data: bytes) -> None:
         assert self._process.stdin is not None
@@ -39,13 +33,34 @@ class Load:
         except BrokenPipeError:
             raise GeneratorFailed from None
 
-    def run(self, seconds: float) -> Tally:
-        self._send(b"%f\n" % seconds)
+    def ask(self, order: bytes) -> Tally:
+        """What came of a round that was ordered so."""
+        self._send(order)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             raise GeneratorFailed
         return msgspec.json.decode(line, type=Tally)
+
+    def close(self) -> None:
+        try:
+            self._process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class Load(GeneratorProcess):
+    """The generator in Python, which can look at every reply."""
+
+    def __init__(self, job: Job, *, gives_way: bool = False) -> None:
+        """`gives_way`: it stands for other machines, so whoever is measured need not wait for a processor."""
+        encoded = msgspec.msgpack.encode(job)
+        command = [*(("nice",) if gives_way else ()), sys.executable, "-m", "benchmarks.generator"]
+        super().__init__(command, b"%d\n%b" % (len(encoded), encoded))
+
+    def run(self, seconds: float) -> Tally:
+        return self.ask(b"%f\n" % seconds)
 
     def moving(self, records_per_reply: int) -> Callable[[float], tuple[int, float]]:
         """A round for a contender: seconds to run, to records moved in how many seconds."""
@@ -64,14 +79,3 @@ class Load:
             return tally.verified, tally.seconds
 
         return run
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()

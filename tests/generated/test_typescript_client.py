@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import ServerProcess
+from tests.support.npm import node_modules
 
 SOURCES = Path(__file__).parent / "typescript"
 # Compiling takes seconds; on a busy machine, many of them.
@@ -20,17 +20,7 @@ PATIENCE_S = 300
 @pytest.fixture(scope="module")
 def tools() -> Path:
     """What is needed from npm, installed if it is not there yet."""
-    npm, installed = shutil.which("npm"), SOURCES / "node_modules"
-    if npm is None:
-        pytest.skip("needs npm")
-    # Other processes may want it, too: one installs, the others wait.
-    with (SOURCES / "package-lock.json").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (installed / ".package-lock.json").exists():
-            done = subprocess.run([npm, "ci"], cwd=SOURCES, capture_output=True, timeout=PATIENCE_S)
-            if done.returncode:
-                pytest.skip(f"npm could not install: {done.stderr[-300:]!r}")
-    return installed
+    return node_modules(SOURCES)
 
 
 def run(directory: Path, *command: str) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 
 from tests.browser.console.filled import fill
 from tests.http.streaming import RunningApp
+from tests.support import npm
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ROOT = Path(__file__).parents[3]
@@ -94,14 +93,4 @@ def tab(browser: Browser) -> Iterator[Callable[..., Tab]]:
 @pytest.fixture(scope="package")
 def node_modules() -> Path:
     """What the console is built with, installed if it is not there yet."""
-    npm, installed = shutil.which("npm"), SOURCES / "node_modules"
-    if npm is None:
-        pytest.skip("needs npm")
-    # Other processes of the same run may want it, too: one installs, the others wait.
-    with (SOURCES / "package-lock.json").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (installed / ".package-lock.json").exists():
-            done = subprocess.run([npm, "ci"], cwd=SOURCES, capture_output=True, text=True, timeout=100)
-            if done.returncode:
-                pytest.skip(f"npm could not install: {done.stderr[-300:]}")
-    return installed
+    return npm.node_modules(SOURCES)
