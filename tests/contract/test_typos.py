@@ -31,6 +31,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "extend": {"node": "w", "seqs": [], "lease_ms": 1000},
     "putRouter": {"source": "t", "dest": "copies"},
     "putCursor": {"seq": 1},
+    "putPipeline": {"state": "running"},
     "watch": {"topics": {"t": {}}},
     "commitStage": {"identity": {"id": "i", "batch": 1}, "parts": []},
 }
@@ -57,9 +58,11 @@ def operations(server: Server) -> list[Operation]:
     server.topic("jobs", type="queue")
     server.send("PUT", "/v0/routers/r", {"source": "t", "dest": "copies"}).ok(201)
     server.send("PUT", "/v0/topics/t/cursors/c", {"seq": 0}).ok(201)
+    server.send("PUT", "/v0/pipelines/p", {"state": "running"}).ok(201)
     places = {
         "topic": "t",
         "router": "r",
+        "pipeline": "p",
         "consumer": "c",
         "wid": session(server, ["t"])["wid"],
         "hold": server.send("POST", "/v0/admin/backup").ok()["hold"],

@@ -142,10 +142,10 @@ def test_seqs_and_times_that_were_given_out_are_not_given_out_again(marks: Water
 
 
 def test_when_seqs_went_is_remembered_from_the_first_of_them_on(marks: Watermarks) -> None:
-    marks.note_gone(3, 2, 100)
+    marks.note_gone(3, 2, 100, 100)
     assert marks.gone_times is None
-    marks.note_gone(3, 3, 100)
-    marks.note_gone(5, 6, 200)
+    marks.note_gone(3, 3, 100, 100)
+    marks.note_gone(5, 6, 200, 200)
     assert marks.gone_times is not None
     assert (marks.gone_times.between(3, 3), marks.gone_times.between(5, 5)) == ((100, 100), (200, 200))
 

@@ -144,6 +144,7 @@ def test_extensions_stand_in_the_order_in_which_snapshots_name_them(tmp_path: Pa
         "keys",
         "named_cursors",
         "cursors",
+        "pipelines",
         "identities",
         "stages",
         "queues",

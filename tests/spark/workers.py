@@ -46,7 +46,11 @@ def descendants(root: int) -> dict[int, bytes]:
 
 def python_workers(root: int) -> list[int]:
     """What runs tasks, not the daemon that starts them."""
-    daemons = [pid for pid, command in descendants(root).items() if b"pyspark.daemon" in command]
+    daemons = [
+        pid
+        for pid, command in descendants(root).items()
+        if b"pyspark.daemon" in command or b"pyspark_topics.processes.workers" in command
+    ]
     return [pid for daemon in daemons for pid in descendants(daemon)]
 
 
