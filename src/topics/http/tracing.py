@@ -85,8 +85,7 @@ class Tracing:
         if status >= _SERVER_ERROR:
             span.set_status(self._failure)
         handed_over = self._handed_over.pop(request, None)
-        # A small write is looked at when those that came with it are: if it is refused then, nothing was handed
-        # over.
+        # A small write is looked at together with others: if it is refused then, nothing was handed over.
         if handed_over is not None and status // 100 != 4:
             commit = self._tracer.start_span("commit", self._within(span), start_time=handed_over)
             commit.end(ended)
