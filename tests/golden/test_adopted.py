@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 from tests.golden.make_adopted import ADOPTED, DATA, GOLDEN, SEGMENT, TOPIC, TS, write_all
+from tests.golden.same_bytes import assert_same_bytes
 from topics.log.write.adopted import decode_adopted
 from topics.storage.fileheader import version_of
 from topics.storage.filesystem import Filesystem
@@ -36,7 +37,4 @@ def test_only_a_file_that_adopts_is_refused_by_older_releases() -> None:
 
 def test_the_same_bytes_are_written_today(tmp_path: Path) -> None:
     write_all(tmp_path)
-    names = [path.relative_to(GOLDEN) for path in GOLDEN.rglob("*") if path.is_file()]
-    assert len(names) == 3
-    for name in names:
-        assert (tmp_path / name).read_bytes() == (GOLDEN / name).read_bytes(), name
+    assert_same_bytes(tmp_path, GOLDEN, files=3)

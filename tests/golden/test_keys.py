@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import msgspec
 
 from tests.golden.make_keys import DIGESTS, GOLDEN, KEYS, SALT, TS, write_all
+from tests.golden.same_bytes import assert_same_bytes
 from topics.log.seal.snapshot_state import decode
 from topics.log.write.all_keys import AllKeys, KeysState
 from topics.log.write.append_frame import decode_payload
@@ -73,7 +74,4 @@ def test_the_snapshot_is_read_and_its_keys_are_found(tmp_path: Path) -> None:
 
 def test_the_same_bytes_are_written_today(tmp_path: Path) -> None:
     write_all(tmp_path)
-    names = [path.relative_to(GOLDEN) for path in GOLDEN.rglob("*") if path.is_file()]
-    assert len(names) == 2
-    for name in names:
-        assert (tmp_path / name).read_bytes() == (GOLDEN / name).read_bytes(), name
+    assert_same_bytes(tmp_path, GOLDEN, files=2)

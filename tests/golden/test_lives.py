@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from tests.golden.make_lives import AGAIN, CURSORS, GOLDEN, LIVES, REMOVED, TS, write_all
+from tests.golden.same_bytes import assert_same_bytes
 from topics.flow import cursors
 from topics.log.lifecycle import CreatePayload
 from topics.log.lives import FormerNames, LivesState
@@ -40,7 +41,4 @@ def test_names_are_known_by_the_same_digests_for_ever() -> None:
 
 def test_the_same_bytes_are_written_today(tmp_path: Path) -> None:
     write_all(tmp_path)
-    names = [path.relative_to(GOLDEN) for path in GOLDEN.rglob("*") if path.is_file()]
-    assert len(names) == 2
-    for name in names:
-        assert (tmp_path / name).read_bytes() == (GOLDEN / name).read_bytes(), name
+    assert_same_bytes(tmp_path, GOLDEN, files=2)

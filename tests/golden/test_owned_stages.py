@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 from tests.golden.make_owned_stages import COMMITS, GOLDEN, TS, write_all
+from tests.golden.same_bytes import assert_same_bytes
 from topics.flow.stages.identities import Identities
 from topics.log.seal.snapshot_state import decode
 from topics.storage.filesystem import Filesystem
@@ -33,7 +34,4 @@ def test_frames_and_snapshot_are_read(tmp_path: Path) -> None:
 
 def test_the_same_bytes_are_written_today(tmp_path: Path) -> None:
     write_all(tmp_path)
-    names = [path.relative_to(GOLDEN) for path in GOLDEN.rglob("*") if path.is_file()]
-    assert len(names) == 2
-    for name in names:
-        assert (tmp_path / name).read_bytes() == (GOLDEN / name).read_bytes(), name
+    assert_same_bytes(tmp_path, GOLDEN, files=2)

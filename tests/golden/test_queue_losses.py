@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tests.flow.queues.lab import QueueLab
 from tests.golden.make_queue_losses import GOLDEN, JOBS, LOSSES, write_all
+from tests.golden.same_bytes import assert_same_bytes
 from topics.log.lifecycle import add_recovered
 from topics.log.seal.snapshot_state import decode
 from topics.storage.filesystem import Filesystem
@@ -42,7 +43,4 @@ def test_frames_and_snapshot_are_read(tmp_path: Path) -> None:
 
 def test_the_same_bytes_are_written_today(tmp_path: Path) -> None:
     write_all(tmp_path)
-    names = [path.relative_to(GOLDEN) for path in GOLDEN.rglob("*") if path.is_file()]
-    assert len(names) == 2
-    for name in names:
-        assert (tmp_path / name).read_bytes() == (GOLDEN / name).read_bytes(), name
+    assert_same_bytes(tmp_path, GOLDEN, files=2)
