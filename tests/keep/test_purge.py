@@ -549,3 +549,24 @@ def test_a_purge_that_fails_says_so(
     (told,) = [record for record in caplog.records if "failed" in record.getMessage()]
     assert "No space left" in told.getMessage()
     assert not told.exc_info
+
+
+def test_a_purge_that_ends_with_all_writes_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab = Lab(tmp_path)
+    mixed(lab, "t", 5)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(5, "the disk refuses")
+
+    monkeypatch.setattr(lab.engine.journal, "rotate", refuse)
+
+    async def action(purges: Purges) -> Purge:
+        return await ended(purges.start())
+
+    failed = run(lab, action)
+    assert failed.state == "failed"
+    assert "the disk refuses" in (failed.error or "")
+    told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert [why for why in told if "writes are off" in why and "the disk refuses" in why]

@@ -19,7 +19,7 @@ from topics.flow.upkeep import Upkeep
 from topics.keep.purge_segments import STEP_TOPICS, FilePlan, SegmentPurge
 from topics.log import Engine
 from topics.storage import is_full
-from topics.values import ApiError, limit_reached
+from topics.values import limit_reached
 
 log = logging.getLogger("topics.purge")
 
@@ -160,7 +160,7 @@ class Purges:
         async with self._upkeep.exclusive:
             await self._upkeep.checkpoint(upto=line)
         if self._engine.queue.failure is not None:
-            raise ApiError("internal", "storage refused a commit")
+            raise self._engine.queue.failure.anew()
 
     async def _purge_somehow(self, segments: SegmentPurge, file: FilePlan, purge: Purge, line: int) -> None:
         try:

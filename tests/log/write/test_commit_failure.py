@@ -66,7 +66,7 @@ def submit_all(lab: Lab, answers: list[Any], failures: list[ApiError]) -> None:
 
 
 @pytest.mark.parametrize("failing", ["write", "sync"])
-def test_a_refused_commit_shows_nothing(lab: Lab, failing: str) -> None:
+def test_a_refused_commit_shows_nothing(lab: Lab, failing: str, caplog: pytest.LogCaptureFixture) -> None:
     before = lab.state("t")
     assert isinstance(lab.disk, FailingDisk)
     lab.disk.failing = failing
@@ -83,6 +83,8 @@ def test_a_refused_commit_shows_nothing(lab: Lab, failing: str) -> None:
     with pytest.raises(ApiError, match="writes are off until restart"):
         lab.write("t", 3)
     assert lab.state("t") == before
+    (told,) = [record for record in caplog.records if "writes are off" in record.getMessage()]
+    assert (told.levelname, "the disk refuses" in told.getMessage()) == ("ERROR", True)
 
 
 def test_what_was_refused_before_the_journal_is_gone_after_a_restart(lab: Lab) -> None:

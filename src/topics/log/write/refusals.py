@@ -178,6 +178,8 @@ class Refusals:
         """No retry: after a failed write or sync there is no telling what the disk holds."""
         why = str(cause) or type(cause).__name__
         message = f"storage refused the commit: {why}; writes are off until restart"
+        if self.failure is None:
+            log.error("%s", message)
         self._fail_all(WritesOff.STORAGE_FAILED, message, refused=refused, torn=torn, doubtful=doubtful)
 
     def _fail_all(
