@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from rich.table import Table
 
 from tests.mutation import document, survey
 from tests.mutation.mutations import MUTATIONS
-from tests.mutation.runner import Mutation, Verdict, put_to_the_test, run_proof, workshop
+from tests.mutation.runner import Mutation, Verdict, judge, workshop
 
 
 def main() -> int:
@@ -21,6 +22,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="only these")
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     parser.add_argument("--document", action="store_true", help="write the promises into docs/guarantees.md")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="so many at a time")
     parser.add_argument(
         "--survey",
         nargs="+",
@@ -44,7 +46,7 @@ def main() -> int:
         print(f"no such mutation: {', '.join(sorted(unknown))}; --list shows them", file=sys.stderr)
         return 2
     picked = [mutation for mutation in MUTATIONS if not chosen.names or mutation.name in chosen.names]
-    verdicts = judge(picked)
+    verdicts = shown_meanwhile(picked, chosen.jobs)
     Console().print(table(verdicts))
     escaped = [verdict.mutation.name for verdict in verdicts if not verdict.caught]
     if escaped:
@@ -78,19 +80,16 @@ def go_through(paths: list[str], sample: float, seed: int, kept: Path | None) ->
     return 1 if left else 0
 
 
-def judge(mutations: list[Mutation]) -> list[Verdict]:
+def shown_meanwhile(mutations: list[Mutation], jobs: int) -> list[Verdict]:
     verdicts = []
-    with workshop() as place, Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("without a mutation", total=len(mutations) + 1)
-        proofs = sorted({proof for mutation in mutations for proof in mutation.proof})
-        code, said = run_proof(place, proofs)
-        if code:
-            raise SystemExit(f"the proofs fail without any mutation: {said}")
-        for mutation in mutations:
-            progress.update(task, advance=1, description=mutation.name)
-            verdicts.append(put_to_the_test(place, mutation))
-        progress.update(task, advance=1)
-    return verdicts
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task("", total=len(mutations))
+        for verdict in judge(mutations, jobs):
+            progress.update(task, advance=1, description=verdict.mutation.name)
+            if not verdict.caught:
+                progress.console.print(f"not caught: {verdict.mutation.name}: {escape(verdict.said)}")
+            verdicts.append(verdict)
+    return sorted(verdicts, key=lambda verdict: mutations.index(verdict.mutation))
 
 
 def table(verdicts: list[Verdict]) -> Table:
@@ -98,7 +97,7 @@ def table(verdicts: list[Verdict]) -> Table:
     for verdict in verdicts:
         caught = "yes" if verdict.caught else "NO"
         # Names of tests have brackets, which would be taken for the beginning of a colour.
-        by = escape(verdict.said.removeprefix("FAILED ").partition(" - ")[0])
+        by = escape(verdict.by or verdict.said)
         shown.add_row(verdict.mutation.name, verdict.mutation.promise, caught, f"{verdict.seconds:.0f}", by)
     return shown
 

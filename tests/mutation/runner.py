@@ -12,14 +12,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Queue
 
 ROOT = Path(__file__).resolve().parents[2]
 _COPIED = ("src", "tests", "benchmarks", "docs", "examples", "README.md", "pyproject.toml")
 # pytest's exit code when tests ran and some failed; any other code is not a verdict.
 _TESTS_FAILED = 1
+_NO_VERDICT = -1
 _PATIENCE_S = 600
 # Only which test failed is told, not what it compared; what takes long to import is left out.
 OPTIONS = ("-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:cov", "-p", "no:schemathesis")
@@ -48,6 +51,11 @@ class Verdict:
     seconds: float
     said: str
 
+    @property
+    def by(self) -> str:
+        """The test that failed, as pytest names it."""
+        return self.said.partition(" ")[2].partition(" - ")[0] if self.caught else ""
+
 
 @contextmanager
 def workshop() -> Iterator[Path]:
@@ -63,22 +71,25 @@ def workshop() -> Iterator[Path]:
         yield place
 
 
-def run_proof(place: Path, proof: Sequence[str]) -> tuple[int, str]:
-    """pytest's exit code, and its last words."""
-    command = [sys.executable, "-m", "pytest", *OPTIONS, *proof]
+def run_proof(place: Path, proof: Sequence[str], *, all_of_it: bool = False) -> tuple[int, list[str]]:
+    """pytest's exit code, and what it said of the tests that failed, or its last words."""
+    command = [sys.executable, "-m", "pytest", *OPTIONS, *(("--maxfail=0",) if all_of_it else ()), *proof]
     environment = os.environ | {"PYTHONPATH": str(place / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(
-        command,
-        cwd=place,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=_PATIENCE_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            command,
+            cwd=place,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=None if all_of_it else _PATIENCE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return _NO_VERDICT, [f"not at an end after {_PATIENCE_S} s"]
     lines = (done.stdout + done.stderr).strip().splitlines()
     failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
-    return done.returncode, (failed or lines[-1:] or [""])[0][:160]
+    return done.returncode, failed or lines[-1:] or [""]
 
 
 def put_to_the_test(place: Path, mutation: Mutation) -> Verdict:
@@ -93,4 +104,33 @@ def put_to_the_test(place: Path, mutation: Mutation) -> Verdict:
         code, said = run_proof(place, mutation.proof)
     finally:
         file.write_text(text)
-    return Verdict(mutation, code == _TESTS_FAILED, time.monotonic() - started, said)
+    return Verdict(mutation, code == _TESTS_FAILED, time.monotonic() - started, said[0])
+
+
+def judge(mutations: Sequence[Mutation], jobs: int) -> Iterator[Verdict]:
+    """Of each mutation, in the order in which they come to an end; `jobs` at a time, each in its own copy.
+
+    A test that fails without any mutation has caught nothing, so those that failed are run again at the end.
+    """
+    with ExitStack() as stack:
+        places: Queue[Path] = Queue()
+        for _ in range(jobs):
+            places.put(stack.enter_context(workshop()))
+
+        def one(mutation: Mutation) -> Verdict:
+            place = places.get()
+            try:
+                return put_to_the_test(place, mutation)
+            finally:
+                places.put(place)
+
+        pool = stack.enter_context(ThreadPoolExecutor(jobs))
+        blamed = set()
+        for done in as_completed([pool.submit(one, mutation) for mutation in mutations]):
+            verdict = done.result()
+            blamed.add(verdict.by)
+            yield verdict
+        if blamed := blamed - {""}:
+            code, said = run_proof(places.get(), sorted(blamed), all_of_it=True)
+            if code:
+                raise SystemExit("\n".join(["these fail without any mutation:", *said]))
