@@ -105,6 +105,7 @@ COLLECTIONS = {
         "Travellers.keys": "max_connections",
         "Travellers.writers": "max_connections",
     },
+    "flow/cursors.py": {"Cursors._coming": "waiting changes"},
     "flow/disk_space.py": {"FillRate._samples": FIXED},
     "flow/file_holds.py": {"FileHolds._holds": "max_snapshots"},
     "flow/kept_cursors.py": {

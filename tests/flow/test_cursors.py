@@ -13,7 +13,7 @@ from topics.flow import kept_cursors as kept_module
 from topics.flow.cursors import Cursors
 from topics.flow.kept_cursors import Cursor
 from topics.log.lifecycle import drop_topic
-from topics.values.errors import ApiError
+from topics.values.errors import ApiError, WritesOff
 
 
 class CursorLab(Lab):
@@ -156,6 +156,29 @@ def test_their_number_is_limited_but_moving_one_is_not(
     with pytest.raises(ApiError) as refusal:
         lab.set("e", 1)
     assert refusal.value.detail == {"limit": "max_cursors", "max": 2}
+
+
+def test_those_that_are_on_their_way_count(lab: CursorLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cursors_module, "MAX_CURSORS", 2)
+    answers: list[Any] = []
+
+    def put(consumer: str, name: str = "a") -> None:
+        put_cursor = lab.cursors.put
+        put_cursor(lab.topic(name), consumer, 1, None, lambda *told: answers.append(told), answers.append)
+
+    lab.put("b")
+    put("c")
+    put("d")
+    put("c", "b")
+    with pytest.raises(ApiError):
+        put("e")
+    lab.engine.queue.sync_now()
+    assert [cursor.consumer for cursor, _ in answers] == ["c", "d", "c"]
+    assert not lab.cursors._coming
+    put("d", "b")
+    lab.engine.queue.end(WritesOff.STORAGE_FAILED, "the disk refuses")
+    assert isinstance(answers[-1], ApiError)
+    assert not lab.cursors._coming
 
 
 # Unused ones

@@ -10,7 +10,7 @@ import pytest
 from tests.log.harness import T0, Lab
 from topics.flow import pipelines as pipelines_module
 from topics.flow.pipelines import MAX_WHY_BYTES, UNHEARD_MS, Pipelines, Report
-from topics.values.errors import ApiError
+from topics.values.errors import ApiError, WritesOff
 
 
 class PipelineLab(Lab):
@@ -81,6 +81,26 @@ def test_there_are_so_many_at_most(lab: PipelineLab, monkeypatch: pytest.MonkeyP
     lab.tell("b", "done")
     lab.forget("a")
     lab.tell("c")
+
+
+def test_those_that_are_on_their_way_count(lab: PipelineLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipelines_module, "MAX_PIPELINES", 2)
+    answers: list[Any] = []
+
+    def tell(name: str) -> None:
+        lab.pipelines.tell(name, "archive", "running", "", lambda *told: answers.append(told), answers.append)
+
+    tell("a")
+    tell("b")
+    with pytest.raises(ApiError):
+        tell("c")
+    lab.engine.queue.sync_now()
+    assert [report.name for report, _ in answers] == ["a", "b"]
+    lab.forget("a")
+    tell("c")
+    lab.engine.queue.end(WritesOff.STORAGE_FAILED, "the disk refuses")
+    assert isinstance(answers[-1], ApiError)
+    assert lab.pipelines._coming == 0
 
 
 @pytest.mark.parametrize(

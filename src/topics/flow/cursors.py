@@ -5,6 +5,7 @@ same name finds out by it. It goes when it is removed, or was not used for a mon
 to the disk with whatever is synced next: a consumer that finds it a little behind reads a few records twice.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ import msgspec
 from topics.flow.kept_cursors import Cursor, KeptCursor, KeptCursors
 from topics.log import CallbackOp, Creation, Engine, Extension, Fail, Op, Topic
 from topics.storage import Frame, Kind
-from topics.values import invalid, is_topic_name, limit_reached
+from topics.values import ApiError, invalid, is_topic_name, limit_reached
 
 # Of the topics of one name.
 MAX_CURSORS = 1000
@@ -42,6 +43,8 @@ class Cursors(Extension):
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._kept = KeptCursors()
+        # New ones that are on their way to the journal, by the name of their topic.
+        self._coming: Counter[str] = Counter()
         # Whether frames tell when a cursor was used: those of older servers do not.
         self._uses_are_known = False
 
@@ -111,18 +114,29 @@ class Cursors(Extension):
         name, now = topic.name, self._engine.now()
         self._kept.forget_unused(name, now)
         is_new = self.find(name, consumer) is None
-        if is_new and self._kept.count(name) >= MAX_CURSORS:
+        if is_new and self._kept.count(name) + self._coming[name] >= MAX_CURSORS:
             raise limit_reached("max_cursors", MAX_CURSORS)
         cursor = Cursor(consumer, seq, topic.id if epoch is None else epoch, now)
         moved = _Moved(consumer, cursor)
 
         def apply(_: Op) -> None:
+            self._note_coming(name, -is_new)
             created = self.find(name, consumer) is None
             if not topic.dropped:  # while this was on its way
                 self._apply(name, moved, now)
             done(cursor, created)
 
-        self._submit(topic, name, moved, apply, fail, as_op=Creation if is_new else CallbackOp)
+        def refuse(error: ApiError) -> None:
+            self._note_coming(name, -is_new)
+            fail(error)
+
+        self._submit(topic, name, moved, apply, refuse, as_op=Creation if is_new else CallbackOp)
+        self._note_coming(name, is_new)
+
+    def _note_coming(self, name: str, more: int) -> None:
+        self._coming[name] += more
+        if not self._coming[name]:
+            del self._coming[name]
 
     def drop(self, topic: str, consumer: str, done: Callable[[bool], None], fail: Fail) -> None:
         if self.find(topic, consumer) is None:

@@ -11,7 +11,7 @@ import msgspec
 
 from topics.log import CallbackOp, Creation, Engine, Extension, Fail, Op
 from topics.storage import Frame, Kind
-from topics.values import invalid, is_topic_name, limit_reached
+from topics.values import ApiError, invalid, is_topic_name, limit_reached
 
 MAX_PIPELINES = 1000
 MAX_WHY_BYTES = 4096
@@ -53,6 +53,8 @@ class Pipelines(Extension):
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._by_name: dict[str, Report] = {}
+        # New ones that are on their way to the journal.
+        self._coming = 0
 
     # --- looking ----------------------------------------------------------------------------------------
 
@@ -85,18 +87,24 @@ class Pipelines(Extension):
             raise invalid(f"why has at most {MAX_WHY_BYTES} bytes")
         self._forget_unheard()
         is_new = name not in self._by_name
-        if is_new and len(self._by_name) >= MAX_PIPELINES:
+        if is_new and len(self._by_name) + self._coming >= MAX_PIPELINES:
             raise limit_reached("max_pipelines", MAX_PIPELINES)
         now, before = self._engine.now(), self._by_name.get(name)
         since = now if before is None or before.state != state else before.since_ms
         report = Report(name, kind, state, why, since, now)
 
         def apply(_: Op) -> None:
+            self._coming -= is_new
             created = name not in self._by_name
             self._by_name[name] = report
             done(report, created)
 
-        self._submit(_Told(name, report), apply, fail, as_op=Creation if is_new else CallbackOp)
+        def refuse(error: ApiError) -> None:
+            self._coming -= is_new
+            fail(error)
+
+        self._submit(_Told(name, report), apply, refuse, as_op=Creation if is_new else CallbackOp)
+        self._coming += is_new
 
     def forget(self, name: str, done: Callable[[bool], None], fail: Fail) -> None:
         if name not in self._by_name:

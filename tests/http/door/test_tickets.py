@@ -48,6 +48,15 @@ def test_it_is_for_that_very_path(tickets: Tickets) -> None:
     assert tickets.redeem(plain, b"/v0/watch/w?ticket=" + plain.encode()) is KEY
 
 
+def test_a_long_path_is_not_kept(tickets: Tickets) -> None:
+    path = b"/v0/tail?topic=" + b"a" * 1_000_000
+    ticket = tickets.issue(KEY, path)
+    (kept,) = tickets._open.values()
+    assert len(kept.path) <= 64
+    assert tickets.redeem(ticket, used(path[:-1], ticket)) is None
+    assert tickets.redeem(ticket, used(path, ticket)) is KEY
+
+
 def test_it_ends(tickets: Tickets, clock: Clock) -> None:
     early, late = tickets.issue(KEY, PATH), tickets.issue(KEY, PATH)
     clock.now += LIFETIME_S - 0.001

@@ -20,6 +20,7 @@ _BESIDE = (b"ticket=", b"last_event_id=")
 
 class _Ticket(NamedTuple):
     key: ApiKey | None
+    # Its digest: a path may be as long as a body.
     path: bytes
     ends_s: float
 
@@ -52,7 +53,7 @@ class Tickets:
         return None if found.key is None or found.key.revoked else found.key
 
     def _stream(self, target: bytes) -> bytes:
-        return without_ticket(without_base(target, self._base))
+        return sha256(without_ticket(without_base(target, self._base))).digest()
 
     def _forget_ended(self, now: float) -> None:
         while self._open:
