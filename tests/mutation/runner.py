@@ -88,7 +88,8 @@ def run_proof(place: Path, proof: Sequence[str], *, all_of_it: bool = False) -> 
     except subprocess.TimeoutExpired:
         return _NO_VERDICT, [f"not at an end after {_PATIENCE_S} s"]
     lines = (done.stdout + done.stderr).strip().splitlines()
-    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    # A log that pytest shows has lines that begin in the same way.
+    failed = [line for line in lines if line.startswith(("FAILED tests/", "ERROR tests/"))]
     return done.returncode, failed or lines[-1:] or [""]
 
 

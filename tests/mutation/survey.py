@@ -95,7 +95,9 @@ def watch(place: Path, kept: Path | None) -> Judges:
         return Judges(along, seen["seconds"])
     data = place / "coverage.data"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--cov=src/topics"]
-    command += ["--cov-context=test", "--cov-report=", "-p", "tests.mutation.survey_times", *JUDGES]
+    # Under the eyes of coverage some take ten times as long.
+    command += ["--cov-context=test", "--cov-report=", "--timeout=0"]
+    command += ["-p", "tests.mutation.survey_times", *JUDGES]
     environment = os.environ | {"PYTHONPATH": f"{place}/src", "COVERAGE_FILE": str(data)}
     done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:

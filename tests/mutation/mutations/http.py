@@ -43,9 +43,9 @@ MUTATIONS = (
     Mutation(
         "speak-any-version",
         "HTTP/0.9 and versions that are not HTTP/1 are refused.",
-        "http/wire/http1.py",
-        '        if host is None or version not in ("1.0", "1.1"):\n',
-        "        if host is None:\n",
+        "http/wire/framing.py",
+        "        return data[end - _VERSION_BYTES : end - 1] == _HTTP1 and data[0] > _BLANK\n",
+        "        return data[0] > _BLANK\n",
         (_ALONE,),
     ),
     Mutation(

@@ -258,7 +258,7 @@ class Connection(Pipeline):
         if version == "1.0" and b"host" not in headers:
             return True
         host = host_of(target, headers)
-        if host is None or version not in ("1.0", "1.1"):
+        if host is None:
             return False
         headers[b"host"] = self._host = host
         return True
