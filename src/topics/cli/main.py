@@ -200,10 +200,36 @@ def _verb(name: str) -> Any:
 
 
 class Parser(argparse.ArgumentParser):
-    """A mistake is one line; a flag is what it says, and not the beginning of another."""
+    """A mistake is one line; a flag is what it says, not the beginning of another, and may stand anywhere."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **options})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        is_verb = not any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
+        return super().parse_known_args(self._flags_first(args) if is_verb else args, namespace)
+
+    def _flags_first(self, words: list[str]) -> list[str]:
+        """The same: what stands behind a flag would not be taken for more of what stands before it."""
+        flags: list[str] = []
+        others: list[str] = []
+        left = iter(words)
+        for word in left:
+            if word == "--":
+                return [*flags, *others, word, *left]
+            action = self._option_string_actions.get(word)
+            if action is not None:
+                flags.append(word)
+                if action.nargs is None:
+                    value = next(left, None)
+                    if value is None:  # a mistake, which is told of them as they are
+                        return words
+                    flags.append(value)
+            elif word.partition("=")[0] in self._option_string_actions:
+                flags.append(word)
+            else:
+                others.append(word)
+        return [*flags, *others]
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         parsed, unknown = self.parse_known_args(args, namespace)
@@ -211,6 +237,12 @@ class Parser(argparse.ArgumentParser):
             flags = [flag for each in _parsers(self) for flag in each._option_string_actions]
             self.error(f"there is no {unknown[0]}{_meant(unknown[0].partition('=')[0], flags)}")
         return parsed
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = list(action.choices)
+            question = _meant(str(value), known) or f"; there are {', '.join(known)}"
+            raise argparse.ArgumentError(action, f'there is no "{value}"{question}')
 
     def error(self, message: str) -> NoReturn:
         from topics.cli.work import MISTAKE, tell
@@ -235,7 +267,7 @@ def _names() -> list[str]:
 def _unknown(word: str) -> str:
     if word.startswith("-"):
         return f"there is no {word} in front of a verb; flags come behind it"
-    return f'there is no verb "{word}"{_meant(word, _names())}; topics --help lists all'
+    return f'there is no verb "{word}"{_meant(word, _names()) or "; topics --help lists all"}'
 
 
 def _meant(word: str, known: Iterable[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tests.cli.command import refused, topics
 from tests.support import ServerProcess, free_port
 from topics.cli.remote import server
+from topics.client.wire.effects import Response
 
 SECRET = "tk_for-the-tests"
 
@@ -87,7 +89,69 @@ def test_a_server_that_comes_later_is_waited_for(tmp_path: Path) -> None:
         late.stop()
 
 
+class _Page(BaseHTTPRequestHandler):
+    """What other programs answer, and proxies without a server behind them."""
+
+    status = 404
+
+    def do_GET(self) -> None:
+        self.send_response(self.status)
+        self.end_headers()
+        self.wfile.write(b"<html>\n<h1>Sorry</h1>\n</html>")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("status", [404, 502])
+def test_another_program_is_no_server(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Page, "status", status)
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        told = topics("list", TOPICS_URL=f"http://127.0.0.1:{other.server_port}")
+        other.shutdown()
+    assert (told.code, told.errors.count("\n")) == (4, 1), told.errors
+    assert f"what answers there is none (status {status})" in told.errors
+
+
+def test_a_folder_in_which_no_server_lives(locked: ServerProcess) -> None:
+    assert topics("list", TOPICS_URL=f"{locked.url}/v0", TOPICS_API_KEY=SECRET).code == 4
+
+
+def test_a_proxy_that_does_not_get_through_is_waited_out(locked: ServerProcess, home: Path) -> None:
+    """As while the server behind it starts again."""
+    with server.Server(locked.url, SECRET) as asked:
+        answers = [Response(502, {}, b"<html>")]
+        through = asked._io.run
+        asked._io.run = lambda operation: answers.pop() if answers else through(operation)  # type: ignore
+        assert asked.ask("GET", "/v0/topics?page_size=1")["topics"] == []
+        assert not answers
+
+
+@pytest.mark.parametrize("flag", ["--url", "--key-file", "--profile"])
+def test_an_empty_flag_is_no_default(flag: str, home: Path) -> None:
+    refused("list", flag, "", HOME=str(home))
+
+
+def test_flags_may_stand_anywhere(locked: ServerProcess) -> None:
+    there = {"TOPICS_URL": locked.url, "TOPICS_API_KEY": SECRET}
+    done = topics("write", "mixed", "--tag", "t", "1", "--input=lines", "2", "--", "--tag", "-3", **there)
+    assert (done.code, done.errors) == (0, "")
+    assert topics("read", "mixed", "--format", "{tag}{data}", **there).output.split() == [
+        "t1",
+        "t2",
+        "t--tag",
+        "t-3",
+    ]
+    assert topics("config", "mixed", "--json", "cap_records=3", **there).json["cap_records"] == 3
+    assert topics("read", "-n", "1", "mixed", "--from", "3", "mixed", **there).code == 0
+    assert "expected one argument" in refused("write", "mixed", "--tag", **there)
+
+
 def test_mistyped() -> None:
+    assert "did you mean claim?" in refused("queue", "clam", "x")
+    assert "did you mean zsh?" in refused("completion", "zhs")
+    assert "there are json, lines, csv" in refused("write", "x", "--input", "text")
     assert "did you mean --json?" in refused("list", "--jsn")
     assert "did you mean describe?" in refused("descirbe")
     assert "flags come behind it" in refused("--json", "list")
