@@ -38,11 +38,12 @@ def test_arguments_are_values(server: ServerProcess, run: Run) -> None:
 
 
 def test_numbers_stay_as_they_were_written(run: Run) -> None:
-    run("write", "exact", "1.50", "123456789012345678901234567890", "1e2")
+    run("write", "exact", "1.50", "123456789012345678901234567890", "1e2", "1e999")
     assert run("read", "exact", "--format", "data").output.split() == [
         "1.50",
         "123456789012345678901234567890",
         "1e2",
+        "1e999",
     ]
 
 

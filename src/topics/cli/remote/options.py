@@ -31,8 +31,14 @@ def add_flags(parser: argparse.ArgumentParser, *, wait: bool = True) -> None:
 
 def server_for(arguments: argparse.Namespace) -> Server:
     """The server that was meant. It has answered."""
-    chosen = arguments.profile or (None if os.environ.get("TOPICS_URL") else os.environ.get("TOPICS_PROFILE"))
-    profile = _profile(chosen) if chosen else {}
+    for flag, value in (("--url", arguments.url), ("--key-file", arguments.key_file)):
+        # A variable of a script that is not set: what was meant for one server must not go to another.
+        if value == "":
+            raise UserMistake(f"{flag} is empty")
+    chosen = arguments.profile
+    if chosen is None and not os.environ.get("TOPICS_URL"):
+        chosen = os.environ.get("TOPICS_PROFILE") or None
+    profile = {} if chosen is None else _profile(chosen)
     url = arguments.url or profile.get("url") or os.environ.get("TOPICS_URL") or DEFAULT_URL
     server = Server(url, _key(arguments.key_file, profile), wait_s=arguments.wait)
     server.hear()

@@ -23,6 +23,8 @@ PATIENCE_S = 30.0
 ANSWER_WITHIN_S = 600.0
 PAUSE_S = 0.1
 LIST_PAGE = 1000
+# What a proxy says when it does not get through to the server.
+_OF_GATEWAYS = (502, 503, 504)
 
 Json = dict[str, Any]
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -61,8 +63,10 @@ class Server:
         while True:
             more_s = max(deadline - time.monotonic() - HEARD_WITHIN_S, 0.0)
             try:
-                self._probe.run(_once(Request(method="GET", target="/v0/health", wait_s=more_s)))
-                return
+                answer = self._probe.run(_once(Request(method="GET", target="/v0/health", wait_s=more_s)))
+                if not _is_foreign(answer):
+                    return
+                raise Broken(f"what answers there is none (status {answer.status})")
             except (NotConnected, Broken) as error:
                 if time.monotonic() + PAUSE_S > deadline:
                     raise Unreachable(f"no topics server answers at {self.url}: {error}") from None
@@ -90,6 +94,8 @@ class Server:
         while True:
             try:
                 response = self._io.run(_once(request))
+                if response.status in _OF_GATEWAYS and _is_foreign(response):
+                    raise Broken(f"a proxy answers for it (status {response.status})")
             except (NotConnected, Broken) as error:
                 if isinstance(error, Broken) and (not repeatable or time.monotonic() > give_up):
                     said = f"no answer from {self.url}: {error}; it may have been done or not"
@@ -159,6 +165,12 @@ def _may_pass(refusal: Refused) -> bool:
     if refusal.code == "throttled":
         return "limit" not in refusal.detail
     return refusal.code in ("not_ready", "shutting_down")
+
+
+def _is_foreign(response: Response) -> bool:
+    """Something else has answered: a proxy, for a server that is not there, or another program."""
+    refusal = refused_by(response)
+    return refusal is not None and refusal.code in ("unknown", "not_found")
 
 
 def _once(request: Request) -> Operation[Response]:

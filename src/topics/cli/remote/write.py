@@ -148,7 +148,9 @@ def _json(line: Line) -> msgspec.Raw:
     """The value as it was written: it is looked at, and sent as it is."""
     where, text = line
     try:
-        msgspec.json.decode(text)
+        # Its numbers are not made: one that no float can hold is JSON, too.
+        msgspec.json.decode(text, type=msgspec.Raw)
+        text.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserMistake(f"{where} is no JSON: {error}; --input lines takes it as text") from None
     return msgspec.Raw(text.strip())

@@ -185,7 +185,7 @@ def refused_by(response: Response) -> Refused | None:
         return refusal(response.status, error["code"], error["message"], error.get("detail"), request_id)
     except (msgspec.DecodeError, KeyError, TypeError):
         # A proxy in between, or something that is no topics server at all.
-        text = response.body[:200].decode("utf-8", "replace") or f"status {response.status}"
+        text = " ".join(response.body[:200].decode("utf-8", "replace").split()) or f"status {response.status}"
         return Refused(response.status, "unknown", text, None, request_id)
 
 
