@@ -20,6 +20,10 @@ from topics.values.names import is_topic_name
 SPARKS_OWN = ("checkpointLocation", "queryName")
 # What a table that was made by CREATE TABLE hands over, instead of the options it was made with.
 OF_CREATE_TABLE = "provider"
+NOT_IN_SQL = (
+    "Spark does not hand the options of CREATE TABLE … USING topics to a source in Python: use "
+    'pyspark_topics.attach(spark, url) for SELECT, and df.write.format("topics") for INSERT'
+)
 # Options of delta-rs for the table of an archive begin so.
 STORAGE = "storage."
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown")
@@ -62,10 +66,7 @@ class _Reader:
         # The real options object ignores case; a plain dict in a test should, too.
         self._values = {key.lower(): value for key, value in options.items()}
         if OF_CREATE_TABLE in self._values:
-            raise OptionError(
-                "Spark does not hand the options of CREATE TABLE … USING topics to a source in Python: use "
-                'pyspark_topics.attach(spark, url) for SELECT, and df.write.format("topics") for INSERT'
-            )
+            raise OptionError(NOT_IN_SQL)
         self.storage = {
             key.removeprefix(STORAGE): value for key, value in self._values.items() if key.startswith(STORAGE)
         }
@@ -85,8 +86,12 @@ class _Reader:
     def server(self) -> Server:
         url = self.text("url")
         if url is None:
-            raise OptionError('option "url" is missing, for example .option("url", "http://127.0.0.1:4000")')
+            raise self.lacks('option "url" is missing, for example .option("url", "http://127.0.0.1:4000")')
         return Server(url, self.text("apiKey"), self.parsed("patience", _seconds, PATIENCE_S))
+
+    def lacks(self, what: str) -> OptionError:
+        """Without any option it may be a table made with columns: Spark makes that without asking."""
+        return OptionError(what if self._values else f"{what}. {NOT_IN_SQL}")
 
     def parsed(self, name: str, parse: Callable[[str], Any], default: object = None) -> Any:
         value = self.text(name)
@@ -284,7 +289,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool | None = None) -> 
     if streaming is not None:
         _check_kind(reader, streaming)
     if reader.has("subscribe") == reader.has("subscribePattern"):
-        raise OptionError('give either option "subscribe" (topic names) or "subscribePattern" (a pattern)')
+        raise reader.lacks('give either option "subscribe" (topic names) or "subscribePattern" (a pattern)')
     for edge in ("starting", "ending"):
         given_names = [f"{edge}{how}" for how in _HOW if reader.has(f"{edge}{how}")]
         if len(given_names) > 1:

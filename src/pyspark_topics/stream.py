@@ -35,7 +35,7 @@ from pyspark_topics.partitions import TaskPartition, ranges_between
 from pyspark_topics.reading import plan, read_task
 from pyspark_topics.scan import ScanFilter
 from pyspark_topics.schema import ReadSchema
-from pyspark_topics.subscription import start_of, subscribed
+from pyspark_topics.subscription import start_of, start_of_missing, subscribed
 from topics.client import Client, Refused, Unreachable
 
 log = logging.getLogger(__name__)
@@ -111,8 +111,9 @@ class StreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNo
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         views = self._look(patient=True)
         offsets = {name: start_of(self._client, view, self.options) for name, view in views.items()}
-        for name in self.options.topics:  # one that is not there yet will be read from its beginning
-            offsets.setdefault(name, Position(ORIGIN, NO_EPOCH))
+        for name in self.options.topics:
+            if name not in offsets:
+                offsets[name] = start_of_missing(name, self.options)
         return self._as_json(offsets)
 
     def getDefaultReadLimit(self) -> datasource.ReadLimit:  # noqa: N802 - Spark's name

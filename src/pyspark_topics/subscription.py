@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from pyspark_topics.errors import OptionError
-from pyspark_topics.offsets import ORIGIN, Bound, Position, TopicView
+from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Bound, Position, TopicView
 from pyspark_topics.options import ReadOptions
 from topics.client import Client
 
@@ -64,6 +64,18 @@ def start_of(client: Client, view: TopicView, options: ReadOptions) -> Position:
         return view.end
     # Records lost at the front may have been of that time: start where they are announced.
     return Position(ORIGIN if first <= view.floor else first - 1, view.epoch)
+
+
+def start_of_missing(name: str, options: ReadOptions) -> Position:
+    """A topic that is not there yet is read from its beginning; a place in a life that ended is kept."""
+    seq = options.starting.seqs.get(name, ORIGIN)
+    epoch = options.starting.epochs.get(name, NO_EPOCH)
+    if seq > ORIGIN and epoch == NO_EPOCH:
+        raise OptionError(
+            f'option "startingOffsets" is {seq} for topic "{name}", which does not exist: give "earliest" to '
+            "wait for it, or correct the name"
+        )
+    return Position(seq, epoch)
 
 
 def end_of(client: Client, view: TopicView, options: ReadOptions) -> Position:

@@ -131,3 +131,10 @@ def test_a_write_takes_what_spark_adds_and_nothing_else() -> None:
     assert options.topic == "t"
     with pytest.raises(OptionError, match="it knows: url, apiKey, patience, topic"):
         parse_write({"url": "http://x", "subscribe": "t"})
+
+
+def test_a_table_that_spark_made_without_asking_is_led_to_what_works() -> None:
+    """`CREATE TABLE t (data STRING) USING topics` asks nobody, and reads and writes without any option."""
+    for parse in (parse_read, parse_write):
+        with pytest.raises(OptionError, match=r"attach\(spark, url\) for SELECT, and df\.write\.format"):
+            parse({})

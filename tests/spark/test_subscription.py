@@ -13,7 +13,7 @@ import pytest
 from pyspark_topics.errors import OptionError
 from pyspark_topics.offsets import Position, TopicView
 from pyspark_topics.options import ReadOptions, parse_read
-from pyspark_topics.subscription import end_of, start_of, subscribed
+from pyspark_topics.subscription import end_of, start_of, start_of_missing, subscribed
 from topics.client import Client, Refused
 
 VIEW = TopicView("orders", 7, 20, 5)
@@ -72,6 +72,15 @@ def test_a_topic_that_may_not_be_seen_is_not_taken_for_missing() -> None:
 )
 def test_starts(start: object, at: Position) -> None:
     assert start_of(Described(), VIEW, options(startingOffsets=start)) == at
+
+
+def test_a_place_in_a_topic_that_does_not_exist_is_refused_unless_it_is_one_of_an_earlier_life() -> None:
+    for waits in ("earliest", "latest", {"later": 0}, {"later": -1}):
+        assert start_of_missing("later", options(startingOffsets=waits)) == Position(0, 0)
+    earlier = options(startingOffsets={"later": {"seq": 41, "epoch": 7}})
+    assert start_of_missing("later", earlier) == Position(41, 7)
+    with pytest.raises(OptionError, match='is 41 for topic "later", which does not exist'):
+        start_of_missing("later", options(startingOffsets={"later": 41}))
 
 
 @pytest.mark.parametrize("start", [90, {"seq": 90}, {"seq": 90, "epoch": 7}])

@@ -32,13 +32,17 @@ def test_topics_are_views_under_their_own_names(spark: SparkSession, server: Ser
     joined = f"SELECT o.seq FROM `{orders}` o JOIN `{stock}` s ON o.data = s.data ORDER BY 1"
     assert [row.seq for row in session.sql(joined).collect()] == [2, 3]
     names = pyspark_topics.attach(
-        session, server.url, prefix=orders, streaming=True, startingOffsets="earliest"
+        session, server.url, prefix=orders, streaming=True, startingOffsets="earliest", maxOffsetsPerTrigger=1
     )
     assert names == [orders]
     stream = session.sql(f"SELECT seq FROM `{orders}`")
     assert stream.isStreaming
     with pytest.raises(OptionError, match="no option"):
         pyspark_topics.attach(session, server.url, subscribee="x")
+    with pytest.raises(OptionError, match='"subscribe" is not for it: give a prefix'):
+        pyspark_topics.attach(session, server.url, subscribe=orders)
+    pyspark_topics.attach(session, server.url, prefix=orders, includeMeta=False, tag=None)
+    assert "meta" not in session.table(f"`{orders}`").columns
 
 
 def test_names_that_sql_does_not_tell_apart_are_refused() -> None:
