@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -65,3 +67,37 @@ print(*sorted(name for name in names if name.split(".")[0] not in sys.stdlib_mod
 """
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
     assert done.stderr.split() == ["topics", "topics.cli", "topics.cli.main"]
+
+
+def started(shell: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """As a shell starts it, which may close what it reads from and writes to."""
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = f'topics() {{ {shlex.quote(sys.executable)} -m topics "$@"; }}; {shell}'
+    return subprocess.run(
+        ["bash", "-c", command], env=buffered | environment, capture_output=True, text=True, encoding="utf-8"
+    )
+
+
+@pytest.mark.parametrize("arguments", ["", "key new", "list --help"])
+def test_what_cannot_be_written_is_one_line(arguments: str) -> None:
+    done = started(f"topics {arguments} > /dev/full")
+    assert (done.returncode, done.stderr.count("\n"), "No space left" in done.stderr) == (2, 1, True)
+
+
+@pytest.mark.parametrize("arguments", ["", "key new", "list --help"])
+def test_a_reader_that_has_seen_enough_is_no_error(arguments: str) -> None:
+    done = started(f"topics {arguments} | true; exit ${{PIPESTATUS[0]}}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_streams_that_are_closed() -> None:
+    done = started("topics write t --url http://127.0.0.1:1 <&- >&- 2>&-")
+    assert (done.returncode, done.stdout, done.stderr) == (4, "", "")
+    unasked = started("topics drop t --url http://127.0.0.1:1 <&-")
+    assert (unasked.returncode, "nobody can be asked" in unasked.stderr) == (2, True)
+
+
+def test_a_locale_without_letters_changes_nothing_in_a_pipe() -> None:
+    done = started("topics", LC_ALL="POSIX", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    assert done.returncode == 0
+    assert done.stdout == started("topics").stdout

@@ -4,8 +4,11 @@ A verb is imported when it is asked for, so that help and version need neither t
 """
 
 import argparse
+import io
+import os
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import topics
@@ -56,15 +59,14 @@ _OF_OPERATORS = ("serve", "up", "pipeline", "key", "completion", *VERBS["data di
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    _mend_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
-        print(_overview())
-        return 0
+        return _print(_overview())
     if words[0] == "--version":
         from topics.values.accelerator import described
 
-        print(f"topics {topics.__version__}\naccelerator: {described()}")
-        return 0
+        return _print(f"topics {topics.__version__}\naccelerator: {described()}")
     from topics.cli.work import MISTAKE, REFUSED, answering, tell
 
     if words[0] == "__complete":
@@ -84,7 +86,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(words: list[str]) -> int:
     chosen = parser_of(words[0]).parse_args(words)
     code: int = chosen.run(chosen)
+    # What cannot be written is told here, and not by the interpreter as it ends.
+    sys.stdout.flush()
     return code
+
+
+def _mend_streams() -> None:
+    """Data is UTF-8 wherever it goes to, whatever the locale; a stream that was closed has nobody at its end."""
+    sys.stdin = sys.stdin or open(os.devnull)
+    sys.stdout = sys.stdout or open(os.devnull, "w")
+    sys.stderr = sys.stderr or open(os.devnull, "w")
+    for stream in (sys.stdout, sys.stderr):
+        if not isinstance(stream, io.TextIOWrapper):
+            continue
+        if stream is sys.stdout and not stream.isatty():
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
+        else:
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _print(text: str) -> int:
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        from topics.cli.work import answering
+
+        return answering(partial(_raise, error))
+    return 0
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def parser_of(verb: str) -> "Parser":
@@ -237,6 +269,9 @@ class Parser(argparse.ArgumentParser):
             flags = [flag for each in _parsers(self) for flag in each._option_string_actions]
             self.error(f"there is no {unknown[0]}{_meant(unknown[0].partition('=')[0], flags)}")
         return parsed
+
+    def print_help(self, file: Any = None) -> None:
+        print(self.format_help(), end="", file=file, flush=True)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

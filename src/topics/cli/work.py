@@ -73,6 +73,7 @@ def answering(work: Callable[[], int], tell: Callable[[str], None] = tell, *, re
     except (Explained, OSError) as error:
         advice = getattr(error, "advice", "")
         message, code = f"{error}: {advice}" if advice else str(error), MISTAKE
+        _forget_unwritten()
     for line in message.splitlines() or [message]:
         tell(line)
     return code
@@ -86,6 +87,14 @@ def _not_installed(error: ModuleNotFoundError) -> str:
     if extra == "arrow" and "topics.storage" in sys.modules:
         extra = "server"
     return f"this needs topics-log[{extra}] ({package} is not installed): pip install 'topics-log[{extra}]'"
+
+
+def _forget_unwritten() -> None:
+    """A full disk, perhaps: that it could not be written is told once."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _forget_output()
 
 
 def _forget_output() -> None:
