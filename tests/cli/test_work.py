@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.log.harness import Lab
-from topics.cli.work import amount, counted
+from topics.cli.work import amount, clean, clean_json, counted
 
 
 def test_progress_is_shown_on_a_terminal_and_nowhere_else(tmp_path: Path) -> None:
@@ -44,3 +45,16 @@ def test_amounts(size: int, text: str) -> None:
 
 def test_counts() -> None:
     assert [counted(number, "file") for number in (0, 1, 1234)] == ["0 files", "1 file", "1,234 files"]
+
+
+@pytest.mark.parametrize(
+    "character", "\x07\x1b\x7f\x9b\xad\u061c\u180e\u200b\u202e\u2066\ufeff\ufff9\U000e0041"
+)
+def test_nothing_unseen_reaches_a_terminal(character: str) -> None:
+    assert clean(f"a{character}b").isprintable()
+    assert clean_json(character).isascii()
+    assert json.loads(clean_json(f'"{character}"')) == character
+
+
+def test_letters_stay() -> None:
+    assert clean("héé€😀漢字") == clean_json("héé€😀漢字") == "héé€😀漢字"

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import topics
 
@@ -92,10 +92,9 @@ def _run(words: list[str]) -> int:
 
 
 def _mend_streams() -> None:
-    """Data is UTF-8 wherever it goes to, whatever the locale; a stream that was closed has nobody at its end."""
-    sys.stdin = sys.stdin or open(os.devnull)
-    sys.stdout = sys.stdout or open(os.devnull, "w")
-    sys.stderr = sys.stderr or open(os.devnull, "w")
+    """Data is UTF-8 in every pipe, whatever the locale; a stream that was closed has nobody at its end."""
+    sys.stdin, sys.stdout = sys.stdin or _nobody(), sys.stdout or _nobody()
+    sys.stderr = sys.stderr or _nobody()
     for stream in (sys.stdout, sys.stderr):
         if not isinstance(stream, io.TextIOWrapper):
             continue
@@ -103,6 +102,10 @@ def _mend_streams() -> None:
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
         else:
             stream.reconfigure(errors="backslashreplace")
+
+
+def _nobody() -> TextIO:
+    return open(os.devnull, "r+")
 
 
 def _print(text: str) -> int:

@@ -36,12 +36,20 @@ _EXTRAS = {
 
 
 # What moves a cursor, changes colours, or turns the direction of text: none of it may come out of data.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_CONTROL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e0fff]"
+)
 
 
 def clean(text: str) -> str:
     """The same, with control characters as people write them: `\\x1b`."""
     return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
+def clean_json(text: str) -> str:
+    """The same value, with control characters as JSON writes them: `\\u001b`."""
+    return _CONTROL.sub(lambda found: json.dumps(found.group())[1:-1], text)
 
 
 def tell(message: str) -> None:

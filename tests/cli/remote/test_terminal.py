@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+
+import pytest
 
 from tests.cli.command import topics
 from tests.cli.terminal import Terminal
 from tests.support import ServerProcess
+from topics.cli.remote.looking import _LIST
 
 RED = "\x1b[1;31m"
 
@@ -22,6 +27,8 @@ def test_records_and_losses_as_lines(server: ServerProcess) -> None:
         assert RED + "shown: lost" in terminal.raw
         (last,) = (line for line in terminal.shown.splitlines() if "gone" in line)
         assert r"\x1b[2J\x9b31m\u202egone\nnext" in last
+        # The time is dim, and nothing behind it.
+        assert re.search(r"\x1b\[2m[^\x1b]*Z\x1b\[0m", terminal.raw)
         assert "\x1b[2J" not in terminal.raw
         assert "\u202e" not in terminal.raw
     with Terminal("read", "shown", "--format", "{tag} {data[text]}", url=server.url, NO_COLOR="1") as plain:
@@ -32,6 +39,10 @@ def test_records_and_losses_as_lines(server: ServerProcess) -> None:
     with Terminal("read", "shown", "--json", url=server.url) as machine:
         assert machine.ended() == 0
         assert '"lost":{"gap_from":1,"gap_to":2,"reason":"cap"}' in machine.shown
+        # Other escapes, the same value.
+        last = json.loads(machine.shown.splitlines()[-1])
+        assert (last["tag"], last["data"]["text"]) == (nasty, nasty)
+        assert not {"\u202e", "\u009b", "\x1b"} & set(machine.raw)
 
 
 def test_a_table(server: ServerProcess) -> None:
@@ -39,9 +50,34 @@ def test_a_table(server: ServerProcess) -> None:
     with Terminal("list", "table-", url=server.url) as terminal:
         assert terminal.ended() == 0
         header, row = terminal.shown.strip().splitlines()
-        assert header.split()[:3] == ["topic", "type", "head_seq"]
+        assert header.split()[:3] == ["topic", "type", "count"]
         assert row.split()[0] == "table-one"
         assert "1,234" in row
+
+
+@pytest.mark.parametrize(("columns", "left_out"), [(80, "durability"), (40, "head_seq")])
+def test_a_table_on_a_narrow_terminal(server: ServerProcess, columns: int, left_out: str) -> None:
+    """Names of columns and numbers stay whole; what has no room is left out, and that is said."""
+    name = f"narrow-{columns}-" + "x" * 60
+    server.put(f"/v0/topics/{name}", {"cap_records": 1})
+    server.post(f"/v0/topics/{name}", {"records": [{"data": 1}] * 1234})
+    with Terminal("list", f"narrow-{columns}", url=server.url, COLUMNS=str(columns)) as terminal:
+        assert terminal.ended() == 0
+        header, *lines = terminal.shown.strip().splitlines()
+    assert header.split()[:4] == ["topic", "type", "count", "lost"]
+    assert header.split() == [word for word in header.split() if word in _LIST]
+    assert lines[0].split()[1:4] == ["log", "1", "1,233"]
+    assert "".join(line.split()[0] for line in lines if "x" in line) == name
+    assert left_out in " ".join(lines[-2:])
+    assert max(map(len, [header, *lines[:-1]])) <= columns
+
+
+def test_times_and_names_of_a_description(server: ServerProcess) -> None:
+    server.post("/v0/topics/described", {"records": [{"data": 1}]})
+    with Terminal("describe", "described", url=server.url, COLUMNS="40") as terminal:
+        assert terminal.ended() == 0
+    assert re.search(r"last_write_ts +20\d\d-\d\d-\d\dT[\d:.]+Z", terminal.shown)
+    assert "…" not in terminal.shown
 
 
 def test_dropping_asks_for_the_name(server: ServerProcess) -> None:

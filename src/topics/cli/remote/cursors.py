@@ -2,7 +2,6 @@
 
 import argparse
 import time
-from datetime import UTC, datetime
 from typing import Any
 
 from topics.cli.remote.options import add_flags, seconds, server_for
@@ -82,9 +81,6 @@ def _behind(state: Json, consumers: list[str]) -> bool:
 def _show(output: Output, state: Json) -> None:
     head = state["head_seq"]
     output.say(f"{state['topic']} is gone" if head is None else f"{state['topic']} is at seq {head:,}")
-    rows = [{**one, "moved": _moved(one["updated_ts"])} for one in state["cursors"]]
-    output.rows(rows, ("consumer", "seq", "lag", "moved"), "no consumer has published a cursor")
-
-
-def _moved(ts: int) -> str:
-    return datetime.fromtimestamp(ts / 1000, UTC).isoformat(timespec="seconds")
+    output.rows(
+        state["cursors"], ("consumer", "seq", "lag", "updated_ts"), "no consumer has published a cursor"
+    )

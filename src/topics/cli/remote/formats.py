@@ -4,14 +4,13 @@ import json
 import string
 import sys
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from topics.cli.remote.feed import Item, Loss, Record
-from topics.cli.remote.output import Output
-from topics.cli.work import clean
+from topics.cli.remote.output import Output, time_of
+from topics.cli.work import clean, clean_json
 from topics.values import UserMistake, did_you_mean, nearest
 
 _FIELDS = ("topic", "epoch", "seq", "ts", "time", "data", "tag", "node", "meta")
@@ -28,7 +27,9 @@ def printer(output: Output, wanted: str | None, *, many: bool) -> Printer:
     if name == "human":
         return _Human(output, many=many)
     if name == "data":
-        return _with_losses_aside(lambda record: bytes(record.data).decode("utf-8", "replace"))
+        return _with_losses_aside(
+            lambda record: bytes(record.data).decode("utf-8", "replace"), on_terminal=clean_json
+        )
     if "{" not in name:
         question = did_you_mean(name, _WORDS)
         raise UserMistake(
@@ -48,7 +49,7 @@ class _Human:
             return
         from rich.text import Text
 
-        line = Text(_time(item.ts), style="dim")
+        line = Text().append(time_of(item.ts), "dim")
         if self._many:
             line.append(f"  {clean(item.topic)}", "cyan")
         line.append(f"  {item.seq}", "bold")
@@ -64,13 +65,9 @@ class _Human:
         sys.stdout.flush()
 
 
-def _time(ts: int) -> str:
-    return datetime.fromtimestamp(ts / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _with_losses_aside(render: Callable[[Record], str]) -> Printer:
+def _with_losses_aside(render: Callable[[Record], str], on_terminal: Callable[[str], str] = clean) -> Printer:
     """The program that reads expects nothing but data."""
-    cleaned = clean if sys.stdout.isatty() else _encodable
+    cleaned = on_terminal if sys.stdout.isatty() else _encodable
 
     def show(item: Item) -> None:
         if isinstance(item, Record):
@@ -119,7 +116,7 @@ class _Template(string.Formatter):
             "epoch": record.epoch,
             "seq": record.seq,
             "ts": record.ts,
-            "time": _time(record.ts),
+            "time": time_of(record.ts),
             "data": record.data,
             "tag": record.tag,
             "node": record.node,

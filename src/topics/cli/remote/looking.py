@@ -10,7 +10,7 @@ from topics.cli.remote.server import Json, Server, topic_path
 from topics.cli.work import DONE
 from topics.client import Refused
 
-_LIST = ("topic", "type", "head_seq", "earliest_seq", "count", "bytes", "durability", "lost", "deleted")
+_LIST = ("topic", "type", "count", "lost", "head_seq", "earliest_seq", "bytes", "deleted", "durability")
 
 
 def add_parser(verbs: Any) -> None:
@@ -39,7 +39,10 @@ def run_list(arguments: argparse.Namespace) -> int:
     with server_for(arguments) as server:
         rows = detailed(server, prefix)
         Output(arguments).rows(
-            rows, _LIST, "there is no topic" + (f" that begins with {prefix}" if prefix else "")
+            rows,
+            _LIST,
+            "there is no topic" + (f" that begins with {prefix}" if prefix else ""),
+            kept=("count", "lost"),
         )
     return DONE
 

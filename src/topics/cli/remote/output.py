@@ -4,15 +4,21 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from topics.cli.work import clean
+from topics.cli.work import clean, clean_json
 from topics.values import UserMistake
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+# A column of a table that is wider may be folded down to this; and what is between two columns.
+_NARROW = 20
+_BETWEEN = 2
 
 
 def undollared(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,7 +41,8 @@ class Output:
 
     def line(self, encoded: bytes) -> None:
         """One line, at once: the program that reads may wait for it."""
-        sys.stdout.write(encoded.decode("utf-8", "surrogateescape"))
+        text = encoded.decode("utf-8", "surrogateescape")
+        sys.stdout.write(clean_json(text) if sys.stdout.isatty() else text)
         sys.stdout.write("\n")
         sys.stdout.flush()
 
@@ -48,8 +55,18 @@ class Output:
 
         self.console.print(Text(clean(text), style=style), soft_wrap=True)
 
-    def rows(self, rows: Iterable[Mapping[str, Any]], columns: Sequence[str], empty: str) -> None:
-        """All of them: a line each, or a table with these columns."""
+    def rows(
+        self,
+        rows: Iterable[Mapping[str, Any]],
+        columns: Sequence[str],
+        empty: str,
+        *,
+        kept: Sequence[str] = (),
+    ) -> None:
+        """All of them: a line each, or a table with these columns.
+
+        Where not all have room, the last are left out, but for the first and those that are to be `kept`.
+        """
         if self.for_machines:
             for row in rows:
                 self.row(row)
@@ -61,13 +78,19 @@ class Output:
         if not found:
             self.say(empty)
             return
+        cells = {column: [shown(row.get(column), column) for row in found] for column in columns}
+        with_room = _with_room(cells, self.console.width, {columns[0], *kept})
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in columns:
-            numbers = all(isinstance(row.get(column), int) for row in found)
-            table.add_column(column, justify="right" if numbers else "left", overflow="fold")
-        for row in found:
-            table.add_row(*(Text(shown(row.get(column))) for column in columns))
+        for column in with_room:
+            numbers = not _is_time(column) and all(isinstance(row.get(column), int) for row in found)
+            whole = numbers or _width(column, cells[column]) <= _NARROW
+            table.add_column(column, justify="right" if numbers else "left", overflow="fold", no_wrap=whole)
+        for values in zip(*(cells[column] for column in with_room), strict=True):
+            table.add_row(*map(Text, values))
         self.console.print(table)
+        left_out = [column for column in columns if column not in with_room]
+        if left_out:
+            self.say(f"without {', '.join(left_out)}: --json has all", "dim")
 
     def pairs(self, row: Mapping[str, Any]) -> None:
         """One thing: an object, or its keys below each other."""
@@ -78,16 +101,47 @@ class Output:
         from rich.text import Text
 
         table = Table(box=None, pad_edge=False, show_header=False)
-        table.add_column(style="bold")
+        table.add_column(style="bold", overflow="fold")
+        table.add_column(overflow="fold")
         for name, value in _flat(undollared(row)):
-            table.add_row(Text(clean(name)), Text(shown(value)))
+            table.add_row(Text(clean(name)), Text(shown(value, name)))
         self.console.print(table)
 
 
-def shown(value: object) -> str:
+def _with_room(cells: dict[str, list[str]], width: int, kept: set[str]) -> list[str]:
+    """The columns that fit beside each other. One that is long goes over several lines."""
+    columns = list(cells)
+
+    def needed() -> int:
+        wide = (min(_width(column, cells[column]), _NARROW) for column in columns)
+        return sum(wide) + _BETWEEN * (len(columns) - 1)
+
+    for column in reversed(cells):
+        if needed() > width and column not in kept:
+            columns.remove(column)
+    return columns
+
+
+def _width(column: str, values: list[str]) -> int:
+    from rich.cells import cell_len
+
+    return max(map(cell_len, (column, *values)))
+
+
+def time_of(ts: int) -> str:
+    return datetime.fromtimestamp(ts / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _is_time(name: str) -> bool:
+    return name == "deadline" or name.endswith("ts")
+
+
+def shown(value: object, name: str = "") -> str:
     """A value in a table."""
     if value is None:
         return "-"
+    if isinstance(value, int) and _is_time(name):
+        return time_of(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

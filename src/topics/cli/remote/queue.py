@@ -98,7 +98,7 @@ def run_claim(arguments: argparse.Namespace) -> int:
             epoch = state_of(server, arguments.topic)["epoch"]
             printer(output, None, many=True)(Lost(arguments.topic, epoch, lost))
     rows = [{"topic": arguments.topic, **job} for job in told["claimed"]]
-    output.rows(rows, _JOB, f"no job is ready in {arguments.topic}")
+    output.rows(rows, _JOB, f"no job is ready in {arguments.topic}", kept=("data",))
     return DONE
 
 
@@ -151,7 +151,7 @@ def run_leases(arguments: argparse.Namespace) -> int:
         _require_queue(server, arguments.topic)
         leases = server.listed(topic_path(arguments.topic, "leases"), "leases")
         rows = ({"topic": arguments.topic, **lease} for lease in leases)
-        Output(arguments).rows(rows, _LEASE, f"no job of {arguments.topic} is leased")
+        Output(arguments).rows(rows, _LEASE, f"no job of {arguments.topic} is leased", kept=("node",))
     return DONE
 
 

@@ -52,7 +52,9 @@ def run_add(arguments: argparse.Namespace) -> int:
 
 def run_list(arguments: argparse.Namespace) -> int:
     with server_for(arguments) as server:
-        Output(arguments).rows(server.listed("/v0/routers", "routers"), _LIST, "there is no router")
+        Output(arguments).rows(
+            server.listed("/v0/routers", "routers"), _LIST, "there is no router", kept=_LIST[:3]
+        )
     return DONE
 
 
