@@ -19,6 +19,7 @@ class Alike:
     why: str
 
 
+_ONE_BY_ONE = "frames that are not taken together have the same effect, one by one"
 _COUNTED = "the other way counts sizes, and finds the same rows"
 
 ALIKE: tuple[Alike, ...] = (
@@ -209,6 +210,20 @@ ALIKE: tuple[Alike, ...] = (
         "head > topic.head:\n            topic.add_hole",
         "head >= topic.head:\n            topic.add_hole",
         "a hole without seqs is not made",
+    ),
+    Alike("log/recover/reload.py", "if first < topic.floor or", "if first <= topic.floor or", _ONE_BY_ONE),
+    Alike("log/recover/reload.py", "last > topic.head or", "last >= topic.head or", _ONE_BY_ONE),
+    Alike(
+        "log/recover/reload.py",
+        "if position < run.start_position:",
+        "if position <= run.start_position:",
+        "it is lowered to where it is",
+    ),
+    Alike(
+        "log/recover/small_frames.py",
+        "item.count <= SMALL_RECORDS:",
+        "item.count < SMALL_RECORDS:",
+        _ONE_BY_ONE,
     ),
     Alike(
         "log/topic.py",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.log.harness import JournalFrame, Lab, check_loss, gap
+from tests.log.harness import T0, JournalFrame, Lab, check_loss, gap
 from tests.support.damage import cut, flip
 from topics.log.recover.lost_frames import LostFrames
 from topics.log.topic import Topic
@@ -104,13 +104,14 @@ def test_damage_to_two_topics_at_once(lab: Lab) -> None:
         check_loss(lab, name, acked=3)
 
 
-def test_a_topic_whose_creation_is_damaged_keeps_its_records(lab: Lab) -> None:
+@pytest.mark.parametrize("place", ["header", "payload"])
+def test_a_topic_whose_creation_is_damaged_keeps_its_records(lab: Lab, place: str) -> None:
     lab.write_each("kept", 1)
     lab.write_each("t", 3)
     epoch = lab.topic("t").id
     lab.kill()
     victim = [frame for frame in lab.frames() if frame.kind == Kind.CREATE][1]
-    flip(victim.path, victim.payload_at + 2)
+    flip(victim.path, victim.offset + 20 if place == "header" else victim.payload_at + 2)
     lab.open()
     assert list(lab.engine.names_after("", "")) == ["kept", f"recovered-{epoch}"]
     assert lab.seqs(f"recovered-{epoch}") == [1, 2, 3]
@@ -274,9 +275,9 @@ def topics(lab: Lab) -> list[Topic]:
     return [lab.topic("a"), lab.topic("b")]
 
 
-def after(lab: Lab, damage: list[Damage], **told: Any) -> LostFrames:
+def after(lab: Lab, damage: list[Damage], known_to: int = 0, **told: Any) -> LostFrames:
     lab.engine.witness.previous = witness.Testimony(**{"known": True, "clean": True} | told)
-    lost = LostFrames(lab.engine, 0)
+    lost = LostFrames(lab.engine, known_to)
     for one in damage:
         lost.note_damage(one)
     lost.close_reservations(10_000)
@@ -323,3 +324,51 @@ def test_where_nothing_was_reserved_no_hole_is_made(lab: Lab, topics: list[Topic
     before = len(lab.frames())
     assert lost.journal_holes()
     assert len(lab.frames()) == before
+
+
+@pytest.mark.parametrize(("known_to", "is_known"), [(1499, False), (1500, True), (2000, True)])
+def test_what_is_damaged_below_the_snapshot_had_its_effects(
+    lab: Lab, topics: list[Topic], known_to: int, is_known: bool
+) -> None:
+    after(lab, [Damage(1000, 1500, None)], known_to)
+    assert [topic.head > 3 for topic in topics] == [not is_known] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "uncertain"),
+    [
+        (Kind.CONFIG, [True, False]),
+        (Kind.ROUTER_PUT, [True, True]),
+        (Kind.CURSOR, [False, False]),
+    ],
+)
+def test_of_whom_a_configuration_may_be_lost(
+    lab: Lab, topics: list[Topic], kind: Kind, uncertain: list[bool]
+) -> None:
+    """Few bytes of journal give out very many seqs then."""
+    after(lab, [damaged(kind, topics[0].id), Damage(1500, 2000, None)])
+    assert [topic.head > 3 + 500 for topic in topics] == uncertain
+
+
+@pytest.mark.parametrize(("kind", "head"), [(Kind.ROUTE, 50), (Kind.CURSOR, 3)])
+def test_a_damaged_step_of_a_router_may_have_fed_any_topic(
+    lab: Lab, topics: list[Topic], kind: Kind, head: int
+) -> None:
+    for topic in topics:
+        topic.reserve(50)
+    after(lab, [damaged(kind)])
+    assert [topic.head for topic in topics] == [head, head]
+
+
+def test_holes_are_dated_by_the_start_that_found_them(lab: Lab) -> None:
+    lab.write_each("t", 4)
+    lab.checkpoint()
+    lab.write_each("t", 6)
+    lab.kill()
+    victim = append_frames(lab)[-3]
+    flip(victim.path, victim.payload_at + 5)
+    lab.clock.advance(60_000)
+    lab.open()
+    times = lab.topic("t").gone_times
+    assert times is not None
+    assert times.between(8, 8) == (0, T0 + 60_000)

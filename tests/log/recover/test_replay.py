@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.flow.queues.lab import unexpected
-from tests.log.harness import Lab, check_loss, gap
+from tests.log.harness import T0, Lab, check_loss, gap
 from tests.support.damage import flip
 from topics.log.lifecycle import put_topic
+from topics.log.recover.lost_frames import LostFrames
+from topics.log.recover.replay import Replay
 from topics.log.write.append_request import parse_append
-from topics.storage.frame import Kind
+from topics.storage.frame import Frame, Kind
+from topics.storage.journal_reader import read_frame
 from topics.values.config import TopicConfig
 
 
@@ -136,3 +139,51 @@ def test_a_name_that_was_used_before_is_known_to_have_been(lab: Lab) -> None:
     for _ in range(2):
         assert (lab.topic("once").first_life, lab.topic("again").first_life) == (True, False)
         lab.restart()
+
+
+@pytest.mark.parametrize("ahead_ms", [-5000, 0])
+def test_time_goes_on_from_the_last_frame_on_another_boot(lab: Lab, ahead_ms: int) -> None:
+    lab.clock.advance(5000)
+    lab.write("t", 1)
+    lab.kill()
+    lab.disk.boot = b"boot-2"
+    lab.clock.advance(ahead_ms)
+    lab.open()
+    assert lab.engine.now() == T0 + 5000
+
+
+# --- by itself ----------------------------------------------------------------------------------------------
+
+
+def read_again(lab: Lab, next_topic_id: int = 1) -> Replay:
+    return Replay(lab.engine, {}, LostFrames(lab.engine, 0), next_topic_id)
+
+
+def heads(kind: Kind, topic_id: int, seq: int = 1) -> Frame:
+    return Frame(kind, 0, 1, topic_id, seq, 0, 0, position=0, payload=memoryview(b""))
+
+
+def test_records_that_are_there_are_not_taken_twice(lab: Lab) -> None:
+    lab.write("t", 1, 2, 3)
+    lab.write("t", 4)
+    before = lab.state("t")
+    replay = read_again(lab)
+    for place in lab.frames():
+        found, _ = read_frame(memoryview(place.path.read_bytes()), place.offset, 0)
+        if found is not None and found.kind == Kind.APPEND:
+            replay.take(found)
+    assert lab.state("t") == before
+    assert lab.engine.totals.damage == 0
+
+
+def test_a_topic_that_was_dropped_is_not_brought_back_by_a_frame(lab: Lab) -> None:
+    replay = read_again(lab, 50)
+    replay.take(heads(Kind.ADVANCE, 49))
+    assert 49 not in lab.engine.by_id, "the snapshot knew that it was gone"
+    replay.take(heads(Kind.ADVANCE, 50))
+    assert lab.topic("recovered-50").head == 1
+    replay.take(heads(Kind.DROP, 50))
+    replay.take(heads(Kind.ADVANCE, 50, 2))
+    assert 50 not in lab.engine.by_id
+    replay.take(heads(Kind.RESERVE, 51))
+    assert 51 not in lab.engine.by_id, "it had no record yet"

@@ -60,6 +60,12 @@ def test_whatever_is_different_stands_alone(between: Frame | Damage) -> None:
     assert (first, last) == (1, [40, 41])
 
 
+def test_keys_come_behind_what_is_joined_and_nothing_else_does() -> None:
+    """A delete that came later would take more with it."""
+    assert joined(frame(0, 1), frame(10, 9, kind=Kind.KEYED), frame(20, 2)) == [[1, 2], 9]
+    assert joined(frame(0, 1), frame(10, 9, kind=Kind.DELETE), frame(20, 2)) == [1, 9, 2]
+
+
 def test_nothing_is_joined_across_the_snapshot() -> None:
     frames = [frame(10 * seq, seq) for seq in range(1, 5)]
     assert joined(*frames, border=30) == [[1, 2], [3, 4]]
