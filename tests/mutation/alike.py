@@ -20,6 +20,8 @@ class Alike:
 
 
 _ONE_BY_ONE = "frames that are not taken together have the same effect, one by one"
+_NO_MORE = "with none left to be found, later runs add nothing"
+_TIDIED_UP = "times that count no more are thrown away a little earlier"
 _COUNTED = "the other way counts sizes, and finds the same rows"
 
 ALIKE: tuple[Alike, ...] = (
@@ -210,6 +212,25 @@ ALIKE: tuple[Alike, ...] = (
         "head > topic.head:\n            topic.add_hole",
         "head >= topic.head:\n            topic.add_hole",
         "a hole without seqs is not made",
+    ),
+    Alike(
+        "flow/queues/claims.py", "if len(jobs) < len(picked):", "if len(jobs) <= len(picked):", "none is left"
+    ),
+    Alike("flow/queues/jobs.py", "if len(found) >= limit:", "if False:", _NO_MORE),
+    Alike("flow/queues/jobs.py", "if len(found) >= limit:", "if len(found) > limit:", _NO_MORE),
+    Alike(
+        "flow/queues/leases.py",
+        "if len(self._deadlines) > 2",
+        "if len(self._deadlines) >= 2",
+        _TIDIED_UP,
+    ),
+    Alike("flow/queues/leases.py", "if len(self._delays) > 2", "if len(self._delays) >= 2", _TIDIED_UP),
+    Alike("flow/queues/leases.py", "if not gone:", "if False:", "nothing is forgotten"),
+    Alike(
+        "flow/queues/queue.py",
+        "if count < len(seqs) else []",
+        "if count <= len(seqs) else []",
+        "of those that were all deleted, none is lost",
     ),
     Alike("log/recover/reload.py", "if first < topic.floor or", "if first <= topic.floor or", _ONE_BY_ONE),
     Alike("log/recover/reload.py", "last > topic.head or", "last >= topic.head or", _ONE_BY_ONE),

@@ -217,6 +217,33 @@ def test_one_claim_moves_only_so_many(lab: QueueLab, monkeypatch: pytest.MonkeyP
     assert lab.counters() == (0, 0, 5)
 
 
+def test_a_claim_that_moves_so_many_hands_out_nothing_else(
+    lab: QueueLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claiming, "MAX_MOVES", 3)
+    lab.write("q", *range(4))
+    let_expire(lab)
+    lab.write("q", "fresh")
+    lab.queue().refresh()
+    assert claiming.pick(lab.topic("q"), lab.queue().table, 9, 10_000) == []
+    assert lab.queue().table.overdue == [1, 2, 3]
+
+
+def test_what_was_refused_before_is_moved_so_many_at_a_time(
+    lab: QueueLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "MAX_MOVES", 3)
+    lab.write("q", *range(5))
+    let_expire(lab)
+    queue = lab.queue()
+    queue.refresh()
+    while (seq := queue.table.take_returned()) is not None:
+        queue.table.set_overdue(seq)
+    queue.dead_letters.move_overdue(queue.table, lambda: None)
+    lab.engine.queue.sync_now()
+    assert queue.table.overdue == [4, 5]
+
+
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("checkpoint", [True, False])
 @pytest.mark.parametrize("durability", ["disk", "fsync"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.flow.queues.lab import LEASE_MS, QueueLab, fill, numbers
+from topics.flow.queues.jobs import read_jobs
 
 
 def test_a_claimed_job_has_tag_and_meta_and_lease_but_no_node(lab: QueueLab) -> None:
@@ -58,3 +59,12 @@ def test_jobs_of_a_damaged_segment_are_lost_not_claimed(lab: QueueLab) -> None:
     path.write_bytes(b"\0" * path.stat().st_size)
     assert numbers(lab.claim(9)) == [5, 6]
     assert lab.counters() == (0, 2, 0)
+
+
+def test_as_many_as_fit_and_always_one(lab: QueueLab) -> None:
+    fill(lab, 3)
+    topic = lab.topic("q")
+    first, second, third = (len(job.tail) for job in read_jobs(topic, [1, 2, 3], 1 << 20))
+    for room, count in ((0, 1), (first, 1), (first + second - 1, 1), (first + second, 2)):
+        assert len(read_jobs(topic, [1, 2, 3], room)) == count
+    assert len(read_jobs(topic, [1, 2, 3], first + second + third)) == 3

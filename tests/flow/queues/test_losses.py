@@ -11,7 +11,8 @@ import pytest
 from tests.flow.queues.lab import QueueLab, Told, fill, hear, in_short, unexpected
 from tests.support.damage import cut, flip
 from topics.flow.queues.claims import Claim
-from topics.flow.queues.losses import SeqRanges
+from topics.flow.queues.losses import Losses, LossState, SeqRanges
+from topics.log.remove.ledger import LOST
 from topics.log.remove.removal import lose_runs
 from topics.log.write.append_request import parse_append
 from topics.storage.frame import Kind
@@ -38,6 +39,40 @@ def test_a_set_of_seqs_is_the_same_in_ranges() -> None:
         asked = set(range(begin, end + 1))
         for found, expected in ((ranges.inside, asked & plain), (ranges.outside, asked - plain)):
             assert [s for a, b in found(begin, end) for s in range(a, b + 1)] == sorted(expected)
+
+
+def test_an_empty_range_is_none() -> None:
+    assert not [*SeqRanges([(5, 4)])]
+
+
+def test_a_hole_is_lost_to_both_its_ends_and_settled_once(lab: QueueLab) -> None:
+    fill(lab, 3)
+    lab.topic("q").add_hole(4, 6, LOST, found_ms=1)
+    losses = Losses(lab.topic("q"))
+    assert [seq for seq in range(1, 9) if losses.is_lost(seq)] == [4, 5, 6]
+    assert [losses.settle(), losses.settle()] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("head", "told", "holes"), [(3, 3, []), (4, 4, [(4, 4)]), (5, 4, [(4, 5)]), (9, 4, [(4, 6)])]
+)
+def test_what_was_told_of_seqs_that_were_taken_back_is_not_kept(
+    lab: QueueLab, head: int, told: int, holes: list[tuple[int, int]]
+) -> None:
+    """They will be given out again."""
+    fill(lab, head)
+    losses = Losses(lab.topic("q"))
+    losses.load(LossState(lab.topic("q").id, 4, [(4, 6)], 4, [], []))
+    state = losses.dump()
+    assert (state.told, state.settled, state.told_holes) == (told, told, holes)
+
+
+def test_what_is_settled_stands_in_the_state_alone(lab: QueueLab) -> None:
+    losses = Losses(lab.topic("q"))
+    for first in (5, 6):
+        losses.note_finished(first, first + 2, 1)
+    losses.load(LossState(lab.topic("q").id, 0, [], 5, [], [(1, 3, 2)]))
+    assert losses.dump().partly_finished == [(1, 3, 2), (6, 8, 1)]
 
 
 def test_nothing_lost_is_nothing_told(lab: QueueLab) -> None:

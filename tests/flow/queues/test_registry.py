@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.flow.queues.lab import LEASE_MS, QueueLab, fill, numbers
+from tests.flow.queues.lab import LEASE_MS, QueueLab, fill, numbers, unexpected
+from topics.flow.queues.claims import Claim
 from topics.flow.queues.leases import Holder
+from topics.storage.frame import Frame, Kind
 from topics.values.errors import ApiError
 
 
@@ -113,3 +115,23 @@ def test_a_new_instance_starts_without_the_leases_of_the_old_one(lab: QueueLab) 
     fill(lab, 1)
     lab.restart()
     assert lab.counters() == (1, 0, 0)
+
+
+@pytest.mark.parametrize("kind", [Kind.LEASE, Kind.DEAD_LETTER])
+def test_frames_of_what_is_no_queue_are_passed_over(lab: QueueLab, kind: Kind) -> None:
+    """The topic is gone, or a restore has made it anew."""
+    lab.put("log", type="log")
+    for topic_id in (lab.topic("log").id, 999):
+        lab.queues.replay(Frame(kind, 0, 1, topic_id, 1, 0, 0, position=0, payload=memoryview(b"?")))
+
+
+@pytest.mark.parametrize(("durability", "answered"), [("disk", True), ("fsync", False)])
+def test_a_durable_lease_is_on_disk_before_it_is_told(lab: QueueLab, durability: str, answered: bool) -> None:
+    lab.put("q", leases_durable=True, durability=durability)
+    fill(lab, 1)
+    answers: list[Claim] = []
+    lab.queue().serve([Claim("w", 1, LEASE_MS, answers.append, unexpected)])
+    lab.engine.queue.flush()
+    assert bool(answers) == answered
+    lab.engine.queue.sync_now()
+    assert answers

@@ -1,0 +1,151 @@
+"""Dead letters go back, each to its queue: those that were there, as many as asked for, and none twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.flow.queues.lab import LEASE_MS, QueueLab, unexpected
+from topics.flow.queues import redrive as redriving
+from topics.flow.queues.dead_letters import origin_of, without_origin
+from topics.flow.queues.redrive import Redrive
+from topics.log.remove.tags import parse_match
+from topics.log.topic import Topic
+from topics.values.errors import ApiError
+
+
+@pytest.fixture
+def lab(lab: QueueLab) -> QueueLab:
+    """Five letters, two of them with a tag."""
+    lab.put("dead", type="log")
+    lab.put("q", max_deliveries=1, dead_letter="dead")
+    lab.write("q", *({"data": number, "tag": "x" if number % 2 else "y"} for number in range(5)))
+    lab.claim(9)
+    lab.clock.advance(LEASE_MS + 1)
+    lab.claim(9)
+    assert lab.seqs("dead") == [1, 2, 3, 4, 5]
+    return lab
+
+
+def back_to(lab: QueueLab) -> Callable[[str | None], Topic | None]:
+    return lambda origin: None if origin is None else lab.engine.find(origin)
+
+
+def run(lab: QueueLab, **wish: Any) -> Redrive:
+    """One walk, every part of it moved."""
+    redrive = Redrive(lab.engine, lab.topic("dead"), set(), back_to(lab), **wish)
+    while not redrive.is_over:
+        for part in redrive.step():
+            redrive.move(part, lambda: None, unexpected)
+            lab.engine.queue.sync_now()
+    return redrive
+
+
+def test_all_go_back_and_leave(lab: QueueLab) -> None:
+    redrive = run(lab)
+    assert (redrive.moved, redrive.skipped, redrive.has_more) == (5, [], False)
+    assert (lab.seqs("dead"), lab.seqs("q")) == ([], [6, 7, 8, 9, 10])
+    assert [job["data"] for job in lab.claim(9)] == [0, 1, 2, 3, 4]
+    lab.restart()
+    assert (lab.seqs("dead"), lab.seqs("q")) == ([], [6, 7, 8, 9, 10])
+
+
+def test_as_many_as_asked_for(lab: QueueLab) -> None:
+    redrive = run(lab, most=2)
+    assert (redrive.moved, redrive.has_more) == (2, True)
+    assert lab.seqs("dead") == [3, 4, 5]
+
+
+@pytest.mark.parametrize("step", [1, 2, 5, 9])
+def test_others_have_their_turn_in_between(lab: QueueLab, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    monkeypatch.setattr(redriving, "STEP_LETTERS", step)
+    redrive = Redrive(lab.engine, lab.topic("dead"), set(), back_to(lab))
+    sizes = []
+    while not redrive.is_over:
+        sizes.append(sum(len(part.letters) for part in redrive.step()))
+    assert sizes[0] == min(step, 5)
+    assert sum(sizes) == 5
+
+
+def test_only_so_many_are_looked_at(lab: QueueLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redriving, "MOST_LETTERS", 2)
+    monkeypatch.setattr(redriving, "STEP_LETTERS", 1)
+    redrive = run(lab, most=4, match=parse_match("nobody"))
+    assert (redrive.moved, redrive.has_more) == (0, True)
+    assert redrive._next == 3
+
+
+def test_those_with_the_tag(lab: QueueLab) -> None:
+    assert run(lab, match=parse_match("x")).moved == 2
+    assert lab.seqs("dead") == [1, 3, 5]
+
+
+def test_what_came_later_is_left(lab: QueueLab) -> None:
+    redrive = Redrive(lab.engine, lab.topic("dead"), set(), back_to(lab))
+    lab.write("dead", {"data": "late", "meta": {"$dead_letter_from": "q"}})
+    assert [part.letters.seqs.tolist() for part in redrive.step()] == [[1, 2, 3, 4, 5]]
+
+
+def test_what_has_no_queue_or_is_on_its_way_is_skipped(lab: QueueLab) -> None:
+    lab.write("dead", {"data": "from nowhere"})
+    redrive = Redrive(lab.engine, lab.topic("dead"), {2, 4}, back_to(lab))
+    assert [part.letters.seqs.tolist() for part in redrive.step()] == [[1, 3, 5]]
+    assert redrive.skipped == [2, 4, 6]
+
+
+def test_a_letter_that_a_worker_has_is_skipped(lab: QueueLab) -> None:
+    lab.put("later", dead_letter="dead")
+    lab.write("later", 1, 2)
+    lab.claim(1, name="later")
+    redrive = Redrive(lab.engine, lab.topic("later"), set(), lambda _: lab.topic("q"))
+    assert [part.letters.seqs.tolist() for part in redrive.step()] == [[2]]
+    assert redrive.skipped == [1]
+
+
+def test_a_queue_that_went_meanwhile_takes_nothing_with_it(lab: QueueLab) -> None:
+    moving: set[int] = set()
+    redrive = Redrive(lab.engine, lab.topic("dead"), moving, back_to(lab))
+    (part,) = redrive.step()
+    lab.drop("q")
+    with pytest.raises(ApiError) as refusal:
+        redrive.move(part, lambda: None, unexpected)
+    assert refusal.value.code == "topic_not_found"
+    lab.put("q")
+    with pytest.raises(ApiError):
+        redrive.move(part, lambda: None, unexpected)
+    assert (lab.seqs("dead"), lab.seqs("q"), moving) == ([1, 2, 3, 4, 5], [], set())
+
+
+@pytest.mark.parametrize(("durability", "moved"), [("disk", 5), ("fsync", 0)])
+def test_letters_on_disk_are_gone_when_the_disk_knows(lab: QueueLab, durability: str, moved: int) -> None:
+    lab.put("dead", type="log", durability=durability)
+    redrive = Redrive(lab.engine, lab.topic("dead"), set(), back_to(lab))
+    (part,) = redrive.step()
+    redrive.move(part, lambda: None, unexpected)
+    lab.engine.queue.flush()
+    assert redrive.moved == moved
+    lab.engine.queue.sync_now()
+    assert redrive.moved == 5
+
+
+# --- where a letter came from -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("meta", "origin", "left"),
+    [
+        (None, None, None),
+        (b'{"a":1}', None, b'{"a":1}'),
+        (b'{"a": "\\n"}', None, b'{"a":"\\n"}'),
+        (b'{"a":1,"$dead_letter_from":"q","$dead_letter_deliveries":"3"}', "q", b'{"a":1}'),
+        (b'{"$dead_letter_from":"q"}', "q", None),
+        (b'{"\\u0024dead_letter_from":"q"}', "q", None),
+        (b'{"$dead_letter_from":7}', None, None),
+        (b'{"$dead_letter_deliveries":"3"}', None, None),
+    ],
+)
+def test_the_origin_is_read_and_taken_out(meta: bytes | None, origin: str | None, left: bytes | None) -> None:
+    assert origin_of(meta) == origin
+    assert without_origin(meta) == left
