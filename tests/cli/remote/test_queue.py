@@ -82,3 +82,5 @@ def test_a_log_is_no_queue(run: Run, server: ServerProcess) -> None:
     assert (missing.code, "did you mean a-log?" in missing.errors) == (1, True)
     assert run("nack", "a-log", "x").code == 2
     assert run("claim", "a-log", "--lease", "soon").code == 2
+    # A server takes it for one, and somebody who asked for none would have a job.
+    assert run("claim", "a-log", "--max", "0").code == 2

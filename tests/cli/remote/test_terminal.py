@@ -76,7 +76,7 @@ def test_times_and_names_of_a_description(server: ServerProcess) -> None:
     server.post("/v0/topics/described", {"records": [{"data": 1}]})
     with Terminal("describe", "described", url=server.url, COLUMNS="40") as terminal:
         assert terminal.ended() == 0
-    assert re.search(r"last_write_ts +20\d\d-\d\d-\d\dT[\d:.]+Z", terminal.shown)
+    assert re.search(r"last_write_ts +20\d\d-\d\d-\d\dT\d", terminal.shown)
     assert "…" not in terminal.shown
 
 

@@ -128,3 +128,9 @@ def natural(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 19:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
     return int(text)
+
+
+def positive(text: str) -> int:
+    if not natural(text):
+        raise argparse.ArgumentTypeError("0 is none at all")
+    return int(text)

@@ -11,7 +11,7 @@ import msgspec
 from topics.cli.remote.feed import Choice, Feed, Gap, Lost, Record
 from topics.cli.remote.formats import printer
 from topics.cli.remote.looking import state_of
-from topics.cli.remote.options import add_flags, milliseconds, natural, server_for
+from topics.cli.remote.options import add_flags, milliseconds, natural, positive, server_for
 from topics.cli.remote.output import Output
 from topics.cli.remote.server import Json, Server, topic_path
 from topics.cli.remote.write import add_input, append
@@ -48,7 +48,7 @@ def add_parser(verbs: Any) -> None:
     for parser in (claim, ack, nack):
         parser.add_argument("--node", default=None, help="the worker (user@host)")
     for parser in (claim, peek, redrive):
-        parser.add_argument("--max", type=natural, metavar="N", help="at most so many")
+        parser.add_argument("--max", type=positive, metavar="N", help="at most so many")
     claim.add_argument("--lease", type=milliseconds, metavar="60s", help="for so long (as the queue says)")
     nack.add_argument("--error", metavar="TEXT", help="why; it is kept with the job")
     nack.add_argument("--delay", type=milliseconds, metavar="10s", help="nobody gets them before")
