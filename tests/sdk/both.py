@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+from tests.support.sources import ROOT
 from topics import AsyncTopics, Topics
 
 # No I/O: plain on both surfaces. What they give is dressed in turn.
@@ -76,3 +80,15 @@ async def _enter(inner: Any) -> AsyncIterator[Any]:
 
 def connect(surface: str, url: str, **more: Any) -> Any:
     return AsyncTopics(url, **more) if surface == "asyncio" else Dressed(Topics(url, **more))
+
+
+def run_script(script: str, *arguments: str) -> str:
+    """What a program of its own prints: forks are tried there."""
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()

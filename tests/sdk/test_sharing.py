@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.sdk.both import connect
-from tests.support.sources import ROOT
+from tests.sdk.both import connect, run_script
 from topics import AsyncTopics, ServerCursor, Topics, Uncertain, Unreachable
 from topics.testing import TopicsServer
 
@@ -46,19 +43,67 @@ print([os.waitstatus_to_exitcode(os.wait()[1]) for _ in range(3)])
 
 
 def test_forks_share_a_client(shared: TopicsServer, client: Topics, name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SHARED_OVER_A_FORK, shared.url, name],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == "[0, 0, 0]"
+    assert run_script(SHARED_OVER_A_FORK, shared.url, name) == "[0, 0, 0]"
     written = [record.data for record in client.topic(name).read()]
     assert {who: written.count(who) for who in set(written)} == {
         "parent": 21,
         **{f"child {number}": 20 for number in range(3)},
     }
+
+
+FORKED_WITH_MORE = """
+import os, sys
+from topics import RecordsLost, ServerCursor, Topics
+server = Topics(sys.argv[1])
+topic, jobs = server.topic(sys.argv[2]), server.queue(sys.argv[3])
+reader = topic.read(ServerCursor("forked", every=10_000))
+read = [next(reader).seq for _ in range(500)]  # the next page is under way
+try:
+    jobs.claim(max=2)
+except RecordsLost:
+    pass  # and two jobs have come with the news
+if os.fork() == 0:
+    mine = read + [record.seq for record in reader]
+    server.close()  # gives no job back that the parent holds
+    sys.exit(0 if mine == list(range(1, 3001)) else 1)
+status = os.waitstatus_to_exitcode(os.wait()[1])
+held = jobs.claim(max=2)
+if os.fork() == 0:
+    held[0].ack()  # a process that was forked to do the job
+    os._exit(0)
+os.wait()
+held[1].ack()
+print(status, read + [record.seq for record in reader] == list(range(1, 3001)), len(held))
+"""
+
+
+def test_readers_and_jobs_go_on_behind_a_fork(shared: TopicsServer, client: Topics, name: str) -> None:
+    client.topic(name).write_many(range(3000))
+    queue = client.queue(name + "-jobs")
+    for number in range(5):
+        queue.push(number)
+    shared.lose(name + "-jobs", 2)
+    assert run_script(FORKED_WITH_MORE, shared.url, name, name + "-jobs") == "0 True 2"
+    assert [job.deliveries for job in queue.claim(max=5)] == [1]
+
+
+def test_loops_of_several_threads_share_a_client(shared: TopicsServer, name: str) -> None:
+    """Each has connections of its own, and none is used from another thread."""
+    server = AsyncTopics(shared.url)
+    together = threading.Barrier(4)
+
+    async def scenario() -> list[int]:
+        topic = server.topic(name)
+        seqs = []
+        for number in range(20):
+            together.wait(60)
+            seqs += [ack.seq for ack in await asyncio.gather(*(topic.write(number) for _ in range(3)))]
+        await server.close()
+        return seqs
+
+    with ThreadPoolExecutor(4) as pool:
+        seqs = [seq for done in pool.map(asyncio.run, [scenario() for _ in range(4)]) for seq in done]
+    assert sorted(seqs) == list(range(1, 241))
 
 
 def test_a_client_serves_one_loop_after_the_other(shared: TopicsServer, name: str) -> None:

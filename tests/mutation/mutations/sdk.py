@@ -54,6 +54,14 @@ MUTATIONS = (
         ("tests/sdk/test_writing.py",),
     ),
     Mutation(
+        "begin-a-list-for-each-batch",
+        "Threads may share a writer: what each of them gives it is written once, and counted.",
+        "client/operations/writing.py",
+        "        del self._rows[: len(rows)]\n",
+        "        self._rows = self._rows[len(rows) :]\n",
+        ("tests/sdk/test_shared_writer.py",),
+    ),
+    Mutation(
         "hand-out-jobs-before-the-news",
         "Lost jobs are told before a job is handed out.",
         "client/operations/queueing.py",

@@ -1,6 +1,7 @@
 """Cursors that outlive the process: in a file, in your SQLite database, at the server."""
 
 import os
+import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,6 +92,8 @@ class FileCursor(Cursor):
         super().__init__(start=start, every=every)
         self.path = Path(path)
         self._file: int | None = None
+        # Several threads may commit what one has read: none writes into a file that another has closed.
+        self._using_file = threading.Lock()
         if self.path.exists():
             self._position = self._stored = self.load()
             self._is_loaded = True
@@ -107,15 +110,17 @@ class FileCursor(Cursor):
         return position
 
     def store(self, position: Position) -> None:
-        if self._file is None:
-            if not self.path.exists():
-                self._write_whole(position)
-            self._file = os.open(self.path, os.O_RDWR)
-        os.pwrite(self._file, _to_place(position), 0)
+        with self._using_file:
+            if self._file is None:
+                if not self.path.exists():
+                    self._write_whole(position)
+                self._file = os.open(self.path, os.O_RDWR)
+            os.pwrite(self._file, _to_place(position), 0)
 
     def _keep_accepted(self, accepted: Accepted) -> None:
         assert self._position is not None
-        self._write_whole(self._position)
+        with self._using_file:
+            self._write_whole(self._position)
         self._stored = self._position
         self._waiting = 0
 

@@ -17,6 +17,7 @@ from topics.client.operations.pages import Tombstone
 from topics.client.operations.settings import Wanted
 from topics.client.records import AnyLoss
 from topics.client.wire.effects import Call, Operation, Request, Response
+from topics.client.wire.forks import tell_when_forked
 from topics.client.wire.session import Json, Session, topic_path, understood
 
 T = TypeVar("T")
@@ -54,6 +55,7 @@ class Lease(msgspec.Struct):
     """A job as it was claimed, and until when it is ours."""
 
     row: _Row
+    node: str  # who claimed it: a process may be forked to do the job
     lease_s: float
     ends: float  # by this process' own clock, which no correction of the time of day moves
 
@@ -62,7 +64,15 @@ class Holding:
     """What one client holds of the queues' jobs without having handed it out: threads may share it."""
 
     def __init__(self) -> None:
-        self.node = worker_name()
+        self._user_at_host = user_at_host()
+        self.forget_parent()
+        tell_when_forked(self)
+
+    def forget_parent(self) -> None:
+        """A forked process is another worker; its parent hands out, or gives back, what the parent holds."""
+        name = f"{self._user_at_host}:{os.getpid()}:{uuid4().hex[:8]}"
+        # Differs between all clients there are.
+        self.node = name.encode()[-MAX_NODE_BYTES:].decode("utf-8", "ignore")
         self._kept: dict[str, list[Lease]] = {}
         self._lock = threading.Lock()
 
@@ -84,14 +94,12 @@ class Holding:
             return kept
 
 
-def worker_name() -> str:
-    """Differs between all clients there are."""
+def user_at_host() -> str:
     try:
         user = getpass.getuser()
     except (OSError, KeyError):
         user = "worker"
-    name = f"{user}@{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
-    return name.encode()[-MAX_NODE_BYTES:].decode("utf-8", "ignore")
+    return f"{user}@{socket.gethostname()}"
 
 
 class Claiming(Generic[T]):
@@ -133,7 +141,8 @@ class Claiming(Generic[T]):
     ) -> Operation[tuple[list[Lease], AnyLoss | None]]:
         # The topic's own lease may change at any time; what is asked for is known to the heartbeat.
         lease_ms = lease_ms or self._wanted.lease_ms or DEFAULT_LEASE_MS
-        body: Json = {"node": self._holding.node, "max": limit, "lease_ms": lease_ms}
+        node = self._holding.node
+        body: Json = {"node": node, "max": limit, "lease_ms": lease_ms}
         if wait_s > 0:
             body["wait_ms"] = int(wait_s * 1000)
         began = time.monotonic()
@@ -145,7 +154,7 @@ class Claiming(Generic[T]):
         began = time.monotonic() if wait_s else began
         answer = understood(_decode_claim, response)
         lease_s = lease_ms / 1000
-        leases = [Lease(row, lease_s, began + lease_s) for row in answer.claimed]
+        leases = [Lease(row, node, lease_s, began + lease_s) for row in answer.claimed]
         told = answer.tombstone
         return leases, None if told is None else told.loss(self.topic, answer.epoch, None)
 
@@ -171,8 +180,7 @@ class Claiming(Generic[T]):
     ) -> Operation[None]:
         """Ack, nack or extend one job; raises `LeaseLost` when it is not ours any more."""
         seq = lease.row.seq
-        node, lease_id = self._holding.node, lease.row.lease_id
-        body = {"node": node, "seqs": [seq], "lease_ids": [lease_id], **(more or {})}
+        body = {"node": lease.node, "seqs": [seq], "lease_ids": [lease.row.lease_id], **(more or {})}
         broken: list[Exception] = []
         target = f"{topic_path(self.topic)}/{verb}"
         answer = yield from self._session.ask("POST", target, body, patience_s=patience_s, broken=broken)

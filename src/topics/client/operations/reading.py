@@ -7,6 +7,8 @@ has said what is to become of losses.
 """
 
 import logging
+import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -45,9 +47,11 @@ class Ignored:
 
     def __init__(self) -> None:
         self.count = 0
+        self._lock = threading.Lock()  # threads may read the same topic
 
     def note(self, loss: AnyLoss, why: str) -> None:
-        self.count += 1
+        with self._lock:
+            self.count += 1
         _log.warning("%s: ignored (%s)", loss_error(loss), why)
 
 
@@ -81,6 +85,7 @@ class Reading(Generic[T]):
         self._left = choice.limit
         self._begun: Any = None
         self._heard = time.monotonic()
+        self._pid = os.getpid()
         self._is_over = False
         self._behind_page: Position | None = None
         self._known_epoch: int | None = None
@@ -282,4 +287,5 @@ class Reading(Generic[T]):
         if begun is not None:
             yield Abandon(begun)
         self.cursor._hand_out(None)
-        yield from self.cursor._flush()
+        if self._pid == os.getpid():  # or else a forked process ends, whose parent may be further on
+            yield from self.cursor._flush()

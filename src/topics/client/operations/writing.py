@@ -73,34 +73,54 @@ class Writing(Generic[T]):
         key = key or new_key()
         if not self.wanted.is_there:
             yield from self.wanted.ensure()
-        return (yield from self.finish(self.request(rows, key), key))
+        return (yield from self.finish(Sent(self.request(_BETWEEN.join(rows), key, len(rows)), key)))
 
-    def request(self, rows: list[bytes], key: str) -> Request:
+    def request(self, records: bytes, key: str, count: int) -> Request:
+        """For so many records, with what stands between two of them."""
         more = b'"idempotency_key":%b}' % encode_json(key)
         # A topic with settings is made with them, never by chance with others.
         if self.wanted.is_given:
             more = b'"create":false,' + more
         # A single record's seq may be told twice: a write of nothing but record and key is the quickest.
-        if len(rows) > 1:
+        if count > 1:
             more = b'"return_seqs":false,' + more
-        body = b"".join((_BEGIN, _BETWEEN.join(rows), _END, more))
+        body = b"".join((_BEGIN, records, _END, more))
         return Request(method="POST", target=topic_path(self.topic), body=body)
 
-    def finish(self, request: Request, key: str, begun: Any = None) -> Operation[Ack]:
+    def finish(self, sent: "Sent") -> Operation[Ack]:
+        begun, since = sent.begun, sent.since
+        sent.begun = None  # should this be broken off, it is repeated as a whole
         while True:
             try:
-                response: Response = yield from self._session.write(self.topic, request, key, begun)
+                response: Response = yield from self._session.write(
+                    self.topic, sent.request, sent.key, begun, since
+                )
                 return understood(_decode_ack, response)
             except TopicNotFound:
                 if not self.wanted.is_given:
                     raise
                 # Dropped since it was looked at: made again, as it was wanted.
-                begun = None
+                begun = since = None
                 yield from self.wanted.ensure(again=True)
 
 
+class Sent:
+    """A write on its way. `begun` is an attempt whose answer can be waited for, `since` when it was sent."""
+
+    __slots__ = ("begun", "key", "request", "since")
+
+    def __init__(self, request: Request, key: str) -> None:
+        self.request = request
+        self.key = key
+        self.begun: Any = None
+        self.since: float | None = None
+
+
 class Batching(Generic[T]):
-    """Records gathered into batches, one under way while the next is filled. Order is kept."""
+    """Records gathered into batches, one under way while the next is filled. Order is kept.
+
+    Threads `add` at any time; all else is done by one of them at a time, to whom its writer gives the turn.
+    """
 
     def __init__(self, writing: Writing[T], batch_bytes: int, linger_ms: float) -> None:
         if batch_bytes < 1 or linger_ms < 0:
@@ -109,13 +129,14 @@ class Batching(Generic[T]):
         self._is_plain = writing.codec.is_plain
         self._batch_bytes = batch_bytes
         self._linger_s = linger_ms / 1000
+        # The same list all the time: whoever is about to add to it cannot add to one that was sent meanwhile.
         self._rows: list[bytes] = []
-        # How many bytes the batch still takes.
+        # How many bytes the batch still takes: with several threads an estimate, which no batch relies upon.
         self._bytes_left = batch_bytes
         # Until when the oldest of them may wait.
         self._due = 0.0
-        # Request, key and what was begun of the batch under way.
-        self._sent: tuple[Request, str, Any] | None = None
+        # The batch under way.
+        self._sent: Sent | None = None
         self._failure: TopicsError | None = None
         self.count = 0
         self.last: Ack | None = None
@@ -145,24 +166,49 @@ class Batching(Generic[T]):
         """How long the oldest record may still wait."""
         return self._due - monotonic()
 
-    def send(self) -> Operation[None]:
-        """Hand the batch to the server, once the one before has been answered."""
+    @property
+    def is_due(self) -> bool:
+        """Whether it is still time to `send`: another thread may have done it."""
+        return bool(self._rows) and (self.is_full or self.due_s <= 0)
+
+    def send(self) -> Operation[int]:
+        """Hand a batch to the server, once the one before has been answered; how many records it has."""
         yield from self._settle()
         if not self._rows:
-            return
+            return 0
         yield from self._writing.wanted.ensure()
-        rows, self._rows, self._bytes_left = self._rows, [], self._batch_bytes
+        records, count = self._take()
         key = new_key()
-        request = self._writing.request(rows, key)
+        # Noted before it is sent: a caller that is interrupted, or cancelled, leaves it to the next one.
+        sent = self._sent = Sent(self._writing.request(records, key, count), key)
+        sent.since = monotonic()
         try:
-            begun = yield Begin(request)
+            sent.begun = yield Begin(sent.request)
         except (NotConnected, Broken):
-            begun = None  # patiently, when its answer is waited for
-        self._sent = (request, key, begun)
+            sent.since = None  # patiently, when its answer is waited for
+        return count
+
+    def _take(self) -> tuple[bytes, int]:
+        """A batch of the oldest. Threads that waited for their turn have each added one beyond its size."""
+        rows = self._rows[:MAX_BATCH_RECORDS]
+        records = _BETWEEN.join(rows)
+        if len(records) - len(rows[-1]) > self._batch_bytes:
+            room = self._batch_bytes
+            for index, row in enumerate(rows):
+                room -= len(row) + _BETWEEN_BYTES
+                if room <= 0:
+                    rows = rows[: index + 1]
+                    records = _BETWEEN.join(rows)
+                    break
+        del self._rows[: len(rows)]
+        self._bytes_left = self._batch_bytes - sum([len(row) + _BETWEEN_BYTES for row in self._rows])
+        return records, len(rows)
 
     def flush(self) -> Operation[Ack | None]:
         """Everything given so far is in the log."""
-        yield from self.send()
+        waiting = len(self._rows)
+        while waiting > 0:
+            waiting -= yield from self.send()
         yield from self._settle()
         return self.last
 
@@ -176,17 +222,22 @@ class Batching(Generic[T]):
             if failure is not error:
                 error.add_note(f"and what the writer still had was not written: {failure}")
 
+    def forget_parent(self) -> None:
+        """Behind a fork: what was given before is in the parent's hands, which writes it."""
+        self._rows, self._bytes_left, self._sent = [], self._batch_bytes, None
+
     def _settle(self) -> Operation[None]:
         if self._failure is not None:
             raise self._failure
-        if self._sent is None:
+        sent = self._sent
+        if sent is None:
             return
-        (request, key, begun), self._sent = self._sent, None
         try:
-            ack = yield from self._writing.finish(request, key, begun)
+            ack = yield from self._writing.finish(sent)
         except TopicsError as error:
             # What follows must not overtake what failed.
-            self._failure = error
+            self._sent, self._failure = None, error
             raise
+        self._sent = None
         self.count += ack.count
         self.last = ack

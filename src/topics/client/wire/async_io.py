@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import os
 import ssl
+import threading
 from collections import deque
 from typing import Any, TypeVar
 
@@ -191,32 +192,66 @@ class _Places:
                 return
 
 
+class _Pool:
+    """The connections of one event loop. No other loop can use them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.pid = os.getpid()
+        self.idle: deque[_Connection] = deque()
+        self.places = _Places(loop)
+        self.is_closed = False
+
+    def take(self) -> _Connection | None:
+        while self.idle:
+            connection = self.idle.pop()
+            if connection.is_usable:
+                return connection
+        return None
+
+    def give_back(self, connection: _Connection) -> None:
+        if connection.is_usable and not self.is_closed:
+            self.idle.append(connection)
+        else:
+            connection.close()
+
+    def close(self) -> None:
+        self.is_closed = True
+        idle, self.idle = self.idle, deque()
+        for connection in idle:
+            connection.close()
+
+
 class AsyncIO:
-    """A pool of connections of one event loop."""
+    """Runs operations over the connections of the loop that asks: threads may have a loop each."""
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         self._address = address
         self._timeout_s = timeout_s
-        self._pid = os.getpid()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._idle: deque[_Connection] = deque()
         self._known: KnownHeads = {}
-        self._places: _Places | None = None
-        self._is_closed = False
+        # Those of the loops there are, and the one that was used last.
+        self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
+        self._last: _Pool | None = None
+        self._lock = threading.Lock()
 
-    def _enter(self) -> None:
-        """In another loop than before, or behind a fork, the connections of the one before are of no use."""
+    def _pool(self) -> _Pool:
+        """A client that was closed in one loop is open in another; a forked process has pools of its own."""
         loop = asyncio.get_running_loop()
-        if self._loop is not loop or self._pid != os.getpid():
-            self._loop, self._pid = loop, os.getpid()
-            self._idle = deque()
-            self._places = _Places(loop)
-            self._is_closed = False  # it was for the loop before
+        pool = self._last
+        if pool is None or pool.loop is not loop or pool.pid != os.getpid():
+            with self._lock:
+                pool = self._pools.get(loop)
+                if pool is None or pool.pid != os.getpid():
+                    pool = _Pool(loop)
+                    self._pools = {known: of for known, of in self._pools.items() if not known.is_closed()}
+                    self._pools[loop] = pool
+            self._last = pool
+        return pool
 
     async def run(self, operation: Operation[R], *, ends: bool = False) -> R:
         """`ends`: what a reader has left to do at its end, which may come behind that of the client."""
-        self._enter()
-        if self._is_closed and not ends:
+        pool = self._pool()
+        if pool.is_closed and not ends:
             operation.close()
             raise ClientClosed
         value: Any = None
@@ -230,37 +265,36 @@ class AsyncIO:
             value = failure = None
             try:
                 if type(effect) is Exchange:  # what most of them are
-                    value = await self._exchange(effect.request)
+                    value = await self._exchange(pool, effect.request)
                 else:
-                    value = await self._perform(effect)
+                    value = await self._perform(pool, effect)
             except BaseException as error:
                 failure = error
 
-    async def _exchange(self, request: Request) -> Response:
+    async def _exchange(self, pool: _Pool, request: Request) -> Response:
         if request.wait_s:
-            return await self._finish(await self._begin(request), request)
-        places = self._places
-        assert places is not None
+            return await self._finish(pool, await self._begin(pool, request), request)
+        places = pool.places
         if not places.free:
             await places.wait()
         places.free -= 1
         try:
-            connection = self._take() or await self._connect()
+            connection = pool.take() or await self._connect()
             connection.send(self._address.render(request))
-            return await self._finish(connection, request)
+            return await self._finish(pool, connection, request)
         finally:
             places.give_back()
 
-    async def _perform(self, effect: Effect) -> Any:
+    async def _perform(self, pool: _Pool, effect: Effect) -> Any:
         match effect:
             case Begin(request):
-                return await self._begin(request), request
+                return await self._begin(pool, request), request
             case Finish((connection, request)):
-                return await self._finish(connection, request)
+                return await self._finish(pool, connection, request)
             case Abandon((connection, _)):
                 connection.close()
             case Open(request):
-                return await self._open(request)
+                return await self._open(pool, request)
             case Receive(stream, wait_s):
                 return await stream.receive_some(wait_s)
             case CloseStream(stream):
@@ -272,9 +306,9 @@ class AsyncIO:
                 return await result if inspect.isawaitable(result) else result
         return None
 
-    async def _begin(self, request: Request) -> _Connection:
+    async def _begin(self, pool: _Pool, request: Request) -> _Connection:
         data = self._address.render(request)
-        connection = self._take() or await self._connect()
+        connection = pool.take() or await self._connect()
         connection.send(data)
         return connection
 
@@ -295,7 +329,7 @@ class AsyncIO:
             raise NotConnected(str(error) or "no connection in time") from error
         return connection
 
-    async def _finish(self, connection: _Connection, request: Request) -> Response:
+    async def _finish(self, pool: _Pool, connection: _Connection, request: Request) -> Response:
         try:
             response = await connection.receive(self._timeout_s + request.wait_s)
         except (OSError, ValueError) as error:
@@ -304,11 +338,11 @@ class AsyncIO:
         except BaseException:
             connection.close()  # cancelled: its answer would be taken for the next one's
             raise
-        self._give_back(connection)
+        pool.give_back(connection)
         return response
 
-    async def _open(self, request: Request) -> tuple[Response, _Connection | None]:
-        connection = await self._begin(request)
+    async def _open(self, pool: _Pool, request: Request) -> tuple[Response, _Connection | None]:
+        connection = await self._begin(pool, request)
         try:
             response = await connection.receive_head(self._timeout_s + request.wait_s)
         except (OSError, ValueError) as error:
@@ -316,26 +350,9 @@ class AsyncIO:
             raise Broken(str(error) or type(error).__name__) from error
         if response.status == 200:
             return response, connection
-        self._give_back(connection)
+        pool.give_back(connection)
         return response, None
 
-    def _take(self) -> _Connection | None:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_usable:
-                return connection
-        return None
-
-    def _give_back(self, connection: _Connection) -> None:
-        if connection.is_usable and not self._is_closed:
-            self._idle.append(connection)
-        else:
-            connection.close()
-
     async def close(self) -> None:
-        self._enter()
-        self._is_closed = True
-        idle, self._idle = self._idle, deque()
-        for connection in idle:
-            connection.close()
+        self._pool().close()
         await asyncio.sleep(0)

@@ -1,6 +1,5 @@
 """Runs operations with blocking sockets. Threads and forks may share it: a connection has one user."""
 
-import os
 import socket
 import ssl
 import time
@@ -27,6 +26,7 @@ from topics.client.wire.effects import (
     Request,
     Response,
 )
+from topics.client.wire.forks import tell_when_forked
 
 R = TypeVar("R")
 
@@ -43,6 +43,11 @@ class _Connection:
             raise NotConnected(str(error)) from error
         self._timeout_s = timeout_s
         self._parser = AnswerParser(known)
+        tell_when_forked(self)
+
+    def forget_parent(self) -> None:
+        """What comes over this socket is for the parent: whoever waits for it here asks again."""
+        self._socket.close()
 
     def send(self, data: bytes) -> None:
         self._socket.settimeout(self._timeout_s)
@@ -86,8 +91,8 @@ class _Connection:
         """Whether the server has closed it while it was idle, or says something that was not asked."""
         if isinstance(self._socket, ssl.SSLSocket):
             return False  # cannot be looked at without being read; if it is closed, it is asked again
-        self._socket.settimeout(0)
         try:
+            self._socket.settimeout(0)
             self._socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return False
@@ -109,7 +114,6 @@ class Blocking:
     def __init__(self, address: Address, timeout_s: float) -> None:
         self._address = address
         self._timeout_s = timeout_s
-        self._pid = os.getpid()
         self._idle: deque[_Connection] = deque()
         self._known: KnownHeads = {}
         self._is_closed = False
@@ -199,10 +203,6 @@ class Blocking:
         return response, None
 
     def _take(self) -> _Connection | None:
-        if self._pid != os.getpid():
-            # A fork: these sockets are the parent's, and what comes over them is for the parent.
-            self._pid = os.getpid()
-            self._idle = deque()
         while True:
             try:
                 connection = self._idle.pop()
@@ -213,7 +213,7 @@ class Blocking:
             connection.close()
 
     def _give_back(self, connection: _Connection) -> None:
-        if connection.is_reusable and self._pid == os.getpid() and not self._is_closed:
+        if connection.is_reusable and not self._is_closed:
             self._idle.append(connection)
         else:
             connection.close()
@@ -221,9 +221,8 @@ class Blocking:
     def close(self) -> None:
         self._is_closed = True
         idle, self._idle = self._idle, deque()
-        if self._pid == os.getpid():
-            for connection in idle:
-                connection.close()
+        for connection in idle:
+            connection.close()
 
     def __del__(self) -> None:
         # A client that was dropped instead of closed leaves no sockets behind.

@@ -99,14 +99,23 @@ class Session:
                 raise failure
             yield pause
 
-    def write(self, topic: str, request: Request, key: str, begun: Any = None) -> Operation[Response]:
+    def write(
+        self, topic: str, request: Request, key: str, begun: Any = None, since: float | None = None
+    ) -> Operation[Response]:
         """A write with an idempotency key: repeated while the server is sure to know the key again.
 
-        `begun` is a first attempt that was sent already.
+        `begun` is a first attempt that was sent already, at the time `since`; without it, nobody has waited
+        for what came of that attempt.
         """
         patience: _Patience | None = None  # most writes need none
         first_at = began = time.monotonic()
         sent_at: float | None = None  # of the first attempt whose outcome is unknown
+        if since is not None:
+            began = since
+            if begun is None:
+                sent_at = since
+                if (yield from self._is_forgotten(topic, sent_at)):
+                    raise self._uncertain(topic, key)
         while True:
             asked_s = 0.0
             try:
