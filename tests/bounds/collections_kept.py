@@ -8,8 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "topics"
-# What a running server is made of; values and the bytes on disk keep nothing by themselves.
-ROOMS = ("flow", "http", "keep", "log", "node")
+# What a running server is made of.
+ROOMS = ("flow", "http", "keep", "log", "node", "storage", "values")
 KINDS = {
     "Counter",
     "OrderedDict",

@@ -35,6 +35,7 @@ LOWERED = {
     "topics.http.wire.known_requests._MOST_HEADS": 2,
     "topics.http.wire.routing._REMEMBERED_TARGETS": 2,
     "topics.log.lives.MAX_NAMES": 2,
+    "topics.values.forms._MOST_PATTERNS": 1,
     "topics.log.remove.ledger.MAX_RANGES": 4,
 }
 ROUNDS = 12

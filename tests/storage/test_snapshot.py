@@ -145,3 +145,10 @@ def test_no_more_count_than_are_kept(tmp_path: Path) -> None:
     for number in range(1, 4):
         (tmp_path / file_name(number)).write_bytes(b"".join(encode(b"%d" % number)))
     assert store(tmp_path).newest() == {3: b"3", 2: b"2"}
+
+
+def test_nothing_is_remembered_of_those_that_are_gone(tmp_path: Path) -> None:
+    kept = store(tmp_path)
+    for number in range(9):
+        kept.write(b"%d" % number)
+        assert len(kept._intact | kept._damaged) <= 2

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from topics.values import ApiError, Form, Misnamed, has_no_twins
+from topics.values import ApiError, Form, Misnamed, forms, has_no_twins
 
 
 class Inner(msgspec.Struct, forbid_unknown_fields=True):
@@ -249,3 +249,12 @@ def test_a_body_of_countless_typos_is_refused_for_that() -> None:
     names = ",".join(f'"k{n}":{n}' for n in range(9_998))
     _, misnamed = read(f'{{"seq":1,{names},"seq":2}}')
     assert (len(misnamed.unknown), misnamed.duplicate) == (100, ["seq"])
+
+
+def test_the_number_of_known_bodies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "_MOST_PATTERNS", 3)
+    form = Form(Inner)
+    for length in range(20):
+        assert form.read(b'{"id":"%b"}' % (b"!" * length)).id == "!" * length
+        assert len(form._patterns) <= 3
+    assert form._patterns

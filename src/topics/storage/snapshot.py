@@ -101,3 +101,5 @@ class SnapshotStore:
         for old in set(self._numbers).difference(kept):
             self._fs.remove(os.path.join(self._directory, file_name(old)))
         self._numbers = sorted(kept.intersection(self._numbers))
+        for known in (self._damaged, self._intact):
+            known.intersection_update(self._numbers)

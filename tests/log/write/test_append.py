@@ -224,3 +224,28 @@ def test_a_server_may_be_filled_to_the_last_byte(make_lab: Callable[..., Lab]) -
         lab.write("t", 12345)
     lab.write("t", 1234)
     assert lab.engine.totals.bytes == 10
+
+
+@pytest.mark.parametrize(("durability", "answered"), [("memory", True), ("disk", True), ("fsync", False)])
+def test_only_what_has_to_be_on_disk_waits_for_it(lab: Lab, durability: str, answered: bool) -> None:
+    lab.put("t", durability=durability)
+    answers: list[AppendOp] = []
+    lab.engine.append("t", parse_append(b'{"records":[{"data":1}]}'), answers.append, pytest.fail)
+    lab.engine.queue.flush()
+    assert bool(answers) == answered
+    lab.engine.queue.sync_now()
+    assert answers
+
+
+@pytest.mark.parametrize(("config", "is_allowed"), [(b"", True), (b',"config":{"ttl_ms":5}', False)])
+def test_a_configuration_has_to_be_allowed(lab: Lab, config: bytes, is_allowed: bool) -> None:
+    request = parse_append(b'{"records":[{"data":1}]%b}' % config)
+    if is_allowed:
+        lab.engine.append("t", request, lambda _: None, pytest.fail, may_configure=False)
+    else:
+        with pytest.raises(ApiError) as refusal:
+            lab.engine.append("t", request, lambda _: None, pytest.fail, may_configure=False)
+        assert refusal.value.code == "forbidden"
+    assert ("t" in lab.engine.by_name) == is_allowed
+    lab.engine.append("u", request, lambda _: None, pytest.fail, may_configure=True)
+    assert "u" in lab.engine.by_name

@@ -215,3 +215,40 @@ def test_whatever_was_damaged_takes_no_more_than_was_counted() -> None:
         passed += 1
         assert taken_by_arrow(bytes(broken)) <= counted + 8192
     assert passed > 500
+
+
+ROWS = pa.RecordBatch.from_pydict({"data": ["1", "2", "3"]})
+
+
+def test_a_schema_takes_so_much_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = stream(ROWS)
+    (size,) = struct.unpack_from("<i", body, 4)
+    monkeypatch.setattr(arrow_messages, "MAX_SCHEMA_BYTES", size)
+    assert unfolded_size(body, LARGE)[1] == 1
+    monkeypatch.setattr(arrow_messages, "MAX_SCHEMA_BYTES", size - 1)
+    with pytest.raises(ApiError, match="schema"):
+        unfolded_size(body, LARGE)
+
+
+def test_a_batch_has_so_many_rows_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_messages, "MAX_BULK_RECORDS", 3)
+    assert unfolded_size(stream(ROWS), LARGE)[1] == 1
+    monkeypatch.setattr(arrow_messages, "MAX_BULK_RECORDS", 2)
+    with pytest.raises(ApiError) as refusal:
+        unfolded_size(stream(ROWS), LARGE)
+    assert refusal.value.code == "batch_too_large"
+
+
+def test_a_stream_may_end_behind_its_last_batch_and_nowhere_else() -> None:
+    body = stream(ROWS)[:-8]
+    assert unfolded_size(body, LARGE)[1] == 1
+    for rest in (struct.pack("<i", 16), struct.pack("<ii", -1, 16)):
+        with pytest.raises(ApiError, match="cut off"):
+            unfolded_size(body + rest, LARGE)
+
+
+def test_a_compressed_buffer_may_be_nothing_but_its_length() -> None:
+    assert arrow_messages._unpacked(struct.pack("<q", 0), 0, 0, 8) == 0
+    assert arrow_messages._unpacked(struct.pack("<q", -1), 0, 0, 8) == 0
+    with pytest.raises(arrow_messages.NotArrow):
+        arrow_messages._unpacked(struct.pack("<q", 0), 0, 0, 7)
