@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -213,3 +214,38 @@ def test_a_kernel_without_asynchronous_syncs_is_served_by_a_thread(
         return await append(engine, "t")
 
     assert driven(tmp_path, scenario)
+
+
+class Disturbed:
+    """The kernel's syncs, with a signal in the way of the first look at what is done, or of every start."""
+
+    def __init__(self, context: Any, *, at_start: bool) -> None:
+        self._context = context
+        self._at_start = at_start
+        self.signals = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def process_events(self) -> int:
+        self.signals += 1
+        if self.signals == 1:
+            raise SystemError(errno.EINTR, "Interrupted system call")
+        return int(self._context.process_events())
+
+    def submit(self, operation: Any) -> None:
+        if self._at_start:
+            raise SystemError(errno.EINTR, "Interrupted system call")
+        self._context.submit(operation)
+
+
+@pytest.mark.parametrize("at_start", [False, True])
+def test_a_signal_costs_nobody_an_answer(tmp_path: Path, at_start: bool) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        await put(engine, "t", TopicConfig(durability="fsync"))
+        assert commit._kernel is not None
+        commit._kernel._context = Disturbed(commit._kernel._context, at_start=at_start)
+        for _ in range(2):
+            await asyncio.wait_for(append(engine, "t"), 10)
+
+    driven(tmp_path, scenario)

@@ -194,4 +194,12 @@ MUTATIONS = (
         "        if False:\n",
         ("tests/http/test_storage_failure.py",),
     ),
+    Mutation(
+        "lose-a-sync-to-a-signal",
+        "A signal, such as that which has keys read again, costs no writer its answer.",
+        "log/write/commit_loop.py",
+        "            if error.args[:1] != (errno.EINTR,):\n",
+        "            if True:\n",
+        ("tests/log/write/test_commit_loop.py::test_a_signal_costs_nobody_an_answer",),
+    ),
 )

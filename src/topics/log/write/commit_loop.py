@@ -147,8 +147,18 @@ class KernelSync:
             self._context.poll()
         except BlockingIOError:
             pass
-        while self._context.process_events():
+        while self._process():
             pass
+
+    def _process(self) -> bool:
+        """Whether there may be more. A signal in between, a SIGHUP perhaps, must not cost a completion:
+        the descriptor has been read already, and would not tell of it again."""
+        try:
+            return bool(self._context.process_events())
+        except SystemError as error:
+            if error.args[:1] != (errno.EINTR,):
+                raise
+            return True
 
     def close(self) -> None:
         self._loop.remove_reader(self._context.fileno)
@@ -281,7 +291,7 @@ class CommitLoop:
             try:
                 self._kernel.start(journal.current_file().fileno(), lambda error: self._finish(ticket, error))
                 return
-            except OSError as error:
+            except Exception as error:  # of a kind of its own for each number of an error
                 log.warning("kernel sync refused (%s); using a thread from now on", error)
                 self._kernel.close()
                 self._kernel = None
