@@ -123,4 +123,28 @@ MUTATIONS = (
         "                if False:\n",
         ("tests/bounds/test_growth.py", "tests/http/wire/test_routing.py"),
     ),
+    Mutation(
+        "count-no-cursors-under-way",
+        "Cursors that are on their way count towards the limit of their topic.",
+        "flow/cursors.py",
+        " + self._coming[name] >= MAX_CURSORS:\n",
+        " >= MAX_CURSORS:\n",
+        ("tests/flow/test_cursors.py::test_those_that_are_on_their_way_count",),
+    ),
+    Mutation(
+        "count-no-pipelines-under-way",
+        "Pipelines that are on their way count towards their limit.",
+        "flow/pipelines.py",
+        " + self._coming >= MAX_PIPELINES:\n",
+        " >= MAX_PIPELINES:\n",
+        ("tests/flow/test_pipelines.py::test_those_that_are_on_their_way_count",),
+    ),
+    Mutation(
+        "keep-the-path-of-a-ticket",
+        "A ticket takes no more memory for a longer path.",
+        "http/door/tickets.py",
+        "        return sha256(without_ticket(without_base(target, self._base))).digest()\n",
+        "        return without_ticket(without_base(target, self._base))\n",
+        ("tests/http/door/test_tickets.py",),
+    ),
 )

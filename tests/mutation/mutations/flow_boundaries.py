@@ -73,8 +73,8 @@ MUTATIONS = (
         "keep-one-cursor-too-many",
         "A topic has as many named cursors as the limit says.",
         "flow/cursors.py",
-        "self._kept.count(name) >= MAX_CURSORS",
-        "self._kept.count(name) > MAX_CURSORS",
+        "self._coming[name] >= MAX_CURSORS",
+        "self._coming[name] > MAX_CURSORS",
         (_CURSORS,),
     ),
     Mutation(
