@@ -165,9 +165,9 @@ def test_mistakes(orders: str, run: Run) -> None:
 class Tail:
     """A process that follows, and is interrupted."""
 
-    def __init__(self, url: str, *arguments: str) -> None:
+    def __init__(self, url: str, *arguments: str, wait: str = "100") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "topics", *arguments, "--wait", "100"],
+            [sys.executable, "-m", "topics", *arguments, "--wait", wait],
             env={**os.environ, "TOPICS_URL": url},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -188,17 +188,34 @@ class Tail:
 def test_it_follows_over_a_restart_and_says_how_to_go_on(tmp_path: Path) -> None:
     server = ServerProcess(tmp_path).start()
     server.post("/v0/topics/live", {"records": [{"data": n} for n in range(1, 13)]})
-    tail = Tail(server.url, "tail", "live")
+    tail, all_of_them = Tail(server.url, "tail", "live"), Tail(server.url, "tail", "li*", "--last", "1")
     assert [tail.next()["seq"] for _ in range(10)] == [*range(3, 13)]
+    assert all_of_them.next()["seq"] == 12
     server.kill()
     server.start(TOPICS_PORT=server.address.rpartition(":")[2])
     server.post("/v0/topics/live", {"records": [{"data": "after"}]})
     news = tail.next()
     assert (news["seq"], news["data"]) == (13, "after")
+    assert all_of_them.next()["seq"] == 13
     code, errors = tail.interrupt()
     assert code == 130
     assert errors.strip().endswith(f"topics tail 'live@13~{news['epoch']}'")
+    # What comes meanwhile is not cut to its end.
+    code, errors = all_of_them.interrupt()
+    assert errors.strip().endswith(f"topics tail 'li*' 'live@13~{news['epoch']}' --from 1")
     server.stop()
+
+
+def test_what_follows_says_how_to_go_on_without_a_server(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path).start()
+    server.post("/v0/topics/gone", {"records": [{"data": 1}]})
+    tail = Tail(server.url, "tail", "gone*", wait="1.5")
+    epoch = tail.next()["epoch"]
+    server.kill()
+    _, errors = tail.process.communicate(timeout=60)
+    assert tail.process.returncode == 4
+    assert errors.count("\n") == 2
+    assert f"go on with: topics tail 'gone*' 'gone@1~{epoch}'" in errors
 
 
 def test_it_follows_topics_that_come_later(server: ServerProcess) -> None:

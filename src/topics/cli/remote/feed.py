@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from topics.cli.remote.server import PATIENCE_S, Server, topic_path
+from topics.cli.remote.server import Server, topic_path
 from topics.client import Refused
 from topics.client.wire.session import understood
 
@@ -177,10 +177,9 @@ class Feed:
         is another one is told first.
         """
         seq, epoch = self.seq, self.epoch
-        patience_s = PATIENCE_S if self._server.wait_s is None else self._server.wait_s
         while True:
             try:
-                page = self._page(seq, epoch, wait_ms=LONG_POLL_MS, patience_s=patience_s)
+                page = self._page(seq, epoch, wait_ms=LONG_POLL_MS)
             except Refused as refusal:
                 if refusal.code != "topic_not_found":
                     raise
@@ -215,7 +214,6 @@ class Feed:
         *,
         last: int | None = None,
         wait_ms: int = 0,
-        patience_s: float | None = None,
     ) -> _Page:
         query: dict[str, str | int] = {"include_tags": "true", "limit": MOST, **self._choice.query}
         if last is None or epoch is not None:
@@ -229,5 +227,4 @@ class Feed:
         path = f"{topic_path(self.topic, 'records')}?{urlencode(query)}"
         if not wait_ms:
             return understood(_decode, self._server.fetch("GET", path))
-        silent_s = wait_ms / 1000
-        return understood(_decode, self._server.fetch("GET", path, patience_s=patience_s, silent_s=silent_s))
+        return understood(_decode, self._server.fetch("GET", path, silent_s=wait_ms / 1000))

@@ -19,8 +19,8 @@ from topics.cli.remote.formats import Printer, printer
 from topics.cli.remote.options import add_flags, moment, natural, server_for
 from topics.cli.remote.output import Output
 from topics.cli.remote.server import Server, topic_path
-from topics.cli.work import DONE, INTERRUPTED, LOSS, tell
-from topics.client import Refused
+from topics.cli.work import DONE, INTERRUPTED, LOSS, UNREACHABLE, tell
+from topics.client import Refused, Unreachable
 from topics.values import MAX_WATCH_TOPICS, UserMistake
 
 TAIL = 10
@@ -60,6 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
     output = Output(arguments)
     show = printer(output, arguments.format, many=len(named) > 1 or named[0].is_prefix)
     with server_for(arguments) as server:
+        if arguments.follow:
+            server.await_restarts()
         reader = _Reader(server, arguments, named, show)
         try:
             with reader.interruption:
@@ -69,9 +71,11 @@ def run(arguments: argparse.Namespace) -> int:
         except _LossMet:
             tell(f"this loss ends it; to go on behind it: {reader.going_on()}")
             return LOSS
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Unreachable) as end:
+            if isinstance(end, Unreachable):
+                tell(str(end))
             tell(f"go on with: {reader.going_on()}")
-            return INTERRUPTED
+            return UNREACHABLE if isinstance(end, Unreachable) else INTERRUPTED
     return DONE
 
 
@@ -289,6 +293,9 @@ class _Reader:
             words.append(feed.position)
         if waiting and given.first is not None:
             words += ["--from", str(given.first)]
+        elif not waiting and given.verb == "tail" and any(each.is_prefix for each in self._named):
+            # A topic that comes meanwhile is younger than what was seen: all of it is to be seen.
+            words += ["--from", "1"]
         if waiting and given.last is not None:
             words += ["--last", str(given.last)]
         for flag, when in (("--since", given.since), ("--until", given.until)):

@@ -40,6 +40,8 @@ class Server:
             raise UserMistake(str(error)) from None
         self.url = address.url
         self.wait_s = wait_s
+        # How long it may be away once it was heard.
+        self.away_s = wait_s or 0.0
         self._probe = Blocking(address, HEARD_WITHIN_S)
         # A large body may take its time on the way.
         self._io = Blocking(address, PATIENCE_S)
@@ -56,10 +58,16 @@ class Server:
 
     # --- whether it is there ----------------------------------------------------------------------------
 
-    def hear(self, patience_s: float | None = None) -> None:
+    def hear(self) -> None:
         """Raises `Unreachable` if it says nothing within a second, or as long as was asked for."""
-        wanted = self.wait_s if patience_s is None else patience_s
-        deadline = time.monotonic() + (wanted or 0.0)
+        self._hear(self.wait_s or 0.0)
+
+    def await_restarts(self) -> None:
+        """From now on: what follows a topic outlives the server."""
+        self.away_s = PATIENCE_S if self.wait_s is None else self.wait_s
+
+    def _hear(self, patience_s: float) -> None:
+        deadline = time.monotonic() + patience_s
         while True:
             more_s = max(deadline - time.monotonic() - HEARD_WITHIN_S, 0.0)
             try:
@@ -82,7 +90,6 @@ class Server:
         *,
         headers: tuple[tuple[str, str], ...] = (),
         repeatable: bool = True,
-        patience_s: float | None = None,
         silent_s: float = ANSWER_WITHIN_S,
     ) -> Response:
         """The answer; an error of the server is raised as `Refused`.
@@ -100,7 +107,7 @@ class Server:
                 if isinstance(error, Broken) and (not repeatable or time.monotonic() > give_up):
                     said = f"no answer from {self.url}: {error}; it may have been done or not"
                     raise Unreachable(said) from None
-                self.hear(patience_s)
+                self._hear(self.away_s)
                 continue
             refusal = refused_by(response)
             if refusal is None:
