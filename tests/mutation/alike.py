@@ -22,6 +22,10 @@ class Alike:
 _ONE_BY_ONE = "frames that are not taken together have the same effect, one by one"
 _NO_MORE = "with none left to be found, later runs add nothing"
 _TIDIED_UP = "times that count no more are thrown away a little earlier"
+_BRACE = "a meta begins with a brace, which no key does"
+_SENT = "a record that was forwarded is not asked for again"
+_SOONER = "keys that are of no more use are thrown away sooner or later"
+_CLIPPED = "what lies outside of the window is cut off"
 _COUNTED = "the other way counts sizes, and finds the same rows"
 
 ALIKE: tuple[Alike, ...] = (
@@ -231,6 +235,28 @@ ALIKE: tuple[Alike, ...] = (
         "if count < len(seqs) else []",
         "if count <= len(seqs) else []",
         "of those that were all deleted, none is lost",
+    ),
+    Alike(
+        "flow/routers/exactly_once.py",
+        "max(router.keys_scanned + 1, dest.floor)",
+        "min(router.keys_scanned + 1, dest.floor)",
+        "what is looked through again has the same keys, and those of gone records count for nothing",
+    ),
+    Alike("flow/routers/exactly_once.py", "while at >= 0:", "while at > 0:", "no row begins with its meta"),
+    Alike("flow/routers/exactly_once.py", "if at >= meta_at:\n", "if at > meta_at:\n", _BRACE),
+    Alike("flow/routers/exactly_once.py", "end if at >= meta_at else", "end if at > meta_at else", _BRACE),
+    Alike("flow/routers/exactly_once.py", "int(number) > router.sent:", "int(number) >= router.sent:", _SENT),
+    Alike("flow/routers/exactly_once.py", "if seq > router.sent}", "if seq >= router.sent}", _SENT),
+    Alike("flow/routers/exactly_once.py", "if count >= _FEW_KEYS and", "if count > _FEW_KEYS and", _SOONER),
+    Alike("flow/routers/exactly_once.py", "(count - 1) == 0:", "(count - 1) != 0:", _SOONER),
+    Alike("flow/routers/source_window.py", "if first < source.floor:", "if first <= source.floor:", _CLIPPED),
+    Alike("flow/routers/source_window.py", "if account.firsts[at] > last:", "if False:", _CLIPPED),
+    Alike("flow/routers/source_window.py", "if hole.last < first:", "if False:", _CLIPPED),
+    Alike(
+        "flow/routers/source_window.py",
+        "if max_records <= 0 or",
+        "if max_records < 0 or",
+        "of the next run none fits, so that the window ends in front of it",
     ),
     Alike("log/recover/reload.py", "if first < topic.floor or", "if first <= topic.floor or", _ONE_BY_ONE),
     Alike("log/recover/reload.py", "last > topic.head or", "last >= topic.head or", _ONE_BY_ONE),

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 from tests.flow.routers.lab import RouterLab, seqs_and_data
+from topics.flow.routers.step import Capacity, capacity_of
+from topics.values.settings import MAX_SEQ
 
 
 def test_a_full_destination_holds_the_router_back(lab: RouterLab) -> None:
@@ -88,3 +93,32 @@ def test_time_at_the_destination_counts_from_the_copy(lab: RouterLab) -> None:
     assert lab.data("b") == [1]
     lab.clock.advance(1)
     assert lab.data("b") == []
+
+
+# --- by itself ----------------------------------------------------------------------------------------------
+
+
+def test_room_is_taken_to_the_last_byte() -> None:
+    room = Capacity(records=9, size=10)
+    assert room.take(np.array([4, 6, 1])) == 2
+    assert (room.records, room.size) == (7, 0)
+    assert room.take(np.array([1])) == 0
+    assert Capacity(records=1, size=10).take(np.array([1, 1])) == 1
+    assert Capacity(records=-3, size=10).take(np.array([1])) == 0
+
+
+def test_who_can_never_fit_waits_for_an_empty_topic() -> None:
+    room = Capacity(records=1, size=10, when_empty=20)
+    assert (room.is_full(10), room.is_full(11), room.is_full(99)) == (False, True, True)
+    assert not Capacity(records=1, size=20, when_empty=20).is_full(99)
+    assert Capacity(records=0, size=20, when_empty=20).is_full(1)
+
+
+@pytest.mark.parametrize(("cap_bytes", "left"), [(0, 7), (5, 2), (90, 7)])
+def test_the_server_and_the_topic_bound_it_together(tmp_path: Path, cap_bytes: int, left: int) -> None:
+    lab = RouterLab(tmp_path, max_total_bytes=10)
+    lab.put("b", discard="reject", cap_bytes=cap_bytes, cap_records=3 if cap_bytes else 0)
+    lab.write("b", 123)
+    room = capacity_of(lab.engine, lab.topic("b"))
+    assert (room.size, room.when_empty) == (left, min(cap_bytes or 10, 10))
+    assert room.records == (2 if cap_bytes else MAX_SEQ - 1)

@@ -177,3 +177,35 @@ def test_keys_of_records_that_have_passed_are_let_go(lab: RouterLab, monkeypatch
         assert len(lab.router("r").keys_seen) <= 16
         lab.records("b")
     assert lab.router("r").forwarded == 99
+
+
+def test_a_copy_that_is_on_its_way_to_disk_is_not_repeated(lab: RouterLab) -> None:
+    lab.put("b", durability="fsync")
+    lab.route("r", "a", "b", exactly_once=True)
+    body = json.dumps({"records": [{"data": "already", "meta": key_of(lab, 1)}]})
+    lab.engine.append("b", parse_append(body.encode()), lambda _: None, pytest.fail)
+    lab.engine.queue.flush()
+    assert lab.topic("b").head == 0
+    router = lab.routers.find("r")
+    assert router is not None
+    exactly_once.find_foreign_keys(router)
+    assert exactly_once.known_copies(router, [1, 2]) == {1}
+    lab.write("a", 1, 2)
+    assert lab.data("b") == ["already", 2]
+
+
+def test_nor_does_one_protect_that_was_deleted_at_the_head(lab: RouterLab) -> None:
+    lab.route("r", "a", "b", exactly_once=True)
+    lab.write("b", 0, {"data": "already", "tag": "gone", "meta": key_of(lab, 1)})
+    lab.router("r").keys_seen[1] = 2
+    lab.delete("b", match="gone")
+    assert exactly_once.known_copies(lab.router("r"), [1]) == set()
+    lab.write("a", 1)
+    assert lab.data("b") == [0, 1]
+
+
+def test_records_without_meta_have_no_key(lab: RouterLab) -> None:
+    lab.route("r", "a", "b", exactly_once=True)
+    lab.write("b", 0)
+    lab.write("a", 1)
+    assert lab.data("b") == [0, 1]

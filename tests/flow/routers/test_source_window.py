@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.flow.routers.lab import RouterLab, seqs_and_data
 from tests.log.harness import gap
+from topics.flow.routers.source_window import read_window
+from topics.log.remove import ledger
 
 
 def test_records_that_aged_before_forwarding_become_a_front_hole(lab: RouterLab) -> None:
@@ -109,3 +111,49 @@ def test_a_cap_that_passes_a_hole_takes_it_to_the_front(lab: RouterLab) -> None:
     state = lab.everything()
     lab.restart()
     assert lab.everything() == state
+
+
+# --- by itself ----------------------------------------------------------------------------------------------
+
+
+def test_a_window_ends_where_it_is_told_to(lab: RouterLab) -> None:
+    lab.write_each("a", 9)
+    runs = lab.topic("a").runs
+    assert [run.base for run in runs] == [1, 5, 9]
+    sizes = [1] * 9
+    for most, last in ((4, 4), (5, 5), (8, 8), (20, 9)):
+        for window in (
+            read_window(lab.topic("a"), 0, most, 1 << 20, 9),
+            read_window(lab.topic("a"), 0, 100, sum(sizes[:most]), 9),
+        ):
+            assert (window.last, window.rows.seqs.tolist()) == (last, list(range(1, last + 1)))
+    assert read_window(lab.topic("a"), 0, 100, 0, 9).last == 0
+
+
+def test_a_window_begins_in_the_journal_where_its_first_record_does(lab: RouterLab) -> None:
+    lab.write_each("a", 9)
+    first, second, _ = lab.topic("a").runs
+    assert first.start_position < second.start_position
+    assert read_window(lab.topic("a"), 0, 100, 1 << 20, 9).position == first.start_position
+    assert read_window(lab.topic("a"), 4, 100, 1 << 20, 9).position == second.start_position
+
+
+def test_loss_is_told_where_it_was_and_no_further(lab: RouterLab) -> None:
+    lab.put("a", cap_records=3)
+    lab.write_each("a", 5)
+    lab.topic("a").add_hole(6, 9, ledger.LOST, found_ms=1)
+    lost = {
+        (after, upto): [
+            (first, last) for first, last, _ in read_window(lab.topic("a"), after, 9, 99, upto).lost
+        ]
+        for after, upto in ((0, 1), (0, 5), (1, 5), (2, 5), (5, 9), (7, 8), (0, 9))
+    }
+    assert lost == {
+        (0, 1): [(1, 1)],
+        (0, 5): [(1, 2)],
+        (1, 5): [(2, 2)],
+        (2, 5): [],
+        (5, 9): [(6, 9)],
+        (7, 8): [(8, 8)],
+        (0, 9): [(1, 2), (6, 9)],
+    }
