@@ -116,3 +116,46 @@ def test_a_loss_in_a_loop_comes_to_rest(lab: RouterLab, restart: str) -> None:
     lab.routers.forward(lambda: next(looks, None) is None)
     assert (lab.topic("a").head, lab.topic("b").head) == (10, 8)
     assert lab.router("ab").forwarded == lab.router("ba").forwarded == 8
+
+
+def test_copies_need_the_journal_from_where_their_originals_are(lab: RouterLab) -> None:
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    lab.write("other", 1)
+    lab.background()
+    (original,), (copy,) = lab.topic("a").runs, lab.topic("b").runs
+    assert copy.start_position == original.start_position
+
+
+def test_a_router_that_has_passed_on_everything_is_not_blocked(lab: RouterLab) -> None:
+    lab.put("b", discard="reject", cap_records=2)
+    lab.route("r", "a", "b")
+    for count, is_blocked in ((2, False), (1, True)):
+        lab.write_each("a", count)
+        assert lab.router("r").is_blocked == is_blocked
+
+
+@pytest.mark.parametrize(("dests", "first_seq"), [("b", 1), ("bc", 0)])
+def test_the_header_of_a_step_names_its_only_destination(lab: RouterLab, dests: str, first_seq: int) -> None:
+    """Should the rest rot, what it held is known to be lost there, and nowhere else."""
+    for dest in dests:
+        lab.route(f"r{dest}", "a", dest)
+    lab.write("a", 1)
+    lab.background()
+    (step,) = (frame for frame in lab.frames() if frame.kind == Kind.ROUTE)
+    assert step.first_seq == first_seq
+
+
+@pytest.mark.parametrize(("durability", "is_there"), [("disk", True), ("fsync", False)])
+def test_copies_wait_for_the_disk_only_where_the_topic_does(
+    lab: RouterLab, durability: str, is_there: bool
+) -> None:
+    lab.put("b", durability=durability)
+    lab.route("r", "a", "b")
+    lab.write("b", 0)
+    lab.write("a", 1)
+    lab.routers.forward(lambda: False)
+    lab.engine.queue.flush()
+    assert (lab.topic("b").head == 2) == is_there
+    lab.engine.queue.sync_now()
+    assert lab.topic("b").head == 2
