@@ -101,3 +101,21 @@ def test_a_locale_without_letters_changes_nothing_in_a_pipe() -> None:
     done = started("topics", LC_ALL="POSIX", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
     assert done.returncode == 0
     assert done.stdout == started("topics").stdout
+
+
+@pytest.mark.parametrize("module", ["argparse", "topics.cli.work", "topics.cli.remote.read"])
+def test_ctrl_c_while_it_starts(module: str) -> None:
+    """Half of a short command is imports."""
+    typed = f"""
+import sys
+class Typed:
+    def find_spec(self, name, *_):
+        if name == "{module}":
+            raise KeyboardInterrupt
+assert "{module}" not in sys.modules
+sys.meta_path.insert(0, Typed())
+from topics.cli.main import main
+sys.exit(main(["read", "t"]))
+"""
+    done = subprocess.run([sys.executable, "-c", typed], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "topics: interrupted\n")

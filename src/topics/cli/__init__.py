@@ -1,6 +1,6 @@
 """The command line: one verb a file, or a family of them, which parses, calls and prints.
 
-    main (imports the verb that is asked for)
+    main (imports the verb that is asked for) ─▶ parser
          ─▶ serve, up                       the server (serve alone imports http), and pipelines beside it
          ─▶ config                          what serve would use, and where each setting came from
          ─▶ key                             makes keys

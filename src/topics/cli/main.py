@@ -3,15 +3,17 @@
 A verb is imported when it is asked for, so that help and version need neither the server nor the client.
 """
 
-import argparse
 import io
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import topics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from topics.cli.parser import Parser
 
 DESCRIPTION = "An append-only event log that never loses quietly."
 EXIT_CODES = (
@@ -54,11 +56,21 @@ VERBS = {
         "compact": "remove deleted bytes from the disk",
     },
 }
+_INTERRUPTED = 130
 # What a server refuses these is a refusal, with an exit code of its own.
 _OF_OPERATORS = ("serve", "up", "pipeline", "key", "completion", *VERBS["data directories"])
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: "Sequence[str] | None" = None) -> int:
+    try:
+        return _main(arguments)
+    except KeyboardInterrupt:
+        # While something was imported: whoever types Ctrl-C does not wait for that.
+        print("topics: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+
+
+def _main(arguments: "Sequence[str] | None") -> int:
     _mend_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help"):
@@ -114,21 +126,20 @@ def _print(text: str) -> int:
     except OSError as error:
         from topics.cli.work import answering
 
-        return answering(partial(_raise, error))
+        failure = error
+
+        def fail() -> NoReturn:
+            raise failure
+
+        return answering(fail)
     return 0
-
-
-def _raise(error: Exception) -> NoReturn:
-    raise error
 
 
 def parser_of(verb: str) -> "Parser":
     """One that knows this verb, and no other."""
-    parser = Parser(prog="topics")
-    _verb(verb).add_parser(parser.add_subparsers(dest="verb"))
-    for each in _parsers(parser):
-        each.epilog = EXIT_CODES
-    return parser
+    from topics.cli.parser import parser_for
+
+    return parser_for(_verb(verb), EXIT_CODES)
 
 
 def _complete(arguments: list[str]) -> int:
@@ -234,70 +245,6 @@ def _verb(name: str) -> Any:
             return compact
 
 
-class Parser(argparse.ArgumentParser):
-    """A mistake is one line; a flag is what it says, not the beginning of another, and may stand anywhere."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, **options})
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        is_verb = not any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
-        return super().parse_known_args(self._flags_first(args) if is_verb else args, namespace)
-
-    def _flags_first(self, words: list[str]) -> list[str]:
-        """The same: what stands behind a flag would not be taken for more of what stands before it."""
-        flags: list[str] = []
-        others: list[str] = []
-        left = iter(words)
-        for word in left:
-            if word == "--":
-                return [*flags, *others, word, *left]
-            action = self._option_string_actions.get(word)
-            if action is not None:
-                flags.append(word)
-                if action.nargs is None:
-                    value = next(left, None)
-                    if value is None:  # a mistake, which is told of them as they are
-                        return words
-                    flags.append(value)
-            elif word.partition("=")[0] in self._option_string_actions:
-                flags.append(word)
-            else:
-                others.append(word)
-        return [*flags, *others]
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        parsed, unknown = self.parse_known_args(args, namespace)
-        if unknown:
-            flags = [flag for each in _parsers(self) for flag in each._option_string_actions]
-            self.error(f"there is no {unknown[0]}{_meant(unknown[0].partition('=')[0], flags)}")
-        return parsed
-
-    def print_help(self, file: Any = None) -> None:
-        print(self.format_help(), end="", file=file, flush=True)
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None and value not in action.choices:
-            known = list(action.choices)
-            question = _meant(str(value), known) or f"; there are {', '.join(known)}"
-            raise argparse.ArgumentError(action, f'there is no "{value}"{question}')
-
-    def error(self, message: str) -> NoReturn:
-        from topics.cli.work import MISTAKE, tell
-
-        tell(message)
-        sys.exit(MISTAKE)
-
-
-def _parsers(parser: argparse.ArgumentParser) -> Iterable[argparse.ArgumentParser]:
-    """Those of the verb, and of what it can do."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for inner in action.choices.values():
-                yield inner
-                yield from _parsers(inner)
-
-
 def _names() -> list[str]:
     return [name for group in VERBS.values() for name in group]
 
@@ -305,14 +252,9 @@ def _names() -> list[str]:
 def _unknown(word: str) -> str:
     if word.startswith("-"):
         return f"there is no {word} in front of a verb; flags come behind it"
-    return f'there is no verb "{word}"{_meant(word, _names()) or "; topics --help lists all"}'
-
-
-def _meant(word: str, known: Iterable[str]) -> str:
-    # Only mistakes pay for this import.
     from topics.values import did_you_mean
 
-    return did_you_mean(word, known)
+    return f'there is no verb "{word}"{did_you_mean(word, _names()) or "; topics --help lists all"}'
 
 
 def _overview() -> str:

@@ -98,6 +98,16 @@ def test_completion(server: ServerProcess, tmp_path: Path) -> None:
     assert topics("__complete", "read", "shop:", "--url", url, "").output.split() == ["shop:orders"]
     assert topics("__complete", "completion", "").output.split() == ["bash", "fish", "zsh"]
     assert topics("__complete", "read", "sh", TOPICS_URL="http://127.0.0.1:1").output == ""
+    # A value of a flag is no topic.
+    assert topics("__complete", "write", "x", "--input", "", TOPICS_URL=url).output.split() == [
+        "csv",
+        "json",
+        "lines",
+    ]
+    assert topics("__complete", "read", "x", "--tag", "sh", TOPICS_URL=url).output == ""
+    (tmp_path / ".config").mkdir()
+    (tmp_path / ".config" / "topics.toml").write_text('[profiles.ours]\nurl = "http://x"\n')
+    assert topics("__complete", "list", "--profile", "", HOME=str(tmp_path)).output.split() == ["ours"]
     for shell in ("bash", "zsh", "fish"):
         assert "topics __complete" in topics("completion", shell).output
     assert topics("completion", "tcsh").code == 2

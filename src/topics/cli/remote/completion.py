@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from topics.cli.remote.options import add_flags, server_for
+from topics.cli.remote.options import add_flags, profile_names, server_for
 from topics.client import TopicsError
 from topics.values import Explained
 
@@ -65,8 +65,11 @@ def candidates(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
     current = words[-1]
     inner = _innermost(parser, words[:-1])
     actions = [action for action in inner._actions if isinstance(action, argparse._SubParsersAction)]
-    if current.startswith("-"):
-        found: Iterable[str] = [flag for flag in inner._option_string_actions if flag.startswith("--")]
+    flag = inner._option_string_actions.get(words[-2]) if len(words) > 1 else None
+    if flag is not None and flag.nargs is None:
+        found: Iterable[str] = profile_names() if flag.dest == "profile" else flag.choices or ()
+    elif current.startswith("-"):
+        found = [flag for flag in inner._option_string_actions if flag.startswith("--")]
     elif actions:
         found = actions[0].choices
     else:

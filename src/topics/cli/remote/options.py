@@ -64,15 +64,29 @@ def _key(flag: str | None, profile: dict[str, str]) -> str | None:
     return text
 
 
-def _profile(name: str) -> dict[str, str]:
+def profile_names() -> list[str]:
+    """Those that a shell may complete; a file that cannot be read has none."""
+    try:
+        return list(_profiles(""))
+    except UserMistake:
+        return []
+
+
+def _profiles(wanted: str) -> dict[str, Any]:
     path = Path(PROFILES).expanduser()
     try:
-        profiles: Any = tomllib.loads(path.read_text("utf-8")).get("profiles", {})
+        profiles = tomllib.loads(path.read_text("utf-8")).get("profiles", {})
     except OSError as error:
-        raise UserMistake(f'there is no profile "{name}": cannot read {path}: {error.strerror}') from None
+        raise UserMistake(f'there is no profile "{wanted}": cannot read {path}: {error.strerror}') from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserMistake(f"{path} is not TOML: {error}") from None
-    if not isinstance(profiles, dict) or not isinstance(profiles.get(name), dict):
+    return profiles if isinstance(profiles, dict) else {}
+
+
+def _profile(name: str) -> dict[str, str]:
+    path = Path(PROFILES).expanduser()
+    profiles = _profiles(name)
+    if not isinstance(profiles.get(name), dict):
         raise UserMistake(f"{path} has no [profiles.{name}]{did_you_mean(name, profiles)}")
     profile: dict[str, str] = profiles[name]
     for key, value in profile.items():

@@ -50,10 +50,10 @@ class Output:
         self.line(msgspec.json.encode(undollared(row)))
 
     def say(self, text: str, style: str = "") -> None:
-        """For a person."""
+        """For a person. A terminal breaks it between words; elsewhere it stays a line."""
         from rich.text import Text
 
-        self.console.print(Text(clean(text), style=style), soft_wrap=True)
+        self.console.print(Text(clean(text), style=style), soft_wrap=not self.console.is_terminal)
 
     def rows(
         self,

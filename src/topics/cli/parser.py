@@ -1,0 +1,86 @@
+"""Takes a command line apart: flags anywhere, mistakes as one line, with what was probably meant."""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+
+def parser_for(module: Any, epilog: str) -> "Parser":
+    """One that knows the verbs of this module, and no other."""
+    parser = Parser(prog="topics")
+    module.add_parser(parser.add_subparsers(dest="verb"))
+    for each in _parsers(parser):
+        each.epilog = epilog
+    return parser
+
+
+class Parser(argparse.ArgumentParser):
+    """A mistake is one line; a flag is what it says, not the beginning of another, and may stand anywhere."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        is_verb = not any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
+        return super().parse_known_args(self._flags_first(args) if is_verb else args, namespace)
+
+    def _flags_first(self, words: list[str]) -> list[str]:
+        """The same: what stands behind a flag would not be taken for more of what stands before it."""
+        flags: list[str] = []
+        others: list[str] = []
+        left = iter(words)
+        for word in left:
+            if word == "--":
+                return [*flags, *others, word, *left]
+            action = self._option_string_actions.get(word)
+            if action is not None:
+                flags.append(word)
+                if action.nargs is None:
+                    value = next(left, None)
+                    if value is None:  # a mistake, which is told of them as they are
+                        return words
+                    flags.append(value)
+            elif word.partition("=")[0] in self._option_string_actions:
+                flags.append(word)
+            else:
+                others.append(word)
+        return [*flags, *others]
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        parsed, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            flags = [flag for each in _parsers(self) for flag in each._option_string_actions]
+            self.error(f"there is no {unknown[0]}{_meant(unknown[0].partition('=')[0], flags)}")
+        return parsed
+
+    def print_help(self, file: Any = None) -> None:
+        print(self.format_help(), end="", file=file, flush=True)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = list(action.choices)
+            question = _meant(str(value), known) or f"; there are {', '.join(known)}"
+            raise argparse.ArgumentError(action, f'there is no "{value}"{question}')
+
+    def error(self, message: str) -> NoReturn:
+        from topics.cli.work import MISTAKE, tell
+
+        tell(message)
+        sys.exit(MISTAKE)
+
+
+def _parsers(parser: argparse.ArgumentParser) -> Iterable[argparse.ArgumentParser]:
+    """Those of the verb, and of what it can do."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield inner
+                yield from _parsers(inner)
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    # Only mistakes pay for this import.
+    from topics.values import did_you_mean
+
+    return did_you_mean(word, known)
