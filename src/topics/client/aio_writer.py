@@ -37,9 +37,10 @@ class AsyncWriter(Generic[T]):
             async with self._turn:
                 if self._batching.is_full:
                     await self._io.run(self._batching.send())
-        if self._batching.add(data, tag, node, meta):
+        if self._batching.add(data, tag, node, meta) and self._batching.is_due:
             async with self._turn:
-                await self._io.run(self._batching.send())
+                if self._batching.is_due:
+                    await self._io.run(self._batching.send())
         elif self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(max(self._batching.due_s, 0.0), self._linger_is_over)

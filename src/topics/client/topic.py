@@ -293,6 +293,7 @@ class Writer(Generic[T]):
     def __init__(self, io: Blocking, batching: Batching[T]) -> None:
         self._io = io
         self._batching = batching
+        self._add = batching.add
         # One batch at a time is handed over: order is kept, and writers wait for a server that is slower.
         self._turn = threading.Lock()
         tell_when_forked(self)
@@ -310,7 +311,7 @@ class Writer(Generic[T]):
         meta: dict[str, Any] | None = None,
     ) -> None:
         """Give it one record; it waits when the server is slower."""
-        if self._batching.add(data, tag, node, meta):
+        if self._add(data, tag, node, meta):
             with self._turn:
                 if self._batching.is_due:
                     self._io.run(self._batching.send())

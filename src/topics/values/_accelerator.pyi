@@ -40,6 +40,9 @@ def gathered(data: list[bytes], /) -> Records:
 def cells(texts: Any, offsets: Any, /) -> Records | None:
     """Plain records of an Arrow column; None unless each cell is one compact value."""
 
+def is_json(value: Any, /) -> bool:
+    """Whether it is JSON beyond doubt: of the plain types themselves, its numbers finite, its keys text."""
+
 def encode(values: list[str | None], codes: dict[str, int], names: list[str], /) -> bytes:
     """The number of each name, in as few bytes as the highest takes; new ones are added. 0 is none."""
 

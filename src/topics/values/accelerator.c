@@ -1,11 +1,12 @@
 /* The inner loops of the write path, for where Python is too slow: a write's records are found, checked and
- * rendered in one pass each. `accelerator.py` says how it is used.
+ * rendered in one pass each; clients have what they write checked. `accelerator.py` says how it is used.
  *
  * Whatever is unusual is not decided here: `cut` and `gather` leave it out, and the caller, in Python, decides and
  * says what is wrong. So this file may be too strict, and never too lax. What it returns, it has checked.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -965,7 +966,31 @@ static PyTypeObject RecordsType = {
     .tp_getset = records_fields,
 };
 
+/* Whether a value is JSON throughout, beyond doubt: of the plain types themselves, its numbers finite, its keys text. */
+static int is_plain(PyObject *value, int depth) {
+    PyTypeObject *kind = Py_TYPE(value);
+    if (kind == &PyUnicode_Type || kind == &PyLong_Type || kind == &PyBool_Type || value == Py_None) return 1;
+    if (kind == &PyFloat_Type) return isfinite(PyFloat_AS_DOUBLE(value));
+    if (depth == 0) return 0;
+    if (kind == &PyDict_Type) {
+        PyObject *key, *inner;
+        for (Py_ssize_t at = 0; PyDict_Next(value, &at, &key, &inner);)
+            if (Py_TYPE(key) != &PyUnicode_Type || !is_plain(inner, depth - 1)) return 0;
+        return 1;
+    }
+    if (kind == &PyList_Type || kind == &PyTuple_Type) {
+        PyObject **inner = PySequence_Fast_ITEMS(value);
+        for (Py_ssize_t at = 0; at < Py_SIZE(value); at++)
+            if (!is_plain(inner[at], depth - 1)) return 0;
+        return 1;
+    }
+    return 0;
+}
+
+static PyObject *is_json(PyObject *module, PyObject *value) { return PyBool_FromLong(is_plain(value, MAX_DEPTH)); }
+
 static PyMethodDef functions[] = {
+    {"is_json", is_json, METH_O, NULL},
     {"cut", (PyCFunction)(void (*)(void))cut, METH_FASTCALL, NULL},
     {"gather", gather, METH_O, NULL},
     {"cells", cells, METH_VARARGS, NULL},

@@ -12,7 +12,7 @@ from topics.client import Refused, TopicsError, Unreachable
 from topics.client.wire.address import address_of
 from topics.client.wire.blocking import Blocking
 from topics.client.wire.effects import Broken, Exchange, NotConnected, Operation, Request, Response
-from topics.client.wire.session import Session, new_key, refused_by, understood
+from topics.client.wire.session import Session, refused_by, understood
 from topics.values import UserMistake, did_you_mean, nearest
 
 # Within this a server says that it is there, or it counts as gone.
@@ -125,14 +125,14 @@ class Server:
 
     def write(self, topic: str, body: Json) -> Json:
         """With a key, and so again over a broken connection; `Uncertain` where that might write it twice."""
-        key = new_key()
+        session = Session(self.url, PATIENCE_S if self.wait_s is None else self.wait_s)
+        key = session.new_key()
         request = Request(
             method="POST",
             target=topic_path(topic) + "?return_seqs=false",
             body=msgspec.json.encode({**body, "idempotency_key": key}),
             wait_s=ANSWER_WITHIN_S,
         )
-        session = Session(self.url, PATIENCE_S if self.wait_s is None else self.wait_s)
         return understood(_decode, self._io.run(session.write(topic, request, key)))
 
     def listed(self, path: str, key: str, **query: str) -> Iterator[Json]:

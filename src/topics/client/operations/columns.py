@@ -15,7 +15,7 @@ from topics.client.operations.reading import Ignored
 from topics.client.operations.settings import Wanted
 from topics.client.records import Ack, Restarted
 from topics.client.wire.effects import Call, Operation, Request
-from topics.client.wire.session import Session, new_key, topic_path, understood
+from topics.client.wire.session import Session, topic_path, understood
 
 ARROW = "application/vnd.apache.arrow.stream"
 # Of a table as `to_arrow` gives it, these are the server's to choose.
@@ -127,7 +127,7 @@ class Columns:
         return Ack(self._topic, epoch, first, last, sum(batch.count for batch in written), deduped)
 
     def _send(self, body: bytes) -> Operation[_Answer]:
-        key = new_key()
+        key = self._session.new_key()
         query = {"idempotency_key": key, **({"create": "false"} if self._wanted.is_given else {})}
         target = f"{topic_path(self._topic)}/append?{urlencode(query)}"
         request = Request(method="POST", target=target, body=body, content_type=ARROW)

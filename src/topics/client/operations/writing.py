@@ -1,6 +1,7 @@
 """Writing: records to bytes, batches under way, and the key that makes a repeat harmless."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
@@ -11,7 +12,7 @@ from topics.client.errors import TopicNotFound, TopicsError
 from topics.client.operations.settings import Wanted
 from topics.client.records import Ack, Draft
 from topics.client.wire.effects import Begin, Broken, NotConnected, Operation, Request, Response
-from topics.client.wire.session import Session, new_key, topic_path, understood
+from topics.client.wire.session import Session, topic_path, understood
 
 T = TypeVar("T")
 MAX_BATCH_RECORDS = 10_000
@@ -21,6 +22,8 @@ _decode_ack = msgspec.json.Decoder(Ack).decode
 # What stands around records, and between two of them.
 _BEGIN, _BETWEEN, _END = b'{"records":[{"data":', b'},{"data":', b"}],"
 _BETWEEN_BYTES = len(_BETWEEN)
+# No more than this is around all records of a request.
+_AROUND_BYTES = 256
 
 
 def render(
@@ -42,6 +45,7 @@ class Writing(Generic[T]):
 
     def __init__(self, session: Session, topic: str, codec: Codec[T], wanted: Wanted) -> None:
         self._session = session
+        self.new_key = session.new_key
         self.topic = topic
         self.codec = codec
         self.wanted = wanted
@@ -54,7 +58,7 @@ class Writing(Generic[T]):
         meta: dict[str, Any] | None,
         key: str | None,
     ) -> Operation[Ack]:
-        return (yield from self.send([render(self.codec, self.topic, data, tag, node, meta)], key))
+        return self.send([render(self.codec, self.topic, data, tag, node, meta)], key)
 
     def write_many(self, items: Iterable[T | Draft[T]], key: str | None) -> Operation[Ack]:
         if isinstance(items, str | bytes | Mapping):
@@ -67,34 +71,37 @@ class Writing(Generic[T]):
                 rows.append(render(self.codec, self.topic, item, None, None, None))
         if not rows:
             raise ValueError("write_many needs at least one record")
-        return (yield from self.send(rows, key))
+        return self.send(rows, key)
 
     def send(self, rows: list[bytes], key: str | None) -> Operation[Ack]:
-        key = key or new_key()
-        if not self.wanted.is_there:
-            yield from self.wanted.ensure()
-        return (yield from self.finish(Sent(self.request(_BETWEEN.join(rows), key, len(rows)), key)))
+        key = key or self.new_key()
+        request = self.request(rows, key)
+        return self.finish(request, key) if self.wanted.is_there else self._make_and_finish(request, key)
 
-    def request(self, records: bytes, key: str, count: int) -> Request:
-        """For so many records, with what stands between two of them."""
+    def _make_and_finish(self, request: Request, key: str) -> Operation[Ack]:
+        yield from self.wanted.ensure()
+        return (yield from self.finish(request, key))
+
+    def request(self, rows: list[bytes], key: str) -> Request:
         more = b'"idempotency_key":%b}' % encode_json(key)
         # A topic with settings is made with them, never by chance with others.
         if self.wanted.is_given:
             more = b'"create":false,' + more
         # A single record's seq may be told twice: a write of nothing but record and key is the quickest.
-        if count > 1:
-            more = b'"return_seqs":false,' + more
-        body = b"".join((_BEGIN, records, _END, more))
+        if len(rows) == 1:
+            body = b"".join((_BEGIN, rows[0], _END, more))
+        else:
+            last = b"".join((rows[-1], _END, b'"return_seqs":false,', more))
+            # Joined only once: a batch is large.
+            body = _BETWEEN.join([_BEGIN + rows[0], *rows[1:-1], last])
         return Request(method="POST", target=topic_path(self.topic), body=body)
 
-    def finish(self, sent: "Sent") -> Operation[Ack]:
-        begun, since = sent.begun, sent.since
-        sent.begun = None  # should this be broken off, it is repeated as a whole
+    def finish(
+        self, request: Request, key: str, begun: Any = None, since: float | None = None
+    ) -> Operation[Ack]:
         while True:
             try:
-                response: Response = yield from self._session.write(
-                    self.topic, sent.request, sent.key, begun, since
-                )
+                response: Response = yield from self._session.write(self.topic, request, key, begun, since)
                 return understood(_decode_ack, response)
             except TopicNotFound:
                 if not self.wanted.is_given:
@@ -126,14 +133,15 @@ class Batching(Generic[T]):
         if batch_bytes < 1 or linger_ms < 0:
             raise ValueError("batch_bytes is 1 or more, linger_ms 0 or more")
         self._writing = writing
-        self._is_plain = writing.codec.is_plain
+        codec = writing.codec
+        self._encode = encode_json if codec.is_plain else partial(codec.encode, writing.topic)
         self._batch_bytes = batch_bytes
         self._linger_s = linger_ms / 1000
         # The same list all the time: whoever is about to add to it cannot add to one that was sent meanwhile.
         self._rows: list[bytes] = []
         # How many bytes the batch still takes: with several threads an estimate, which no batch relies upon.
         self._bytes_left = batch_bytes
-        # Until when the oldest of them may wait.
+        # Until when the oldest of them may wait; 0 where that is still to be said, or `_failure` is.
         self._due = 0.0
         # The batch under way.
         self._sent: Sent | None = None
@@ -142,20 +150,14 @@ class Batching(Generic[T]):
         self.last: Ack | None = None
 
     def add(self, data: T, tag: str | None, node: str | None, meta: dict[str, Any] | None) -> bool:
-        """Whether it is time to `send`."""
-        if self._failure is not None:
-            raise self._failure
-        if self._is_plain and tag is None and node is None and meta is None:
-            row = encode_json(data)
+        """Whether to look if it `is_due`. Most records have nothing more done for them than this."""
+        if tag is None and node is None and meta is None:
+            row = self._encode(data)
         else:
             row = render(self._writing.codec, self._writing.topic, data, tag, node, meta)
-        now = monotonic()
-        rows = self._rows
-        if not rows:
-            self._due = now + self._linger_s
-        rows.append(row)
+        self._rows.append(row)
         self._bytes_left -= len(row) + _BETWEEN_BYTES
-        return now >= self._due or self._bytes_left <= 0 or len(rows) >= MAX_BATCH_RECORDS
+        return monotonic() >= self._due or self._bytes_left <= 0
 
     @property
     def is_full(self) -> bool:
@@ -168,8 +170,13 @@ class Batching(Generic[T]):
 
     @property
     def is_due(self) -> bool:
-        """Whether it is still time to `send`: another thread may have done it."""
-        return bool(self._rows) and (self.is_full or self.due_s <= 0)
+        """Whether it is time to `send`: another thread may have done it, or a batch may only have begun."""
+        self._raise_failure()
+        if not self._rows:
+            return False
+        if not self._due:
+            self._due = monotonic() + self._linger_s
+        return self.is_full or self.due_s <= 0
 
     def send(self) -> Operation[int]:
         """Hand a batch to the server, once the one before has been answered; how many records it has."""
@@ -177,10 +184,10 @@ class Batching(Generic[T]):
         if not self._rows:
             return 0
         yield from self._writing.wanted.ensure()
-        records, count = self._take()
-        key = new_key()
+        key = self._writing.new_key()
+        request, count = self._take(key)
         # Noted before it is sent: a caller that is interrupted, or cancelled, leaves it to the next one.
-        sent = self._sent = Sent(self._writing.request(records, key, count), key)
+        sent = self._sent = Sent(request, key)
         sent.since = monotonic()
         try:
             sent.begun = yield Begin(sent.request)
@@ -188,21 +195,24 @@ class Batching(Generic[T]):
             sent.since = None  # patiently, when its answer is waited for
         return count
 
-    def _take(self) -> tuple[bytes, int]:
+    def _take(self, key: str) -> tuple[Request, int]:
         """A batch of the oldest. Threads that waited for their turn have each added one beyond its size."""
         rows = self._rows[:MAX_BATCH_RECORDS]
-        records = _BETWEEN.join(rows)
-        if len(records) - len(rows[-1]) > self._batch_bytes:
+        request = self._writing.request(rows, key)
+        assert request.body is not None
+        if len(request.body) - len(rows[-1]) > self._batch_bytes + _AROUND_BYTES:
             room = self._batch_bytes
             for index, row in enumerate(rows):
                 room -= len(row) + _BETWEEN_BYTES
                 if room <= 0:
                     rows = rows[: index + 1]
-                    records = _BETWEEN.join(rows)
+                    request = self._writing.request(rows, key)
                     break
+        # The next batch is not due before its first record has come, or has been looked at.
+        self._due = 0.0
         del self._rows[: len(rows)]
         self._bytes_left = self._batch_bytes - sum([len(row) + _BETWEEN_BYTES for row in self._rows])
-        return records, len(rows)
+        return request, len(rows)
 
     def flush(self) -> Operation[Ack | None]:
         """Everything given so far is in the log."""
@@ -226,17 +236,22 @@ class Batching(Generic[T]):
         """Behind a fork: what was given before is in the parent's hands, which writes it."""
         self._rows, self._bytes_left, self._sent = [], self._batch_bytes, None
 
-    def _settle(self) -> Operation[None]:
+    def _raise_failure(self) -> None:
         if self._failure is not None:
+            self._rows.clear()  # never to be sent
             raise self._failure
+
+    def _settle(self) -> Operation[None]:
+        self._raise_failure()
         sent = self._sent
         if sent is None:
             return
+        begun, sent.begun = sent.begun, None  # should this be broken off, it is repeated as a whole
         try:
-            ack = yield from self._writing.finish(sent)
+            ack = yield from self._writing.finish(sent.request, sent.key, begun, sent.since)
         except TopicsError as error:
             # What follows must not overtake what failed.
-            self._sent, self._failure = None, error
+            self._sent, self._failure, self._due = None, error, 0.0
             raise
         self._sent = None
         self.count += ack.count

@@ -24,6 +24,11 @@ class Address(msgspec.Struct, frozen=True):
     def render(self, request: Request) -> bytes:
         """The bytes of a request."""
         body = request.body
+        if body is not None and not request.headers:  # as most are
+            begin = _before_length(
+                request.method, self.base + request.target, self.head, request.content_type
+            )
+            return b"%b%d\r\n\r\n%b" % (begin, len(body), body)
         begin = _first_line(request.method, self.base + request.target) + self.head
         if request.headers:
             begin += b"".join([f"{name}: {value}\r\n".encode() for name, value in request.headers])
@@ -36,6 +41,12 @@ class Address(msgspec.Struct, frozen=True):
 
 
 @lru_cache(256)  # a program asks for few things, again and again
+def _before_length(method: str, target: str, head: bytes, content_type: str) -> bytes:
+    line = _first_line(method, target)
+    return b"%b%bContent-Type: %b\r\nContent-Length: " % (line, head, content_type.encode())
+
+
+@lru_cache(256)
 def _first_line(method: str, target: str) -> bytes:
     return f"{method} {target} HTTP/1.1\r\n".encode()
 

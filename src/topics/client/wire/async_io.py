@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import os
 import ssl
 import threading
 from collections import deque
@@ -28,6 +27,7 @@ from topics.client.wire.effects import (
     Request,
     Response,
 )
+from topics.client.wire.forks import tell_when_forked
 
 R = TypeVar("R")
 # Requests beyond so many wait for one to end; those that are silent on purpose are not counted.
@@ -42,8 +42,11 @@ class _Connection(asyncio.BufferedProtocol):
         self._parser = AnswerParser(known)
         # One timer for all that is waited for, one after the other: most of it comes long before its time.
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
         self._deadline = 0.0
-        self._waiter: asyncio.Future[None] | None = None
+        # For something to have come; or for a whole answer, which it is given.
+        self._waiter: asyncio.Future[Any] | None = None
+        self._wants_answer = False
         self._failure: Exception | None = None
         self._wants_head = False
         self._is_stream = False
@@ -64,7 +67,12 @@ class _Connection(asyncio.BufferedProtocol):
         except ValueError as error:
             self._fail(error)
             return
-        if self._parser.is_complete or self._is_stream or (self._wants_head and self._parser.head_done):
+        if self._parser.is_complete:
+            if self._wants_answer:
+                self._give_answer()
+            else:
+                self._wake()
+        elif self._is_stream or (self._wants_head and self._parser.head_done):
             self._wake()
         if self._is_stream and self._parser.body_bytes > _STREAM_BYTES and not self._is_paused:
             self._is_paused = True
@@ -75,13 +83,23 @@ class _Connection(asyncio.BufferedProtocol):
             self._timer.cancel()
         if self._parser.finish():
             self._failure = ConnectionResetError("closed")
+            if self._wants_answer:
+                self._give_answer()
             self._wake()
         else:
             self._fail(exc or ConnectionResetError("the server closed the connection"))
 
     def _fail(self, error: Exception) -> None:
         self._failure = error
+        if self._wants_answer and self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
         self._wake()
+
+    def _give_answer(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            self._wants_answer = False
+            waiter.set_result(self._parser.take())
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -95,6 +113,14 @@ class _Connection(asyncio.BufferedProtocol):
 
     def send(self, data: bytes) -> None:
         self._transport.write(data)
+
+    def ask(self, data: bytes, timeout_s: float) -> "asyncio.Future[Response]":
+        """What `send` and `receive` do, in one go: most requests are this."""
+        self._raise_failure()
+        self._wants_answer = True
+        waiter = self._expect(timeout_s)
+        self._transport.write(data)
+        return waiter
 
     async def receive(self, timeout_s: float) -> Response:
         parser = self._parser
@@ -132,15 +158,19 @@ class _Connection(asyncio.BufferedProtocol):
     def _more(self, timeout_s: float) -> "asyncio.Future[None]":
         """Done when something has come, or went wrong."""
         self._raise_failure()
-        self._waiter = self._loop.create_future()
+        return self._expect(timeout_s)
+
+    def _expect(self, timeout_s: float) -> "asyncio.Future[Any]":
+        self._waiter = waiter = self._loop.create_future()
         self._deadline = deadline = self._loop.time() + timeout_s
-        if self._timer is None or self._timer.when() > deadline:
+        if self._timer is None or self._timer_at > deadline:
             self._set_timer()
-        return self._waiter
+        return waiter
 
     def _set_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._timer_at = self._deadline
         self._timer = self._loop.call_at(self._deadline, self._time_has_come)
 
     def _time_has_come(self) -> None:
@@ -197,7 +227,6 @@ class _Pool:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.pid = os.getpid()
         self.idle: deque[_Connection] = deque()
         self.places = _Places(loop)
         self.is_closed = False
@@ -222,6 +251,14 @@ class _Pool:
             connection.close()
 
 
+def _broken(connection: _Connection, error: BaseException) -> BaseException:
+    """What to raise. Who was cancelled is told so; the answer would be taken for the next request's."""
+    connection.close()
+    if isinstance(error, OSError | ValueError):
+        return Broken(str(error) or type(error).__name__)
+    return error
+
+
 class AsyncIO:
     """Runs operations over the connections of the loop that asks: threads may have a loop each."""
 
@@ -233,15 +270,19 @@ class AsyncIO:
         self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
         self._last: _Pool | None = None
         self._lock = threading.Lock()
+        tell_when_forked(self)
+
+    def forget_parent(self) -> None:
+        self._pools, self._last, self._lock = {}, None, threading.Lock()
 
     def _pool(self) -> _Pool:
-        """A client that was closed in one loop is open in another; a forked process has pools of its own."""
+        """A client that was closed in one loop is open in another."""
         loop = asyncio.get_running_loop()
         pool = self._last
-        if pool is None or pool.loop is not loop or pool.pid != os.getpid():
+        if pool is None or pool.loop is not loop:
             with self._lock:
                 pool = self._pools.get(loop)
-                if pool is None or pool.pid != os.getpid():
+                if pool is None:
                     pool = _Pool(loop)
                     self._pools = {known: of for known, of in self._pools.items() if not known.is_closed()}
                     self._pools[loop] = pool
@@ -280,10 +321,14 @@ class AsyncIO:
         places.free -= 1
         try:
             connection = pool.take() or await self._connect()
-            connection.send(self._address.render(request))
-            return await self._finish(pool, connection, request)
+            try:
+                response = await connection.ask(self._address.render(request), self._timeout_s)
+            except BaseException as error:
+                raise _broken(connection, error) from None
         finally:
             places.give_back()
+        pool.give_back(connection)
+        return response
 
     async def _perform(self, pool: _Pool, effect: Effect) -> Any:
         match effect:
@@ -332,12 +377,8 @@ class AsyncIO:
     async def _finish(self, pool: _Pool, connection: _Connection, request: Request) -> Response:
         try:
             response = await connection.receive(self._timeout_s + request.wait_s)
-        except (OSError, ValueError) as error:
-            connection.close()
-            raise Broken(str(error) or type(error).__name__) from error
-        except BaseException:
-            connection.close()  # cancelled: its answer would be taken for the next one's
-            raise
+        except BaseException as error:
+            raise _broken(connection, error) from None
         pool.give_back(connection)
         return response
 
@@ -345,9 +386,8 @@ class AsyncIO:
         connection = await self._begin(pool, request)
         try:
             response = await connection.receive_head(self._timeout_s + request.wait_s)
-        except (OSError, ValueError) as error:
-            connection.close()
-            raise Broken(str(error) or type(error).__name__) from error
+        except BaseException as error:
+            raise _broken(connection, error) from None
         if response.status == 200:
             return response, connection
         pool.give_back(connection)

@@ -1,5 +1,6 @@
 """Asking the server, patiently: which failures are waited out, and what is known when patience ends."""
 
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from topics.client.wire.effects import (
     Request,
     Response,
 )
+from topics.client.wire.forks import tell_when_forked
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
@@ -55,6 +57,17 @@ class Session:
     def __init__(self, url: str, retry_s: float) -> None:
         self.url = url
         self.retry_s = retry_s
+        self.forget_parent()
+        tell_when_forked(self)
+
+    def forget_parent(self) -> None:
+        # Keys differ by number within this client, and by the rest from those of all others: to ask the
+        # system for a random one each time takes as long as to receive an answer.
+        self._key_begins = os.urandom(12).hex()
+        self._key_number = itertools.count(1).__next__
+
+    def new_key(self) -> str:
+        return f"{self._key_begins}{self._key_number():08x}"
 
     def ask(
         self,
@@ -121,7 +134,7 @@ class Session:
             try:
                 attempt, begun = Exchange(request) if begun is None else Finish(begun), None
                 response: Response = yield attempt
-                refused = refused_by(response)
+                refused = None if response.status < 400 else refused_by(response)
                 if refused is None:
                     if sent_at is not None:
                         yield from self._confirm(topic, response, sent_at, key)
@@ -173,10 +186,6 @@ class Session:
             f"a write to {topic} was sent to {self.url}, and no answer came: it may be in the log or not",
             idempotency_key=key,
         )
-
-
-def new_key() -> str:
-    return os.urandom(16).hex()
 
 
 @lru_cache(256)  # a program has few topics, and asks for them again and again
