@@ -172,12 +172,18 @@ class HotColumns:
         return self.ts_values[bisect_right(self.ts_starts, index) - 1]
 
     def size_of(self, indexes: np.ndarray) -> int:
-        """What these records count for, together."""
+        """What these records count for, together; there are some, in ascending order."""
         if self.data_lens is not None:
             return total_at(indexes, view(self.data_lens), view(self.meta_lens))
-        if len(indexes) <= _FEW:
-            return sum([self.size_between(index, index + 1) for index in indexes.tolist()])
-        return self.view().size_of(indexes)
+        # Neighbours are counted at once, and a view of all records costs more than some stretches of them.
+        gaps = np.flatnonzero(np.diff(indexes) != 1).tolist() if _has_gaps(indexes) else []
+        if len(gaps) >= _FEW:
+            return self.view().size_of(indexes)
+        starts, stops = [0, *[gap + 1 for gap in gaps]], [*gaps, len(indexes) - 1]
+        return sum(
+            self.size_between(int(indexes[start]), int(indexes[stop]) + 1)
+            for start, stop in zip(starts, stops, strict=True)
+        )
 
     def size_between(self, start: int, stop: int) -> int:
         """The same for a stretch, which is not empty."""
@@ -213,6 +219,10 @@ class HotColumns:
             tags=self.tag_names.names,
             hops=None if self.hops is None else np.frombuffer(self.hops, np.uint8),
         )
+
+
+def _has_gaps(indexes: np.ndarray) -> bool:
+    return int(indexes[-1]) - int(indexes[0]) != len(indexes) - 1
 
 
 def _few_ends(rows: bytes, end: int) -> list[int]:

@@ -14,7 +14,7 @@ from topics.flow.queues.leases import STALE_TIMES, Holder, LeaseTable
 def table_with(*seqs: int, deadline: int = 100, node: str = "w") -> LeaseTable:
     table = LeaseTable(1)
     for seq in seqs:
-        table.lend(seq, 1000 + seq, node, deadline)
+        table.lend([seq], 1000 + seq, node, deadline)
     return table
 
 
@@ -38,7 +38,7 @@ def test_only_the_holder_with_the_current_token_holds() -> None:
 def test_the_last_delay_counts() -> None:
     table = table_with(1)
     table.hold_back(1, 50)
-    table.lend(1, 2000, "w", 100)
+    table.lend([1], 2000, "w", 100)
     table.hold_back(1, 80)
     table.settle(79)
     assert table.take_returned() is None
@@ -69,7 +69,7 @@ def test_an_extension_sets_the_deadline_and_keeps_count_and_id() -> None:
     table.extend(lease, 30)
     table.settle(31)
     assert 1 not in table.leases
-    lease = table.lend(1, 7, "w", 100)
+    (lease,) = table.lend([1], 7, "w", 100)
     table.extend(lease, 500)
     table.settle(101)
     assert table.held(1, "w", 7)
@@ -90,7 +90,7 @@ def test_an_acknowledgement_on_its_way_outlives_the_deadline() -> None:
 def test_leases_know_their_connection_and_forget_it() -> None:
     table, holder = LeaseTable(1), Holder()
     for seq in (1, 2, 3, 4):
-        table.lend(seq, seq, "w", 10 * seq, holder)
+        table.lend([seq], seq, "w", 10 * seq, holder)
     table.finish([1])
     table.hold_back(2, 99)
     table.settle(31)
@@ -113,9 +113,9 @@ def test_jobs_that_are_gone_are_gone_everywhere() -> None:
 def test_times_of_leases_and_delays_that_ended_do_not_pile_up() -> None:
     table = LeaseTable(1)
     for seq in range(4 * STALE_TIMES):
-        table.lend(seq, seq, "w", 10**12)
+        table.lend([seq], seq, "w", 10**12)
         table.finish([seq])
-        table.lend(seq, seq, "w", 10**12)
+        table.lend([seq], seq, "w", 10**12)
         table.hold_back(seq, 10**12)
         table.forget({seq})
     assert len(table._deadlines) <= 2 * STALE_TIMES
@@ -198,7 +198,7 @@ class Desk(RuleBasedStateMachine):
         assert seq not in self.leased
         self.leased[seq] = (node, self.ids, self.now + lease_ms)
         self.count[seq] = self.count.get(seq, 0) + 1
-        self.table.lend(seq, self.ids, node, self.now + lease_ms)
+        self.table.lend([seq], self.ids, node, self.now + lease_ms)
         assert self.table.deliveries[seq] == self.count[seq]
 
     def _held(self, seq: int, node: str) -> Any:

@@ -68,9 +68,9 @@ MUTATIONS = (
     Mutation(
         "acknowledge-a-job-that-is-gone",
         "An acknowledgement that comes too late for a job says so.",
-        "flow/queues/queue.py",
-        "[seq for seq in seqs if self.losses.is_lost(seq)] if count < len(seqs) else []\n",
-        "[]\n",
+        "flow/queues/acks.py",
+        "{seq for seq in seqs if self._is_lost(seq)} if count < len(seqs) else ()\n",
+        "()\n",
         (f"{_LOSSES}::test_a_job_that_is_lost_while_its_acknowledgement_is_on_its_way",),
     ),
     Mutation(

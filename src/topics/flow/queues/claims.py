@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from topics.flow.queues.dead_letters import MAX_MOVES
-from topics.flow.queues.jobs import Job, live_from, read_jobs
+from topics.flow.queues.jobs import Job, live_from, read_jobs, with_leases
 from topics.flow.queues.leases import Holder, Lease, LeaseTable
 from topics.flow.queues.losses import Notice
 from topics.log import Fail, Topic
@@ -72,22 +72,30 @@ def deal(
     claims: list[Claim],
     now: int,
     shift: int,
-    next_lease_id: Callable[[], int],
+    next_lease_ids: Callable[[int], int],
 ) -> list[Lease]:
     """One job to each claim in turn, until all have enough or no job is left.
 
-    `shift`: between the table's time and Unix time.
+    `shift`: between the table's time and Unix time. `next_lease_ids` tells the first of so many.
     """
-    turns = deque(claims)
-    lent = []
-    for job in jobs:
-        claim = turns[0]
-        lease = table.lend(job.seq, next_lease_id(), claim.node, now + claim.lease_ms, claim.holder)
-        lent.append(lease)
-        text = job.text(lease, lease.deadline + shift, table.deliveries[job.seq])
-        claim.jobs.append((job.seq, text))
-        if len(claim.jobs) >= claim.wanted:
-            turns.popleft()
-        else:
-            turns.rotate(-1)
+    lent: list[Lease] = []
+    for claim, share in zip(claims, _shares(jobs, claims), strict=True):
+        seqs = [job.seq for job in share]
+        first_id, deadline = next_lease_ids(len(seqs)), now + claim.lease_ms
+        lent += table.lend(seqs, first_id, claim.node, deadline, claim.holder)
+        texts = with_leases(share, first_id, deadline + shift, table.deliveries)
+        claim.jobs = list(zip(seqs, texts, strict=True))
     return lent
+
+
+def _shares(jobs: list[Job], claims: list[Claim]) -> list[list[Job]]:
+    if len(claims) == 1:
+        return [jobs]
+    shares: list[list[Job]] = [[] for _ in claims]
+    turns = deque(zip(shares, claims, strict=True))
+    for job in jobs:
+        share, claim = turns.popleft()
+        share.append(job)
+        if len(share) < claim.wanted:
+            turns.append((share, claim))
+    return shares

@@ -4,20 +4,20 @@ A claimed job is cut from the stored row: everything from `"data":` to the closi
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
 
-from topics.flow.queues.leases import Lease
 from topics.log import HotColumns, Run, Topic, surviving_damage
 from topics.storage import DATA_KEY, END, HEAD, META_KEY, TAG, Columns, Records, join_records
 
 _encode = msgspec.json.encode
+# Rows are cut together while that means copying little.
+_SMALL_BYTES = 64 * 1024
 
 
-class Job(NamedTuple):
+class Job(msgspec.Struct, gc=False):
     """A stored job, ready to be handed out under any lease."""
 
     seq: int
@@ -26,15 +26,19 @@ class Job(NamedTuple):
     # `"data":…}`, or `"data":…,"meta":…}`.
     tail: bytes
 
-    def text(self, lease: Lease, deadline_ms: int, deliveries: int) -> bytes:
-        """The claimed job as JSON, without its opening brace; the deadline in Unix time."""
-        return b'%b"lease_id":"lease_%x","deadline":%d,"deliveries":%d,%b' % (
-            self.head,
-            lease.id,
-            deadline_ms,
-            deliveries,
-            self.tail,
-        )
+
+def with_leases(
+    jobs: list[Job], first_id: int, deadline_ms: int, deliveries: Mapping[int, int]
+) -> list[bytes]:
+    """The claimed jobs as JSON, without the opening brace of each; the deadline in Unix time.
+
+    Their leases' ids count up from the first.
+    """
+    return [
+        b'%b"lease_id":"lease_%x","deadline":%d,"deliveries":%d,%b'
+        % (job.head, lease_id, deadline_ms, deliveries[job.seq], job.tail)
+        for lease_id, job in enumerate(jobs, first_id)
+    ]
 
 
 # --- liveness -----------------------------------------------------------------------------------------------
@@ -52,8 +56,9 @@ def _live_from(topic: Topic, start: int, limit: int, end: int) -> list[int]:
         if not run.live_count:
             continue
         topic.load_marks(run)
-        if run.dead is None:
-            found.extend(range(run.base + first, run.base + min(stop, first + limit - len(found))))
+        enough = min(stop, first + limit - len(found))
+        if run.dead is None or run.dead.find(1, first, enough) < 0:
+            found.extend(range(run.base + first, run.base + enough))
         else:
             _find_unmarked(run, run.dead, first, stop, limit, found)
         if len(found) >= limit:
@@ -94,14 +99,36 @@ def read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[Job]:
 def _read_jobs(topic: Topic, seqs: Sequence[int], max_bytes: int) -> list[Job]:
     jobs: list[Job] = []
     for run, inside in topic.by_run(seqs):
-        reader = _RunReader(topic, run)
-        for seq in inside:
-            job = reader.job(seq)
+        for job in _plain_stretch(run, inside) or _one_by_one(topic, run, inside):
             max_bytes -= len(job.tail)
             if max_bytes < 0 and jobs:
                 return jobs
             jobs.append(job)
     return jobs
+
+
+def _plain_stretch(run: Run, seqs: Sequence[int]) -> list[Job] | None:
+    """Jobs side by side in memory that are nothing but data, which most are: their rows are cut at once."""
+    hot, count = run.hot, len(seqs)
+    if hot is None or hot.data_lens is not None or hot.tag_codes is not None:
+        return None
+    first = seqs[0] - run.base
+    if seqs[-1] - seqs[0] + 1 != count:
+        return None
+    begin, end = hot.ends[first - 1] if first else 0, hot.ends[first + count - 1]
+    if end - begin > _SMALL_BYTES:
+        return None
+    jobs = []
+    for seq, row in zip(seqs, bytes(hot.rows[begin : end - 1]).split(b"\n"), strict=True):
+        # Behind the opening brace. Inside of a text there is no such key, for its quotes would be escaped.
+        at = row.index(DATA_KEY)
+        jobs.append(Job(seq, row[1:at], row[at:]))
+    return jobs
+
+
+def _one_by_one(topic: Topic, run: Run, seqs: Sequence[int]) -> Iterator[Job]:
+    reader = _RunReader(topic, run)
+    return map(reader.job, seqs)
 
 
 def read_records(topic: Topic, seqs: Sequence[int]) -> Records:

@@ -8,10 +8,12 @@ Times are those of a clock that cannot be set, so that leases last as long as th
 clock starts anew with every process: what is kept has Unix time, and `shift` is how much later that is.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
 
 
 class Entry(NamedTuple):
@@ -42,8 +44,7 @@ class Holder:
     seqs: set[int] = field(default_factory=set)
 
 
-@dataclass(slots=True, eq=False)
-class Lease:
+class Lease(msgspec.Struct, eq=False, gc=False):
     seq: int
     id: int
     node: str
@@ -94,16 +95,23 @@ class LeaseTable:
         """The lowest job that came back; the caller has to put it somewhere."""
         return heappop(self._returned) if self._returned else None
 
-    def lend(self, seq: int, lease_id: int, node: str, deadline: int, holder: Holder | None = None) -> Lease:
-        lease = self.leases[seq] = Lease(seq, lease_id, node, deadline, holder)
-        self.deliveries[seq] = self.deliveries.get(seq, 0) + 1
-        self._remember_deadline(lease)
+    def lend(
+        self, seqs: Sequence[int], first_id: int, node: str, deadline: int, holder: Holder | None = None
+    ) -> list[Lease]:
+        """To one worker, each job under an id of its own: they count up from the first."""
+        deliveries, deadlines = self.deliveries, self._deadlines
+        lent = [Lease(seq, first_id + at, node, deadline, holder) for at, seq in enumerate(seqs)]
+        for lease in lent:
+            seq = lease.seq
+            self.leases[seq] = lease
+            deliveries[seq] = deliveries.get(seq, 0) + 1
+            heappush(deadlines, (deadline, seq))
+        self._drop_stale_deadlines()
         if holder is not None:
-            holder.seqs.add(seq)
-        return lease
+            holder.seqs.update(seqs)
+        return lent
 
-    def _remember_deadline(self, lease: Lease) -> None:
-        heappush(self._deadlines, (lease.deadline, lease.seq))
+    def _drop_stale_deadlines(self) -> None:
         if len(self._deadlines) > 2 * len(self.leases) + STALE_TIMES:
             self._deadlines = [(kept.deadline, kept.seq) for kept in self.leases.values()]
             heapify(self._deadlines)
@@ -119,7 +127,8 @@ class LeaseTable:
 
     def extend(self, lease: Lease, deadline: int) -> None:
         lease.deadline = deadline
-        self._remember_deadline(lease)
+        heappush(self._deadlines, (deadline, lease.seq))
+        self._drop_stale_deadlines()
 
     def give_back(self, seq: int) -> None:
         """The job may be claimed again at once."""
@@ -139,13 +148,17 @@ class LeaseTable:
         if self.leases.get(lease.seq) is lease:
             self.give_back(lease.seq)
 
-    def finish(self, seqs: Iterable[int]) -> None:
+    def finish(self, seqs: Collection[int]) -> None:
         """The jobs are done, and deleted."""
+        deliveries = self.deliveries
         for seq in seqs:
             self._end_lease(seq)
-            self.deliveries.pop(seq, None)
-            self.moving.discard(seq)
-            if self.errors:
+            deliveries.pop(seq, None)
+        # Seldom is there any of these.
+        if self.moving:
+            self.moving.difference_update(seqs)
+        if self.errors:
+            for seq in seqs:
                 self.errors.pop(seq, None)
 
     def _end_lease(self, seq: int) -> None:

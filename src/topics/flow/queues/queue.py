@@ -1,7 +1,7 @@
 """One queue: a topic whose records are jobs, and the leases on them.
 
     claim ─▶ (window of the cohort) ─▶ pick ─▶ deal in rotation ─▶ lend ─▶ answer
-    ack   ─▶ one Delete frame for all seqs ─▶ answer
+    ack   ─▶ one Delete frame for all that came meanwhile ─▶ answer
     nack, extend, release ─▶ lease table ─▶ answer
 
 Leases live in memory. A queue with `leases_durable` journals every change of a lease before the answer.
@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from topics.flow.queues.acks import Ack, Acks
 from topics.flow.queues.claims import MAX_CLAIM_BYTES, Claim, deal, pick
 from topics.flow.queues.dead_letters import DeadLetters
 from topics.flow.queues.jobs import gone_among, live_from
 from topics.flow.queues.leases import Entry, Holder, Lease, LeaseTable, Packed
 from topics.flow.queues.losses import Losses, Notice
-from topics.log import CallbackOp, Engine, Fail, Layer, Op, Selector, Topic
+from topics.log import CallbackOp, Engine, Fail, Layer, Op, Topic
 from topics.storage import Kind
 from topics.values import ApiError, topic_not_found
 
@@ -33,7 +34,7 @@ class JobQueue(Layer):
         self,
         engine: Engine,
         topic: Topic,
-        next_lease_id: Callable[[], int],
+        next_lease_ids: Callable[[int], int],
         keep_told: "Callable[[JobQueue], None]",
     ) -> None:
         """`keep_told` writes down which losses workers have been told of."""
@@ -42,9 +43,10 @@ class JobQueue(Layer):
         self.table = LeaseTable(topic.seq_base)
         self.dead_letters = DeadLetters(engine, topic, self._finish)
         self.losses = Losses(topic)
+        self._acks = Acks(engine, topic, self.losses.is_lost, self._acked)
         # Called when a job or a place may have become free: work streams wait for that.
         self.listeners: list[Callable[[], None]] = []
-        self._next_lease_id = next_lease_id
+        self._next_lease_ids = next_lease_ids
         self._keep_told = keep_told
         self._window: list[Claim] = []
         self._config = topic.config
@@ -177,7 +179,7 @@ class JobQueue(Layer):
         # Reading them may have found out that some are lost.
         self._forget_gone()
         claims[0].notice = self.notice()
-        lent = deal(self.table, jobs, claims, now, self._shift, self._next_lease_id)
+        lent = deal(self.table, jobs, claims, now, self._shift, self._next_lease_ids)
 
         def answer() -> None:
             for claim in claims:
@@ -217,12 +219,8 @@ class JobQueue(Layer):
             return
         seqs = [lease.seq for lease in leases]
 
-        def deleted(op: Op, count: int) -> None:
-            # A cap or age may have taken some while the deletion was on its way.
-            too_late = [seq for seq in seqs if self.losses.is_lost(seq)] if count < len(seqs) else []
-            self._finish(seqs, count)
-            done(len(seqs) - len(too_late), skipped, lost + too_late, op)
-            self._changed()
+        def deleted(op: Op, too_late: list[int]) -> None:
+            done(len(seqs) - len(too_late), skipped, lost + too_late if too_late else lost, op)
 
         def failed(error: ApiError) -> None:
             give_back(error)
@@ -237,12 +235,14 @@ class JobQueue(Layer):
                 self._reopen(leases)
 
         try:
-            self.engine.submit_delete(
-                self.topic, Selector(self.topic.assigned + 1, seqs=seqs), deleted, failed
-            )
+            self._acks.add(Ack(seqs, deleted, failed))
         except ApiError as error:
             give_back(error)
             raise
+
+    def _acked(self, seqs: list[int], deleted: int) -> None:
+        self._finish(seqs, deleted)
+        self._changed()
 
     def _finish(self, seqs: list[int], deleted: int) -> None:
         """Our own deletion of these jobs has been applied."""

@@ -38,7 +38,7 @@ class Queues(Extension):
 
     def topic_shown(self, topic: Topic) -> None:
         if topic.config.is_queue:
-            topic.attach(JobQueue(self._engine, topic, self._next_lease_id, self._keep_told))
+            topic.attach(JobQueue(self._engine, topic, self._next_lease_ids, self._keep_told))
 
     def _keep_told(self, queue: JobQueue) -> None:
         self.losses.note([queue])
@@ -54,10 +54,12 @@ class Queues(Extension):
         queue: JobQueue = topic.extension
         return queue
 
-    def _next_lease_id(self) -> int:
-        """Old tokens must never fit a new lease, so ids do not start over with the process."""
-        self._last_id += 1
-        return self._last_id
+    def _next_lease_ids(self, count: int) -> int:
+        """The first of so many. Old tokens must never fit a new lease, so ids do not start over with the
+        process."""
+        first = self._last_id + 1
+        self._last_id += count
+        return first
 
     def start(self) -> None:
         """Leases that have outlived a restart end at other times now: those that come later have to know."""

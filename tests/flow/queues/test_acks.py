@@ -1,0 +1,101 @@
+"""Acknowledgements that travel together: one frame for all, and each worker hears of its own jobs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.flow.queues.lab import QueueLab, fill, numbers, unexpected
+from topics.flow.queues import acks
+from topics.log.write.append_request import parse_append
+from topics.values.errors import ApiError
+
+Answer = tuple[int, list[int], list[int]]
+
+
+def acknowledge(lab: QueueLab, node: str, *seqs: int) -> list[Answer | ApiError]:
+    """Not committed yet; the answer is in the list as soon as there is one."""
+    answers: list[Answer | ApiError] = []
+    guarded = [(seq, None) for seq in seqs]
+    lab.queue().ack(node, guarded, lambda *answer: answers.append(answer[:3]), answers.append)
+    return answers
+
+
+def test_one_frame_for_all_that_come_before_the_journal_is_written(lab: QueueLab) -> None:
+    fill(lab, 6)
+    lab.claim(3, "a")
+    lab.claim(3, "b")
+    before = len(lab.frames())
+    first, second = acknowledge(lab, "a", 3, 1), acknowledge(lab, "b", 5, 2)
+    assert first == second == []
+    lab.engine.queue.sync_now()
+    assert (first, second) == ([(2, [], [])], [(1, [2], [])])
+    assert len(lab.frames()) == before + 1
+    assert lab.counters() == (0, 3, 0)
+    lab.restart()
+    assert numbers(lab.claim(8)) == [2, 4, 6]
+
+
+def test_the_next_ones_go_with_the_next_frame(lab: QueueLab) -> None:
+    fill(lab, 2)
+    lab.claim(2)
+    for seq in (1, 2):
+        answers = acknowledge(lab, "w", seq)
+        lab.engine.queue.sync_now()
+        assert answers == [(1, [], [])]
+
+
+def test_what_was_lost_meanwhile_is_told_to_the_one_who_had_it(lab: QueueLab) -> None:
+    lab.put("q", cap_records=2)
+    fill(lab, 2)
+    lab.claim(1, "a")
+    lab.claim(1, "b")
+    first, second = acknowledge(lab, "a", 1), acknowledge(lab, "b", 2)
+    lab.engine.append("q", parse_append(b'{"records":[{"data":3}]}'), lambda _: None, unexpected)
+    lab.engine.queue.sync_now()
+    assert (first, second) == ([(0, [], [1])], [(1, [], [])])
+
+
+def test_more_than_fit_in_one_deletion(lab: QueueLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acks, "MOST_JOBS", 3)
+    fill(lab, 8)
+    lab.claim(8)
+    before = len(lab.frames())
+    answers = [acknowledge(lab, "w", seq, seq + 1) for seq in (1, 3, 5, 7)]
+    lab.engine.queue.sync_now()
+    assert answers == [[(2, [], [])]] * 4
+    assert len(lab.frames()) == before + 2
+    assert lab.counters() == (0, 0, 0)
+
+
+def test_when_they_cannot_be_committed_each_worker_is_told_and_all_jobs_are_free(lab: QueueLab) -> None:
+    fill(lab, 2)
+    lab.claim(1, "a")
+    lab.claim(1, "b")
+    lab.break_the_disk()
+    first, second = acknowledge(lab, "a", 1), acknowledge(lab, "b", 2)
+    lab.engine.queue.sync_now()
+    assert [error.code for error in (*first, *second) if isinstance(error, ApiError)] == ["internal"] * 2
+    assert lab.counters() == (2, 0, 0)
+
+
+def test_no_room_when_it_is_written_leaves_the_leases(lab: QueueLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(lab, 2)
+    lab.claim(2)
+    first, second = acknowledge(lab, "w", 1), acknowledge(lab, "w", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr("topics.log.write.commit_queue.MAX_WAITING_OPS", 0)
+        lab.engine.queue.sync_now()
+    assert [error.code for error in (*first, *second) if isinstance(error, ApiError)] == ["throttled"] * 2
+    assert lab.counters() == (0, 2, 0)
+    assert lab.ack(1, 2) == (2, [])
+
+
+def test_a_queue_that_is_dropped_right_behind_them(lab: QueueLab) -> None:
+    fill(lab, 2)
+    lab.claim(2)
+    answers = acknowledge(lab, "w", 1)
+    lab.drop("q")
+    assert answers == [(1, [], [])]
+    lab.restart()
+    lab.put("q")
+    assert lab.counters() == (0, 0, 0)
