@@ -49,10 +49,25 @@ def test_what_was_lost_meanwhile_is_told_to_the_one_who_had_it(lab: QueueLab) ->
     fill(lab, 2)
     lab.claim(1, "a")
     lab.claim(1, "b")
-    first, second = acknowledge(lab, "a", 1), acknowledge(lab, "b", 2)
     lab.engine.append("q", parse_append(b'{"records":[{"data":3}]}'), lambda _: None, unexpected)
+    first, second = acknowledge(lab, "a", 1), acknowledge(lab, "b", 2)
     lab.engine.queue.sync_now()
     assert (first, second) == ([(0, [], [1])], [(1, [], [])])
+
+
+def test_a_job_that_gets_too_old_on_the_way_is_finished(lab: QueueLab) -> None:
+    lab.put("q", ttl_ms=500)
+    fill(lab, 2)
+    lab.claim(2)
+    first = acknowledge(lab, "w", 1)
+    lab.clock.advance(400)
+    second = acknowledge(lab, "w", 2)
+    lab.clock.advance(200)
+    lab.engine.queue.sync_now()
+    assert first == second == [(1, [], [])]
+    assert (lab.claim(2), lab.told) == ([], None)
+    lab.restart()
+    assert (lab.claim(2), lab.told) == ([], None)
 
 
 def test_more_than_fit_in_one_deletion(lab: QueueLab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,16 +93,15 @@ def test_when_they_cannot_be_committed_each_worker_is_told_and_all_jobs_are_free
     assert lab.counters() == (2, 0, 0)
 
 
-def test_no_room_when_it_is_written_leaves_the_leases(lab: QueueLab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_comes_when_writes_are_off_is_refused_at_once(lab: QueueLab) -> None:
     fill(lab, 2)
     lab.claim(2)
-    first, second = acknowledge(lab, "w", 1), acknowledge(lab, "w", 2)
-    with monkeypatch.context() as patch:
-        patch.setattr("topics.log.write.commit_queue.MAX_WAITING_OPS", 0)
-        lab.engine.queue.sync_now()
-    assert [error.code for error in (*first, *second) if isinstance(error, ApiError)] == ["throttled"] * 2
-    assert lab.counters() == (0, 2, 0)
-    assert lab.ack(1, 2) == (2, [])
+    lab.break_the_disk()
+    acknowledge(lab, "w", 1)
+    lab.engine.queue.sync_now()
+    with pytest.raises(ApiError):
+        acknowledge(lab, "w", 2)
+    assert lab.counters() == (2, 0, 0)
 
 
 def test_a_queue_that_is_dropped_right_behind_them(lab: QueueLab) -> None:

@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from topics.log import Engine, Fail, Op, Selector, Topic
+import msgspec
+
+from topics.log import Engine, Fail, Op, Selector, Topic, apply_delete
+from topics.storage import Kind
 from topics.values import ApiError
 
-# As many jobs as one deletion takes; a queue with more workers than that has several at a time.
+# As many jobs as one deletion takes, roughly; if there are more, it is followed by another.
 MOST_JOBS = 10_000
 
 
@@ -28,43 +31,83 @@ class Acks:
         finish: Callable[[list[int], int], None],
     ) -> None:
         """`finish` is told which jobs have left the queue, and how many records were deleted with them."""
-        self._engine = engine
-        self._topic = topic
-        self._is_lost = is_lost
-        self._finish = finish
-        self._waiting: list[Ack] = []
-        self._jobs = 0
+        self.engine = engine
+        self.topic = topic
+        self.is_lost = is_lost
+        self.finish = finish
+        # The deletion that others may still join.
+        self._open: AckOp | None = None
 
     def add(self, ack: Ack) -> None:
         """Raises when there is no room for it."""
-        queue = self._engine.queue
-        queue.require_room(1)
-        if not self._waiting:
-            queue.before_flush(self._submit)
-        self._waiting.append(ack)
-        self._jobs += len(ack.seqs)
-        if self._jobs > MOST_JOBS:
-            self._submit()
+        queue, op = self.engine.queue, self._open
+        if op is None:
+            op = AckOp(self)
+            op.join(ack)
+            queue.submit(op)
+            self._open = op
+        else:
+            queue.require_room(0)
+            op.join(ack)
+        if len(op.seqs) >= MOST_JOBS:
+            self._open = None
 
-    def _submit(self) -> None:
-        acks, self._waiting, self._jobs = self._waiting, [], 0
-        if not acks:
-            return  # there were so many that they have gone already
-        seqs = [seq for ack in acks for seq in ack.seqs]
+    def close(self, op: "AckOp") -> None:
+        if self._open is op:
+            self._open = None
 
-        def deleted(op: Op, count: int) -> None:
-            # A cap or age may have taken some while the deletion was on its way.
-            too_late = {seq for seq in seqs if self._is_lost(seq)} if count < len(seqs) else ()
-            self._finish(seqs, count)
-            for ack in acks:
-                ack.done(op, [seq for seq in ack.seqs if seq in too_late] if too_late else [])
 
-        def failed(error: ApiError) -> None:
-            for ack in acks:
-                ack.fail(error)
+class AckOp(Op):
+    """The deletion of jobs that workers have finished, in their order. Its time is that of the first of them:
+    what was held then is not taken by its age before this is committed."""
 
-        try:
-            selector = Selector(self._topic.assigned + 1, seqs=seqs)
-            self._engine.submit_delete(self._topic, selector, deleted, failed)
-        except ApiError as error:
-            failed(error)
+    __slots__ = ("_acks", "_all", "_frame", "_lines", "_now", "_selector", "seqs")
+
+    def __init__(self, every: Acks) -> None:
+        topic = every.topic
+        # Not through super(), which would set the buffers.
+        self.topic = topic
+        self.others = ()
+        self.sync = topic.config.durability == "fsync"
+        self.writers = 0
+        self.wal_ms = self.fsync_ms = 0.0
+        self._all = every
+        self._acks: list[Ack] = []
+        self.seqs: list[int] = []
+        self._selector = Selector(topic.assigned + 1, seqs=self.seqs)
+        self._now = every.engine.now()
+        self._lines = topic.cap_hi, topic.ttl_hi
+        self._frame: list[bytes] = []
+
+    def join(self, ack: Ack) -> None:
+        self._acks.append(ack)
+        self.seqs += ack.seqs
+        self.writers += 1
+        self._selector.bound = self._all.topic.assigned + 1
+
+    @property
+    def buffers(self) -> list[bytes]:  # type: ignore[override]
+        """Asked for when it is written: from then on it takes no more."""
+        if not self._frame:
+            every = self._all
+            every.close(self)
+            payload = msgspec.msgpack.encode(self._selector)
+            self._frame = every.engine.journal.frame(
+                Kind.DELETE, payload, topic_id=every.topic.id, ts=self._now
+            )
+        return self._frame
+
+    def apply(self) -> None:
+        every, seqs = self._all, self.seqs
+        count = apply_delete(every.topic, self._selector, self._now)
+        every.engine.note_moved_lines(every.topic, *self._lines)
+        # A cap may have taken some while the deletion was on its way.
+        too_late = {seq for seq in seqs if every.is_lost(seq)} if count < len(seqs) else ()
+        every.finish(seqs, count)
+        for ack in self._acks:
+            ack.done(self, [seq for seq in ack.seqs if seq in too_late] if too_late else [])
+
+    def fail(self, error: ApiError) -> None:
+        self._all.close(self)
+        for ack in self._acks:
+            ack.fail(error)
