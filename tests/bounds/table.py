@@ -139,7 +139,12 @@ COLLECTIONS = {
         "SeqRanges._lasts": "holes of a topic",
         "Losses._vague": "holes of a topic",
     },
-    "flow/queues/acks.py": {"AckOp._acks": "max_connections", "AckOp.seqs": "max_connections"},
+    "flow/queues/acks.py": {
+        "Ack.seqs": REQUEST,
+        "AckOp._acks": "max_connections",
+        "AckOp._frame": REQUEST,
+        "AckOp.seqs": "max_connections",
+    },
     "flow/queues/queue.py": {"JobQueue.listeners": "max_connections", "JobQueue._window": "max_connections"},
     "flow/queues/redrive.py": {"Redrive.skipped": REQUEST},
     "flow/routers/arrival.py": {"Arrival.sizes": REQUEST, "RouteOp.arrivals": REQUEST},
