@@ -43,6 +43,8 @@ class Context:
     # Files of a load that are left out from now on, and those that are taken as new, by absolute path.
     skip: tuple[str, ...] = ()
     again: tuple[str, ...] = ()
+    # Of this run, however often the pipeline is started in it.
+    run_id: str = ""
 
     @property
     def spark(self) -> SparkSession:

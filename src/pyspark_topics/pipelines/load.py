@@ -8,6 +8,7 @@ and a broken one is in the way of no other. Files that were loaded are remembere
 again for those that came since. One that was interrupted is finished first, as it was planned.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -19,11 +20,12 @@ from pyspark.sql import SparkSession
 
 from pyspark_topics.errors import BadRow, PipelineFailed
 from pyspark_topics.options import WriteOptions
-from pyspark_topics.pipelines.context import Context, Outcome
+from pyspark_topics.pipelines.context import Context, Outcome, Pipeline
 from pyspark_topics.pipelines.jobs import Job
 from pyspark_topics.pipelines.loading.files import FileFormat, why_broken
 from pyspark_topics.pipelines.loading.loaded import Loaded, grew, same, way_out
 from pyspark_topics.pipelines.settings import check_name
+from pyspark_topics.pipelines.state import StatePath
 from pyspark_topics.staging import Staged, stage_steps
 from topics.client import Client, Refused
 
@@ -31,6 +33,8 @@ from topics.client import Client, Refused
 SPLIT_BYTES = 64 * 1024 * 1024
 # Rows of one commit, as Arrow has them: well below what the server takes at once.
 COMMIT_BYTES = 192 * 1024 * 1024
+# So many files that cannot be loaded are named.
+MOST_NAMED = 20
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,8 +63,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     def run(self, context: Context) -> Outcome:
         notes = Loaded(context.state)
-        notes.skip(context.skip, self.files)
-        notes.again(context.again, self._about())
+        notes.skip([path for path in context.skip if notes.knows(path, self.files)])
+        again = [path for path in context.again if notes.knows(path, self.files)]
+        notes.again(again, self._about(), context.run_id)
         with context.server.client() as client:
             run = _RunningLoad(self, context, client, notes)
             run.all_files()
@@ -94,6 +99,19 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         return jobs
 
 
+def refuse_strangers(
+    pipelines: Mapping[str, Pipeline], state: StatePath, named: Mapping[str, Iterable[str]]
+) -> None:
+    """`named` are files by option. Each is for the loads that know it, and one has to."""
+    loads = {name: one for name, one in pipelines.items() if isinstance(one, Load)}
+    notes = {name: Loaded(state / name) for name in loads} if any(named.values()) else {}
+    for option, paths in named.items():
+        for path in paths:
+            if not any(notes[name].knows(path, one.files) for name, one in loads.items()):
+                whose = f"of {', '.join(loads)}" if loads else "of a load, and none is run"
+                raise PipelineFailed(f"{option} names {path}, which is no file {whose}")
+
+
 @dataclass
 class _RunningLoad:
     settings: Load
@@ -118,8 +136,8 @@ class _RunningLoad:
             except PipelineFailed as failure:
                 refused.append(str(failure))
         if refused:
-            more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-            raise PipelineFailed(refused[0] + more)
+            more = f" (and {len(refused) - MOST_NAMED:,} more)" if len(refused) > MOST_NAMED else ""
+            raise PipelineFailed(". Also: ".join(refused[:MOST_NAMED]) + more)
 
     def _one(self, job: Job) -> None:
         for path in job.about["files"]:

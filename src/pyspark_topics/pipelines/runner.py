@@ -3,6 +3,7 @@
 import logging
 import re
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -47,6 +48,7 @@ class Runner:
     skip: tuple[str, ...] = ()
     again: tuple[str, ...] = ()
     stop: threading.Event = field(default_factory=threading.Event)
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def run(self, pipelines: Mapping[str, Pipeline]) -> dict[str, Outcome]:
         """Until all have ended. What failed has an outcome that is not `ok`; the others go on."""
@@ -112,6 +114,7 @@ class _Worker:
             accept=runner.accept,
             skip=runner.skip,
             again=runner.again,
+            run_id=runner.id,
         )
         try:
             folder.mkdir(parents=True, exist_ok=True)

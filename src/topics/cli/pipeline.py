@@ -16,7 +16,7 @@ from topics.values import UserMistake
 
 if TYPE_CHECKING:
     from pyspark_topics.options import Server
-    from pyspark_topics.pipelines.context import Outcome
+    from pyspark_topics.pipelines.context import Outcome, Pipeline
     from pyspark_topics.pipelines.declaration import Declaration
     from pyspark_topics.pipelines.runner import Display, Runner
     from pyspark_topics.session import SharedSession
@@ -125,6 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserMistake(f"{arguments.file}: {error}") from None
     with _display(arguments.json) as display:
         session, runner = _prepare(arguments, declaration, display)
+        _refuse_strangers(runner, chosen)
         try:
             with _signals(runner):
                 outcomes = runner.run(chosen)
@@ -192,6 +193,17 @@ def _prepare(
         again=tuple(map(os.path.abspath, arguments.again)),
     )
     return session, runner
+
+
+def _refuse_strangers(runner: "Runner", chosen: "dict[str, Pipeline]") -> None:
+    """Files that no load of this run knows: misspelled, most likely."""
+    from pyspark_topics.errors import PipelineFailed
+    from pyspark_topics.pipelines.load import refuse_strangers
+
+    try:
+        refuse_strangers(chosen, runner.state, {"--skip": runner.skip, "--again": runner.again})
+    except PipelineFailed as mistake:
+        raise UserMistake(str(mistake)) from None
 
 
 @contextlib.contextmanager

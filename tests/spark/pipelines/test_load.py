@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines import Load, load
+from pyspark_topics.pipelines.load import refuse_strangers
 from tests.spark.pipelines.running import Pipelines
 from tests.spark.server import Server
 
@@ -136,14 +138,65 @@ def test_a_broken_file_is_named_and_can_be_skipped_or_mended(
     assert pipelines.run(settings) == {"files": 0, "records": 0}
 
 
-def test_what_is_no_file_of_a_load_cannot_be_skipped(
-    topic: str, pipelines: Pipelines, tmp_path: Path
+def test_files_are_skipped_and_taken_again_by_the_load_they_belong_to(
+    server: Server, topic: str, pipelines: Pipelines, tmp_path: Path
 ) -> None:
-    (tmp_path / "a.json").write_text("1\n")
-    settings = Load(files=[str(tmp_path / "*.json")], into=topic)
-    for more in ({"skip": ("/nowhere/x",)}, {"again": ("/nowhere/x",)}):
-        outcome = pipelines.runner(once=True, **more).run({"it": settings})["it"]
-        assert "/nowhere/x" in outcome.facts["error"]
+    for name in ("left", "right"):
+        (tmp_path / name).mkdir()
+    ours, broken = tmp_path / "left" / "a.json", tmp_path / "left" / "b.json"
+    ours.write_text("1\n")
+    broken.write_text("nope\n")
+    (tmp_path / "right" / "a.json").write_text("2\n")
+    loads = {
+        name: Load(files=[str(tmp_path / name / "*.json")], into=f"{topic}.{name}")
+        for name in ("left", "right")
+    }
+    pipelines.runner(once=True).run(loads)
+    runner = pipelines.runner(once=True, restart=True, again=(str(ours),), skip=(str(broken),))
+    assert all(outcome.ok for outcome in runner.run(loads).values())
+    assert (server.data(f"{topic}.left"), server.data(f"{topic}.right")) == ([1, 1], [2])
+    # A run that is started again because of another file takes it but once.
+    assert pipelines.runner(once=True, again=(str(broken),)).run(loads)["left"].ok is False
+    runner = pipelines.runner(once=True, again=(str(ours),))
+    for _ in range(2):
+        assert runner.run(loads)["left"].ok is False
+    assert server.data(f"{topic}.left") == [1, 1, 1]
+
+
+def test_what_is_no_file_of_a_load_is_neither_skipped_nor_taken_again(tmp_path: Path) -> None:
+    there, elsewhere = tmp_path / "a.json", tmp_path / "below" / "a.json"
+    elsewhere.parent.mkdir()
+    for path in (there, elsewhere):
+        path.write_text("1\n")
+    loads = {"it": Load(files=[str(tmp_path / "*.json")], into="t")}
+    refuse_strangers(loads, tmp_path, {"--skip": (str(there),), "--again": ()})
+    for path in (elsewhere, tmp_path / "misspelled.json"):
+        with pytest.raises(PipelineFailed, match=f"--skip names {path}, which is no file of it"):
+            refuse_strangers(loads, tmp_path, {"--skip": (str(path),)})
+    with pytest.raises(PipelineFailed, match="no file of a load, and none is run"):
+        refuse_strangers({}, tmp_path, {"--again": (str(there),)})
+
+
+def test_every_broken_file_is_named_and_one_without_a_byte_is_none(
+    server: Server, topic: str, pipelines: Pipelines, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("id,name\n4,w\n5\n")
+    (tmp_path / "b.csv").write_text("")
+    (tmp_path / "c.csv").write_text("id,name\n1,x\n")
+    (tmp_path / "d.csv").write_text("id,name\n6,u,t\n")
+    message = pipelines.failure(Load(files=[str(tmp_path / "*.csv")], into=topic))
+    assert f"{tmp_path}/a.csv, row 3 cannot be loaded" in message
+    assert f"Also: {tmp_path}/d.csv, row 2 cannot be loaded" in message
+    assert "b.csv" not in message
+    assert server.data(topic) == [{"id": 1, "name": "x"}]
+
+
+def test_a_line_that_does_not_fit_a_schema_is_shown(topic: str, pipelines: Pipelines, tmp_path: Path) -> None:
+    broken = tmp_path / "a.json"
+    broken.write_text('{"a": 5}\n{"a": "x"}\n')
+    message = pipelines.failure(Load(files=[str(broken)], into=topic, schema="a BIGINT"))
+    assert f"{broken}, row 2 cannot be loaded" in message
+    assert ': {"a": "x"}; mend it, or leave it out from now on' in message
 
 
 def test_every_csv_is_read_by_its_own_header(

@@ -1,12 +1,12 @@
 """Files of a load as rows: each read by what it says of itself; and what is wrong with one that is broken."""
 
-import itertools
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 import pyarrow.parquet as pq
@@ -31,6 +31,14 @@ _CSV = {"header": "true", "inferSchema": "true", "escape": '"', "mode": "FAILFAS
 _CORRUPT = "_corrupt_record"
 # So much of a row is shown.
 EXCERPT = 120
+
+
+class Broken(NamedTuple):
+    """A row that cannot be read; `why` is empty where Spark says it."""
+
+    row: int
+    text: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,10 @@ class FileFormat:
 
     def frame(self, spark: SparkSession, files: list[str]) -> DataFrame:
         """As the sink takes them."""
-        return self._selected(self.rows(spark, files))
+        rows = self.rows(spark, files)
+        if not rows.columns:  # of a CSV without so much as a header
+            return spark.createDataFrame([], "data STRING")
+        return self._selected(rows)
 
     def tail(self, spark: SparkSession, path: str, from_byte: int, state: StatePath) -> DataFrame:
         """Lines behind the given byte; `state` is a folder that executors see."""
@@ -113,21 +124,24 @@ class FileFormat:
 
     # --- what is wrong ----------------------------------------------------------------------------------
 
-    def first_broken(self, spark: SparkSession, path: str) -> tuple[int | None, str] | None:
-        """Number and text of the first row that cannot be read, if that can be told."""
-        if self.kind == "json" and self.has_lines:
-            return _first_line(path, _is_json)
-        if self.kind == "csv" and self.has_lines:
-            schema = self.rows(spark, [path]).schema.add(_CORRUPT, StringType())
-            options = {**self.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-            # Cached, because Spark refuses to read that column alone.
-            rows = spark.read.options(**options).schema(schema).csv(path).cache()
-            found = rows.where(f.col(_CORRUPT).isNotNull()).select(_CORRUPT).first()
-            rows.unpersist()
-            if found is None:
-                return None
-            return _first_line(path, lambda line: line.strip() != found[0].strip())
-        return None
+    def first_broken(self, spark: SparkSession, path: str) -> Broken | None:
+        """The first row that cannot be read, if that can be told."""
+        if not self.has_lines:
+            return None
+        if self.kind == "json":
+            found = _first_line(path, _why_no_json)
+            if found is not None or self.settings.schema is None:
+                return found
+        schema = self.rows(spark, [path]).schema.add(_CORRUPT, StringType())
+        options = {**self.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+        # Cached, because Spark refuses to read that column alone.
+        rows = spark.read.options(**options).schema(schema).format(self.kind).load(path).cache()
+        corrupt = rows.where(f.col(_CORRUPT).isNotNull()).select(_CORRUPT).first()
+        rows.unpersist()
+        if corrupt is None:
+            return None
+        text = corrupt[0].strip()
+        return _first_line(path, lambda line: "" if line.strip() == text else None)
 
 
 def _kind(files: list[str]) -> str:
@@ -156,18 +170,22 @@ def _with_missing(frame: DataFrame, wanted: StructType) -> DataFrame:
     return frame
 
 
-def _is_json(line: str) -> bool:
+def _why_no_json(line: str) -> str | None:
     try:
-        msgspec.json.decode(line)
-    except msgspec.DecodeError:
-        return not line.strip()
-    return True
+        msgspec.json.decode(line or "null")
+    except msgspec.DecodeError as error:
+        return f"it is not valid JSON ({error})" if line.strip() else None
+    return None
 
 
-def _first_line(path: str, is_good: Any) -> tuple[int, str] | None:
+def _first_line(path: str, why: Callable[[str], str | None]) -> Broken | None:
+    """The first line of which `why` says something, if only an empty text."""
     with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
-        numbered = zip(itertools.count(1), lines, strict=False)
-        return next(((number, line) for number, line in numbered if not is_good(line)), None)
+        for number, line in enumerate(lines, 1):
+            said = why(line)
+            if said is not None:
+                return Broken(number, line.strip(), said)
+    return None
 
 
 def why_broken(settings: "Load", spark: SparkSession, files: list[str], error: Exception) -> Exception:
@@ -180,9 +198,9 @@ def why_broken(settings: "Load", spark: SparkSession, files: list[str], error: E
     with suppress(Exception):  # it is broken, after all
         if len(files) == 1:
             broken = FileFormat.of(settings, files).first_broken(spark, path)
-    where = f"{path}, row {broken[0]}" if broken is not None else path
-    excerpt = f": {broken[1].strip()[:EXCERPT]}" if broken is not None else ""
-    what = sentence or _said(error, path)
+    where = f"{path}, row {broken.row}" if broken is not None else path
+    excerpt = f": {broken.text[:EXCERPT]}" if broken is not None else ""
+    what = (broken.why if broken is not None else "") or sentence or _said(error, path)
     return PipelineFailed(f"{where} cannot be loaded, {what}{excerpt}; mend it, or {way_out(path)}")
 
 

@@ -47,30 +47,35 @@ class Loaded:
 
     # --- what the user says about files -----------------------------------------------------------------
 
-    def skip(self, paths: Iterable[str], patterns: list[str]) -> None:
+    def skip(self, paths: Iterable[str]) -> None:
         """From now on, whatever happens to the file; what is committed of it stays."""
-        for path in paths:
-            if not self._is_known(path, patterns):
-                raise PipelineFailed(f"--skip names {path}, which is no file of this load")
         if not self.skipped.issuperset(paths):
             self.skipped.update(paths)
             write_note(self.state / _SKIPPED, sorted(self.skipped))
 
-    def again(self, paths: Iterable[str], about: dict[str, Any]) -> None:
-        """As if it had never been seen. One that is being taken again goes on."""
+    def again(self, paths: Iterable[str], about: dict[str, Any], run: str) -> None:
+        """As if it had never been seen: once in a run. One that is being taken again goes on."""
         for path in paths:
             if not os.path.isfile(path):
                 raise PipelineFailed(f"--again names {path}, and there is no such file")
-            last = self.last(path)
-            if last is None or last.finished or not (last.about.get("again") and same(last, path)):
-                self.new(path, {**about, "again": True})
+            if not self._is_taken(path, run):
+                self.new(path, {**about, "again": run})
             if path in self.skipped:
                 self.skipped.discard(path)
                 write_note(self.state / _SKIPPED, sorted(self.skipped))
 
-    def _is_known(self, path: str, patterns: list[str]) -> bool:
-        fits = any(fnmatch(path, os.path.abspath(pattern)) for pattern in patterns)
-        return fits or path in self.skipped or self.last(path) is not None
+    def _is_taken(self, path: str, run: str) -> bool:
+        last = self.last(path)
+        if last is None or "again" not in last.about:
+            return False
+        return last.about["again"] == run or (not last.finished and same(last, path))
+
+    def knows(self, path: str, patterns: Iterable[str]) -> bool:
+        """Whether it is a file of this load: one that is there, or of which something is noted."""
+        if path in self.skipped or self.last(path) is not None:
+            return True
+        found = (name for pattern in patterns for name in glob.glob(pattern, recursive=True))
+        return os.path.isfile(path) and path in map(os.path.abspath, found)
 
     # --- files --------------------------------------------------------------------------------------------
 
