@@ -6,7 +6,6 @@
 `topic` and `seq` name the record that did not fit; they are NULL for a row that a query made.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +13,18 @@ import msgspec
 import pyarrow as pa
 
 from topics.values.names import is_topic_name
+from topics.values.settings import (
+    MAX_META_BYTES,
+    MAX_META_KEYS,
+    MAX_NODE_BYTES,
+    MAX_RECORD_BYTES,
+    MAX_TAG_BYTES,
+)
 
 TAG = "error"
 KIND = "error"
+# Of a row that is longer the beginning is kept: escaped, it has to be a record in any case.
+KEPT_CHARACTERS = 150_000
 
 
 @dataclass(frozen=True)
@@ -27,7 +35,7 @@ class Misfits:
     pipeline: str
 
     def records(self, found: list[tuple[str, Any]]) -> pa.RecordBatch:
-        """As the sink takes them: of each row the reason, and the row itself."""
+        """As the sink takes them: of each row the reason, and the row itself, or its beginning."""
         texts = [self.text(reason, None, None, row) for reason, row in found]
         return pa.RecordBatch.from_pydict({"data": texts, "tag": [TAG] * len(texts)})
 
@@ -40,31 +48,30 @@ class Misfits:
             "seq": seq,
             "row": row,
         }
-        return msgspec.json.encode(record, enc_hook=str).decode()
+        text = msgspec.json.encode(record, enc_hook=str).decode()
+        if len(text) > KEPT_CHARACTERS and not isinstance(row, str):
+            whole = msgspec.json.encode(row, enc_hook=str).decode()
+            return self.text(reason, topic, seq, whole[:KEPT_CHARACTERS])
+        return text
 
 
-def sift(
-    batch: pa.RecordBatch, texts: tuple[str, ...], has_target: bool
-) -> tuple[pa.RecordBatch, list[tuple[str, Any]]]:
-    """The rows that can be records, and the others with what is wrong; `texts` are columns of JSON text."""
-    found = dict(_wrong(batch, texts, has_target))
-    if not found:
-        return batch, []
-    keep = pa.array([row not in found for row in range(batch.num_rows)])
-    return batch.filter(keep), [(why, batch.slice(row, 1).to_pylist()[0]) for row, why in found.items()]
-
-
-def _wrong(batch: pa.RecordBatch, texts: tuple[str, ...], has_target: bool) -> Iterator[tuple[int, str]]:
-    columns = {name: batch.column(name).to_pylist() for name in ("data", *texts)}
-    targets = None if has_target else batch.column("topic").to_pylist()
-    for row in range(batch.num_rows):
-        why = "data is NULL" if columns["data"][row] is None else None
-        if why is None and targets is not None:
-            why = _no_target(targets[row])
-        for name in texts:
-            why = why or _no_json(name, columns[name][row])
+def wrong(batch: pa.RecordBatch, has_target: bool) -> dict[int, str]:
+    """Rows that the server would not take as records, with what is wrong; values are JSON text already."""
+    columns = [batch.column(name).to_pylist() for name in batch.schema.names]
+    found = {}
+    for number, values in enumerate(zip(*columns, strict=True)):
+        why = _why(dict(zip(batch.schema.names, values, strict=True)), has_target)
         if why is not None:
-            yield row, why
+            found[number] = why
+    return found
+
+
+def _why(row: dict[str, str | None], has_target: bool) -> str | None:
+    data, meta = row["data"], row.get("meta")
+    if data is None:
+        return "data is NULL"
+    why = None if has_target else _no_target(row["topic"])
+    return why or _no_json("data", data) or _no_meta(meta) or _too_long(row, data, meta)
 
 
 def _no_target(name: str | None) -> str | None:
@@ -73,10 +80,38 @@ def _no_target(name: str | None) -> str | None:
     return None if is_topic_name(name) else f'a topic cannot be called "{name}"'
 
 
-def _no_json(name: str, text: str | None) -> str | None:
+def _no_json(name: str, text: str) -> str | None:
     try:
-        if text is not None:
-            msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
         return f"{name} is not valid JSON: {error}"
     return None
+
+
+def _no_meta(text: str | None) -> str | None:
+    why = None if text is None else _no_json("meta", text)
+    if text is None or text.strip() == "null" or why is not None:
+        return why
+    if not text.lstrip().startswith("{"):
+        return "meta is no object"
+    keys = len(msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
+    return f"meta has {keys} keys, and {MAX_META_KEYS} are allowed" if keys > MAX_META_KEYS else None
+
+
+def _too_long(row: dict[str, str | None], data: str, meta: str | None) -> str | None:
+    for name, most in (("tag", MAX_TAG_BYTES), ("node", MAX_NODE_BYTES)):
+        if len((row.get(name) or "").encode()) > most:
+            return f"{name} has more than {most} bytes"
+    # Blanks between tokens do not count, and there are few texts so long that it matters.
+    meta_bytes = _compact(meta or "", MAX_META_BYTES)
+    if meta_bytes > MAX_META_BYTES:
+        return f"meta has more than {MAX_META_BYTES} bytes"
+    if _compact(data, MAX_RECORD_BYTES - MAX_META_BYTES) + meta_bytes > MAX_RECORD_BYTES:
+        return f"data and meta together have more than {MAX_RECORD_BYTES} bytes"
+    return None
+
+
+def _compact(text: str, enough: int) -> int:
+    """Its bytes, without blanks between tokens if there are more than `enough`."""
+    size = len(text.encode())
+    return size if size <= enough else len(msgspec.json.format(text, indent=-1).encode())

@@ -11,7 +11,6 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import types
 
 from pyspark_topics.errors import BadRow, OptionError
@@ -65,7 +64,17 @@ class Rows:
         )
 
     def render(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = {name: self._text(name, batch.column(name)) for name in self.names if name != EVENT_TS}
+        return self.timed(self.plain(batch), batch)
+
+    def plain(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Values as JSON text; times apart."""
+        names = [name for name in self.names if name != EVENT_TS]
+        columns = [self._text(name, batch.column(name)) for name in names]
+        return pa.RecordBatch.from_arrays(columns, names=names)
+
+    def timed(self, plain: pa.RecordBatch, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Those texts with the times of the batch in them. Every row has what a record has to have."""
+        columns = dict(zip(plain.schema.names, plain.columns, strict=True))
         if EVENT_TS in self.names:
             columns["meta"] = with_event_ts(columns.get("meta"), batch.column(EVENT_TS))
         for name in ("data",) if self.has_target else ("data", "topic"):
@@ -75,17 +84,6 @@ class Rows:
                     "and write a JSON null as the text null"
                 )
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Columns that come as JSON text."""
-        return tuple(name for name in self.names if name in _JSON_COLUMNS and name not in self.nested)
-
-    def first_null(self, batch: pa.RecordBatch) -> int | None:
-        """The first row that lacks what every record has."""
-        needed = ("data",) if self.has_target else ("data", "topic")
-        lacking = [pc.index(pc.is_null(batch.column(name)), True).as_py() for name in needed]
-        return min((row for row in lacking if row >= 0), default=None)
 
     def _text(self, name: str, column: pa.Array) -> pa.Array:
         kind = self.nested.get(name)

@@ -8,7 +8,6 @@ step. Work that is done again after a crash is committed under the same one, and
 """
 
 import json
-import re
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -23,7 +22,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.util import PythonEvalType
 
 from pyspark_topics.errors import BadRow
-from pyspark_topics.misfits import Misfits, sift
+from pyspark_topics.misfits import Misfits, wrong
 from pyspark_topics.options import WriteOptions
 from pyspark_topics.rows import Rows
 from topics.client import Client, Refused
@@ -34,8 +33,6 @@ PART_BYTES = 8 * 1024 * 1024
 QUERY_ID = "sql.streaming.queryId"
 # So much of a row is shown.
 EXCERPT = 120
-# How the server begins what it says of a row.
-_ROW = re.compile(r"row (\d+): (.*)", re.DOTALL)
 # What a task reports of a frame: one `Staged` as JSON text.
 _REPORT = "staged"
 
@@ -77,14 +74,16 @@ def send(
 
 def _named(refusal: Refused, options: WriteOptions, staged: Staged, rows: list[pa.RecordBatch]) -> Exception:
     """What the server says of a row of a part, about the row as the user has it."""
-    said = _ROW.match(refusal.message)
-    if refusal.status != 400 or said is None:
+    if refusal.status != 400:
         return refusal
-    table = pa.Table.from_batches(rows)
-    row = int(said[1])
-    excerpt = str(table["data"][row].as_py())[:EXCERPT] if row < table.num_rows else ""
-    target = options.topic or (table["topic"][row].as_py() if "topic" in table.schema.names else "")
-    return bad_row(target, staged.partition, staged.records + row, said[2], excerpt)
+    table = pa.Table.from_batches(rows).combine_chunks()
+    found = wrong(table.to_batches()[0], options.topic is not None)
+    if not found:
+        return refusal
+    row, what = next(iter(found.items()))
+    excerpt = str(table["data"][row].as_py())[:EXCERPT]
+    target = options.topic or table["topic"][row].as_py()
+    return bad_row(target, staged.partition, staged.records + row, what, excerpt)
 
 
 def bad_row(topic: str | None, partition: int, row: int, what: str, excerpt: str) -> BadRow:
@@ -127,25 +126,32 @@ class Stager:
     def _rendered(self, batches: Iterable[pa.RecordBatch], staged: Staged) -> Iterator[pa.RecordBatch]:
         row = 0
         for batch in batches:
-            good = batch if self.misfits is None else self._sifted(self.misfits, batch, staged)
+            good, plain = batch, self.rows.plain(batch)
+            if self.misfits is not None:
+                good, plain = self._sifted(self.misfits, batch, plain, staged)
             try:
-                yield self.rows.render(good)
+                yield self.rows.timed(plain, good)
             except BadRow as bad:
-                at = self.rows.first_null(good)
+                at = next(iter(wrong(plain, self.rows.has_target)), None)
                 if at is None:
                     raise
                 excerpt = str(good.slice(at, 1).to_pylist()[0])[:EXCERPT]
                 raise bad_row(self.options.topic, staged.partition, row + at, str(bad), excerpt) from None
             row += batch.num_rows
 
-    def _sifted(self, misfits: Misfits, batch: pa.RecordBatch, staged: Staged) -> pa.RecordBatch:
-        good, found = sift(batch, self.rows.texts, self.rows.has_target)
-        if found:
-            with self.options.server.client() as client:
-                name = f"{_task().taskAttemptId()}-errors-{staged.errors}"
-                staged.put(client, name, [misfits.records(found)], misfits.into)
-            staged.errors += len(found)
-        return good
+    def _sifted(
+        self, misfits: Misfits, batch: pa.RecordBatch, plain: pa.RecordBatch, staged: Staged
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        found = wrong(plain, self.rows.has_target)
+        if not found:
+            return batch, plain
+        rows = [(why, batch.slice(row, 1).to_pylist()[0]) for row, why in found.items()]
+        with self.options.server.client() as client:
+            name = f"{_task().taskAttemptId()}-errors-{staged.errors}"
+            staged.put(client, name, [misfits.records(rows)], misfits.into)
+        staged.errors += len(found)
+        keep = pa.array([row not in found for row in range(batch.num_rows)])
+        return batch.filter(keep), plain.filter(keep)
 
 
 def stage_frame(

@@ -5,25 +5,71 @@ from __future__ import annotations
 import json
 
 import pyarrow as pa
+import pytest
 
-from pyspark_topics.misfits import Misfits, sift
+from pyspark_topics.misfits import Misfits, wrong
+from topics.log.write.arrow_batch import check_cells
+from topics.values.errors import ApiError
+from topics.values.settings import MAX_RECORD_BYTES
 
 
 def test_rows_are_sifted_by_what_every_record_needs() -> None:
     batch = pa.RecordBatch.from_pydict(
         {"data": ["1", None, "{", "2", "3"], "topic": ["a", "a", "a", None, "no name"]}
     )
-    good, found = sift(batch, ("data",), has_target=False)
-    assert good.to_pydict() == {"data": ["1"], "topic": ["a"]}
-    assert [row for _, row in found] == batch.slice(1).to_pylist()
-    reasons = [why.split(":")[0].removeprefix("a topic cannot be called ") for why, _ in found]
+    found = wrong(batch, has_target=False)
+    reasons = [why.split(":")[0].removeprefix("a topic cannot be called ") for why in found.values()]
+    assert list(found) == [1, 2, 3, 4]
     assert reasons == [
         "data is NULL",
         "data is not valid JSON",
         "topic is NULL",
         '"no name"',
     ]
-    assert sift(batch.slice(0, 1), ("data",), has_target=True) == (batch.slice(0, 1), [])
+    assert wrong(batch.slice(0, 1), has_target=True) == {}
+
+
+LONGEST = MAX_RECORD_BYTES - 2
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ({"tag": "t" * 256, "node": "n" * 128}, None),
+        ({"tag": "t" * 257}, "tag has more than 256 bytes"),
+        ({"node": "é" * 65}, "node has more than 128 bytes"),
+        ({"meta": ' {"a": 1}'}, None),
+        ({"meta": " null "}, None),
+        ({"meta": "[1]"}, "meta is no object"),
+        ({"meta": "{"}, "meta is not valid JSON"),
+        ({"meta": json.dumps({str(key): 1 for key in range(65)})}, "meta has 65 keys"),
+        ({"meta": json.dumps({"a": "x" * 16_384})}, "meta has more than 16384 bytes"),
+        ({"meta": json.dumps({"a": 1}) + " " * 16_384}, None),
+        ({"data": json.dumps("x" * LONGEST)}, None),
+        ({"data": json.dumps("x" * LONGEST) + " "}, None),
+        ({"data": json.dumps("x" * LONGEST) + "x"}, "data is not valid JSON"),
+        ({"data": json.dumps("x" * LONGEST), "meta": "{}"}, "data and meta together have more than"),
+        ({"data": json.dumps("x" * (LONGEST + 1))}, "data and meta together have more than"),
+        ({"data": "[" * 5000 + "]" * 5000}, "data is not valid JSON"),
+    ],
+)
+def test_what_the_server_would_refuse_is_no_record(row: dict[str, str], why: str | None) -> None:
+    batch = pa.RecordBatch.from_pylist([{"data": "1"} | row])
+    found = wrong(batch, has_target=True)
+    assert (why is None) == (found == {}), found
+    assert why is None or found[0].startswith(why)
+    try:
+        check_cells(batch)
+        refused = False
+    except ApiError:
+        refused = True
+    assert refused == (why is not None)
+
+
+def test_of_a_long_row_the_beginning_is_kept() -> None:
+    [text] = Misfits("errors", "big").records([("why", {"data": "x" * 2_000_000})]).column("data").to_pylist()
+    assert len(text) < MAX_RECORD_BYTES
+    assert json.loads(text)["row"].startswith('{"data":"xxx')
 
 
 def test_errors_as_the_sink_takes_them() -> None:

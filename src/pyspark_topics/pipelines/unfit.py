@@ -5,7 +5,7 @@ import json
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_topics.misfits import KIND, TAG, Misfits
+from pyspark_topics.misfits import KEPT_CHARACTERS, KIND, TAG, Misfits
 from pyspark_topics.offsets import ORIGIN, Position
 from pyspark_topics.options import Server, parse_read
 from pyspark_topics.partitions import SeqRange
@@ -47,7 +47,7 @@ def unfit_records(
         "reason": f.lit(f"it does not fit the schema: {schema}"),
         "topic": f.col("topic"),
         "seq": f.col("seq"),
-        "row": f.col(MALFORMED),
+        "row": f.substring(MALFORMED, 1, KEPT_CHARACTERS),
     }
     text = f.to_json(f.struct(*(column.alias(name) for name, column in fields.items())))
     return parsed.where(f.col(MALFORMED).isNotNull()).select(text.alias("data"), f.lit(TAG).alias("tag"))

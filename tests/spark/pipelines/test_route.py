@@ -142,15 +142,17 @@ def test_loss_is_announced_whatever_the_query_reads(
 def test_what_is_no_record_goes_where_errors_go(server: Server, topic: str, pipelines: Pipelines) -> None:
     """Of the source what does not fit, whatever the query reads; of the result what cannot be written."""
     server.append(topic, {"sku": "a", "qty": 1}, {"sku": "b", "qty": "many"}, 7, {"sku": "c", "qty": 3})
+    server.append(topic, {"sku": "d", "qty": 4})
     server.append(topic, {"data": tombstone("far", 1, 2, "ttl"), "tag": "tombstone"})
     route = Route(
         topics=[topic],
         into=f"{topic}.out",
         errors_into=f"{topic}.errors",
         schema=ORDER,
-        sql="SELECT if(data.qty = 3, 'no json', to_json(data)) AS data, tag FROM records",
+        sql="SELECT if(data.qty = 3, 'no json', to_json(data)) AS data, tag, "
+        "if(data.qty = 4, '[]', NULL) AS meta, ts AS event_ts FROM records",
     )
-    assert pipelines.run(route) == {"read": 4, "written": 1, "errors": 3}
+    assert pipelines.run(route) == {"read": 5, "written": 1, "errors": 4}
     assert server.data(f"{topic}.out") == [{"sku": "a", "qty": 1}, tombstone("far", 1, 2, "ttl")]
     records, _ = server.diff(f"{topic}.errors")
     assert {record["$tag"] for record in records} == {"error"}
@@ -159,18 +161,17 @@ def test_what_is_no_record_goes_where_errors_go(server: Server, topic: str, pipe
         ("error", "it", topic, 2),
         ("error", "it", topic, 3),
         ("error", "it", None, None),
+        ("error", "it", None, None),
     ]
     assert found[0]["row"] == '{"sku":"b","qty":"many"}'
     assert found[0]["reason"] == f"it does not fit the schema: {ORDER}"
-    assert (found[2]["row"], "data is not valid JSON" in found[2]["reason"]) == (
-        {"data": "no json", "tag": None},
-        True,
-    )
-    assert pipelines.notes.last["it"].errors == 3
+    made = {one["reason"].partition(":")[0]: one["row"]["data"] for one in found[2:]}
+    assert made == {"data is not valid JSON": "no json", "meta is no object": '{"sku":"d","qty":4}'}
+    assert pipelines.notes.last["it"].errors == 4
     # A batch that runs again is known, errors and all.
     shutil.rmtree(pipelines.state / "it" / "checkpoint" / "commits")
     pipelines.run(route)
-    assert len(server.data(f"{topic}.errors")) == 3
+    assert len(server.data(f"{topic}.errors")) == 4
 
 
 def test_a_row_that_is_no_record_stops_a_route_and_is_shown(
@@ -180,6 +181,7 @@ def test_a_row_that_is_no_record_stops_a_route_and_is_shown(
     for column, says in (
         ("if(seq = 2, NULL, data)", "a row has NULL as its data"),
         ("'{'", "not valid JSON"),
+        ("if(seq = 2, repeat('t', 300), 't') AS tag, data", "row 2: tag has more than 256 bytes: 2"),
     ):
         route = Route(topics=[topic], into=f"{topic}.out", sql=f"SELECT {column} AS data FROM records")
         message = pipelines.failure(route)
