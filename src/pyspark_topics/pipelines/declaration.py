@@ -10,7 +10,7 @@ Every mistake is one sentence that names what would be right.
 
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -39,7 +39,11 @@ VARIABLE = "pipelines"
 
 
 class DeclarationError(ValueError):
-    """A user's mistake in a declaration, in one sentence."""
+    """A user's mistake in a declaration, in one sentence; and `others` that were found with it."""
+
+    def __init__(self, mistake: str, *others: str) -> None:
+        super().__init__(mistake)
+        self.others = others
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ def _each(entries: Mapping[str, Any], make: Callable[[str, Any], Pipeline], wron
         except DeclarationError as error:
             if wrong is None:
                 raise
-            wrong.append(str(error))
+            wrong += [str(error), *error.others]
     return made
 
 
@@ -205,16 +209,31 @@ def _fields(kind: type[Any]) -> dict[str, msgspec.structs.FieldInfo]:
 def build(kind: type[Any], settings: Mapping[str, Any], where: str, folder: Path) -> Pipeline:
     """An object of this kind, its settings checked."""
     fields = _fields(kind)
-    _refuse_unknown(settings, fields, where)
-    for name, one in fields.items():
-        if one.required and name not in settings:
-            raise DeclarationError(f'{where} lacks "{name}"')
+    plain = {name: _plain(value) for name, value in settings.items()}
+    mistakes = [f"{where}{said}" for said in _mistakes(fields, plain)]
+    if mistakes:
+        raise DeclarationError(*mistakes)
     try:
-        plain = {name: _plain(value) for name, value in settings.items()}
         built: Pipeline = msgspec.convert({**plain, **_place(kind, folder)}, kind)
     except msgspec.ValidationError as error:
         raise DeclarationError(f"{where}: {_plainly(str(error), fields)}") from None
     return built
+
+
+def _mistakes(fields: Mapping[str, msgspec.structs.FieldInfo], given: Mapping[str, Any]) -> Iterator[str]:
+    """Each setting looked at by itself; whether they go together is not asked yet."""
+    unknown = list(_unknown(given, fields))
+    yield from unknown
+    for name, one in fields.items():
+        if name in given:
+            try:
+                msgspec.convert(given[name], one.type)
+            except msgspec.ValidationError as error:
+                what, _, inside = str(error).partition(" - at `$")
+                yield f": {_plainly(f'{what} - at `$.{name}{inside}', fields)}"
+        # One that is misspelled is not missing, too.
+        elif one.required and not any(f'did you mean "{name}"' in said for said in unknown):
+            yield f' lacks "{name}"'
 
 
 def _plain(value: Any) -> Any:
@@ -251,10 +270,14 @@ def _choices(kind: Any) -> list[str]:
 
 
 def _refuse_unknown(given: Mapping[str, Any], known: Any, where: str) -> None:
+    for said in _unknown(given, known):
+        raise DeclarationError(f"{where}{said}")
+
+
+def _unknown(given: Mapping[str, Any], known: Any) -> Iterator[str]:
     for key in given:
         if key not in known:
-            hint = did_you_mean(key, known)
-            raise DeclarationError(f'{where} has no setting "{key}"{hint}; it knows: {_list(known)}')
+            yield f' has no setting "{key}"{did_you_mean(key, known)}; it knows: {_list(known)}'
 
 
 def _list(names: Any) -> str:

@@ -10,7 +10,13 @@ import pytest
 
 from pyspark_topics.options import parse_timestamp
 from pyspark_topics.pipelines import Archive, Declaration, Load, Replay, Route
-from pyspark_topics.pipelines.declaration import KINDS, DeclarationError, from_table, read_declaration
+from pyspark_topics.pipelines.declaration import (
+    KINDS,
+    DeclarationError,
+    from_table,
+    read_declaration,
+    read_what_is_right,
+)
 
 ARCHIVE: dict[str, Any] = {"kind": "archive", "topics": ["orders"], "table": "lake"}
 ROUTE: dict[str, Any] = {"kind": "route", "topics": ["orders"], "into": "x", "sql": "SELECT 1"}
@@ -218,3 +224,20 @@ def test_every_kind_says_what_it_is() -> None:
     for word, kind in KINDS.items():
         assert kind.kind == word
         assert isinstance(kind.follows, bool)
+
+
+def test_every_mistake_of_a_pipeline_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text(
+        '[pipeline.a]\nkind = "archive"\ntopics = [1]\ntabel = "t"\nevry_s = 2\ntrim = "yes"\n'
+        '[pipeline.b]\nkind = "replay"\ntopic = "t"\n'
+    )
+    _, wrong = read_what_is_right(file)
+    assert [line.partition("; it knows")[0] for line in wrong] == [
+        'pipeline a has no setting "tabel", did you mean "table"',
+        'pipeline a has no setting "evry_s", did you mean "every_s"',
+        "pipeline a: topics[0]: expected str, got int",
+        "pipeline a: trim: expected bool, got str",
+        'pipeline b lacks "table"',
+        'pipeline b lacks "into"',
+    ]
