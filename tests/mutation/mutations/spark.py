@@ -27,4 +27,12 @@ MUTATIONS = (
         "    return sorted(met, key=_place)\n",
         ("tests/spark/pipelines/test_tombstones.py",),
     ),
+    Mutation(
+        "take-files-again-everywhere",
+        "A file that is to be skipped or taken again is so by the load whose file it is, and by no other.",
+        "../pyspark_topics/pipelines/loading/loaded.py",
+        "        return os.path.isfile(path) and path in map(os.path.abspath, found)\n",
+        "        return os.path.isfile(path) or path in map(os.path.abspath, found)\n",
+        ("tests/spark/pipelines/test_loaded.py",),
+    ),
 )

@@ -10,9 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines import Load, load
-from pyspark_topics.pipelines.load import refuse_strangers
 from tests.spark.pipelines.running import Pipelines
 from tests.spark.server import Server
 
@@ -161,20 +159,6 @@ def test_files_are_skipped_and_taken_again_by_the_load_they_belong_to(
     for _ in range(2):
         assert runner.run(loads)["left"].ok is False
     assert server.data(f"{topic}.left") == [1, 1, 1]
-
-
-def test_what_is_no_file_of_a_load_is_neither_skipped_nor_taken_again(tmp_path: Path) -> None:
-    there, elsewhere = tmp_path / "a.json", tmp_path / "below" / "a.json"
-    elsewhere.parent.mkdir()
-    for path in (there, elsewhere):
-        path.write_text("1\n")
-    loads = {"it": Load(files=[str(tmp_path / "*.json")], into="t")}
-    refuse_strangers(loads, tmp_path, {"--skip": (str(there),), "--again": ()})
-    for path in (elsewhere, tmp_path / "misspelled.json"):
-        with pytest.raises(PipelineFailed, match=f"--skip names {path}, which is no file of it"):
-            refuse_strangers(loads, tmp_path, {"--skip": (str(path),)})
-    with pytest.raises(PipelineFailed, match="no file of a load, and none is run"):
-        refuse_strangers({}, tmp_path, {"--again": (str(there),)})
 
 
 def test_every_broken_file_is_named_and_one_without_a_byte_is_none(
