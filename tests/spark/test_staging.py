@@ -6,8 +6,10 @@ import pyarrow as pa
 import pytest
 
 from pyspark_topics import staging
+from pyspark_topics.errors import BadRow
 from pyspark_topics.options import Server, WriteOptions
 from pyspark_topics.staging import Staged, gathered, joined, send
+from tests.support import ServerProcess
 from topics.client import Client
 
 Part = tuple[str, str, list[str], str | None]
@@ -80,3 +82,15 @@ def test_batches_are_gathered_until_they_are_large_enough() -> None:
     one = rows("x" * 40)
     assert [len(group) for group in gathered([one] * 5, one.nbytes * 2)] == [2, 2, 1]
     assert list(gathered([rows()], 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"), [({"tag": "t" * 300}, "tag has more"), ({"meta": "[1]"}, "meta is no object")]
+)
+def test_a_row_that_is_refused_is_counted_over_all_batches(
+    server: ServerProcess, bad: dict[str, str], says: str
+) -> None:
+    good = {"data": "1", "tag": "t", "meta": "{}"}
+    batches = [pa.RecordBatch.from_pylist([good, good]), pa.RecordBatch.from_pylist([good, good | bad, good])]
+    with pytest.raises(BadRow, match=f'for topic "t", partition 4, row 4: {says}'):
+        send(WriteOptions(Server(server.url), "t"), Staged("counted", partition=4), batches)
