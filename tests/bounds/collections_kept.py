@@ -11,6 +11,7 @@ SOURCES = ROOT / "src" / "topics"
 # What a running server is made of.
 ROOMS = ("flow", "http", "keep", "log", "node", "storage", "values")
 KINDS = {
+    "BytesIO",
     "Counter",
     "OrderedDict",
     "SortedDict",

@@ -352,10 +352,10 @@ COLLECTIONS = {
     },
     "log/remove/search.py": {"Search._answers": REQUEST},
     "log/remove/tags.py": {
-        "_Generation.runs": "records in memory",
-        "_Generation.postings": "records in memory",
-        "_Generation._sorted": "records in memory",
-        "_Generation._fresh": "records in memory",
+        "Generation.runs": "records in memory",
+        "Generation.postings": "records in memory",
+        "Generation._sorted": "records in memory",
+        "Generation._fresh": "records in memory",
         "TagIndex._generations": "records in memory",
     },
     "log/run.py": {

@@ -60,12 +60,28 @@ def commit_a_stage(server: BusyServer, rows: int) -> None:
     assert server.send("POST", "/v0/stages/s/commit", body).ok()["topics"]["staged"]["count"] == rows
 
 
+def write_much(server: BusyServer) -> None:
+    """As much as fits in a body: into an open run that holds some already, and the first of a topic."""
+    record = b'{"data":"' + b"x" * 1_000_000 + b'"}'
+    for count in (5, 57, 1):
+        body = b'{"records":[' + b",".join([record] * count) + b"]}"
+        server.send("POST", "/v0/topics/much", body, **{"Idempotency-Key": f"{count}"}).ok(
+            201 if count == 5 else 200
+        )
+    table = pa.table({"data": [record[8:-1].decode()] * 57, "tag": [f"t{n}" for n in range(57)]})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as out:
+        out.write_table(table)
+    server.send("POST", "/v0/topics/more/append", sink.getvalue(), **{"Content-Type": ARROW}).ok(201)
+
+
 def every_route(server: BusyServer, records: int, topics: int) -> None:
     """Each at the limits of what it takes, or of what there is."""
 
     def ask(method: str, path: str, body: Any = None) -> None:
         assert server.send(method, path, body).status in (200, 201), (method, path)
 
+    write_much(server)
     server.fill("big", records, lambda n: f"k{n}")
     server.fill("holes", records, lambda n: f"b{n}" if n % 2 else "a")
     ask("POST", "/v0/topics/big/diff", {"from_seq": 0, "limit": 10_000})

@@ -49,12 +49,16 @@ def outcome(body: bytes, key: bytes | None = None) -> Any:
     return noted, request.create, request.return_seqs, request.idempotency_key, request.config, whole
 
 
+def in_one(payload: Any, flags: int) -> tuple[bytes, int]:
+    return b"".join(payload) if isinstance(payload, tuple) else bytes(payload), flags
+
+
 def rendered(batch: Any) -> Any:
     found = []
     for first_seq in (1, 7, 995, 99_998):
         rows = batch.render(first_seq, TS)
         payloads = [
-            encode_payload(batch, rows, hops, keys)
+            in_one(*encode_payload(batch, rows, hops, keys))
             for hops in (None, b"\1" * batch.count)
             for keys in (b"", b"k")
         ]

@@ -1,8 +1,8 @@
 """Large writes on their way to the log: what can be done ahead is done beside the loop.
 
 A row holds its seq and its time, so it can be rendered only for those that it will probably get. Where others
-write to the same topic meanwhile, that was in vain, and is tried again; if they never stop, the rows are
-rendered on the loop after all, between two of their writes.
+write to the same topic meanwhile, these numbers are put right. Where they have not as many digits as before,
+all is rendered again; if that never ends, the rows are rendered on the loop after all.
 """
 
 import asyncio
@@ -30,8 +30,9 @@ async def _render(engine: Engine, name: str, batch: Batch) -> None:
         now = engine.now()
         expected = _expected(engine, name, now)
         await asyncio.to_thread(batch.prepare, *expected, now)
+        latest = _expected(engine, name, now)
         # A clock that was set back meanwhile has left this time behind.
-        if _expected(engine, name, now) == expected and now <= engine.now():
+        if now <= engine.now() and (latest == expected or batch.restamp(*latest)):
             return
     batch.forget_prepared()
 

@@ -78,6 +78,23 @@ class HotColumns:
             hot.hops = bytearray(columns.hops[:count].tobytes())
         return hot
 
+    @classmethod
+    def alone(cls, batch: Batch, rows: memoryview, base: int, ts: int, kept_bytes: int) -> "HotColumns":
+        """Of one batch, whose rows stay where they are: in a buffer of so many bytes."""
+        hot = cls(base)
+        hot.rows = rows
+        hot.extend(batch, rows, ts)
+        hot.weight += kept_bytes - len(rows)
+        return hot
+
+    def restamp(self, base: int, ts: int) -> None:
+        """They are of one batch, which gets other seqs and another time than was thought."""
+        self.base, self.ts_values[0] = base, ts
+
+    def has_to_move(self, more_bytes: int) -> bool:
+        """Rows could not be added without copying all that are there."""
+        return type(self.rows) is memoryview and self.size + more_bytes > len(self.rows)
+
     def extend(self, batch: Batch, rows: bytes | memoryview, ts: int, hops: bytes | None = None) -> int:
         """Returns by how much the weight has grown."""
         ends = self.ends
@@ -93,6 +110,8 @@ class HotColumns:
         self.size = end = offset + len(rows)
         if type(self.rows) is bytearray:
             self.rows += rows
+        elif self.rows is rows:
+            pass
         elif end <= len(self.rows):
             self.rows[offset:end] = rows
         else:
@@ -278,7 +297,7 @@ class Run:
     def extend(self, batch: Batch, rows: bytes | memoryview, ts: int, hops: bytes | None = None) -> int:
         """Returns by how much its weight in memory has grown."""
         assert self.hot is not None
-        added = self.hot.extend(batch, rows, ts, hops)
+        added = self.hot.weight if self.hot is batch.columns else self.hot.extend(batch, rows, ts, hops)
         if not self.count:
             self.first_ts = ts
         self.last_ts = ts

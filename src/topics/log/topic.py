@@ -24,12 +24,15 @@ from topics.log.watermarks import Hole, Watermarks
 from topics.log.write.adopted import Adopted
 from topics.log.write.batch import Batch
 from topics.storage import I64
-from topics.values import TopicConfig
+from topics.values import MIB, TopicConfig
 
 if TYPE_CHECKING:
     from topics.log.write.idempotency import TopicKeys
 
 Seqs = TypeVar("Seqs", Sequence[int], I64)
+
+# More than this is not copied for the sake of a run that goes on: that would keep all others waiting.
+_MOVED_BYTES = 4 * MIB
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -207,9 +210,11 @@ class Topic(Watermarks):
         config cannot tell: a change of it may be on its way, and in recovery it comes before the frames of
         writes that were submitted behind it.
         """
-        run = self._open_run(position, ephemeral)
+        run = self._open_run(position, ephemeral, len(rows), batch.columns)
         try:
-            if batch.tags is not None:
+            if batch.generation is not None:
+                self.tags.adopt(run.base, batch.generation)
+            elif batch.tags is not None:
                 self.tags.extend(run.base, batch.tags, self.assigned + 1)
             added = run.extend(batch, rows, ts, hops)
         except MemoryError:
@@ -244,8 +249,11 @@ class Topic(Watermarks):
         self.store.seal(run, adopted.segment, array("I"))
         self.insert_run(run)
 
-    def _open_run(self, position: int, ephemeral: bool) -> Run:
-        """The run that takes the next records; a full or sealed one is left behind for good."""
+    def _open_run(self, position: int, ephemeral: bool, row_bytes: int, columns: HotColumns | None) -> Run:
+        """The run that takes the next records; a full or sealed one is left behind for good.
+
+        `columns`: these records are to be a run, and are one already.
+        """
         unsealed = self.store.unsealed
         room = 0
         if self.runs:
@@ -253,11 +261,13 @@ class Topic(Watermarks):
             hot = run.hot
             if (
                 hot is not None
+                and columns is None
                 and not run.frozen
                 and run.base + run.count == self.assigned + 1
                 and run.count < unsealed.max_events
                 and hot.size < unsealed.max_bytes
                 and run.ephemeral is ephemeral
+                and not (hot.size > _MOVED_BYTES and hot.has_to_move(row_bytes))
             ):
                 if position < run.start_position:
                     unsealed.lower(run, position)
@@ -268,7 +278,9 @@ class Topic(Watermarks):
             if hot is not None and run.count >= unsealed.max_events:
                 room = hot.room_for_next
         base = self.assigned + 1
-        run = Run(self.id, base, HotColumns(base, room), start_position=position, ephemeral=ephemeral)
+        run = Run(
+            self.id, base, columns or HotColumns(base, room), start_position=position, ephemeral=ephemeral
+        )
         self.runs.append(run)
         self.bases.append(base)
         if not ephemeral:

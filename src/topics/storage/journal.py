@@ -10,15 +10,17 @@ taken back (see `void_frames`). Behind the last frame of the current one there m
 
 import errno
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeAlias, cast
 
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from topics.storage import fileheader
 from topics.storage.ahead import Ahead
 from topics.storage.fileheader import FILE_HEADER_BYTES
-from topics.storage.filesystem import File, Filesystem, is_full
+from topics.storage.filesystem import Buffer, File, Filesystem, is_full
 from topics.storage.frame import FIELDS, FRAME_MAGIC, PREFIX, U32
 
 MAGIC = b"TOPICSJL"
@@ -29,6 +31,8 @@ ADOPTING_VERSION = 2
 SUFFIX = ".journal"
 SMALL_PAYLOAD_BYTES = 4096
 ROTATE_BYTES = 64 * 1024 * 1024
+# Of a frame: in one piece, or in several that are not worth a copy.
+Payload: TypeAlias = Buffer | tuple[Buffer, ...]
 
 
 def file_name(base: int) -> str:
@@ -213,7 +217,7 @@ class Journal:
     def frame(
         self,
         kind: int,
-        payload: bytes,
+        payload: Payload,
         topic_id: int = 0,
         first_seq: int = 0,
         count: int = 0,
@@ -222,30 +226,38 @@ class Journal:
         ahead_ms: int = 0,
     ) -> list[bytes]:
         """The buffers of a frame, ready for `write`."""
+        if isinstance(payload, tuple):
+            return self.frame_of(kind, payload, topic_id, first_seq, count, ts, flags, ahead_ms)
         size = len(payload)
         digest = xxh3_64_intdigest(payload)
         header = encode_header(
             kind, flags, count, topic_id, first_seq, ts, self.synced, digest, size, ahead_ms
         )
         # Copying a little costs less than another buffer in the vectored write.
-        return [header + payload] if size < SMALL_PAYLOAD_BYTES else [header, payload]
+        return [header + payload] if size < SMALL_PAYLOAD_BYTES else cast("list[bytes]", [header, payload])
 
     def frame_of(
         self,
         kind: int,
-        parts: list[bytes],
+        parts: Sequence[Buffer],
         topic_id: int = 0,
         first_seq: int = 0,
         count: int = 0,
         ts: int = 0,
+        flags: int = 0,
+        ahead_ms: int = 0,
     ) -> list[bytes]:
         """A frame whose payload is all of these together. It may be large, so it is not copied into one."""
         digest = xxh3_64()
         for part in parts:
             digest.update(part)
         size = sum(map(len, parts))
-        header = encode_header(kind, 0, count, topic_id, first_seq, ts, self.synced, digest.intdigest(), size)
-        return [header, *parts]
+        checksum = digest.intdigest()
+        header = encode_header(
+            kind, flags, count, topic_id, first_seq, ts, self.synced, checksum, size, ahead_ms
+        )
+        # Whatever they are, they are only written.
+        return cast("list[bytes]", [header, *parts])
 
     def write(self, buffers: list[bytes]) -> None:
         """Hand frames to the operating system. Raises OSError when it will not take them whole."""

@@ -11,7 +11,9 @@ import re
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 from msgspec import Raw
+from numpy.typing import NDArray
 
 SEQ, TS, NODE = "$seq", "$ts", "$node"
 SEQ_KEY = b'"$seq":'
@@ -45,6 +47,35 @@ def node_of(row: bytes) -> str | None:
     """Who wrote the record, as its row says; the row may be in any shape that readers get."""
     found = _NODE.match(row)
     return None if found is None else _text.decode(found[1])
+
+
+def restamp(
+    rows: NDArray[np.uint8], ends: NDArray[np.uint32], were: tuple[int, int], are: tuple[int, int]
+) -> bool:
+    """Give rows that were rendered for one first seq and time another one, in their place.
+
+    False if the numbers do not have as many digits as before: then nothing is changed.
+    """
+    last = len(ends) - 1
+    digits = len(str(were[0]))
+    if {len(str(seq)) for seq in (were[0] + last, are[0], are[0] + last)} != {digits}:
+        return False
+    before, after = str(were[1]).encode(), str(are[1]).encode()
+    if len(before) != len(after):
+        return False
+    at = np.zeros(len(ends), np.int64)
+    at[1:] = ends[:-1]
+    at += len(b"{" + SEQ_KEY)
+    seqs = np.arange(are[0], are[0] + len(ends))
+    for place in range(digits):
+        unit = 10 ** (digits - 1 - place)
+        if were[0] // unit != (are[0] + last) // unit or were[0] > are[0]:
+            rows[at + place] = seqs // unit % 10 + ord("0")
+    at += digits + len(TS_KEY)
+    for place, (old, new) in enumerate(zip(before, after, strict=True)):
+        if old != new:
+            rows[at + place] = new
+    return True
 
 
 def plain_rows(values: Sequence[Raw], first_seq: int, ts: int) -> bytes:

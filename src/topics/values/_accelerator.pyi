@@ -15,7 +15,7 @@ class Records:
     has_nodes: bool
     has_metas: bool
 
-    def payload(self, first_seq: int, ts: int, /) -> tuple[bytes, int, bytes, int]:
+    def payload(self, first_seq: int, ts: int, /) -> tuple[bytes | bytearray, int, bytes, int]:
         """Of an Append frame; the length of its rows; where each ends, as u32; and the frame's flags."""
 
     def lone(self) -> bytes | None:

@@ -523,7 +523,8 @@ static char *put_payload(const Records *self, char *start, char *end_at, uint64_
     return w;
 }
 
-/* payload(first_seq, ts) -> (payload, bytes of rows, where each row ends, flags), as `append_frame.py` describes it. */
+/* payload(first_seq, ts) -> (payload, bytes of rows, where each row ends, flags), as `append_frame.py` describes it.
+ * A large one is a bytearray: its seqs may be put right later on. */
 static PyObject *payload(PyObject *object, PyObject *const *given, Py_ssize_t given_count) {
     Records *self = (Records *)object;
     PyObject *out, *ends, *result;
@@ -551,19 +552,23 @@ static PyObject *payload(PyObject *object, PyObject *const *given, Py_ssize_t gi
         PyErr_NoMemory();
         return NULL;
     }
-    out = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)most);
+    int is_large = most > LARGE_BYTES;
+    out = is_large ? PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)most)
+                   : PyBytes_FromStringAndSize(NULL, (Py_ssize_t)most);
     ends = PyBytes_FromStringAndSize(NULL, 4 * self->count);
     if (!out || !ends) goto failed;
-    char *start = PyBytes_AS_STRING(out), *end_at = PyBytes_AS_STRING(ends), *w;
+    char *start = is_large ? PyByteArray_AS_STRING(out) : PyBytes_AS_STRING(out);
+    char *end_at = PyBytes_AS_STRING(ends), *w;
     uint32_t lengths[2];
-    if (most > LARGE_BYTES) {
+    if (is_large) {
         Py_BEGIN_ALLOW_THREADS
         w = put_payload(self, start, end_at, first, middle, middle_bytes, lengths);
         Py_END_ALLOW_THREADS
     } else {
         w = put_payload(self, start, end_at, first, middle, middle_bytes, lengths);
     }
-    if ((uint64_t)(w - start) != most && _PyBytes_Resize(&out, w - start)) goto failed;
+    if ((uint64_t)(w - start) != most && (is_large ? PyByteArray_Resize(out, w - start) : _PyBytes_Resize(&out, w - start)))
+        goto failed;
     result = Py_BuildValue("NnNi", out, (Py_ssize_t)lengths[0], ends,
                            (self->metas ? HAS_META : 0) | (self->tags ? HAS_TAGS : 0) | (self->nodes ? HAS_NODES : 0));
     return result;

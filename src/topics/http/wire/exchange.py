@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from topics.http.door.listen_address import is_loopback_address
@@ -74,8 +75,9 @@ class Exchange(Request):
         # For the connection: has the body arrived, and what becomes of the connection after the answer?
         self.complete = False
         self.received = 0
-        # A body that came in several pieces. Not a list of them: chunks may be tiny, and objects are not.
-        self.pieces: bytearray | None = None
+        # A body that came in several pieces. Not a list of them: chunks may be tiny, and objects are not; and
+        # this hands out the whole of it without another copy, which of 60 MB takes 30 ms.
+        self.pieces: BytesIO | None = None
         self.plain = True
         self.closes = False
         self.http10 = False

@@ -4,6 +4,7 @@ What a client sends ahead waits; beyond a bound the socket is not read any more.
 """
 
 import logging
+from io import BytesIO
 
 import httptools
 
@@ -271,10 +272,11 @@ class Connection(Pipeline):
         if exchange.answered:
             return
         if exchange.pieces is not None:
-            exchange.pieces += piece
+            exchange.pieces.write(piece)
         elif exchange.body:
-            exchange.pieces = bytearray(exchange.body)
-            exchange.pieces += piece
+            exchange.pieces = BytesIO()
+            exchange.pieces.write(exchange.body)
+            exchange.pieces.write(piece)
         else:
             exchange.body = piece
         if exchange.received > self.context.small_body_bytes and exchange is self._current:

@@ -219,7 +219,7 @@ class Pipeline(Channel):
         """Its body is complete too."""
         exchange.complete = True
         if exchange.pieces is not None:
-            exchange.body = bytes(exchange.pieces)
+            exchange.body = exchange.pieces.getvalue()
             exchange.pieces = None
         if self._current is exchange:
             if exchange.answered:

@@ -36,7 +36,7 @@ Offsets: TypeAlias = int | bytearray
 _OFFSET = Struct("=I")
 
 
-class _Generation:
+class Generation:
     __slots__ = ("_forgot", "_fresh", "_sorted", "base", "count", "last", "postings", "runs")
 
     def __init__(self, base: int) -> None:
@@ -49,6 +49,10 @@ class _Generation:
         self._sorted: list[str] = []
         self._forgot = False
         self._fresh: list[str] = []
+
+    def move(self, base: int) -> None:
+        """What it speaks of begins with another seq than was thought."""
+        self.base, self.last = base, self.last + base - self.base
 
     def extend(self, tags: Sequence[str | None], first_seq: int) -> None:
         native = accelerator.native
@@ -155,7 +159,7 @@ class TagIndex:
     __slots__ = ("_generations",)
 
     def __init__(self) -> None:
-        self._generations: list[_Generation] = []
+        self._generations: list[Generation] = []
 
     def extend(self, run_base: int, tags: Sequence[str | None], first_seq: int) -> None:
         """Index a batch of the run that begins at `run_base`. Seqs ascend within a generation."""
@@ -165,12 +169,20 @@ class TagIndex:
             or generation.count >= GENERATION_RECORDS
             or not generation.base <= first_seq < generation.base + _MAX_SPAN
         ):
-            if generation is not None:
-                generation.close()
-            generation = _Generation(first_seq)
-            self._generations.append(generation)
+            generation = Generation(first_seq)
+            self._begin(generation)
         generation.runs.add(run_base)
         generation.extend(tags, first_seq)
+
+    def adopt(self, run_base: int, generation: Generation) -> None:
+        """The same with a batch whose tags were gathered beforehand."""
+        generation.runs.add(run_base)
+        self._begin(generation)
+
+    def _begin(self, generation: Generation) -> None:
+        if self._generations:
+            self._generations[-1].close()
+        self._generations.append(generation)
 
     def matching(self, match: "TagMatch", first: int = 0) -> I64:
         """The seqs of all tags that match; those below `first` may be left out.

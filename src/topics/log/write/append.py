@@ -14,6 +14,7 @@ from topics.log.write.idempotency import KeyedWrite
 from topics.log.write.operation import Fail, Op
 from topics.log.write.reservation import cover, extend_if_short
 from topics.storage import Kind
+from topics.storage.journal import Payload
 from topics.values import (
     DEFAULT_CONFIG,
     MAX_SEQ,
@@ -239,11 +240,12 @@ def append_batch(
     last_seq = topic.assigned + count
     durability = topic.config.durability
     journal = core.journal
+    payload: Payload = b""
     # All that takes memory comes before the queue hears of it: a write that is in there is not taken back.
     try:
         rows = batch.render(first_seq, ts)
         if durability == "ephemeral":
-            kind, payload, flags = _ADVANCE, b"", 0
+            kind, flags = _ADVANCE, 0
         elif op.keys is None:
             payload, flags = encode_payload(batch, rows, hops)
             kind = _APPEND

@@ -16,28 +16,41 @@ import msgspec
 import numpy as np
 
 from topics.log.write.batch import Batch
+from topics.storage.filesystem import Buffer
+from topics.storage.journal import Payload
 from topics.values import accelerator
 from topics.values.accelerator import Records
 
 HAS_META, HAS_TAGS, HAS_NODES, HAS_HOPS = 1, 2, 4, 8
 _LENGTHS = Struct("<II")
 PAYLOAD_HEAD_BYTES = _LENGTHS.size
+# A payload up to here is copied behind its keys; a larger one stays where it is.
+_COPIED_BYTES = 256 * 1024
 _pack = msgspec.msgpack.Encoder().encode
 _unpack_names = msgspec.msgpack.Decoder(list[str | None])
 
 
 def encode_payload(
     batch: Batch, rows: bytes | memoryview, hops: bytes | None = None, keys: bytes = b""
-) -> tuple[bytes, int]:
+) -> tuple[Payload, int]:
     """Payload and flags. Keys stand before everything else."""
     if batch.prepared is not None and hops is None:
         payload, flags = batch.prepared
-        return keys + payload if keys else payload, flags
-    data_lens = batch.data_lens.tobytes()
+        if keys:
+            return (keys, payload) if len(payload) > _COPIED_BYTES else keys + payload, flags
+        return payload, flags
     if batch.meta_lens is None and batch.tags is None and batch.nodes is None and hops is None:
-        return b"".join((keys, _LENGTHS.pack(len(rows), 0), rows, data_lens)), 0
+        return b"".join((keys, _LENGTHS.pack(len(rows), 0), rows, batch.data_lens.tobytes())), 0
+    parts, flags = payload_parts(batch, rows, hops)
+    return b"".join((keys, *parts)), flags
+
+
+def payload_parts(
+    batch: Batch, rows: bytes | memoryview, hops: bytes | None = None
+) -> tuple[list[Buffer], int]:
+    """What a payload consists of, and its flags."""
     flags = 0
-    parts = [keys, b"", rows, data_lens]
+    parts: list[Buffer] = [b"", rows, batch.data_lens.tobytes()]
     tags = b""
     if batch.meta_lens is not None:
         flags |= HAS_META
@@ -52,8 +65,8 @@ def encode_payload(
     if batch.nodes is not None:
         flags |= HAS_NODES
         parts.append(_pack(batch.nodes))
-    parts[1] = _LENGTHS.pack(len(rows), len(tags))
-    return b"".join(parts), flags
+    parts[0] = _LENGTHS.pack(len(rows), len(tags))
+    return parts, flags
 
 
 class CutBatch(Batch):

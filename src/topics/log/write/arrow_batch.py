@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw
 
-from topics.log.write.append_frame import PAYLOAD_HEAD_BYTES, encode_payload
+from topics.log.write.ahead_batch import AheadBatch
+from topics.log.write.append_frame import PAYLOAD_HEAD_BYTES
 from topics.log.write.append_request import check_meta_keys
 from topics.log.write.arrow_messages import unfolded_size, unfolds_to_too_much
-from topics.log.write.batch import Batch
 from topics.storage import rows as row_text
 from topics.values import (
     MAX_BULK_RECORDS,
@@ -69,20 +69,10 @@ class Cells:
     records: Records | None = None
 
 
-class ColumnBatch(Batch):
+class ColumnBatch(AheadBatch):
     """Records whose `data` and `meta` stay in Arrow columns until they are rendered."""
 
-    __slots__ = (
-        "_data",
-        "_ends",
-        "_metas",
-        "_node_keys",
-        "_records",
-        "_rendered",
-        "_rows",
-        "prepared",
-        "rendered_ms",
-    )
+    __slots__ = ("_data", "_ends", "_metas", "_node_keys", "_records")
 
     def __init__(self, cells: Cells) -> None:
         data, metas, nodes, tags = cells.data, cells.metas, cells.nodes, cells.tags
@@ -97,26 +87,9 @@ class ColumnBatch(Batch):
         self.nodes = None if nodes is None else _names(nodes)
         self.tags = None if tags is None else _names(tags)
         self.size = _total(data) + (0 if metas is None else _total(metas))
-        self._rows: bytes | memoryview = b""
-        self._rendered: tuple[int, int] | None = None
-        self.forget_prepared()
+        super().__init__()
 
-    def prepare(self, first_seq: int, ts: int, now: int | None = None) -> None:
-        self.forget_prepared()
-        self._rows = self.render(first_seq, ts)
-        self._rendered = (first_seq, ts)
-        self.rendered_ms = now
-        if now is not None and self.prepared is None:
-            self.prepared = encode_payload(self, self._rows)
-
-    def forget_prepared(self) -> None:
-        self._rows, self._rendered = b"", None
-        self.prepared = self.rendered_ms = None
-
-    def render(self, first_seq: int, ts: int) -> bytes | memoryview:
-        if self._rendered == (first_seq, ts):
-            return self._rows
-        self.forget_prepared()
+    def render_now(self, first_seq: int, ts: int) -> bytes | memoryview:
         found = None
         if self._metas is None and self.nodes is None and self.tags is None:
             found = self._records or _cut(self._data)
@@ -136,7 +109,7 @@ class ColumnBatch(Batch):
             parts.append(self._metas)
         rows = _join(*parts, _END)
         self._ends = _offsets(rows)[1:].astype(np.uint32)
-        return bytes(_values(rows))
+        return _values(rows).cast("B")
 
     def row_ends(self, rows: bytes | memoryview) -> np.ndarray:
         return self._ends

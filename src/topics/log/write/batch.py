@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -9,6 +10,11 @@ from msgspec import UNSET, Raw
 
 from topics.log.write.append_form import Line, PlainLine
 from topics.storage import rows as row_text
+from topics.storage.filesystem import Buffer
+
+if TYPE_CHECKING:
+    from topics.log.remove.tags import Generation
+    from topics.log.run import HotColumns
 
 _encode_lines = msgspec.json.Encoder().encode_lines
 
@@ -19,9 +25,12 @@ class Batch:
     __slots__ = ("_lines", "count", "data_lens", "ends", "meta_lens", "nodes", "size", "tags")
 
     # The payload of a frame and its flags, where rendering has made them.
-    prepared: tuple[bytes, int] | None = None
+    prepared: tuple[Buffer, int] | None = None
     # Of batches so large that they are rendered beside the loop: the time in the rows.
     rendered_ms: int | None = None
+    # Of those that get a run of their own: what it consists of, and its tags.
+    columns: "HotColumns | None" = None
+    generation: "Generation | None" = None
 
     def __init__(
         self,
@@ -81,6 +90,10 @@ class Batch:
 
         `now`: the time at which the write is to have been asked for, if it is written for itself.
         """
+
+    def restamp(self, first_seq: int, ts: int) -> bool:
+        """Make what was rendered ahead of time fit these; False where that cannot be done."""
+        return False
 
     def forget_prepared(self) -> None:
         """What rendering has made beside the rows is not needed."""

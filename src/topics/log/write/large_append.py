@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 import msgspec
 import numpy as np
 
+from topics.log.write.ahead_batch import AheadBatch, joined
 from topics.log.write.append_form import (
     AppendBody,
     OnlyRecords,
@@ -19,7 +20,7 @@ from topics.log.write.append_form import (
     decode_append,
     too_many,
 )
-from topics.log.write.append_frame import CutBatch, encode_payload
+from topics.log.write.append_frame import CutBatch
 from topics.log.write.append_request import AppendRequest, check_append, record_too_large
 from topics.log.write.batch import Batch
 from topics.log.write.idempotency import checked_key
@@ -36,10 +37,10 @@ _INDEX = re.compile(r"records\[(\d+)\]")
 _encode = msgspec.json.encode
 
 
-class LargeBatch(Batch):
+class LargeBatch(AheadBatch):
     """Batches that are one behind the other."""
 
-    __slots__ = ("_parts", "_prepared", "prepared", "rendered_ms")
+    __slots__ = ("_parts",)
 
     def __init__(self, parts: list[Batch]) -> None:
         self._parts = parts
@@ -52,25 +53,9 @@ class LargeBatch(Batch):
         self.meta_lens = _joined([(part.meta_lens, part.count) for part in parts], 0)
         self.nodes = _joined([(part.nodes, part.count) for part in parts], None)
         self.tags = _joined([(part.tags, part.count) for part in parts], None)
-        # Rows and payload, as they will be if the first seq and the time are these.
-        self._prepared: tuple[int, int, bytes] | None = None
-        self.prepared: tuple[bytes, int] | None = None
-        self.rendered_ms: int | None = None
+        super().__init__()
 
-    def prepare(self, first_seq: int, ts: int, now: int | None = None) -> None:
-        self.forget_prepared()
-        rows = self.render(first_seq, ts)
-        self._prepared = first_seq, ts, rows
-        self.prepared = encode_payload(self, rows)
-        self.rendered_ms = now
-
-    def forget_prepared(self) -> None:
-        self._prepared = self.prepared = self.rendered_ms = None
-
-    def render(self, first_seq: int, ts: int) -> bytes:
-        if self._prepared is not None and self._prepared[:2] == (first_seq, ts):
-            return self._prepared[2]
-        self.forget_prepared()
+    def render_now(self, first_seq: int, ts: int) -> bytes | memoryview:
         texts, ends, size = [], [], 0
         for part in self._parts:
             rows = part.render(first_seq, ts)
@@ -78,9 +63,13 @@ class LargeBatch(Batch):
             texts.append(rows)
             first_seq += part.count
             size += len(rows)
-            part.forget_prepared()  # one payload serves them all
+            self.prepared = part.prepared
+            part.forget_prepared()
         self.ends = np.concatenate(ends)
-        return b"".join(texts)
+        if len(texts) == 1:
+            return texts[0]
+        self.prepared = None  # it was for a part, and one payload serves them all
+        return joined(texts)
 
     def row_ends(self, rows: bytes | memoryview) -> np.ndarray:
         assert self.ends is not None

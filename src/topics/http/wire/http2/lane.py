@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from h2.errors import ErrorCodes
@@ -191,8 +192,8 @@ class Lane(Pipeline):
         if exchange.answered or self.mode or exchange.complete:
             return
         if exchange.pieces is None:
-            exchange.pieces = bytearray()
-        exchange.pieces += piece
+            exchange.pieces = BytesIO()
+        exchange.pieces.write(piece)
         if exchange.received > _UNCOUNTED_BYTES:
             self._take_room()
 
