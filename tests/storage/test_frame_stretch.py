@@ -13,12 +13,16 @@ from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
 from tests.storage.support import FS
+from tests.support.accelerated import NATIVE
 from topics.storage import frame_stretch
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.frame import FRAME_MAGIC_BYTES, HEADER_BYTES, U32, Frame, Kind
 from topics.storage.frame_stretch import MIN_FRAMES, SMALL_RECORDS, FrameStretch, header_checksums
 from topics.storage.journal import Journal, file_name
 from topics.storage.journal_reader import Damage, JournalReader
+from topics.values import accelerator
+
+pytestmark = pytest.mark.usefixtures("both_ways")
 
 MANY = 4 * MIN_FRAMES
 
@@ -123,7 +127,6 @@ CHANGES: dict[str, Callable[[Book], None]] = {
     "count": lambda book: book.append(count=SMALL_RECORDS + 1),
     "kind": lambda book: book.journal.write(book.journal.frame(Kind.CLOCK, b"")),
     "seq": lambda book: setattr(book, "next_seq", book.next_seq + 1),
-    "magic": lambda book: book.append(FRAME_MAGIC_BYTES.decode()),
 }
 
 
@@ -137,6 +140,16 @@ def test_whatever_is_different_ends_a_stretch(book: Book, change: str) -> None:
     before, after = stretches(items)
     assert before.last_seq == MANY
     assert after.last_seq == book.next_seq - 1
+
+
+def test_data_that_looks_like_a_frame(book: Book) -> None:
+    book.singles()
+    book.append(FRAME_MAGIC_BYTES.decode())
+    book.singles()
+    items = book.together()
+    assert apart(items) == book.alone()
+    # The accelerator goes by the lengths in the headers; in Python that would take too long.
+    assert len(stretches(items)) == (2 if accelerator.native is None else 1)
 
 
 def test_few_come_alone(book: Book) -> None:
@@ -167,8 +180,8 @@ def test_what_is_damaged_ends_a_stretch_and_is_found(book: Book, where: int) -> 
     assert apart(items) == list(book.reader(book.journal.position).frames())
     assert [item.position for item in items if isinstance(item, Damage)] == [book.positions[victim]]
     before, after = stretches(items)
-    # Without its magic, it looks like the end of the one before.
-    assert before.last_seq == victim - (where == 0)
+    # Without its magic, it looks to Python like the end of the one before.
+    assert before.last_seq == victim - (where == 0 and accelerator.native is None)
     assert after.last_seq == MANY
 
 
@@ -209,6 +222,17 @@ def test_many_more_than_a_window_holds(book: Book, monkeypatch: pytest.MonkeyPat
 def test_checksums_in_columns_are_those_of_the_library(headers: list[bytes]) -> None:
     words = np.frombuffer(b"".join(headers), "<u8").reshape(-1, 7)
     assert header_checksums(words).tolist() == [xxh3_64_intdigest(header) & U32 for header in headers]
+
+
+@pytest.mark.skipif(NATIVE is None, reason="there is none")
+def test_only_sound_edges_are_followed() -> None:
+    """Whatever it is given, the accelerator stays inside of the window."""
+    window = bytes(200)
+    for edges in ([0, 201], [-1, 100], [0, 71], [150, 100], [0, 72, 100]):
+        with pytest.raises(ValueError, match="no such frames"):
+            NATIVE.frame_parts(window, np.array(edges, np.int64))
+    assert NATIVE.frame_parts(window, np.array([0, 80, 160], np.int64)) == (bytes(16), b"")
+    assert np.frombuffer(NATIVE.frames(window, 1, 1, 0), np.int64).tolist() == [0]
 
 
 def test_so_are_those_of_very_many() -> None:

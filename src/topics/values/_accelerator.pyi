@@ -49,6 +49,12 @@ def encode(values: list[str | None], codes: dict[str, int], names: list[str], /)
 def post(tags: list[str | None], offset: int, postings: dict[str, Any], fresh: list[str], /) -> None:
     """Note where each tag occurs."""
 
+def frames(window: bytes, topic_id: int, first_seq: int, position: int, /) -> bytes:
+    """Where small plain frames of this topic begin, one behind the other, and where the last ends: int64s."""
+
+def frame_parts(window: bytes, starts: Any, /) -> tuple[bytes, bytes]:
+    """The rows of all these frames, and the lengths of their data."""
+
 def seqs(first: int, count: int, /) -> bytes:
     """So many seqs as a JSON array."""
 

@@ -910,6 +910,109 @@ done:
     return out;
 }
 
+/* --- frames of the journal ----------------------------------------------------------------------------------- */
+
+/* As `frame.py` and `frame_stretch.py` describe them. */
+enum { FRAME_HEADER = 64, FRAME_APPEND = 4, SMALL_RECORDS = 16 };
+static const char FRAME_MAGIC[] = "FPJ1";
+
+static uint32_t u32_at(const char *at) {
+    uint32_t found;
+    memcpy(&found, at, 4);
+    return found;
+}
+
+static uint64_t u64_at(const char *at) {
+    uint64_t found;
+    memcpy(&found, at, 8);
+    return found;
+}
+
+/* Both halves of a product of 128 bits, one laid over the other. */
+static uint64_t folded_product(uint64_t left, uint64_t right) {
+    uint64_t low = (uint32_t)left * (uint64_t)(uint32_t)right, one = (uint32_t)left * (right >> 32);
+    uint64_t middle = (low >> 32) + (uint32_t)one + (left >> 32) * (uint32_t)right;
+    return ((middle >> 32) + (one >> 32) + (left >> 32) * (right >> 32)) ^ left * right;
+}
+
+/* The lower half of XXH3 of the 56 bytes behind it. */
+static uint32_t header_checksum(const char *fields) {
+    uint64_t sum = 56 * 0x9E3779B185EBCA87ULL;
+    sum += folded_product(u64_at(fields) ^ 0xBE4BA423396CFEB8ULL, u64_at(fields + 8) ^ 0x1CAD21F72C81017CULL);
+    sum += folded_product(u64_at(fields + 16) ^ 0x78E5C0CC4EE679CBULL, u64_at(fields + 24) ^ 0x2172FFCC7DD05A82ULL);
+    sum += folded_product(u64_at(fields + 24) ^ 0x8E2443F7744608B8ULL, u64_at(fields + 32) ^ 0x4C263A81E69035E0ULL);
+    sum += folded_product(u64_at(fields + 40) ^ 0xDB979083E96DD4DEULL, u64_at(fields + 48) ^ 0x1F67B3B7A4A44072ULL);
+    sum = (sum ^ sum >> 37) * 0x165667919E3779F9ULL;
+    return (uint32_t)(sum ^ sum >> 32);
+}
+
+/* frames(window, topic, first_seq, position) -> where small plain frames with sound headers begin, one behind the
+ * other from the window's first byte on, and where the last one ends, as int64. Payloads are not looked at. */
+static PyObject *frames(PyObject *module, PyObject *args) {
+    const char *window;
+    Py_ssize_t bytes, at = 0, found = 0;
+    unsigned long long topic, seq, position;
+    if (!PyArg_ParseTuple(args, "y#KKK:frames", &window, &bytes, &topic, &seq, &position)) return NULL;
+    PyObject *out = PyBytes_FromStringAndSize(NULL, 8 * (bytes / FRAME_HEADER + 1));
+    if (!out) return NULL;
+    char *w = PyBytes_AS_STRING(out);
+    for (;;) {
+        int64_t start = at;
+        const char *header = window + at;
+        memcpy(w + 8 * found, &start, 8);
+        if (bytes - at < FRAME_HEADER || memcmp(header, FRAME_MAGIC, 4)) break;
+        uint32_t length = u32_at(header + 16), count = u32_at(header + 24);
+        if (header[20] != FRAME_APPEND || header[21] || count > SMALL_RECORDS || u64_at(header + 32) != topic ||
+            u64_at(header + 40) != seq || u64_at(header + 56) > position + (uint64_t)at)
+            break;
+        if (length < 8 + 4 * count || (Py_ssize_t)length > bytes - at - FRAME_HEADER) break;
+        if (header_checksum(header + 8) != u32_at(header + 4)) break;
+        at += FRAME_HEADER + (Py_ssize_t)length;
+        seq += count;
+        found++;
+    }
+    _PyBytes_Resize(&out, 8 * (found + 1));
+    return out;
+}
+
+/* frame_parts(window, starts) -> (rows, lengths): what the frames that begin there hold, of all of them together */
+static PyObject *frame_parts(PyObject *module, PyObject *args) {
+    const char *window;
+    Py_ssize_t bytes, rows = 0, lengths = 0;
+    Py_buffer starts;
+    PyObject *text = NULL, *numbers = NULL;
+    if (!PyArg_ParseTuple(args, "y#y*:frame_parts", &window, &bytes, &starts)) return NULL;
+    Py_ssize_t count = starts.len / 8 - 1;
+    const int64_t *edges = starts.buf;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (edges[i] < 0 || edges[i + 1] > bytes || edges[i + 1] - edges[i] < FRAME_HEADER + 8 ||
+            edges[i + 1] - edges[i] - FRAME_HEADER - 8 < 4 * (int64_t)u32_at(window + edges[i] + 24)) {
+            PyErr_SetString(PyExc_ValueError, "there are no such frames");
+            goto done;
+        }
+        Py_ssize_t own = 4 * (Py_ssize_t)u32_at(window + edges[i] + 24);
+        lengths += own;
+        rows += (Py_ssize_t)(edges[i + 1] - edges[i]) - FRAME_HEADER - 8 - own;
+    }
+    text = PyBytes_FromStringAndSize(NULL, rows);
+    numbers = PyBytes_FromStringAndSize(NULL, lengths);
+    if (!text || !numbers) goto done;
+    char *w = PyBytes_AS_STRING(text), *numbers_at = PyBytes_AS_STRING(numbers);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Py_ssize_t own = 4 * (Py_ssize_t)u32_at(window + edges[i] + 24);
+        const char *begin = window + edges[i] + FRAME_HEADER + 8, *end = window + edges[i + 1] - own;
+        PUT(begin, end - begin);
+        memcpy(numbers_at, end, own);
+        numbers_at += own;
+    }
+done:
+    PyBuffer_Release(&starts);
+    if (text && numbers && !PyErr_Occurred()) return Py_BuildValue("NN", text, numbers);
+    Py_XDECREF(text);
+    Py_XDECREF(numbers);
+    return NULL;
+}
+
 /* --- heads of requests -------------------------------------------------------------------------------------- */
 
 /* key_of_head(head) -> (head without the line of its idempotency key, that key), or None, as `known_requests.py`
@@ -1002,6 +1105,8 @@ static PyMethodDef functions[] = {
     {"alive", alive, METH_VARARGS, NULL},
     {"encode", (PyCFunction)(void (*)(void))encode, METH_FASTCALL, NULL},
     {"post", (PyCFunction)(void (*)(void))post, METH_FASTCALL, NULL},
+    {"frames", frames, METH_VARARGS, NULL},
+    {"frame_parts", frame_parts, METH_VARARGS, NULL},
     {"key_of_head", key_of_head, METH_O, NULL},
     {"answers", (PyCFunction)(void (*)(void))answers, METH_FASTCALL, NULL},
     {"ends_behind", (PyCFunction)(void (*)(void))ends_behind, METH_FASTCALL, NULL},
