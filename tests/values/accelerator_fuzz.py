@@ -59,6 +59,12 @@ def main(path: str, rounds: int) -> None:
             native.alive(text, some, borders, chance.randbytes(4), *numbers, chance.randrange(99))
         except ValueError:
             pass
+        native.page(text, text[: chance.randrange(40)], text)
+        native.frames(b"FPJ1" + text, 0, 0, 0)
+        try:
+            native.frame_parts(text, array("q", edges))
+        except ValueError:
+            pass
         found = native.cut(text, 0, len(text))
         if found is None:
             found = native.cut(text, chance.randrange(3), chance.randrange(len(text) + 2))

@@ -22,6 +22,7 @@ from scripts import accelerate
 
 from tests.support.accelerated import NATIVE, WAYS, using
 from topics.http.routes.records.appends import _seqs, answers_of
+from topics.http.routes.records.diff import joined_page
 from topics.http.wire.known_requests import KnownRequests
 from topics.log.packing import Names
 from topics.log.remove.tags import TagIndex, TagMatch
@@ -322,6 +323,14 @@ def test_seqs_are_listed_the_same(first: int, count: int) -> None:
             assert _seqs(first, last) == msgspec.json.encode([*range(first, last + 1)])
 
 
+@given(st.lists(st.binary(max_size=40).map(lambda row: row.replace(b"\n", b"") + b"\n")))
+def test_pages_are_joined_the_same(rows: list[bytes]) -> None:
+    for native in WAYS.values():
+        with using(native):
+            expected = b"<" + b",".join(row[:-1] for row in rows) + b">"
+            assert joined_page(b"<", b"".join(rows), b">") == expected
+
+
 def test_it_is_told_whether_it_is_there() -> None:
     def version(**environment: str) -> str:
         command = [sys.executable, "-m", "topics", "--version"]
@@ -371,6 +380,8 @@ def test_wrong_arguments_are_refused() -> None:
         lambda: NATIVE.answers(b"", 1, 1),
         lambda: NATIVE.key_of_head("x"),
         lambda: NATIVE.ends_behind([1], 1),
+        lambda: NATIVE.page(b"", "rows", b""),
+        lambda: NATIVE.frames("window", 1, 1, 0),
         lambda: NATIVE.encode([1], {}, []),
         lambda: NATIVE.post([1], 0, {}, [], array),
         lambda: found.payload(1),

@@ -49,6 +49,9 @@ def encode(values: list[str | None], codes: dict[str, int], names: list[str], /)
 def post(tags: list[str | None], offset: int, postings: dict[str, Any], fresh: list[str], /) -> None:
     """Note where each tag occurs."""
 
+def page(before: bytes, rows: bytes, after: bytes, /) -> bytes:
+    """One behind the other; the newlines between rows become commas, and the last one is left out."""
+
 def frames(window: bytes, topic_id: int, first_seq: int, position: int, /) -> bytes:
     """Where small plain frames of this topic begin, one behind the other, and where the last ends: int64s."""
 

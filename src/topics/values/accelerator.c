@@ -910,6 +910,34 @@ done:
     return out;
 }
 
+/* page(before, rows, after) -> these, the rows as elements of an array: commas where newlines stood, but for the last */
+static PyObject *page(PyObject *module, PyObject *const *given, Py_ssize_t given_count) {
+    if (given_count != 3 || !PyBytes_CheckExact(given[0]) || !PyBytes_CheckExact(given[1]) || !PyBytes_CheckExact(given[2])) {
+        PyErr_SetString(PyExc_TypeError, "page(before: bytes, rows: bytes, after: bytes)");
+        return NULL;
+    }
+    Py_ssize_t before = PyBytes_GET_SIZE(given[0]), after = PyBytes_GET_SIZE(given[2]), at = 0;
+    Py_ssize_t bytes = PyBytes_GET_SIZE(given[1]) ? PyBytes_GET_SIZE(given[1]) - 1 : 0;
+    const char *rows = PyBytes_AS_STRING(given[1]);
+    PyObject *out = PyBytes_FromStringAndSize(NULL, before + bytes + after);
+    if (!out) return NULL;
+    char *w = PyBytes_AS_STRING(out);
+    PUT(PyBytes_AS_STRING(given[0]), before);
+#ifdef __SSE2__
+    /* A newline and a comma differ in these bits only. */
+    const __m128i newline = _mm_set1_epi8('\n'), change = _mm_set1_epi8('\n' ^ ',');
+    for (; bytes - at >= 16; at += 16) {
+        __m128i some = _mm_loadu_si128((const __m128i *)(rows + at));
+        __m128i found = _mm_and_si128(_mm_cmpeq_epi8(some, newline), change);
+        _mm_storeu_si128((__m128i *)(w + at), _mm_xor_si128(some, found));
+    }
+#endif
+    for (; at < bytes; at++) w[at] = rows[at] == '\n' ? ',' : rows[at];
+    w += bytes;
+    PUT(PyBytes_AS_STRING(given[2]), after);
+    return out;
+}
+
 /* --- frames of the journal ----------------------------------------------------------------------------------- */
 
 /* As `frame.py` and `frame_stretch.py` describe them. */
@@ -1105,6 +1133,7 @@ static PyMethodDef functions[] = {
     {"alive", alive, METH_VARARGS, NULL},
     {"encode", (PyCFunction)(void (*)(void))encode, METH_FASTCALL, NULL},
     {"post", (PyCFunction)(void (*)(void))post, METH_FASTCALL, NULL},
+    {"page", (PyCFunction)(void (*)(void))page, METH_FASTCALL, NULL},
     {"frames", frames, METH_VARARGS, NULL},
     {"frame_parts", frame_parts, METH_VARARGS, NULL},
     {"key_of_head", key_of_head, METH_O, NULL},
