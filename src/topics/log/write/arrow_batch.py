@@ -72,7 +72,7 @@ class Cells:
 class ColumnBatch(AheadBatch):
     """Records whose `data` and `meta` stay in Arrow columns until they are rendered."""
 
-    __slots__ = ("_data", "_ends", "_metas", "_node_keys", "_records")
+    __slots__ = ("_data", "_ends", "_metas", "_node_keys", "_records", "is_quick")
 
     def __init__(self, cells: Cells) -> None:
         data, metas, nodes, tags = cells.data, cells.metas, cells.nodes, cells.tags
@@ -82,19 +82,20 @@ class ColumnBatch(AheadBatch):
         self._node_keys = None if nodes is None else _node_keys(nodes)
         self.count = len(data)
         self.ends = None
-        self.data_lens = _lengths(data)
+        self.is_quick = self._records is not None and metas is None and nodes is None and tags is None
+        if self._records is None:
+            self.data_lens, self.size = _lengths(data), _total(data)
+        else:
+            self.data_lens, self.size = array("I", self._records.data_lens()), self._records.size
         self.meta_lens = None if metas is None else _lengths(metas)
         self.nodes = None if nodes is None else _names(nodes)
         self.tags = None if tags is None else _names(tags)
-        self.size = _total(data) + (0 if metas is None else _total(metas))
+        self.size += 0 if metas is None else _total(metas)
         super().__init__()
 
     def render_now(self, first_seq: int, ts: int) -> bytes | memoryview:
-        found = None
-        if self._metas is None and self.nodes is None and self.tags is None:
-            found = self._records or _cut(self._data)
-        if found is not None:
-            payload, length, ends, flags = found.payload(first_seq, ts)
+        if self.is_quick and self._records is not None:
+            payload, length, ends, flags = self._records.payload(first_seq, ts)
             self.prepared, self._ends = (payload, flags), np.frombuffer(ends, np.uint32)
             return memoryview(payload)[PAYLOAD_HEAD_BYTES : PAYLOAD_HEAD_BYTES + length]
         numbers = pa.array(np.arange(first_seq, first_seq + self.count), pa.int64())
@@ -200,6 +201,9 @@ def check_cells(batch: pa.RecordBatch) -> Cells:
     records = _cut(data)
     if records is None:
         data = compact(data, "data")
+        records = _cut(data)
+    if records is not None and metas is None:
+        return Cells(data, metas, nodes, tags, records)  # none is too large: it would have been unusual
     sizes = pc.binary_length(data)
     if metas is not None:
         sizes = pc.add(sizes, pc.binary_length(metas).fill_null(0))

@@ -28,6 +28,8 @@ class Batch:
     prepared: tuple[Buffer, int] | None = None
     # Of batches so large that they are rendered beside the loop: the time in the rows.
     rendered_ms: int | None = None
+    # The accelerator renders it: gigabytes a second.
+    is_quick = False
     # Of those that get a run of their own: what it consists of, and its tags.
     columns: "HotColumns | None" = None
     generation: "Generation | None" = None

@@ -40,7 +40,7 @@ _encode = msgspec.json.encode
 class LargeBatch(AheadBatch):
     """Batches that are one behind the other."""
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_parts", "is_quick")
 
     def __init__(self, parts: list[Batch]) -> None:
         self._parts = parts
@@ -53,6 +53,7 @@ class LargeBatch(AheadBatch):
         self.meta_lens = _joined([(part.meta_lens, part.count) for part in parts], 0)
         self.nodes = _joined([(part.nodes, part.count) for part in parts], None)
         self.tags = _joined([(part.tags, part.count) for part in parts], None)
+        self.is_quick = len(parts) == 1 and isinstance(parts[0], CutBatch)
         super().__init__()
 
     def render_now(self, first_seq: int, ts: int) -> bytes | memoryview:
