@@ -104,7 +104,19 @@ def test_the_server_itself(play: Play, client: Topics, name: str) -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("url", ["nonsense", "ftp://host", "http://", "http://host:99999", "http://h/?q=1"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nonsense",
+        "ftp://host",
+        "http://",
+        "http://host:99999",
+        "http://h/?q=1",
+        "http://a b",
+        "http://a\nb",
+        "http://a..b",
+    ],
+)
 def test_a_bad_address_is_told_at_once(surface: str, url: str) -> None:
     with pytest.raises(ValueError, match="address"):
         connect(surface, url)

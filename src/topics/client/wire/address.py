@@ -59,13 +59,16 @@ def address_of(url: str | None, api_key: str | None) -> Address:
         parts = urlsplit(url)
         port = parts.port
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
-    except ValueError:  # a port that cannot be one
-        is_address, parts, port = False, urlsplit(""), None
+        # Line breaks would be left out in silence, and blanks would be sent.
+        is_address = is_address and url.isprintable() and " " not in url
+        host = _host(parts.hostname or "", port)
+    except ValueError:  # a port that cannot be one, or a name
+        is_address, parts, port, host = False, urlsplit(""), None, ""
     if not is_address or parts.query or parts.fragment or parts.username:
         raise ValueError(f'"{url}" is not the address of a server, which looks like {DEFAULT_URL}')
     assert parts.hostname is not None
     is_tls = parts.scheme == "https"
-    head = b"Host: %b\r\n" % _host(parts.hostname, port).encode()
+    head = b"Host: %b\r\n" % host.encode()
     if api_key is not None:
         head += b"Authorization: %b\r\n" % bearer(api_key)
     return Address(
