@@ -87,6 +87,19 @@ def test_the_operator_is_told_once_an_hour_when_a_day_is_left(
     assert space.seconds_until_full() < 24 * HOUR
 
 
+def test_a_server_that_has_just_started_has_a_rate_of_minutes(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.disk.__class__ = Shrinking
+    times = iter([0.0, SAMPLE_S])
+    space = DiskSpace(world.engine, lambda: next(times))
+    for _ in range(2):
+        asyncio.run(space.turn())
+        world.disk.free -= 10 * GIB  # type: ignore[attr-defined]
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert said.endswith(f"at the rate of the last {SAMPLE_S / 60:.0f} min")
+
+
 def test_writes_return_when_there_is_room(world: World) -> None:
     space = DiskSpace(world.engine, lambda: 0.0)
     world.disk.fill()

@@ -136,9 +136,9 @@ class DiskSpace:
         if left < SOON_S and now >= self._remind_at:
             self._remind_at = now + REMIND_S
             log.warning(
-                "the disk will be full in about %.1f hours at the rate of the last %.1f hours",
+                "the disk will be full in about %.1f hours at the rate of the last %s",
                 left / 3600,
-                self.rate.measured_s / 3600,
+                _span(self.rate.measured_s),
             )
 
     async def stop(self) -> None:
@@ -146,3 +146,7 @@ class DiskSpace:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{max(seconds / 60, 1):.0f} min"
