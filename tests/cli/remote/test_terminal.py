@@ -95,6 +95,24 @@ def test_dropping_asks_for_the_name(server: ServerProcess) -> None:
     assert topics("describe", "precious", TOPICS_URL=server.url).code == 1
 
 
+def test_records_that_are_typed(server: ServerProcess) -> None:
+    with Terminal("write", "typed", url=server.url) as terminal:
+        terminal.await_text("Ctrl-D ends them")
+        terminal.type("1\n\x04")
+        assert terminal.ended() == 0
+        assert "1 record in typed" in terminal.shown
+        assert "writing" not in terminal.shown
+
+
+def test_no_answer_is_no(server: ServerProcess) -> None:
+    server.post("/v0/topics/unanswered", {"records": [{"data": 1}]})
+    with Terminal("drop", "unanswered", url=server.url) as terminal:
+        terminal.await_text("type its name")
+        terminal.type("\x04")
+        assert terminal.ended() == 1
+        assert terminal.shown.splitlines()[-1] == "topics: nothing was dropped"
+
+
 def test_deleting_shows_what_it_would_do(server: ServerProcess) -> None:
     server.post("/v0/topics/trimmed", {"records": [{"data": 1}] * 3})
     with Terminal("delete", "trimmed", "--before-seq", "3", url=server.url) as terminal:

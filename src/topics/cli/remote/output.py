@@ -168,13 +168,15 @@ def confirmed(question: str, expected: str) -> bool:
         raise UserMistake("nobody can be asked here: say --yes")
     print(f"{clean(question)} ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()
+    if not answer:
+        print(file=sys.stderr)
     return answer.strip() == expected
 
 
 @contextmanager
-def progress(text: str, total: float | None) -> Iterator[Callable[[float], None]]:
+def progress(text: str, total: float | None, *, hidden: bool = False) -> Iterator[Callable[[float], None]]:
     """A bar on the terminal, which the function that is given moves on."""
-    if not sys.stderr.isatty():
+    if hidden or not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich.console import Console

@@ -62,7 +62,9 @@ def append(arguments: argparse.Namespace, config: dict[str, Any] | None) -> int:
     with server_for(arguments) as server:
         writer = _Writer(server, arguments, config)
         try:
-            with progress("writing", _size(arguments)) as advance:
+            # What is typed and a bar that moves would be in each other's way.
+            is_typed = _from_standard_input(arguments) and sys.stdin.isatty()
+            with progress("writing", _size(arguments), hidden=is_typed) as advance:
                 for batch in _batches(arguments, advance):
                     writer.write(batch)
             if not writer.count:
