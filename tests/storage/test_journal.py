@@ -285,3 +285,17 @@ def test_close_twice(tmp_path: Path) -> None:
     journal.close()
     with pytest.raises(OSError, match="Bad file"):
         append(journal, 2)
+
+
+@pytest.mark.parametrize(
+    ("kept_from", "gone"), [(None, 2), (0, 0), (FRAME, 1), (2 * FRAME, 2), (9 * FRAME, 2)]
+)
+def test_files_that_a_backup_holds_stay(tmp_path: Path, kept_from: int | None, gone: int) -> None:
+    journal = new_journal(tmp_path)
+    for number in range(3):
+        append(journal, number)
+        journal.rotate()
+    journal.kept_from = kept_from
+    assert journal.leave_behind(2 * FRAME) == [journal._path(FRAME * number) for number in range(gone)]
+    assert journal.files[0].base == FRAME * gone
+    journal.close()

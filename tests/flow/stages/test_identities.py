@@ -248,3 +248,15 @@ def test_the_newest_of_an_application_without_an_owner_are_remembered(lab: Stage
         assert lab.commit_stage("gone", batch=batch, owner="a.") == ({"a.x": (1, 2, 2)}, True)
     with pytest.raises(ApiError, match="older"):
         lab.commit_stage("gone", batch=4, owner="a.")
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, REMEMBERED_BATCHES])
+def test_any_number_of_batches_can_be_read_again(count: int) -> None:
+    """What is encoded already is put together by hand."""
+    packed = module._array([msgspec.msgpack.encode([number]) for number in range(count)])
+    assert msgspec.msgpack.decode(bytes(packed)) == [[number] for number in range(count)]
+
+
+def test_a_batch_without_an_owner_that_never_was_is_a_new_one(lab: StageLab) -> None:
+    unowned(lab, *(UnownedCommit("q", batch, 2, 99, answer("a.x")) for batch in (5, 7)), snapshot=False)
+    assert lab.commit_stage(batch=6, owner="a.") == ({}, False)
