@@ -7,7 +7,8 @@ that nobody lists.
 import io
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -86,21 +87,20 @@ class Bucket:
         return type(self)(self.uri + suffix, self.options)
 
     def create(self, name: str) -> Sink:
-        return _Put(self.store, name)
+        return _Put(self, name)
 
     def source(self, name: str) -> pa.NativeFile:
-        return pa.PythonFile(_Object(self.store, name), "r")
+        return pa.PythonFile(_Object(self, name), "r")
 
     def files(self, ending: str) -> set[str]:
-        listed = (one["path"] for page in obstore.list(self.store) for one in page)
+        with self.told("list"):
+            listed = [one["path"] for page in obstore.list(self.store) for one in page]
         return {path for path in listed if path.endswith(ending) and not path.startswith("_")}
 
     def remove(self, names: Iterable[str]) -> None:
         for name in names:
-            try:
+            with self.told("remove a file of"), suppress(FileNotFoundError):
                 obstore.delete(self.store, name)
-            except FileNotFoundError:
-                continue
 
     def is_free(self) -> bool:
         top = obstore.list_with_delimiter(self.store)
@@ -110,7 +110,7 @@ class Bucket:
     def refuse_unsafe(self) -> None:
         """By trying it: some stores take every put, and say nothing."""
         name = f"{_PROBES}/{uuid.uuid4().hex}"
-        try:
+        with self.told("write to"):
             obstore.put(self.store, name, b"topics", mode="create")
             try:
                 obstore.put(self.store, name, b"topics", mode="create")
@@ -118,8 +118,6 @@ class Bucket:
                 return
             finally:
                 self._sweep(name)
-        except Exception as error:
-            raise PipelineFailed(f"cannot write to {self.uri}: {in_a_line(error)}") from error
         raise PipelineFailed(
             f"the store of {self.uri} took a put with If-None-Match: * for an object that was there, so two "
             "writers could overwrite each other's commits: use a store that honours conditional puts"
@@ -134,16 +132,31 @@ class Bucket:
     def sync_commits(self, first: int, last: int) -> None:
         """What a store has answered is safe."""
 
+    @contextmanager
+    def told(self, what: str) -> Iterator[None]:
+        """What a store refuses is a sentence, also where a task asks it, of which only text arrives."""
+        try:
+            yield
+        except PipelineFailed:
+            raise
+        except Exception as error:
+            raise PipelineFailed(f"cannot {what} {self.uri}: {in_a_line(error)}") from error
+
+    def put(self, name: str, content: Any) -> None:
+        with self.told("write to"):
+            obstore.put(self.store, name, content, use_multipart=False)
+
     # --- notes --------------------------------------------------------------------------------------------
 
     def read(self, name: str) -> bytes | None:
-        try:
-            return bytes(obstore.get(self.store, name).bytes())
-        except FileNotFoundError:
-            return None
+        with self.told("read from"):
+            try:
+                return bytes(obstore.get(self.store, name).bytes())
+            except FileNotFoundError:
+                return None
 
     def write(self, name: str, content: bytes) -> None:
-        obstore.put(self.store, name, content, use_multipart=False)
+        self.put(name, content)
 
 
 def _sorted_out(options: Iterable[tuple[str, str]]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -163,13 +176,13 @@ def _sorted_out(options: Iterable[tuple[str, str]]) -> tuple[dict[str, Any], dic
 class _Put:
     """In memory until it is whole."""
 
-    def __init__(self, store: Any, name: str) -> None:
-        self._store, self._name = store, name
+    def __init__(self, bucket: Bucket, name: str) -> None:
+        self._bucket, self._name = bucket, name
         self.stream = pa.BufferOutputStream()
 
     def finish(self) -> int:
         content = self.stream.getvalue()
-        obstore.put(self._store, self._name, memoryview(content).cast("B"), use_multipart=False)
+        self._bucket.put(self._name, memoryview(content).cast("B"))
         return int(content.size)
 
     def abandon(self) -> None:
@@ -179,9 +192,10 @@ class _Put:
 class _Object(io.RawIOBase):
     """An object as a file: each read is a range, asked for when it is wanted."""
 
-    def __init__(self, store: Any, name: str) -> None:
-        self._store, self._name = store, name
-        self._size: int = obstore.head(store, name)["size"]
+    def __init__(self, bucket: Bucket, name: str) -> None:
+        self._bucket, self._name = bucket, name
+        with bucket.told("read from"):
+            self._size: int = obstore.head(bucket.store, name)["size"]
         self._at = 0
 
     def readable(self) -> bool:
@@ -203,6 +217,7 @@ class _Object(io.RawIOBase):
         wanted = left if size < 0 else min(size, left)
         if not wanted:
             return b""
-        found = bytes(obstore.get_range(self._store, self._name, start=self._at, length=wanted))
+        with self._bucket.told("read from"):
+            found = bytes(obstore.get_range(self._bucket.store, self._name, start=self._at, length=wanted))
         self._at += len(found)
         return found
