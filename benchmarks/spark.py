@@ -32,7 +32,7 @@ _Rates = list[float]
 
 
 def _figure(
-    name: str, ours: _Rates, bar: Bar, label: str | None = None, peer: _Rates | None = None
+    name: str, ours: _Rates, bar: Bar | None, label: str | None = None, peer: _Rates | None = None
 ) -> Figure:
     figure = Figure(AREA, name, median(ours), "records/s", bar=bar, spread=(min(ours), max(ours)))
     if peer is not None:
@@ -192,7 +192,7 @@ class _Bench:
         size, lake = 0, ""
         store = S3()
         try:
-            for _ in range(max(self._session.sizes.rounds // 2, 1)):
+            for _ in range(max(self._session.sizes.rounds // 2, 1) + 1):
                 lake = self._fresh("lake")
                 size = self._archived(local, lake, {})
                 self._archived(remote, store.uri(lake.strip("/")), store.options)
@@ -200,12 +200,16 @@ class _Bench:
                 plain.append(self._count / self._spark.run("puts", **puts))
         finally:
             store.stop()
+        # The first one of each warms up: it loads what makes tables, and starts workers.
+        local, remote, plain = local[1:], remote[1:], plain[1:]
         yield _figure("archive, log to committed Delta table", local, at_least(250_000))
         share = size / (self._count * JSON_BYTES) * 100
         yield Figure(AREA, "archive's bytes, of the JSON's", share, "%", bar=at_most(25))
-        # One of these two: a store that does not take more than that is the limit, and not the archive.
-        yield _figure("archive to S3 (moto)", remote, times_peer(0.6), "to a folder", local)
-        yield _figure("archive to S3 (moto), its files", remote, times_peer(0.8), "plain puts", plain)
+        to_store = _figure("archive to S3 (moto)", remote, times_peer(0.6), "to a folder", local)
+        yield to_store
+        # Where that is missed, a store that does not take more may be the limit, and not the archive.
+        store_bar = None if to_store.reached else times_peer(0.8)
+        yield _figure("archive to S3 (moto), its files", remote, store_bar, "plain puts", plain)
         yield self._union(lake)
 
     def _archived(self, rates: _Rates, table: str, storage: Mapping[str, str]) -> int:
