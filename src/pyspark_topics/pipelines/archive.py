@@ -159,6 +159,7 @@ class _Archiver:
                 self._step(end, views)
                 last = time.monotonic()
             elif targets is not None:
+                self._compaction.vacuum()  # also where there was nothing to do: others may have been killed
                 return
             else:
                 stop.wait(LOOK_EVERY_S)

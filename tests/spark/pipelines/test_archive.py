@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,7 +58,13 @@ def test_an_archive_goes_on_where_its_table_ends(
     archive = Archive(topics=[topic], table=table)
     server.append(topic, *range(5))
     pipelines.run(archive)
+    forgotten, recent = Path(table, "part-forgotten.parquet"), Path(table, "part-recent.parquet")
+    for orphan, days in ((forgotten, 8), (recent, 6)):
+        orphan.write_bytes(b"of a driver that was killed")
+        os.utime(orphan, (time.time() - days * 86400,) * 2)
     assert pipelines.run(archive)["records"] == 0
+    assert not forgotten.exists(), "looked after also by a run that has nothing to do"
+    assert recent.exists()
     server.append(topic, *range(3))
     # Nothing but the table says where it was: another name has other notes, and goes on all the same.
     assert pipelines.run(archive, "another-name")["records"] == 3
