@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,8 +17,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from tests.support.stores import BUCKET, Store
-
-_DAY = "2026-01-01T00:00:00.000Z"
 
 
 class _Objects(ThreadingHTTPServer):
@@ -27,7 +26,14 @@ class _Objects(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Answer)
         self.lock = threading.Lock()
         self.contents: dict[str, bytes] = {}
+        # When each was put: what no commit names is removed by its age.
+        self.times: dict[str, datetime] = {}
         self.generations = 0
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients hang up in the middle of what they need no more of."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Answer(BaseHTTPRequestHandler):
@@ -58,6 +64,7 @@ class _Answer(BaseHTTPRequestHandler):
                 return
             self.server.generations += 1
             self.server.contents[self._name] = content
+            self.server.times[self._name] = datetime.now(UTC)
         self._say(200, x_goog_generation=str(self.server.generations))
 
     def do_GET(self) -> None:
@@ -91,8 +98,11 @@ class _Answer(BaseHTTPRequestHandler):
         after = query.get("start-after", [""])[0]
         rows, folders = [], set()
         with self.server.lock:
-            found = sorted((name, len(content)) for name, content in self.server.contents.items())
-        for name, size in found:
+            found = sorted(
+                (name, len(content), self.server.times[name])
+                for name, content in self.server.contents.items()
+            )
+        for name, size, put in found:
             if not name.startswith(prefix) or name <= after:
                 continue
             rest = name.removeprefix(prefix)
@@ -101,7 +111,7 @@ class _Answer(BaseHTTPRequestHandler):
             else:
                 rows.append(
                     f"<Contents><Key>{escape(name)}</Key><Size>{size}</Size>"
-                    f"<LastModified>{_DAY}</LastModified><ETag>x</ETag></Contents>"
+                    f"<LastModified>{put:%Y-%m-%dT%H:%M:%S.000Z}</LastModified><ETag>x</ETag></Contents>"
                 )
         rows += [
             f"<CommonPrefixes><Prefix>{escape(one)}</Prefix></CommonPrefixes>" for one in sorted(folders)

@@ -13,7 +13,8 @@ from pyspark_topics.pipelines.lake import Lake
 from tests.spark.pipelines.running import Pipelines
 from tests.spark.server import Server
 from tests.support import eventually
-from tests.support.stores import S3
+from tests.support.google import Google
+from tests.support.stores import S3, Azure, Store
 
 
 @pytest.fixture
@@ -43,3 +44,24 @@ def s3() -> Iterator[S3]:
     store = S3()
     yield store
     store.stop()
+
+
+@pytest.fixture(scope="session")
+def google() -> Iterator[Google]:
+    """Shared as well."""
+    store = Google()
+    yield store
+    store.stop()
+
+
+@pytest.fixture(
+    params=["s3", pytest.param("az", marks=pytest.mark.slow), pytest.param("gs", marks=pytest.mark.slow)]
+)
+def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """Each kind of store there is."""
+    if request.param == "az":
+        store = Azure(tmp_path / "azurite")
+        yield store
+        store.stop()
+    else:
+        yield request.getfixturevalue("s3" if request.param == "s3" else "google")

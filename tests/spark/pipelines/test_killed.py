@@ -16,7 +16,8 @@ from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import Stretch, write_files
 from tests.spark.pipelines.lakes import records
 from tests.spark.server import Server
-from tests.support.stores import S3, Azure, Store
+from tests.support.hadoop import s3a_settings
+from tests.support.stores import S3, Store
 
 # Each pipeline gets through its first step. In a later one, the archive hangs when its files are written and
 # nothing is committed; the others when the server has everything, and has not noted that yet.
@@ -60,7 +61,7 @@ def note(self, *, step, at, finished=False):
 
 lake.Lake.commit, micro_batches.RunningRoute._commit, jobs.Job.note = commit, route_commit, note
 declaration = read_declaration(Path(path))
-session = SharedSession("killed", "local[2]", log=Path(path).with_suffix(".log"))
+session = SharedSession("killed", "local[2]", declaration.spark, log=Path(path).with_suffix(".log"))
 display = Lines(sys.stderr, as_json=False, pause_s=60)
 state = state_path(declaration.state, declaration.storage)
 Runner(Server(url), state, session, display, storage=declaration.storage).run(declaration.pipelines)
@@ -156,21 +157,12 @@ into = "{topic}.again"
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["s3", "az"])
 def test_killed_with_everything_in_an_object_store(
-    kind: str, server: Server, topic: str, tmp_path: Path, s3: S3
+    any_store: Store, server: Server, topic: str, tmp_path: Path
 ) -> None:
-    store: Store = s3 if kind == "s3" else Azure(tmp_path / "azurite")
-    try:
-        kill_and_go_on(store, server, topic, tmp_path)
-    finally:
-        if store is not s3:
-            store.stop()
-
-
-def kill_and_go_on(store: Store, server: Server, topic: str, tmp_path: Path) -> None:
+    store = any_store
     source, table, old_table = f"{topic}.a", store.uri(f"{topic}/lake"), store.uri(f"{topic}/old")
-    options = "\n".join(f'{key} = "{value}"' for key, value in store.options.items())
+    options = "\n".join(f"{key} = {json.dumps(value)}" for key, value in store.options.items())
     declaration = tmp_path / "pipelines.toml"
     text = STORED.format(
         state=store.uri(f"{topic}/state"),
@@ -209,6 +201,48 @@ def kill_and_go_on(store: Store, server: Server, topic: str, tmp_path: Path) -> 
     assert lake.gaps() == []
     assert server.data(f"{topic}.history") == list(range(COUNT))
     assert server.data(f"{topic}.again") == list(range(1, COUNT + 1))
+
+
+OF_SPARK = """
+state = "{state}"
+
+[storage]
+{options}
+
+[spark]
+{spark}
+
+[pipeline.copy]
+kind = "route"
+topics = ["{topic}.b"]
+into = "{topic}.copy"
+sql = "SELECT data FROM records"
+max_records = 30
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_with_the_checkpoint_of_a_route_in_s3(
+    server: Server, topic: str, tmp_path: Path, s3: S3
+) -> None:
+    declaration = tmp_path / "pipelines.toml"
+    declaration.write_text(
+        OF_SPARK.format(
+            state=s3.uri(f"{topic}/state"),
+            options="\n".join(f"{key} = {json.dumps(value)}" for key, value in s3.options.items()),
+            spark="\n".join(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in s3a_settings(s3).items()),
+            topic=topic,
+        )
+    )
+    server.append(f"{topic}.b", *range(COUNT))
+    kill_in_the_middle(server, declaration, ("copy",))
+    assert 0 < server.state(f"{topic}.copy")["head_seq"] < COUNT
+    kept = s3.names(f"{topic}/state/copy/checkpoint")
+    assert {"metadata", "offsets/0", "offsets/1", "commits/0"} <= kept
+    assert "commits/1" not in kept, "killed before Spark noted its batch"
+    finish(server, declaration, ("copy",))
+    assert server.data(f"{topic}.copy") == list(range(COUNT))
 
 
 SAID = {

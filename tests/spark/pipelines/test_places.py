@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+import traceback
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pyspark_topics.errors import PipelineFailed
+from pyspark_topics.errors import PipelineFailed, written_for_users
 from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines.jobs import Job
 from pyspark_topics.pipelines.lake import Collision, Gap, Lake
@@ -28,13 +28,6 @@ from tests.support.google import Google
 from tests.support.stores import S3, Store
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture(scope="module")
-def google() -> Iterator[Google]:
-    store = Google()
-    yield store
-    store.stop()
 
 
 @pytest.fixture(params=["s3", "gs"])
@@ -127,6 +120,17 @@ def test_what_is_wrong_with_a_store_is_one_sentence(s3: S3) -> None:
         with pytest.raises(PipelineFailed, match=r"s3://no-such-bucket/t: ") as found:
             attempt("s3://no-such-bucket/t", s3.options)
         assert "\n" not in str(found.value)
+
+
+def test_what_a_store_refuses_a_task_is_one_sentence_too(s3: S3) -> None:
+    """Of a task only text arrives: the sentence is found in it by the name of its error."""
+    where = place("s3://no-such-bucket/t", s3.options)
+    sink = where.create("x.parquet")
+    for attempt in (sink.finish, lambda: where.source("x.parquet"), lambda: where.files("")):
+        with pytest.raises(PipelineFailed, match=r"^cannot .* s3://no-such-bucket/t: ") as found:
+            attempt()
+        trace = "".join(traceback.format_exception(found.value))
+        assert written_for_users(RuntimeError(trace)) == str(found.value)
 
 
 def test_files_that_are_no_table_are_not_taken_over(s3: S3, topic: str) -> None:
