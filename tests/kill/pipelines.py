@@ -112,6 +112,8 @@ class Pipelines:
             self._kill(running, alone=False)
             if not self._finish(process):
                 trouble.append(f"{process} does not end well: {self._log(process)}")
+        if trouble:  # what it has not done is not there to be compared
+            return trouble
         routed = [payload for payload, _ in Found(caller, ROUTED).records.values()]
         trouble += _differences("the route", Counter(routed), Counter(source.values()))
         loaded = [payload for payload, _ in Found(caller, LOADED).records.values()]
