@@ -33,6 +33,29 @@ def test_a_head_that_was_seen_before_says_the_same_again() -> None:
     assert (other.status, other.headers["x-request-id"], other.body) == (503, "8", b"six")
 
 
+def test_a_known_answer_is_made_of_what_came_at_once() -> None:
+    """Whatever else has come is still to be received, and means the same."""
+    parser = AnswerParser({})
+    whole = answer(b"a body")
+
+    def came(piece: bytes) -> Response | None:
+        parser.room[: len(piece)] = piece
+        return parser.answer(len(piece))
+
+    assert came(whole) is None
+    parser.received(len(whole))
+    first = parser.take()
+    assert came(whole) == first
+    assert parser.is_ready
+    for cut in range(1, len(whole)):
+        assert came(whole[:cut]) is None
+        parser.received(cut)
+        assert came(whole[cut:]) is None
+        parser.received(len(whole) - cut)
+        assert parser.take() == first
+    assert came(whole + b"H") is None
+
+
 def test_a_known_head_may_come_in_pieces_or_without_its_body() -> None:
     parser = AnswerParser({})
     whole = answer(b"a body")

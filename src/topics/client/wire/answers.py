@@ -83,6 +83,24 @@ class AnswerParser:
 
     # --- what connections call --------------------------------------------------------------------------
 
+    def answer(self, count: int) -> Response | None:
+        """What has come into `room`, if it is an answer with a known head, and all of it: most are.
+
+        If not, so many bytes are still to be `received`.
+        """
+        if count > _SMALL or not self._is_idle or self.is_complete:
+            return None
+        known, body = self._look_up(bytes(self.room[:count]))
+        return None if known is None else Response(known.status, known.headers, body)
+
+    def _look_up(self, data: bytes) -> tuple[KnownHead | None, bytes]:
+        """The head and the body of what is a whole answer with a known head."""
+        end = data.find(_END)
+        known = None if end < 0 else self._known.get(data[:end])
+        if known is None or len(data) - end - 4 != known.length:
+            return None, b""
+        return known, data[end + 4 :]
+
     def received(self, count: int) -> None:
         """So many bytes have come into `room`. Raises `ValueError` on what is no HTTP."""
         data = self.room[:count]
@@ -95,10 +113,10 @@ class AnswerParser:
         if self.is_complete:
             raise ValueError("the server said more than it was asked")
         is_first = self._is_idle
-        if is_first and isinstance(data, bytes) and (end := data.find(_END)) > 0:
-            known = self._known.get(data[:end])
-            if known is not None and len(data) - end - 4 == known.length:
-                self._status, self._headers, self._body = known.status, known.headers, [data[end + 4 :]]
+        if is_first and isinstance(data, bytes):
+            known, body = self._look_up(data)
+            if known is not None:
+                self._status, self._headers, self._body = known.status, known.headers, [body]
                 self.head_done = self.is_complete = True
                 return
         self._is_idle = False

@@ -62,6 +62,9 @@ class _Connection(asyncio.BufferedProtocol):
         return self._parser.room
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._wants_answer and (answer := self._parser.answer(nbytes)) is not None:
+            self._give_answer(answer)
+            return
         try:
             self._parser.received(nbytes)
         except ValueError as error:
@@ -69,7 +72,7 @@ class _Connection(asyncio.BufferedProtocol):
             return
         if self._parser.is_complete:
             if self._wants_answer:
-                self._give_answer()
+                self._give_answer(self._parser.take())
             else:
                 self._wake()
         elif self._is_stream or (self._wants_head and self._parser.head_done):
@@ -84,7 +87,7 @@ class _Connection(asyncio.BufferedProtocol):
         if self._parser.finish():
             self._failure = ConnectionResetError("closed")
             if self._wants_answer:
-                self._give_answer()
+                self._give_answer(self._parser.take())
             self._wake()
         else:
             self._fail(exc or ConnectionResetError("the server closed the connection"))
@@ -95,11 +98,10 @@ class _Connection(asyncio.BufferedProtocol):
             self._waiter.set_exception(error)
         self._wake()
 
-    def _give_answer(self) -> None:
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            self._wants_answer = False
-            waiter.set_result(self._parser.take())
+    def _give_answer(self, answer: Response) -> None:
+        self._wants_answer = False
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(answer)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
