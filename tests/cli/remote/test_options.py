@@ -13,6 +13,7 @@ import pytest
 from tests.cli.command import refused, topics
 from tests.support import ServerProcess, free_port
 from topics.cli.remote import server
+from topics.cli.remote.options import moment
 from topics.client.wire.effects import Response
 
 SECRET = "tk_for-the-tests"
@@ -146,6 +147,25 @@ def test_flags_may_stand_anywhere(locked: ServerProcess) -> None:
     assert topics("config", "mixed", "--json", "cap_records=3", **there).json["cap_records"] == 3
     assert topics("read", "-n", "1", "mixed", "--from", "3", "mixed", **there).code == 0
     assert "expected one argument" in refused("write", "mixed", "--tag", **there)
+
+
+@pytest.mark.parametrize(
+    "text", ["0001-01-01", "0001-01-01T00:00:00+14:00", "1960-01-01T00:00Z", "99999999d"]
+)
+def test_a_time_before_all_records_is_their_beginning(text: str) -> None:
+    assert moment(text) == 0
+
+
+def test_times() -> None:
+    assert moment("2026-07-01T12:00:00Z") == moment("2026-07-01T14:00:00+02:00") == 1_782_907_200_000
+    assert moment("9999-12-31T23:59:59-12:00") > moment("9999-12-30")
+
+
+@pytest.mark.parametrize("command", ["read", "describe", "drop --yes", "queue claim", "config"])
+def test_an_empty_name_is_a_mistake(command: str, locked: ServerProcess) -> None:
+    """A variable of a script that is not set."""
+    there = {"TOPICS_URL": locked.url, "TOPICS_API_KEY": SECRET}
+    assert "the name of the topic is empty" in refused(*command.split(), "", **there)
 
 
 def test_mistyped() -> None:

@@ -5,7 +5,7 @@ import os
 import re
 import time
 import tomllib
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from topics.values import UserMistake, did_you_mean
 PROFILES = "~/.config/topics.toml"
 _PROFILE_KEYS = ("url", "key_file")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_FIRST_YEAR = 1970
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
@@ -126,16 +127,19 @@ def milliseconds(text: str) -> int:
 
 
 def moment(text: str) -> int:
-    """Milliseconds since 1970: of so long ago (`10m`), or of a time (ISO; without a zone, that of here)."""
+    """Milliseconds since 1970, before which there was nothing: of so long ago (`10m`), or of a time.
+
+    A time is ISO; without a zone, it is that of here.
+    """
     if _DURATION.fullmatch(text):
-        return int(time.time() * 1000) - milliseconds(text)
+        return max(int(time.time() * 1000) - milliseconds(text), 0)
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither a duration (10m) nor a time (2026-07-01T12:00:00Z)"
         ) from None
-    return int((when if when.tzinfo else when.astimezone()).astimezone(UTC).timestamp() * 1000)
+    return max(int(when.timestamp() * 1000), 0) if when.year >= _FIRST_YEAR else 0
 
 
 def natural(text: str) -> int:

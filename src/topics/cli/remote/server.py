@@ -164,6 +164,8 @@ class Server:
 
 
 def topic_path(name: str, *rest: str) -> str:
+    if not name:
+        raise UserMistake("the name of the topic is empty")
     return "/v0/topics/" + "/".join(quote(part, safe="") for part in (name, *rest))
 
 
