@@ -11,6 +11,7 @@ from tests.crash.disk import SimulatedDisk
 from tests.crash.faults import Fault, FaultPlan
 from tests.storage.support import NotedDisk
 from topics.storage import Room
+from topics.storage.ahead import Ahead
 from topics.storage.filesystem import Filesystem
 from topics.storage.reserve import BLOCK_BYTES, FILE_NAME, SHARE, Reserve, enough_bytes
 
@@ -193,3 +194,27 @@ def test_a_file_system_that_cannot_allocate_is_written_to(
     reserve.make(3 * MIB + BLOCK_BYTES)
     assert (tmp_path / FILE_NAME).stat().st_size == reserve.size == 3 * MIB + BLOCK_BYTES
     reserve.close()
+
+
+def test_nothing_is_given_where_nothing_is_left() -> None:
+    """Who asks again and again, until there is room, has to come to an end."""
+    _, reserve = full_disk()
+    assert not reserve.give(0, keep=reserve.size)
+    assert not reserve.give(1, keep=reserve.size)
+    assert not reserve.give(reserve.size + 1)
+    assert reserve.size == 64 * KIB
+    assert reserve.give(reserve.size)
+    assert (reserve.size, reserve.give(0)) == (0, False)
+
+
+@pytest.mark.parametrize(("needed", "is_given"), [(0, True), (64 * KIB, True), (64 * KIB + 1, False)])
+def test_what_was_written_ahead_goes_first_if_it_is_enough(
+    tmp_path: Path, needed: int, is_given: bool
+) -> None:
+    ahead = Ahead(Filesystem(), str(tmp_path))
+    ahead.make(64 * KIB)
+    reserve = Reserve(Filesystem(), str(tmp_path), ahead)
+    assert reserve.give(needed) == is_given
+    assert ahead.size == (0 if is_given else 64 * KIB)
+    ahead.drop()
+    assert not reserve.give(0)
