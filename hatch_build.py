@@ -28,7 +28,7 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         accelerate = _accelerate()
         if version == "editable":
-            accelerate.build(accelerate.SOURCE.parent)
+            accelerate.build(accelerate.FOLDER)
         elif os.environ.get("TOPICS_BUILD_ACCELERATOR") == "1":
             made, said = accelerate.build(Path(tempfile.mkdtemp()))
             if made is None:

@@ -1,4 +1,4 @@
-"""Compiles the accelerator beside its source: `python scripts/accelerate.py` in a clone.
+"""Compiles the accelerator beside its sources: `python scripts/accelerate.py` in a clone.
 
 It is optional, so that a machine without a C compiler, or without Python's headers, is no mistake: nothing is
 said, and `topics --version` tells whether it is there. `--loud` shows what the compiler says.
@@ -16,7 +16,8 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[1] / "src" / "topics" / "values" / "accelerator.c"
+FOLDER = Path(__file__).parents[1] / "src" / "topics" / "values"
+SOURCES = (FOLDER / "accelerator.c", FOLDER / "sockets.c")
 FLAGS = ("-O2", "-fno-strict-aliasing", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wno-unused-parameter")
 
 
@@ -43,13 +44,13 @@ def build(folder: Path, flags: Sequence[str] = ()) -> tuple[Path | None, str]:
     command = compiler()
     if command is None:
         return None, "there is no C compiler"
-    mark = f"{zlib.crc32(SOURCE.read_bytes()):08x}"
+    mark = f"{zlib.crc32(b''.join(source.read_bytes() for source in SOURCES)):08x}"
     target = folder / name()
     # Under another name first: a server that runs has the old one open.
     draft = folder / f".{name()}.{os.getpid()}"
     include = sysconfig.get_path("include")
     done = subprocess.run(
-        [*command, *FLAGS, *flags, f'-DSOURCE="{mark}"', f"-I{include}", "-o", str(draft), str(SOURCE)],
+        [*command, *FLAGS, *flags, f'-DSOURCE="{mark}"', f"-I{include}", "-o", str(draft), *SOURCES],
         capture_output=True,
         text=True,
         check=False,
@@ -62,6 +63,6 @@ def build(folder: Path, flags: Sequence[str] = ()) -> tuple[Path | None, str]:
 
 
 if __name__ == "__main__":
-    made, said = build(SOURCE.parent)
+    made, said = build(FOLDER)
     if "--loud" in sys.argv[1:]:
         print(said or made)

@@ -256,7 +256,7 @@ COLLECTIONS = {
     "http/wire/event_stream.py": {"Heartbeats._entries": "max_sse_connections"},
     "http/wire/exchange.py": {"Exchange._closers": REQUEST, "Exchange.pieces": "max_request_bytes"},
     "http/wire/http1.py": {"Connection._headers": REQUEST},
-    "http/wire/known_requests.py": {"KnownRequest.headers": REQUEST, "KnownRequests._heads": "known heads"},
+    "http/wire/known_requests.py": {"KnownRequest.headers": REQUEST, "KnownRequests.heads": "known heads"},
     "http/wire/http2/connection.py": {
         "Http2Connection._handlers": FIXED,
         "Http2Connection._held": "requests of an HTTP/2 connection",

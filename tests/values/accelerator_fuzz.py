@@ -10,6 +10,8 @@ import random
 import sys
 from array import array
 
+from sockets_fuzz import drive
+
 TOKENS = rb"""
 {"records":[ {"data": "tag": "node": "meta": }]} } ] [ { , : "a" 1 -0.5e+3 01 1. null true nul "\n" "\ud800"
 "\u00e9" "\x" " \ {"records":[{"data":1} ,{"data":2} {"a": "aaaaaaaaaaaaaaaaaaaaaaa" {"data":[1,{"b":"c"}]}
@@ -35,6 +37,7 @@ def main(path: str, rounds: int) -> None:
     native = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(native)
     chance = random.Random(7)
+    drive(native, chance, rounds // 20)
     # So large that other threads are let in meanwhile.
     large = b"[%b]" % b",".join([b'{"data":"%b","tag":"t"}' % (b"x" * 500)] * 4000)
     assert len(native.cut(large, 0, len(large)).payload(1, 1)[0]) > len(large)

@@ -84,6 +84,12 @@ class Convoy(Generic[Writer]):
         self._writers.append(writer)
         self._bodies.append(body)
 
+    def join_all(self, writers: list[Writer], bodies: list[bytes]) -> None:
+        if not self._writers:
+            self._assemble(self)
+        self._writers += writers
+        self._bodies += bodies
+
     def join_keyed(self, writer: Writer, body: bytes, key: bytes) -> None:
         if not self._writers:
             self._assemble(self)

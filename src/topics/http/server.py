@@ -21,11 +21,12 @@ from topics.http.door.readiness import Readiness
 from topics.http.door.tickets import Tickets
 from topics.http.wire.channel import shown_address
 from topics.http.wire.context import Limits, Timeouts, WireContext
+from topics.http.wire.crowd import Crowd
 from topics.http.wire.http1 import Connection
 from topics.http.wire.protocol_choice import ALPN, SecureStart
 from topics.http.wire.request_log import RequestLog
 from topics.http.wire.routing import Route, RouteTree
-from topics.values import ConfigError, Settings
+from topics.values import ConfigError, Settings, accelerator
 
 logger = logging.getLogger("topics.http")
 
@@ -120,6 +121,8 @@ class Server:
             self._unbind()
             raise
         begin: type[Connection | SecureStart] = Connection if self._tls is None else SecureStart
+        if self._tls is None and accelerator.native is not None:
+            self.context.crowd = Crowd(self.context, Connection)
         for bound in self._sockets:
             self._listeners.append(
                 await self.context.loop.create_server(
@@ -175,6 +178,8 @@ class Server:
         else:
             await self._drain()
             await self._cut_off(self._timeouts)
+            if self.context.crowd is not None:
+                self.context.crowd.close()
         await _call_all(self.on_stopped)
 
     def _unbind(self) -> None:

@@ -66,3 +66,20 @@ def alive(
 ) -> tuple[bytes, int] | None:
     """So many rows from `start` on that are not marked, and how far they go; None if there are not so many,
     or they exceed the budget. With borders, the ends are packed."""
+
+class Sockets:
+    """Sockets of connections, read and answered many at a time; `http/wire/crowd.py` says how."""
+
+    def __init__(self, connections: type, known: type, /) -> None: ...
+    def fileno(self) -> int: ...
+    def close(self) -> None: ...
+    def add(self, connection: Any, /) -> None: ...
+    def remove(self, connection: Any, /) -> None: ...
+    def receive(
+        self, heads: dict[bytes, Any] | None, /
+    ) -> tuple[list[tuple[Any, list[Any], list[bytes]]], list[tuple[Any, bytes]], list[Any], list[Any]]:
+        """Whose requests travel, by convoy; what others have sent; whose sockets the loop should read; whose
+        are broken."""
+
+    def answer(self, asking: list[Any], bodies: list[bytes], head: bytes, /) -> list[int]:
+        """Those that are not answered here, by their index."""

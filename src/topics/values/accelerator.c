@@ -1145,10 +1145,15 @@ static PyMethodDef functions[] = {
 
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_accelerator", NULL, -1, functions, NULL, NULL, NULL, NULL};
 
+/* In sockets.c. */
+extern PyTypeObject SocketsType;
+
 PyMODINIT_FUNC PyInit__accelerator(void) {
     PyObject *module;
-    if (PyType_Ready(&RecordsType) < 0 || !(module = PyModule_Create(&definition))) return NULL;
+    if (PyType_Ready(&RecordsType) < 0 || PyType_Ready(&SocketsType) < 0 || !(module = PyModule_Create(&definition)))
+        return NULL;
     if (PyModule_AddObjectRef(module, "Records", (PyObject *)&RecordsType) ||
+        PyModule_AddObjectRef(module, "Sockets", (PyObject *)&SocketsType) ||
         PyModule_AddObject(module, "LIMITS",
                            Py_BuildValue("(iiiii)", MAX_RECORDS, MAX_RECORD, MAX_TAG, MAX_NODE, MAX_META)) ||
         PyModule_AddStringConstant(module, "SOURCE", SOURCE)) {

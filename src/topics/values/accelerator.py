@@ -1,7 +1,7 @@
 """The accelerator: inner loops of the write path in C, where they were compiled.
 
 It is optional. Everything it does is done in Python as well, with the same result byte for byte: that is what
-`native` being None means. `accelerator.c` beside this file is compiled by `scripts/accelerate.py`, in a clone
+`native` being None means. The sources beside this file are compiled by `scripts/accelerate.py`, in a clone
 when the package is installed there, and into a wheel only if that is asked for.
 
 What a write says wrong, or says in an unusual way, the accelerator leaves to Python, which has the words.
@@ -20,7 +20,7 @@ from topics.values.settings import (
     MAX_TAG_BYTES,
 )
 
-SOURCE = Path(__file__).with_suffix(".c")
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("accelerator.c", "sockets.c"))
 # "off" for tests and benchmarks that want to see the server without it.
 SWITCH = "TOPICS_TEST_ACCELERATOR"
 # Fewer keys than the limit fit into this many bytes, so shorter metas need no counting.
@@ -30,7 +30,9 @@ LIMITS = (MAX_BATCH_RECORDS, MAX_RECORD_BYTES, MAX_TAG_BYTES, MAX_NODE_BYTES, MA
 
 def source_mark() -> str:
     """Tells one source from another: what was compiled from an older one is not used."""
-    return f"{zlib.crc32(SOURCE.read_bytes()):08x}" if SOURCE.exists() else ""
+    if not all(source.exists() for source in SOURCES):
+        return ""
+    return f"{zlib.crc32(b''.join(source.read_bytes() for source in SOURCES)):08x}"
 
 
 def _load() -> tuple[Any, str]:

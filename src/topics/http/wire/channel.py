@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from topics.http.door.request_room import RequestRoom
 from topics.http.wire.answer_heads import STATUS_LINES, HeaderList
 from topics.http.wire.compression import INLINE_BYTES
-from topics.http.wire.context import WireContext
+from topics.http.wire.context import OUTSIDE, WireContext
 
 if TYPE_CHECKING:
     from topics.http.wire.compression import StreamEncoder
@@ -45,6 +45,7 @@ class Channel(asyncio.Protocol):
         "_receiver",
         "_write_paused",
         "context",
+        "descriptor",
         "mode",
         "stalled_since",
         "stalled_state",
@@ -58,6 +59,8 @@ class Channel(asyncio.Protocol):
     def __init__(self, context: WireContext) -> None:
         self.context = context
         self.mode = HTTP
+        # Of its socket, if that is read by the crowd.
+        self.descriptor = OUTSIDE
         self._write_paused = False
         self._reading_paused = False
         # The client has ended its side of the connection.
@@ -85,6 +88,7 @@ class Channel(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.mode = CLOSED
+        self.leave_crowd()
         self.context.connections.discard(self)
         self.context.streams.discard(self)
         self._receiver = None
@@ -137,6 +141,7 @@ class Channel(asyncio.Protocol):
 
     def end(self, *, unread: bool) -> None:
         """No more answers. With unread input, closing at once would reset the connection."""
+        self.leave_crowd()
         if self.transport.is_closing():
             self.mode = CLOSED
         elif unread and not self._half_closed:
@@ -162,12 +167,21 @@ class Channel(asyncio.Protocol):
     def pause_reading(self) -> None:
         if not (self._reading_paused or self._half_closed or self.transport.is_closing()):
             self._reading_paused = True
+            self.leave_crowd()
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
         if self._reading_paused and not (self._half_closed or self.transport.is_closing()):
             self._reading_paused = False
             self.transport.resume_reading()
+
+    def leave_crowd(self) -> None:
+        """The transport reads its socket itself, as it did at first."""
+        crowd = self.context.crowd
+        if self.descriptor >= 0 and crowd is not None:
+            crowd.dismiss(self)
+            if not self.transport.is_closing():
+                self.transport.resume_reading()
 
     def buffered(self) -> int:
         return 0 if self.transport.is_closing() else self.transport.get_write_buffer_size()
@@ -208,6 +222,7 @@ class Channel(asyncio.Protocol):
             self.mode = CLOSED
             return False
         self.mode = mode
+        self.leave_crowd()
         self.context.connections.discard(self)
         self.context.streams.add(self)
         # A stream's socket is always read: that is how we learn that its client has gone.

@@ -77,17 +77,17 @@ class KnownRequests:
     """Found by hash. An attacker cannot feel its way to a key here: bytes are compared only where two hashes
     agree, and the hash is keyed with a secret of this process."""
 
-    __slots__ = ("_heads", "_key_line_at", "get")
+    __slots__ = ("_key_line_at", "get", "heads")
 
     def __init__(self) -> None:
-        self._heads: dict[bytes, KnownRequest] = {}
+        self.heads: dict[bytes, KnownRequest] = {}
         # Where the line of the key was in the last head that had one: often it is there again.
         self._key_line_at = 0
-        self.get = self._heads.get
+        self.get = self.heads.get
 
     def forget(self) -> None:
         """What keys may do has changed."""
-        self._heads.clear()
+        self.heads.clear()
 
     def find_keyed(self, head: bytes) -> tuple[KnownRequest | None, bytes]:
         """For a head that is not known as it is: without its idempotency key it may be; and that key."""
@@ -137,8 +137,8 @@ class KnownRequests:
             if parts is None or parts[1] != headers[KEY_HEADER]:
                 return
             head = parts[0]
-        if len(self._heads) >= _MOST_HEADS:
-            self._heads.clear()
-        self._heads[head] = known = KnownRequest(request, route)
+        if len(self.heads) >= _MOST_HEADS:
+            self.heads.clear()
+        self.heads[head] = known = KnownRequest(request, route)
         if not is_noted:
             known.travel()

@@ -5,7 +5,6 @@ Those whose head is known are taken here, without parsing; `http1` parses the ot
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
 from time import perf_counter
 from typing import TypeAlias
 
@@ -14,7 +13,7 @@ from topics.http.door.callers import Preflight
 from topics.http.door.required_headers import require_body_type
 from topics.http.wire.answer_heads import CONTINUE, JSON, LENGTHS, HeaderList
 from topics.http.wire.channel import DEAF, RAW, STREAM, Channel
-from topics.http.wire.context import WireContext
+from topics.http.wire.context import OUTSIDE, WireContext
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.known_requests import END, KEY_HEADER, KnownRequest
 from topics.http.wire.request_body import Gunzip, is_compressed, refuse_unread, shrink
@@ -152,6 +151,9 @@ class Pipeline(Channel):
         self._requests += 1
         self._unknown_heads = 0
         self._current = known
+        crowd = self.context.crowd
+        if crowd is not None and self.descriptor == OUTSIDE and self._requests > 1:
+            crowd.admit(self)
         if idempotency_key:
             known.keyed_convoy.join_keyed(self, body, idempotency_key)  # type: ignore[union-attr]
         else:
@@ -405,14 +407,19 @@ class Pipeline(Channel):
 Asking: TypeAlias = Exchange | Pipeline
 
 
-def reply_together(route: Route, asking: Sequence[Asking], bodies: list[bytes], started: float) -> None:
+def reply_together(route: Route, asking: list[Asking], bodies: list[bytes], started: float) -> None:
     """The usual answers to requests of one route that took the same time, which are counted as one."""
     elapsed_s = perf_counter() - started
     if asking[0].is_noted(elapsed_s):
         for one, body in zip(asking, bodies, strict=True):
             one.leave_convoy(started).reply(body)
         return
+    crowd = None if isinstance(asking[0], Exchange) else asking[0].context.crowd
     answered, head, length = 0, b"", -1
+    if crowd is not None:
+        left = crowd.answer(asking, bodies)
+        answered = len(asking) - len(left)
+        asking, bodies = [asking[index] for index in left], [bodies[index] for index in left]
     for one, body in zip(asking, bodies, strict=True):
         current = None if isinstance(one, Exchange) else one._current
         if current.__class__ is not KnownRequest or current.key is not None:

@@ -38,6 +38,8 @@ class Convoy(Protocol):
 
     def join(self, connection: Any, body: bytes) -> None: ...
 
+    def join_all(self, connections: list[Any], bodies: list[bytes]) -> None: ...
+
 
 class KeyedConvoy(Protocol):
     """The same for requests with an idempotency key."""

@@ -16,18 +16,22 @@ import pytest
 
 from tests.http.streaming import RunningApp
 from tests.support import Answer, Wire, eventually, raw_request
+from tests.support.accelerated import NATIVE, using
 from topics.http.wire.known_requests import KnownRequest
 
 KEY = {"Authorization": "Bearer one"}
 AS_LONG = b'{"records":[{"data":100}]}'
 
 
-@pytest.fixture
-def app(tmp_path: Path) -> Iterator[RunningApp]:
-    app = RunningApp(tmp_path / "data", api_keys="one:rw,all")
-    app.call("PUT", "/v0/topics/t", {}, Authorization="Bearer all")
-    yield app
-    app.stop()
+# Where no keys are needed, the accelerator reads and answers the sockets.
+@pytest.fixture(params=["keys", "no keys", "in python"])
+def app(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RunningApp]:
+    api_keys = "one:rw,all" if request.param == "keys" else ""
+    with using(None if request.param == "in python" else NATIVE):
+        app = RunningApp(tmp_path / "data", api_keys=api_keys)
+        app.call("PUT", "/v0/topics/t", {}, Authorization="Bearer all")
+        yield app
+        app.stop()
 
 
 def append(body: bytes = AS_LONG, **headers: str) -> bytes:
@@ -46,7 +50,7 @@ def known(app: RunningApp) -> Wire:
     for _ in range(3):
         wire.send(append())
         assert wire.read().status == 200
-    seen = app.inside(lambda: list(app.app.server.context.known_requests._heads.values()))
+    seen = app.inside(lambda: list(app.app.server.context.known_requests.heads.values()))
     assert any(one.convoy is not None for one in seen)
     return wire
 
@@ -116,6 +120,7 @@ def test_keys_of_known_heads(app: RunningApp, known: Wire) -> None:
     assert ask(known, **{"Idempotency-Key": "k" * 256}).json["seqs"] == [7]
 
 
+@pytest.mark.parametrize("app", ["keys"], indirect=True)
 def test_places_of_a_key_come_back(app: RunningApp, known: Wire) -> None:
     keys = {key.name: key for key in app.inside(lambda: list(app.app.server.context.keyring.keys))}
     assert all(key.inflight == 0 for key in keys.values())
@@ -179,7 +184,7 @@ def test_with_an_access_log_every_request_is_one(tmp_path: Path) -> None:
         for _ in range(4):
             wire.send(raw_request("POST", "/v0/topics/t", AS_LONG))
             assert wire.read().status == 200
-        heads = app.inside(lambda: list(app.app.server.context.known_requests._heads.values()))
+        heads = app.inside(lambda: list(app.app.server.context.known_requests.heads.values()))
         assert heads
         assert all(known.convoy is None for known in heads)
     finally:

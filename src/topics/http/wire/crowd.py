@@ -1,0 +1,79 @@
+"""Connections that send the same kind of request again and again are read together, and answered together.
+
+    a request of a kept connection travels ─▶ the connection joins the crowd ─▶ one call reads all of its
+    sockets that have something ─▶ what travels joins its convoy, all else goes to `data_received`
+
+The transport stays the owner of its socket, and only pauses its reading. It reads again as soon as anything
+about the connection is not as usual: its client has ended its side, it is to be left alone for a while, or it
+becomes a stream. Without the accelerator there is no crowd, and each transport reads for itself.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from topics.http.wire.context import NEVER, OUTSIDE, WireContext
+from topics.http.wire.known_requests import KnownRequest
+from topics.values import accelerator
+
+if TYPE_CHECKING:
+    from topics.http.wire.channel import Channel
+    from topics.http.wire.pipeline import Pipeline
+
+
+class Crowd:
+    def __init__(self, context: WireContext, connections: "type[Pipeline]") -> None:
+        self._context = context
+        self._sockets: Any = accelerator.native.Sockets(connections, KnownRequest)
+        self._connections = connections
+        context.loop.add_reader(self._sockets.fileno(), self._read)
+
+    def close(self) -> None:
+        self._context.loop.remove_reader(self._sockets.fileno())
+        self._sockets.close()
+
+    def admit(self, connection: "Pipeline") -> None:
+        """From now on, its socket is read here."""
+        transport = connection.transport
+        socket = transport.get_extra_info("socket")
+        is_plain = socket is not None and transport.get_extra_info("sslcontext") is None
+        if not is_plain or connection.__class__ is not self._connections:
+            connection.descriptor = NEVER
+            return
+        transport.pause_reading()
+        connection.descriptor = socket.fileno()
+        try:
+            self._sockets.add(connection)
+        except (OSError, ValueError, MemoryError):
+            connection.descriptor = NEVER
+            transport.resume_reading()
+
+    def dismiss(self, connection: "Channel") -> None:
+        self._sockets.remove(connection)
+        connection.descriptor = OUTSIDE
+
+    def answer(self, asking: "list[Any]", bodies: list[bytes]) -> list[int]:
+        """The usual answer to each; those who have to be answered in another way, by their index."""
+        return self._sockets.answer(asking, bodies, self._context.heads.json_200)  # type: ignore[no-any-return]
+
+    def _read(self) -> None:
+        context = self._context
+        heads = context.known_requests.heads if context.readiness.open else None
+        groups, others, ended, broken = self._sockets.receive(heads)
+        for convoy, connections, bodies in groups:
+            convoy.join_all(connections, bodies)
+        for connection in ended:
+            # The transport finds the same end, behind what was read here.
+            connection.leave_crowd()
+        for connection in broken:
+            connection.transport.abort()
+        for connection, data in others:
+            try:
+                connection.data_received(data)
+            except Exception as error:
+                self._fail(connection, error)
+
+    def _fail(self, connection: "Pipeline", error: Exception) -> None:
+        """As a transport does when its protocol has a defect."""
+        self._context.loop.call_exception_handler(
+            {"message": "a connection could not take its input", "exception": error, "protocol": connection}
+        )
+        connection.transport.abort()

@@ -1,0 +1,225 @@
+"""Sockets that the accelerator reads and answers: what it takes, and what it leaves to others."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.accelerated import NATIVE
+from tests.values.sockets_fuzz import Connection, Known, Peer, drive
+
+pytestmark = pytest.mark.skipif(NATIVE is None, reason="the accelerator is not compiled")
+HEAD = b"POST /t HTTP/1.1\r\nContent-Length: 4"
+REQUEST = HEAD + b"\r\n\r\nbody"
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: "
+
+
+@pytest.fixture
+def sockets() -> Iterator[Any]:
+    made = NATIVE.Sockets(Connection, Known)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def peer(sockets: Any) -> Iterator[Peer]:
+    peer = Peer()
+    sockets.add(peer.connection)
+    yield peer
+    peer.close()
+
+
+def heads(**changed: Any) -> dict[bytes, Known]:
+    return {HEAD: Known(**changed)}
+
+
+def test_a_known_request_travels(sockets: Any, peer: Peer) -> None:
+    known = heads()
+    peer.client.sendall(REQUEST)
+    groups, others, ended, _ = sockets.receive(known)
+    assert groups == [(known[HEAD].convoy, [peer.connection], [b"body"])]
+    assert (others, ended) == ([], [])
+    connection = peer.connection
+    assert (connection._current, connection._requests, connection._unknown_heads) == (known[HEAD], 1, 0)
+    assert sockets.receive(known) == ([], [], [], [])
+
+
+def test_those_of_one_convoy_are_a_group(sockets: Any) -> None:
+    peers, one, two = [Peer() for _ in range(6)], Known(convoy="one"), Known(convoy="two")
+    for at, each in enumerate(peers):
+        sockets.add(each.connection)
+        each.client.sendall(b"%d\r\n\r\nbody" % (at % 2))
+    groups, _, _, _ = sockets.receive({b"0": one, b"1": two})
+    assert [(group[0], len(group[1]), group[2]) for group in groups] == [
+        ("one", 3, [b"body"] * 3),
+        ("two", 3, [b"body"] * 3),
+    ]
+    for each in peers:
+        each.close()
+
+
+@pytest.mark.parametrize(
+    "known", [{"convoy": None}, {"key": "somebody"}, {"body_bytes": 5}, {"body_bytes": 3}]
+)
+def test_requests_that_have_to_be_looked_at_are_handed_over(
+    sockets: Any, peer: Peer, known: dict[str, Any]
+) -> None:
+    peer.client.sendall(REQUEST)
+    assert sockets.receive(heads(**known)) == ([], [(peer.connection, REQUEST)], [], [])
+    assert peer.connection._current is None
+
+
+def test_nothing_travels_without_heads(sockets: Any, peer: Peer) -> None:
+    peer.client.sendall(REQUEST)
+    assert sockets.receive(None) == ([], [(peer.connection, REQUEST)], [], [])
+
+
+@pytest.mark.parametrize(
+    "state",
+    [{"mode": 1}, {"_behind": True}, {"_begun": True}, {"_current": "another"}, {"_write_paused": True}],
+    ids=str,
+)
+def test_a_connection_that_is_not_idle_gets_its_input_itself(
+    sockets: Any, peer: Peer, state: dict[str, Any]
+) -> None:
+    for name, value in state.items():
+        setattr(peer.connection, name, value)
+    peer.client.sendall(REQUEST)
+    assert sockets.receive(heads()) == ([], [(peer.connection, REQUEST)], [], [])
+
+
+def test_of_a_transport_that_closes_nothing_is_read(sockets: Any, peer: Peer) -> None:
+    peer.transport.closing = True
+    peer.client.sendall(REQUEST)
+    assert sockets.receive(heads()) == ([], [], [], [])
+    assert peer.server.recv(100) == REQUEST
+
+
+def test_the_end_is_left_to_the_loop_behind_what_came_before(sockets: Any, peer: Peer) -> None:
+    peer.client.sendall(REQUEST)
+    peer.client.shutdown(socket.SHUT_WR)
+    groups, others, ended, _ = sockets.receive(heads())
+    assert (len(groups), others, ended) == (1, [], [peer.connection])
+    sockets.remove(peer.connection)
+    assert sockets.receive(heads()) == ([], [], [], [])
+
+
+def test_an_error_is_left_to_the_loop_which_has_to_hear_of_it(sockets: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        server, _ = listener.accept()
+    peer = Peer(server, client)
+    sockets.add(peer.connection)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    assert sockets.receive(heads()) == ([], [], [peer.connection], [])
+    with pytest.raises(ConnectionResetError):
+        server.recv(1)
+    peer.close()
+
+
+def test_more_than_is_read_at_once_is_left_to_the_loop(sockets: Any) -> None:
+    server, client = socket.socketpair()
+    for each in (server, client):
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    peer = Peer(server, client)
+    sockets.add(peer.connection)
+    client.setblocking(False)
+    sent = client.send(b"x" * 400_000)
+    assert sent > 256_000
+    groups, others, ended, _ = sockets.receive(heads())
+    assert (groups, ended) == ([], [peer.connection])
+    assert others == [(peer.connection, b"x" * 256_000)]
+    peer.close()
+
+
+def test_answers(sockets: Any, peer: Peer) -> None:
+    peer.connection._current = Known()
+    assert sockets.answer([peer.connection], [b"{}"], ANSWER) == []
+    assert peer.client.recv(1000) == ANSWER + b"2\r\n\r\n{}"
+    assert peer.connection._current is None
+
+
+@pytest.mark.parametrize(
+    "state", [{"_current": None}, {"_current": "another"}, {"_behind": True}, {"descriptor": -1}], ids=str
+)
+def test_others_are_not_answered_here(sockets: Any, peer: Peer, state: dict[str, Any]) -> None:
+    peer.connection._current = known = Known()
+    for name, value in state.items():
+        setattr(peer.connection, name, value)
+    assert sockets.answer(["no connection", peer.connection], [b"{}"] * 2, ANSWER) == [0, 1]
+    assert peer.connection._current in (known, None, "another")
+    assert peer.received() == b""
+
+
+@pytest.mark.parametrize("state", [{"closing": True}, {"waiting": 1}], ids=str)
+def test_a_transport_that_closes_or_has_something_to_send_comes_first(
+    sockets: Any, peer: Peer, state: dict[str, Any]
+) -> None:
+    peer.connection._current = known = Known()
+    for name, value in state.items():
+        setattr(peer.transport, name, value)
+    assert sockets.answer([peer.connection], [b"{}"], ANSWER) == [0]
+    assert peer.connection._current is known
+
+
+def test_whose_key_has_a_place_is_not_answered_here(sockets: Any, peer: Peer) -> None:
+    peer.connection._current = Known(key="somebody")
+    assert sockets.answer([peer.connection], [b"{}"], ANSWER) == [0]
+
+
+def test_what_the_socket_does_not_take_is_for_the_transport(sockets: Any, peer: Peer) -> None:
+    peer.server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    body = os.urandom(100_000)
+    peer.connection._current = Known()
+    assert sockets.answer([peer.connection], [body], ANSWER) == []
+    assert peer.transport.written
+    assert peer.received() + peer.transport.written == ANSWER + b"100000\r\n\r\n" + body
+
+
+def test_a_client_that_has_gone_is_for_the_transport_too(sockets: Any, peer: Peer) -> None:
+    peer.client.close()
+    peer.connection._current = Known()
+    assert sockets.answer([peer.connection], [b"{}"], ANSWER) == []
+    assert peer.transport.written == ANSWER + b"2\r\n\r\n{}"
+
+
+def test_a_descriptor_belongs_to_one(sockets: Any, peer: Peer) -> None:
+    other = Connection(peer.transport, peer.server.fileno())
+    with pytest.raises(ValueError):
+        sockets.add(other)
+    peer.connection._current = other._current = Known()
+    assert sockets.answer([other], [b"{}"], ANSWER) == [0]
+    sockets.remove(other)
+    assert sockets.answer([peer.connection], [b"{}"], ANSWER) == []
+    with pytest.raises(ValueError):
+        sockets.add(Connection(peer.transport, -1))
+    with pytest.raises(OSError):
+        sockets.add(Connection(peer.transport, 60_000))
+
+
+def test_what_fails_with_one_of_them_costs_the_others_nothing(sockets: Any, peer: Peer) -> None:
+    other, known = Peer(), heads()
+    sockets.add(other.connection)
+    peer.transport.is_closing = None  # type: ignore[method-assign,assignment]
+    for each in (peer, other):
+        each.client.sendall(REQUEST)
+    groups, _, _, broken = sockets.receive(known)
+    assert (groups[0][1], broken) == ([other.connection], [peer.connection])
+    other.close()
+
+
+@pytest.mark.parametrize("types", [(), (Connection,), (1, 2), (int, Known), (Connection, int)])
+def test_only_types_with_the_right_slots(types: tuple[Any, ...]) -> None:
+    with pytest.raises((TypeError, AttributeError)):
+        NATIVE.Sockets(*types)
+
+
+def test_random_traffic() -> None:
+    drive(NATIVE, random.Random(3), 300)
