@@ -122,7 +122,10 @@ class Server:
             raise
         begin: type[Connection | SecureStart] = Connection if self._tls is None else SecureStart
         if self._tls is None and accelerator.native is not None:
-            self.context.crowd = Crowd(self.context, Connection)
+            context = self.context
+            context.crowd = Crowd(
+                context.loop, context.known_requests, context.heads, context.readiness, Connection
+            )
         for bound in self._sockets:
             self._listeners.append(
                 await self.context.loop.create_server(

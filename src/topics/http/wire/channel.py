@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from topics.http.door.request_room import RequestRoom
 from topics.http.wire.answer_heads import STATUS_LINES, HeaderList
 from topics.http.wire.compression import INLINE_BYTES
-from topics.http.wire.context import OUTSIDE, WireContext
+from topics.http.wire.context import WireContext
+from topics.http.wire.crowd import OUTSIDE
 
 if TYPE_CHECKING:
     from topics.http.wire.compression import StreamEncoder
@@ -59,7 +60,6 @@ class Channel(asyncio.Protocol):
     def __init__(self, context: WireContext) -> None:
         self.context = context
         self.mode = HTTP
-        # Of its socket, if that is read by the crowd.
         self.descriptor = OUTSIDE
         self._write_paused = False
         self._reading_paused = False

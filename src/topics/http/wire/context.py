@@ -13,6 +13,7 @@ from topics.http.door.readiness import Readiness
 from topics.http.door.request_room import SMALL_BYTES, RequestRoom
 from topics.http.door.tickets import Tickets
 from topics.http.wire.answer_heads import Heads
+from topics.http.wire.crowd import Crowd
 from topics.http.wire.known_requests import KnownRequests
 from topics.http.wire.request_log import RequestLog
 from topics.http.wire.routing import RouteTree
@@ -20,13 +21,9 @@ from topics.values import MIB, Settings
 
 if TYPE_CHECKING:
     from topics.http.wire.channel import Channel
-    from topics.http.wire.crowd import Crowd
 
 # What a connection may be doing for too long; the order of `Limits.allowed_s`.
 IDLE, HEAD, BODY, WRITE, LINGERING, WORKING = range(6)
-
-# Instead of the descriptor of a socket: not in the crowd; and not to be asked again.
-OUTSIDE, NEVER = -1, -2
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,7 +84,7 @@ class WireContext:
     streams: "set[Channel]" = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     # Connections that are read together; None where that cannot be.
-    crowd: "Crowd | None" = None
+    crowd: Crowd | None = None
 
     # Gives back memory that is only kept to be faster; called when there is none left.
     relieve: Callable[[], None] = field(default=_nothing_to_give)

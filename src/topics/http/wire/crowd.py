@@ -8,34 +8,58 @@ about the connection is not as usual: its client has ended its side, it is to be
 becomes a stream. Without the accelerator there is no crowd, and each transport reads for itself.
 """
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from typing import Any, Protocol
 
-from topics.http.wire.context import NEVER, OUTSIDE, WireContext
-from topics.http.wire.known_requests import KnownRequest
+from topics.http.door.readiness import Readiness
+from topics.http.wire.answer_heads import Heads
+from topics.http.wire.known_requests import KnownRequest, KnownRequests
 from topics.values import accelerator
 
-if TYPE_CHECKING:
-    from topics.http.wire.channel import Channel
-    from topics.http.wire.pipeline import Pipeline
+# Instead of the descriptor of a socket: not in the crowd; and not to be asked again.
+OUTSIDE, NEVER = -1, -2
+
+
+class Member(Protocol):
+    """A connection, as the crowd sees it. `sockets.c` knows more of its fields, by their names."""
+
+    transport: asyncio.Transport
+    # Of its socket, if that is read here.
+    descriptor: int
+
+    def data_received(self, data: bytes) -> None: ...
+
+    def leave_crowd(self) -> None:
+        """The transport reads its socket itself, as it did at first."""
 
 
 class Crowd:
-    def __init__(self, context: WireContext, connections: "type[Pipeline]") -> None:
-        self._context = context
-        self._sockets: Any = accelerator.native.Sockets(connections, KnownRequest)
-        self._connections = connections
-        context.loop.add_reader(self._sockets.fileno(), self._read)
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        known_requests: KnownRequests,
+        heads: Heads,
+        readiness: Readiness,
+        members: type[Member],
+    ) -> None:
+        self._loop = loop
+        self._known_requests = known_requests
+        self._heads = heads
+        self._readiness = readiness
+        self._members = members
+        self._sockets: Any = accelerator.native.Sockets(members, KnownRequest)
+        loop.add_reader(self._sockets.fileno(), self._read)
 
     def close(self) -> None:
-        self._context.loop.remove_reader(self._sockets.fileno())
+        self._loop.remove_reader(self._sockets.fileno())
         self._sockets.close()
 
-    def admit(self, connection: "Pipeline") -> None:
+    def admit(self, connection: Member) -> None:
         """From now on, its socket is read here."""
         transport = connection.transport
         socket = transport.get_extra_info("socket")
         is_plain = socket is not None and transport.get_extra_info("sslcontext") is None
-        if not is_plain or connection.__class__ is not self._connections:
+        if not is_plain or connection.__class__ is not self._members:
             connection.descriptor = NEVER
             return
         transport.pause_reading()
@@ -46,17 +70,16 @@ class Crowd:
             connection.descriptor = NEVER
             transport.resume_reading()
 
-    def dismiss(self, connection: "Channel") -> None:
+    def dismiss(self, connection: Member) -> None:
         self._sockets.remove(connection)
         connection.descriptor = OUTSIDE
 
-    def answer(self, asking: "list[Any]", bodies: list[bytes]) -> list[int]:
+    def answer(self, asking: list[Any], bodies: list[bytes]) -> list[int]:
         """The usual answer to each; those who have to be answered in another way, by their index."""
-        return self._sockets.answer(asking, bodies, self._context.heads.json_200)  # type: ignore[no-any-return]
+        return self._sockets.answer(asking, bodies, self._heads.json_200)  # type: ignore[no-any-return]
 
     def _read(self) -> None:
-        context = self._context
-        heads = context.known_requests.heads if context.readiness.open else None
+        heads = self._known_requests.heads if self._readiness.open else None
         groups, others, ended, broken = self._sockets.receive(heads)
         for convoy, connections, bodies in groups:
             convoy.join_all(connections, bodies)
@@ -71,9 +94,9 @@ class Crowd:
             except Exception as error:
                 self._fail(connection, error)
 
-    def _fail(self, connection: "Pipeline", error: Exception) -> None:
+    def _fail(self, connection: Member, error: Exception) -> None:
         """As a transport does when its protocol has a defect."""
-        self._context.loop.call_exception_handler(
+        self._loop.call_exception_handler(
             {"message": "a connection could not take its input", "exception": error, "protocol": connection}
         )
         connection.transport.abort()

@@ -13,7 +13,8 @@ from topics.http.door.callers import Preflight
 from topics.http.door.required_headers import require_body_type
 from topics.http.wire.answer_heads import CONTINUE, JSON, LENGTHS, HeaderList
 from topics.http.wire.channel import DEAF, RAW, STREAM, Channel
-from topics.http.wire.context import OUTSIDE, WireContext
+from topics.http.wire.context import WireContext
+from topics.http.wire.crowd import OUTSIDE
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.known_requests import END, KEY_HEADER, KnownRequest
 from topics.http.wire.request_body import Gunzip, is_compressed, refuse_unread, shrink
