@@ -1,6 +1,5 @@
 """A topic, for programs that block: writing, reading, columns, and the topic itself; and its writer."""
 
-import threading
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from types import TracebackType
@@ -17,7 +16,6 @@ from topics.client.operations.settings import TopicSettings, Wanted
 from topics.client.operations.writing import Batching, Writing
 from topics.client.records import Ack, Answer, Draft, Lost, Record, Restarted
 from topics.client.wire.blocking import Blocking
-from topics.client.wire.forks import tell_when_forked
 from topics.client.wire.session import Session
 
 if TYPE_CHECKING:
@@ -294,13 +292,6 @@ class Writer(Generic[T]):
         self._io = io
         self._batching = batching
         self._add = batching.add
-        # One batch at a time is handed over: order is kept, and writers wait for a server that is slower.
-        self._turn = threading.Lock()
-        tell_when_forked(self)
-
-    def forget_parent(self) -> None:
-        self._turn = threading.Lock()  # a thread of the parent may have had it
-        self._batching.forget_parent()
 
     def write(
         self,
@@ -312,13 +303,13 @@ class Writer(Generic[T]):
     ) -> None:
         """Give it one record; it waits when the server is slower."""
         if self._add(data, tag, node, meta):
-            with self._turn:
+            with self._batching.turn:
                 if self._batching.is_due:
                     self._io.run(self._batching.send())
 
     def flush(self) -> Ack | None:
         """Everything given so far is in the log; the last acknowledgement."""
-        with self._turn:
+        with self._batching.turn:
             return self._io.run(self._batching.flush())
 
     @property
@@ -338,6 +329,6 @@ class Writer(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
         """What was given is written, also when the block ends with an error of its own."""
-        with self._turn:
+        with self._batching.turn:
             self._io.run(self._batching.end(error))
         return False

@@ -1,5 +1,6 @@
 """Writing: records to bytes, batches under way, and the key that makes a repeat harmless."""
 
+import threading
 from collections.abc import Iterable, Mapping
 from functools import partial
 from time import monotonic
@@ -12,6 +13,7 @@ from topics.client.errors import TopicNotFound, TopicsError
 from topics.client.operations.settings import Wanted
 from topics.client.records import Ack, Draft
 from topics.client.wire.effects import Begin, Broken, NotConnected, Operation, Request, Response
+from topics.client.wire.forks import tell_when_forked
 from topics.client.wire.session import Session, topic_path, understood
 
 T = TypeVar("T")
@@ -148,6 +150,10 @@ class Batching(Generic[T]):
         self._failure: TopicsError | None = None
         self.count = 0
         self.last: Ack | None = None
+        # For threads: one batch at a time is handed over, so that order is kept and all wait for a server
+        # that is slower.
+        self.turn = threading.Lock()
+        tell_when_forked(self)
 
     def add(self, data: T, tag: str | None, node: str | None, meta: dict[str, Any] | None) -> bool:
         """Whether to look if it `is_due`. Most records have nothing more done for them than this."""
@@ -234,6 +240,7 @@ class Batching(Generic[T]):
 
     def forget_parent(self) -> None:
         """Behind a fork: what was given before is in the parent's hands, which writes it."""
+        self.turn = threading.Lock()  # a thread of the parent may have had it
         self._rows, self._bytes_left, self._sent = [], self._batch_bytes, None
 
     def _raise_failure(self) -> None:
