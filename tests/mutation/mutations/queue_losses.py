@@ -69,7 +69,7 @@ MUTATIONS = (
         "acknowledge-a-job-that-is-gone",
         "An acknowledgement that comes too late for a job says so.",
         "flow/queues/acks.py",
-        "{seq for seq in seqs if self._is_lost(seq)} if count < len(seqs) else ()\n",
+        "{seq for seq in seqs if every.is_lost(seq)} if count < len(seqs) else ()\n",
         "()\n",
         (f"{_LOSSES}::test_a_job_that_is_lost_while_its_acknowledgement_is_on_its_way",),
     ),
