@@ -24,6 +24,8 @@ _RECORD_BYTES = 16
 _NAME_BYTES = 224
 # Runs that take less grow as they please.
 _LARGE_ROWS = 64 * 1024
+# A run that begins with so many bytes of rows does not copy them.
+_KEPT_ROWS = 1024 * 1024
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -78,15 +80,6 @@ class HotColumns:
             hot.hops = bytearray(columns.hops[:count].tobytes())
         return hot
 
-    @classmethod
-    def alone(cls, batch: Batch, rows: memoryview, base: int, ts: int, kept_bytes: int) -> "HotColumns":
-        """Of one batch, whose rows stay where they are: in a buffer of so many bytes."""
-        hot = cls(base)
-        hot.rows = rows
-        hot.extend(batch, rows, ts)
-        hot.weight += kept_bytes - len(rows)
-        return hot
-
     def restamp(self, base: int, ts: int) -> None:
         """They are of one batch, which gets other seqs and another time than was thought."""
         self.base, self.ts_values[0] = base, ts
@@ -108,16 +101,23 @@ class HotColumns:
             self.data_lens.extend(batch.data_lens)
         offset = self.size
         self.size = end = offset + len(rows)
-        if type(self.rows) is bytearray:
+        kept_bytes = len(rows)
+        if (
+            not offset
+            and kept_bytes >= _KEPT_ROWS
+            and batch.prepared is not None
+            and type(rows) is memoryview
+        ):
+            # The first of a run, and most of what it will hold: they stay in the payload that they lie in.
+            self.rows, kept_bytes = rows, len(batch.prepared[0])
+        elif type(self.rows) is bytearray:
             self.rows += rows
-        elif self.rows is rows:
-            pass
         elif end <= len(self.rows):
             self.rows[offset:end] = rows
         else:
             self.rows = bytearray(self.rows[:offset])
             self.rows += rows
-        added = len(rows) + _RECORD_BYTES * batch.count
+        added = kept_bytes + _RECORD_BYTES * batch.count
         if batch.count == 1:
             ends.append(end)
         elif (behind := batch.ends_behind(offset)) is not None:

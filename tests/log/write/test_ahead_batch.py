@@ -13,7 +13,7 @@ import pytest
 from tests.log.harness import Lab, records
 from tests.log.write.test_arrow_batch import batch as arrow
 from tests.log.write.test_large_append import in_pieces
-from topics.log import topic
+from topics.log import run, topic
 from topics.log.read.render import Shape
 from topics.log.remove.tags import TagMatch
 from topics.log.run import HotColumns
@@ -60,6 +60,7 @@ def make_lab(tmp_path: Path) -> Callable[..., Lab]:
 def _every_batch_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead_batch, "ALONE_BYTES", 1)
     monkeypatch.setattr(topic, "_MOVED_BYTES", 0)
+    monkeypatch.setattr(run, "_KEPT_ROWS", 1)
 
 
 def everything(lab: Lab) -> list[dict[str, Any]]:
@@ -97,7 +98,7 @@ def test_a_run_of_its_own_whose_rows_are_not_copied(
         each.engine.queue.sync_now()
         each.write("t", 2)
     runs = lab.topic("t").runs
-    assert [run.count for run in runs] == [1, len(written), 1]
+    assert [each.count for each in runs] == [1, len(written), 1]
     hot = runs[1].hot
     assert hot is not None
     assert isinstance(hot.rows, memoryview)
@@ -122,7 +123,7 @@ def test_others_go_on_behind_it_when_it_is_refused(make_lab: Callable[..., Lab],
     assert written_to.assigned == 1 + len(RECORDS)
     written_to.take_back(1, len(RECORDS), made(RECORDS).batch.size)
     lab.engine.queue.waiting.clear()
-    assert [run.count for run in written_to.runs] == [1]
+    assert [each.count for each in written_to.runs] == [1]
     assert not len(written_to.tags.matching(TagMatch("t", True)))
     lab.write("t", 2)
     assert lab.seqs("t") == [1, 2]
@@ -185,3 +186,24 @@ def test_longer_numbers_are_rendered_anew(make_lab: Callable[..., Lab], made: Ma
     assert not batch.restamp(100, now)
     assert not batch.restamp(1, now * 10)
     assert bytes(batch.render(1, now)) == before
+
+
+@KINDS
+def test_a_run_that_begins_with_a_large_batch_keeps_it_where_it_is(
+    make_lab: Callable[..., Lab], made: Made
+) -> None:
+    """Rendered when it was written, which a batch of a few megabytes may be."""
+    lab = make_lab()
+    request = made(PADDED)
+    lab.engine.append("t", request, lambda _: None, lambda _: None)
+    lab.engine.queue.sync_now()
+    hot = lab.topic("t").runs[0].hot
+    assert hot is not None
+    payload, _ = request.batch.prepared or (b"", 0)
+    if payload:
+        assert np.shares_memory(np.frombuffer(hot.rows, np.uint8), np.frombuffer(payload, np.uint8))
+        assert hot.weight >= len(payload)
+    lab.write("t", 2)
+    assert [row["data"] for row in everything(lab)] == [*(record["data"] for record in PADDED), 2]
+    lab.restart()
+    assert [row["data"] for row in everything(lab)] == [*(record["data"] for record in PADDED), 2]

@@ -55,14 +55,14 @@ class AheadBatch(Batch):
 
     def _get_ready(self, rows: bytes | memoryview, first_seq: int, ts: int) -> bytes | memoryview:
         """All that its write will need."""
-        payload = None if self.prepared is None else self.prepared[0]
-        if payload is None:
+        if self.prepared is None:
             parts, flags = payload_parts(self, rows)
-            payload = whole = joined(parts)
+            payload = joined(parts)
             self.prepared = payload, flags
-            rows = whole[PAYLOAD_HEAD_BYTES : PAYLOAD_HEAD_BYTES + len(rows)]
-        if self.size >= ALONE_BYTES and isinstance(rows, memoryview):
-            self.columns = HotColumns.alone(self, rows, first_seq, ts, len(payload))
+            rows = payload[PAYLOAD_HEAD_BYTES : PAYLOAD_HEAD_BYTES + len(rows)]
+        if self.size >= ALONE_BYTES:
+            self.columns = HotColumns(first_seq)
+            self.columns.extend(self, rows, ts)
             if self.tags is not None:
                 self.generation = _generation_of(self.tags, first_seq)
         return rows
