@@ -46,11 +46,19 @@ class Surface:
             self.heard.append(finish(*begun))
             return self.heard[-1]
 
-        async def hear_awaited(*begun: Any) -> Response:
-            self.heard.append(await finish(*begun))
-            return self.heard[-1]
+        def awaited(receive: Callable[..., Any]) -> Callable[..., Any]:
+            async def hear_awaited(*begun: Any) -> Response:
+                response: Response = await receive(*begun)
+                if not any(response is heard for heard in self.heard):  # one of them may call the other
+                    self.heard.append(response)
+                return response
 
-        io._finish = hear_awaited if self._runner else hear
+            return hear_awaited
+
+        if self._runner:
+            io._exchange, io._finish = awaited(io._exchange), awaited(finish)
+        else:
+            io._finish = hear
 
     def run(self, call: Callable[[Any], Any]) -> Any:
         """Of a call of the client what it gives, awaited where it has to be; of an iterator all of it."""
