@@ -29,6 +29,7 @@ class Answers:
         self.alone: list[str] = []
         self.counts: list[list[int] | None] = []
         self.kept_out: set[str] = set()
+        self.held_s: list[float] = []
 
     def let_in(self, travellers: Travellers[str], started: float) -> Travellers[str]:
         kept = [index for index, writer in enumerate(travellers.writers) if writer not in self.kept_out]
@@ -40,6 +41,9 @@ class Answers:
 
     def fail(self, writers: list[str], started: float, error: ApiError) -> None:
         self.failed += [(writer, error.code) for writer in writers]
+
+    def note_held(self, held_s: float) -> None:
+        self.held_s.append(held_s)
 
     def append_alone(self, writer: str, body: bytes, key: bytes | None, started: float) -> None:
         self.alone.append(writer)
@@ -107,6 +111,15 @@ def test_writers_of_one_topic_share_a_frame_and_keep_their_order(
     lab.engine.queue.flush()
     assert answers.groups == [(["a", "c"], 1), (["b"], 1)]
     assert [frame.kind for frame in lab.frames()].count(Kind.APPEND) == 2
+
+
+def test_how_long_a_departure_held_the_loop_is_noted_once(lab: Lab, roads: Roads, answers: Answers) -> None:
+    lab.put("u")
+    for writer, topic in (("a", "t"), ("b", "u")):
+        roads.join(writer, topic=topic)
+    lab.engine.queue.flush()
+    assert len(answers.held_s) == 1
+    assert answers.held_s[0] > 0
 
 
 def test_where_not_all_fit_each_is_asked_alone(lab: Lab, roads: Roads, answers: Answers) -> None:

@@ -44,6 +44,9 @@ class Answering(Protocol[Writer]):
     def append_alone(self, writer: Writer, body: bytes, key: bytes | None, started: float) -> None:
         """Append what one writer sent as if there had been no others; what is wrong with it is answered."""
 
+    def note_held(self, held_s: float) -> None:
+        """For so long, taking apart what they sent kept the loop from everything else."""
+
 
 class Travellers(NamedTuple, Generic[Writer]):
     """Those who write to one topic together, and what each has sent."""
@@ -136,6 +139,7 @@ class Convoys(Generic[Writer]):
         self._assembled.append(convoy)
 
     def _depart(self) -> None:
+        began = perf_counter()
         convoys, self._assembled = self._assembled, []
         company, started = 0, self._started
         for convoy in convoys:
@@ -151,6 +155,7 @@ class Convoys(Generic[Writer]):
                     part = range(start, min(start + _MOST_TOGETHER, count))
                     self._write(convoy.name, travellers.chosen(part), started)
         self._company = company
+        self._answering.note_held(perf_counter() - began)
 
     def _write(self, name: str, travellers: Travellers[Writer], started: float) -> None:
         topic = self._engine.by_name.get(name)

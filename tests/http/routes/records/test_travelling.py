@@ -88,6 +88,13 @@ def test_answers_are_those_of_any_write(app: RunningApp, known: Wire) -> None:
     assert (told["seqs"], told["head_seq"], told["count"], told["epoch"]) == ([4], 4, 1, alone["epoch"])
 
 
+def test_how_long_they_held_the_loop_is_told_of_their_route(app: RunningApp, known: Wire) -> None:
+    head = next(iter(app.inside(lambda: list(app.app.server.context.known_requests.heads.values()))))
+    app.inside(lambda: setattr(head.route.holds, "longest_s", 0.0))
+    ask(known)
+    assert app.inside(lambda: head.route.holds.longest_s) > 0
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [

@@ -111,6 +111,9 @@ class AppendRoutes:
         for writer in writers:
             writer.leave_convoy(started).fail(error)
 
+    def note_held(self, held_s: float) -> None:
+        self._route.holds.note(held_s)
+
 
 def _answering_errors(exchange: Exchange, work: Callable[[Exchange], None]) -> None:
     try:
