@@ -231,9 +231,9 @@ ALIKE: tuple[Alike, ...] = (
     Alike("flow/queues/leases.py", "if len(self._delays) > 2", "if len(self._delays) >= 2", _TIDIED_UP),
     Alike("flow/queues/leases.py", "if not gone:", "if False:", "nothing is forgotten"),
     Alike(
-        "flow/queues/queue.py",
-        "if count < len(seqs) else []",
-        "if count <= len(seqs) else []",
+        "flow/queues/acks.py",
+        "if count < len(seqs) else ()",
+        "if count <= len(seqs) else ()",
         "of those that were all deleted, none is lost",
     ),
     Alike(

@@ -33,6 +33,12 @@ class Member(Protocol):
         """The transport reads its socket itself, as it did at first."""
 
 
+class Traveller(Member, Protocol):
+    @staticmethod
+    def travel_together(groups: list[tuple[Any, list[Any], list[bytes]]]) -> None:
+        """Requests of several connections join their convoys: a convoy, the connections, their bodies."""
+
+
 class Crowd:
     def __init__(
         self,
@@ -40,7 +46,7 @@ class Crowd:
         known_requests: KnownRequests,
         heads: Heads,
         readiness: Readiness,
-        members: type[Member],
+        members: type[Traveller],
     ) -> None:
         self._loop = loop
         self._known_requests = known_requests
@@ -81,8 +87,7 @@ class Crowd:
     def _read(self) -> None:
         heads = self._known_requests.heads if self._readiness.open else None
         groups, others, ended, broken = self._sockets.receive(heads)
-        for convoy, connections, bodies in groups:
-            convoy.join_all(connections, bodies)
+        self._members.travel_together(groups)
         for connection in ended:
             # The transport finds the same end, behind what was read here.
             connection.leave_crowd()

@@ -18,7 +18,7 @@ from topics.http.wire.crowd import OUTSIDE
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.known_requests import END, KEY_HEADER, KnownRequest
 from topics.http.wire.request_body import Gunzip, is_compressed, refuse_unread, shrink
-from topics.http.wire.routing import Route
+from topics.http.wire.routing import Convoy, Route
 from topics.log import LARGE_BYTES
 from topics.values import ApiError
 
@@ -159,6 +159,12 @@ class Pipeline(Channel):
             known.keyed_convoy.join_keyed(self, body, idempotency_key)  # type: ignore[union-attr]
         else:
             known.convoy.join(self, body)  # type: ignore[union-attr]
+
+    @staticmethod
+    def travel_together(groups: "list[tuple[Convoy, list[Pipeline], list[bytes]]]") -> None:
+        """Those that the crowd has read: each connection knows already which request it has under way."""
+        for convoy, connections, bodies in groups:
+            convoy.join_all(connections, bodies)
 
     def step_out(self, known: KnownRequest, idempotency_key: bytes = b"") -> Exchange:
         """The request under way, which is like this one, gets an exchange of its own, still without a body.
