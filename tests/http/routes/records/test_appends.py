@@ -104,6 +104,14 @@ def test_the_same_fields_as_a_write_that_goes_alone(lab, routes):
     assert list(together.answer["performance"]) == list(alone.answer["performance"])
 
 
+def test_a_megabyte_of_records_and_what_stands_around_it_needs_no_thread(lab, routes):
+    """There is no loop here: whatever went aside would not come back."""
+    records = [{"data": "x" * 1000} for _ in range((1 << 20) // 1000)]
+    (caller,) = send(lab, routes, Caller("t", {"records": records, "idempotency_key": "k" * 200}))
+    assert len(caller.body) > 1 << 20
+    assert caller.answer["count"] == len(records)
+
+
 def test_they_are_counted_together_unless_somebody_looks_closer(lab, routes):
     (route,) = routes.routes()
     send(lab, routes, *(Caller("t", plain(value)) for value in "abc"))
