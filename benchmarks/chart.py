@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from textwrap import wrap
 from xml.sax.saxutils import escape
 
 import msgspec
@@ -21,7 +22,9 @@ from benchmarks.figures import Figure, number
 from benchmarks.report import Report
 
 FOLDER = Path(__file__).parent
-_WIDTH, _BAR, _LEFT, _TOP = 760, 18, 260, 56
+_WIDTH, _BAR, _LEFT, _TOP = 760, 18, 260, 64
+# So many characters of the small print fit into the width.
+_LINE = 125
 _OURS, _PEER, _INK = "#1f77b4", "#b0b7c3", "#444"
 _SIZE = re.compile(r"(.+), (1e\+\d\d) records in the topic")
 
@@ -32,7 +35,8 @@ def _svg(height: int, title: str, subtitle: str, parts: Iterable[str]) -> str:
         f'height="{height}" font-family="sans-serif" font-size="12" role="img">'
         f'<rect width="{_WIDTH}" height="{height}" fill="#fff"/>'
     )
-    lines = [head, _text(12, 22, title, size=15), _text(12, 40, subtitle), *parts, "</svg>"]
+    said = [_text(12, 38 + 13 * at, line, size=10) for at, line in enumerate(wrap(subtitle, _LINE))]
+    lines = [head, _text(12, 22, title, size=15), *said, *parts, "</svg>"]
     return "\n".join(lines) + "\n"
 
 
