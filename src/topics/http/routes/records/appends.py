@@ -32,7 +32,7 @@ _encode = msgspec.json.encode
 # Asked by byte value: four times faster than by one-byte string.
 _QUERY = ord("?")
 # A megabyte of records, as clients gather them, with what stands around them, is taken apart at once: handing
-# it to a thread would take three times the processor time.
+# it to a thread would take twice the processor time.
 _AT_ONCE_BYTES = LARGE_BYTES + 64 * 1024
 _LAST, _SEQS, _HEAD = b',"last_seq":', b',"seqs":[', b'],"head_seq":'
 
