@@ -15,8 +15,9 @@ import pytest
 from tests.log.harness import Lab, short_of_memory
 from topics.log.write.append import AppendOp
 from topics.log.write.append_request import parse_append
-from topics.log.write.idempotency import checked_key, keys_kept_ms
+from topics.log.write.idempotency import MaybeRetry, checked_key, keys_kept_ms
 from topics.log.write.key_chunk import CHUNK_KEYS
+from topics.storage import decode_keys
 from topics.values import MAX_IDEMPOTENCY_KEY_BYTES
 from topics.values.errors import ApiError
 
@@ -72,12 +73,28 @@ def test_who_waits_for_one_that_fails_fails_too(lab: Lab) -> None:
     assert not lab.write("t", 1, key="a").deduped
 
 
+def test_who_waits_for_one_does_not_fail_with_one_behind_it(lab: Lab) -> None:
+    first, retry = submit(lab, "a"), submit(lab, "a")
+    keys = lab.topic("t").keys
+    assert keys is not None
+    keys.fail(ApiError("internal", "the last one got seq 2, and was taken back"))
+    assert not retry
+    lab.engine.queue.sync_now()
+    assert [type(answers[0]) for answers in (first, retry)] == [AppendOp, AppendOp]
+
+
 def test_keys_that_are_over_are_swept_out(lab: Lab) -> None:
     for number in range(4):
         lab.clock.advance(WINDOW_MS // 2 + 1)
         lab.write("t", number, key=str(number))
     lab.engine.keys.sweep(lab.engine.now())
-    assert lab.engine.keys.count == 2, "the last two are inside their window"
+    keys, now = lab.engine.keys, lab.engine.now()
+    assert keys.count == 2, "the last two are inside their window"
+    assert not keys.of(lab.topic("t")).has_over(now), "nothing is left to do, so that others have their turn"
+    lab.clock.advance(WINDOW_MS + 1)
+    keys.sweep(lab.engine.now())
+    assert keys.count == 0
+    assert lab.topic("t").keys is None, "nothing is kept for a topic without keys"
 
 
 def seqs_of(op: AppendOp) -> tuple[int, int, int, bool]:
@@ -120,6 +137,17 @@ def test_a_write_that_failed_leaves_no_key(lab: Lab) -> None:
     assert isinstance(first[0], ApiError)
     assert not again, "a write that failed was answered for"
     assert lab.engine.keys.count == 1
+
+
+def test_keys_in_front_of_a_write_that_failed_stay(lab: Lab) -> None:
+    """In snapshots, and until they are over."""
+    lab.write("t", 1, key="a")
+    keys = lab.engine.keys.of(lab.topic("t"))
+    keys.take_each([b"b", b"c"]).withdraw()
+    assert [gone for gone, _, _ in keys.dump()] == [0]
+    lab.clock.advance(WINDOW_MS + 1)
+    keys.expire(lab.engine.now())
+    assert keys.is_idle
 
 
 def test_a_write_that_was_refused_leaves_no_key(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,6 +195,60 @@ def test_a_dropped_topic_takes_its_keys_along(lab: Lab) -> None:
     assert not lab.write("t", 1, key="a").deduped
 
 
+# --- a key for each record ----------------------------------------------------------------------------------
+
+
+def test_records_that_are_written_together_have_a_key_each(lab: Lab) -> None:
+    keys = lab.engine.keys.of(lab.topic("t"))
+    lab.write("t", 1, key="known")
+    for together in (["a", "known"], ["a", "a"]):
+        with pytest.raises(MaybeRetry):
+            keys.take_each([key.encode() for key in together])
+    taken = keys.take_each([b"a", b"b"])
+    lab.engine.keys.sweep(lab.engine.now())
+    taken.remember(2, lab.engine.now())
+    assert keys.count == 3
+    with pytest.raises(MaybeRetry):
+        keys.take_each([b"b"])
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65])
+def test_a_frame_has_a_key_for_each_record(lab: Lab, count: int) -> None:
+    names = [b"%d" % number for number in range(count)]
+    encoded = lab.engine.keys.of(lab.topic("t")).take_each(names).encoded()
+    decoded = decode_keys(memoryview(encoded))
+    assert list(decoded.offsets) == list(range(count))
+    assert list(decoded.counts) == [1] * count
+
+
+@pytest.mark.parametrize("durability", ["disk", "ephemeral"])
+def test_a_restart_keeps_keys_of_records_that_it_keeps(lab: Lab, durability: str) -> None:
+    lab.put("t", idempotency_window_ms=WINDOW_MS, durability=durability)
+    keys = lab.engine.keys.of(lab.topic("t"))
+    keys.take_each([b"a"]).remember(0, lab.engine.now())
+    assert len(keys.dump()) == (durability != "ephemeral")
+
+
+def test_what_was_not_taken_is_in_nobodys_way(lab: Lab) -> None:
+    """Of a first key that is known already no place is kept that later ones would have to come past."""
+    lab.write("t", 1, key="a")
+    lab.clock.advance(WINDOW_MS + 1)
+    lab.write("t", 2, key="a")
+    keys = lab.engine.keys.of(lab.topic("t"))
+    keys.expire(lab.engine.now())
+    lab.clock.advance(WINDOW_MS)
+    lab.put("t", idempotency_window_ms=WINDOW_MS, durability="ephemeral")
+    with pytest.raises(MaybeRetry):
+        keys.take_each([b"a"])
+    lab.put("t", idempotency_window_ms=WINDOW_MS)
+    lab.clock.advance(1)
+    lab.write("t", 3, key="b")
+    keys.forget(1, lab.engine.now())
+    assert keys.oldest_ms == lab.engine.now()
+    keys.forget(1, lab.engine.now())
+    assert keys.is_idle
+
+
 # --- bounds -------------------------------------------------------------------------------------------------
 
 
@@ -183,6 +265,8 @@ def test_a_topic_forgets_its_oldest_keys_when_it_has_too_many(make_lab: Callable
     assert (keys_kept_ms(lab.topic("t"), now), keys_kept_ms(lab.topic("u"), now)) == (30, 1000)
     assert [lab.write("t", 0, key=str(number)).deduped for number in (2, 3, 4)] == [True] * 3
     assert lab.write("u", 0, key="0").deduped
+    keys.sweep(now)
+    assert keys.count == 4, "what is gone already does not go again, nor come back"
     assert not lab.write("t", 0, key="1").deduped
 
 
@@ -204,14 +288,19 @@ def test_the_oldest_keys_of_all_topics_go_when_there_are_too_many(make_lab: Call
     assert lab.engine.keys.count == 4
 
 
-def test_what_is_over_is_not_counted_as_forgotten(make_lab: Callable[..., Lab]) -> None:
+@pytest.mark.parametrize("ms", [60, 40])
+def test_what_is_over_is_not_counted_as_forgotten(make_lab: Callable[..., Lab], ms: int) -> None:
+    """Neither where more of them are over than have to go, nor where as many are."""
     lab = make_lab(max_idempotency_keys_per_topic=3)
     lab.put("t", idempotency_window_ms=100)
+    assert keys_kept_ms(lab.topic("t"), lab.engine.now()) == 100
     for number in range(9):
-        lab.clock.advance(60)
+        lab.clock.advance(ms)
         lab.write("t", number, key=str(number))
     assert (lab.engine.keys.count, lab.engine.keys.forgotten) == (3, 0)
     assert keys_kept_ms(lab.topic("t"), lab.engine.now()) == 100
+    lab.put("t", idempotency_window_ms=1000)
+    assert keys_kept_ms(lab.topic("t"), lab.engine.now()) == 1000
 
 
 def test_bounds_hold_over_many_chunks(make_lab: Callable[..., Lab]) -> None:

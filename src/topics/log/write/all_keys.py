@@ -132,7 +132,7 @@ class AllKeys(Extension):
             if not keys.has_over(now_ms):
                 self._to_sweep.pop()
                 self._release(keys)
-            if self.count < enough:
+            if self.count <= enough:
                 return
 
     def set_back(self, shown_ms: int, now_ms: int) -> None:
@@ -142,7 +142,7 @@ class AllKeys(Extension):
             keys.set_back(shown_ms, now_ms)
 
     def _release(self, keys: TopicKeys) -> None:
-        if keys.is_idle and keys in self._holders:
+        if keys.is_idle:
             self._holders.discard(keys)
             keys.topic.keep_keys(None)
 

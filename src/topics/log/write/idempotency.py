@@ -171,7 +171,8 @@ class TopicKeys:
             digest = hasher.digest()
             place = hash(digest) & places
             if place in by_place:
-                self._unlink(b"".join(digests), chunk)
+                # With the chunk, if it was opened for them: none stays empty where others come behind it.
+                self.withdraw(b"".join(digests), chunk)
                 raise MaybeRetry
             by_place[place] = chunk
             digests.append(digest)
