@@ -6,18 +6,8 @@ that comes to the same end. What merely has no test does not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Alike:
-    """`old` occurs once in the file `path` under src/topics; `new` instead makes no difference."""
-
-    path: str
-    old: str
-    new: str
-    why: str
-
+from tests.mutation.alike_change import Alike
+from tests.mutation.alike_writes import WRITES
 
 _ONE_BY_ONE = "frames that are not taken together have the same effect, one by one"
 _NO_MORE = "with none left to be found, later runs add nothing"
@@ -26,11 +16,10 @@ _BRACE = "a meta begins with a brace, which no key does"
 _SENT = "a record that was forwarded is not asked for again"
 _SOONER = "keys that are of no more use are thrown away sooner or later"
 _CLIPPED = "what lies outside of the window is cut off"
-_COPIED = "a copy says the same"
-_ONE = "one record is one record, whichever way it is written down"
 _COUNTED = "the other way counts sizes, and finds the same rows"
 
 ALIKE: tuple[Alike, ...] = (
+    *WRITES,
     Alike(
         "log/read/audit.py",
         "if h[1] > after]",
@@ -280,47 +269,6 @@ ALIKE: tuple[Alike, ...] = (
         "if position <= run.start_position:",
         "a run that is listed as displaced without being so is looked at twice and taken once",
     ),
-    Alike(
-        "log/write/idempotency.py", "op.count if op.count > 1 else", "op.count if op.count >= 1 else", _ONE
-    ),
-    Alike(
-        "log/write/idempotency.py", "records if records > 1 else 0", "records if records >= 1 else 0", _ONE
-    ),
-    Alike(
-        "log/write/idempotency.py",
-        "self.count > all_keys.most_a_topic or",
-        "self.count >= all_keys.most_a_topic or",
-        "whether there are too many is looked at again",
-    ),
-    Alike(
-        "log/write/idempotency.py",
-        "or all_keys.count > all_keys.most:",
-        "or all_keys.count >= all_keys.most:",
-        "whether there are too many is looked at again",
-    ),
-    Alike(
-        "log/write/idempotency.py",
-        "if gone <= 0:",
-        "if gone < 0:",
-        "a chunk of which nothing is left is not there any more",
-    ),
-    Alike(
-        "log/write/all_keys.py",
-        "elif ms > self._aged_at_ms:",
-        "elif ms >= self._aged_at_ms:",
-        "whoever came later has none that is older",
-    ),
-    Alike(
-        "log/write/key_chunk.py",
-        "while at > 0 and",
-        "while at >= 0 and",
-        "the first digest begins where a digest begins",
-    ),
-    Alike("log/write/key_chunk.py", "- _WIDTH] > now_ms:", "- _WIDTH] >= now_ms:", _COPIED),
-    Alike(
-        "log/write/key_chunk.py", "if self.is_closed and self.rows[-_WIDTH] <= head:", "if False:", _COPIED
-    ),
-    Alike("log/write/key_chunk.py", "self.rows[-_WIDTH] <= head:", "self.rows[-_WIDTH] < head:", _COPIED),
 )
 
 

@@ -23,7 +23,15 @@ from tests.mutation.runner import ROOT
 
 SOURCES = Path("src/topics")
 # Tests without a server of their own: quick enough to be run a thousand times.
-JUDGES = ("tests/storage", "tests/log", "tests/flow", "tests/keep", "tests/model/test_keeping.py")
+JUDGES = (
+    "tests/storage",
+    "tests/log",
+    "tests/flow",
+    "tests/keep",
+    "tests/model/test_keeping.py",
+    "tests/crash/test_full_disk.py",
+    "tests/crash/test_sync_failure.py",
+)
 # For so many seconds, going by what they took under the eyes of coverage, tests are run against one change.
 _BUDGET_S = 12.0
 _PATIENCE_S = 180.0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mutation.alike import ALIKE, Alike, reason
+from tests.mutation.alike import ALIKE, reason
+from tests.mutation.alike_change import Alike
 from tests.mutation.mutants import mutants
 from tests.mutation.runner import ROOT
 from tests.mutation.survey import SOURCES

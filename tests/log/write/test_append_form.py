@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from topics.log.write.append_form import decode_append, key_apart
-from topics.log.write.append_request import check_append, parse_append
+from topics.log.write.append_form import compact_json, decode_append, key_apart
+from topics.log.write.append_request import check_append, disables_backpressure, parse_append
 from topics.values import ApiError, Misnamed
 from topics.values.accelerator import Records
 
@@ -181,6 +181,8 @@ def test_records_that_come_twice(text: bytes) -> None:
         (b'{"records":[{"data":1}]}x', "invalid_request"),
         (b'{"records":[{"data":1}],}', "invalid_request"),
         (b'{"records":[{"data":1}', "invalid_request"),
+        (b'{"records":[{"data":1}]]', "invalid_request"),
+        (b'{"rocords":[{"data":1}]}', "invalid_request"),
         (b'{"records":{"data":1}}', "invalid_request"),
         (b'{"records":[1]}', "invalid_request"),
         (b'{"records":"x","node":"]"}', "invalid_request"),
@@ -195,6 +197,40 @@ def test_what_is_wrong_otherwise_is_refused_for_that(text: bytes, code: str) -> 
     with pytest.raises(ApiError) as refusal:
         check_append(decode_append(text, lambda _: None), len(text), None)
     assert refusal.value.code == code
+
+
+@pytest.mark.parametrize("space", [b" ", b"\n", b"\t", b"\r"])
+def test_white_space_is_left_out(space: bytes) -> None:
+    text = b'{"records":[{"data":%b[1,%b2]}],"node":"n"}' % (space, space)
+    assert b'"data":[1,2]' in bytes(parse_append(text).batch.render(1, 1))
+    assert compact_json(text) == b'{"records":[{"data":[1,2]}],"node":"n"}'
+
+
+@pytest.mark.parametrize(("records", "is_refused"), [(10_000, False), (10_001, True)])
+def test_too_many_are_too_many_whatever_else_is_wrong(records: int, is_refused: bool) -> None:
+    noted: list[Misnamed] = []
+    text = b'{"records":[%b],"x":1}' % b",".join([b'{"data":1}'] * records)
+    if is_refused:
+        with pytest.raises(ApiError, match="at most 10000 records"):
+            decode_append(text, noted.append)
+    else:
+        decode_append(text, noted.append)
+    assert [misnamed.unknown for misnamed in noted] == [["x"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_patient"),
+    [
+        (b'{"records":[{"data":1}],"disable_backpressure":true}', True),
+        (b'{"records":[{"data":1}],"disable_backpressure":false}', False),
+        (b'{"records":[{"data":"disable_backpressure"}]}', False),
+        (b'{"disable_backpressure":true', False),
+        (b'{"records":[{"data":1}]}', False),
+        (b"{", False),
+    ],
+)
+def test_who_asks_not_to_be_refused_for_load(text: bytes, is_patient: bool) -> None:
+    assert disables_backpressure(text) == is_patient
 
 
 def test_large_writes_are_not_copied_into_their_records() -> None:

@@ -53,6 +53,7 @@ def refusal(body: dict[str, Any], key: bytes | None = None) -> tuple[str, str]:
         # The first record that is refused says why.
         ([{"data": 1, "tag": "x" * 257}, {"data": "x" * MIB}], "invalid_request", "records[0].tag"),
         ([{"data": "x" * MIB}, {"tag": "x"}], "record_too_large", "records[0]"),
+        ([{"data": "x" * (MIB - 2)}, {"tag": "x"}], "invalid_request", "records[1]: data is required"),
     ],
 )
 def test_what_is_refused(records: list[dict[str, Any]], code: str, what: str) -> None:

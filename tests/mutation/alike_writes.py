@@ -1,0 +1,88 @@
+"""What makes no difference on the way of a write into the log."""
+
+from __future__ import annotations
+
+from tests.mutation.alike_change import Alike
+
+_OTHERWISE = "another decoder finds the same records"
+_NO_LONGER = "what is no longer than that cannot exceed the limit, and whether it does is asked"
+_COPIED = "a copy says the same"
+_ONE = "one record is one record, whichever way it is written down"
+
+WRITES: tuple[Alike, ...] = (
+    Alike(
+        "log/write/idempotency.py", "op.count if op.count > 1 else", "op.count if op.count >= 1 else", _ONE
+    ),
+    Alike(
+        "log/write/idempotency.py", "records if records > 1 else 0", "records if records >= 1 else 0", _ONE
+    ),
+    Alike(
+        "log/write/idempotency.py",
+        "self.count > all_keys.most_a_topic or",
+        "self.count >= all_keys.most_a_topic or",
+        "whether there are too many is looked at again",
+    ),
+    Alike(
+        "log/write/idempotency.py",
+        "or all_keys.count > all_keys.most:",
+        "or all_keys.count >= all_keys.most:",
+        "whether there are too many is looked at again",
+    ),
+    Alike(
+        "log/write/idempotency.py",
+        "if gone <= 0:",
+        "if gone < 0:",
+        "a chunk of which nothing is left is not there any more",
+    ),
+    Alike(
+        "log/write/all_keys.py",
+        "elif ms > self._aged_at_ms:",
+        "elif ms >= self._aged_at_ms:",
+        "whoever came later has none that is older",
+    ),
+    Alike(
+        "log/write/key_chunk.py",
+        "while at > 0 and",
+        "while at >= 0 and",
+        "the first digest begins where a digest begins",
+    ),
+    Alike("log/write/key_chunk.py", "- _WIDTH] > now_ms:", "- _WIDTH] >= now_ms:", _COPIED),
+    Alike(
+        "log/write/key_chunk.py", "if self.is_closed and self.rows[-_WIDTH] <= head:", "if False:", _COPIED
+    ),
+    Alike("log/write/key_chunk.py", "self.rows[-_WIDTH] <= head:", "self.rows[-_WIDTH] < head:", _COPIED),
+    Alike(
+        "log/write/append_form.py",
+        "            if found is not None:\n                return found",
+        "            if False:\n                return found",
+        _OTHERWISE,
+    ),
+    Alike("log/write/append_form.py", "body is not text", "body is text", _OTHERWISE),
+    Alike(
+        "log/write/append_form.py",
+        "if was_spaced and (found := _cut(body, 11, len(body) - 1)) is not None:",
+        "if False:",
+        _OTHERWISE,
+    ),
+    Alike("log/write/append_form.py", "if len(body) <= _SHORT_BYTES", "if len(body) < _SHORT_BYTES", _COPIED),
+    Alike(
+        "log/write/append_request.py",
+        'if b"disable_backpressure" not in body:',
+        "if False:",
+        "where the name is not, decoding does not find it",
+    ),
+    Alike(
+        "log/write/append_request.py",
+        "(body_size > MAX_RECORD_BYTES and",
+        "(body_size >= MAX_RECORD_BYTES and",
+        _NO_LONGER,
+    ),
+    Alike("log/write/append_request.py", "len(tag) > 64 and", "len(tag) >= 64 and", _NO_LONGER),
+    Alike("log/write/append_request.py", "len(node) > 32 and", "len(node) >= 32 and", _NO_LONGER),
+    Alike(
+        "log/write/append_request.py",
+        "len(meta) > MANY_KEYS_BYTES and",
+        "len(meta) >= MANY_KEYS_BYTES and",
+        _NO_LONGER,
+    ),
+)
