@@ -182,6 +182,7 @@ COLLECTIONS = {
     },
     "flow/stages/parts.py": {
         "Part.batches": "parts of a commit",
+        "Parts._counted": "parts of a commit",
         "Parts._kept": "parts of a commit",
         "Parts.amounts": "parts of a commit",
     },

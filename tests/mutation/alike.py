@@ -249,6 +249,18 @@ ALIKE: tuple[Alike, ...] = (
         "if max_records < 0 or",
         "of the next run none fits, so that the window ends in front of it",
     ),
+    Alike(
+        "flow/stages/stages.py",
+        "and request.batch < oldest:",
+        "and request.batch <= oldest:",
+        "the oldest is known",
+    ),
+    Alike(
+        "flow/stages/spool.py",
+        "if self._gathered >= _PIECE_BYTES:",
+        "if self._gathered > _PIECE_BYTES:",
+        "the same bytes are written one piece later",
+    ),
     Alike("log/recover/reload.py", "if first < topic.floor or", "if first <= topic.floor or", _ONE_BY_ONE),
     Alike("log/recover/reload.py", "last > topic.head or", "last >= topic.head or", _ONE_BY_ONE),
     Alike(

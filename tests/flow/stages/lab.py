@@ -10,6 +10,7 @@ from typing import Any
 from tests.flow.open_doors import open_doors
 from tests.log.harness import Lab
 from tests.support.arrow import arrow_stream
+from topics.flow.governor import Governor
 from topics.flow.stages.identities import Commit
 from topics.flow.stages.stages import LARGE_STAGE_BYTES, CommitRequest, Stages
 from topics.log.write.commit_loop import CommitLoop
@@ -41,7 +42,8 @@ class StageLab(Lab):
     large_bytes = LARGE_STAGE_BYTES
 
     def layer(self) -> None:
-        self.stages = Stages(self.engine, open_doors(self.engine))
+        self.governor = Governor()
+        self.stages = Stages(self.engine, open_doors(self.engine, self.governor))
         self.stages.large_bytes = self.large_bytes
         for extension in self.stages.extensions:
             self.engine.register(extension)

@@ -140,6 +140,35 @@ def test_answers_with_many_topics_are_forgotten_when_they_take_too_much(
     assert identities.find("", "large", 0) == (None, None)
 
 
+def test_what_just_fits_is_remembered_and_what_leaves_takes_its_size_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    identities = Identities()
+    settled(identities, "tiny", commit())
+    settled(identities, "large", commit(topics=500))
+    size = identities._owners[""].size
+    monkeypatch.setattr(module, "MAX_REMEMBERED_BYTES", size)
+    assert settled(identities, "tiny", commit(1)).forgotten == ["large"]
+    assert settled(identities, "large", commit(topics=400)).forgotten == []
+
+    exact = Identities()
+    settled(exact, "p", commit())
+    monkeypatch.setattr(module, "MAX_REMEMBERED_BYTES", 3 * exact._owners[""].size)
+    for name in "qr":
+        assert settled(exact, name, commit()).forgotten == []
+    # One that leaves has left as far as those are concerned that come next.
+    assert exact.prepare("", "s", commit(), lambda _: False).forgotten == ["p"]
+    assert exact.prepare("", "t", commit(), lambda _: False).forgotten == ["q"]
+
+
+def test_one_that_is_known_takes_no_further_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    few(monkeypatch, 2)
+    identities = Identities()
+    for name in "pq":
+        settled(identities, name, commit())
+    assert settled(identities, "p", commit(1)).forgotten == []
+
+
 def test_commits_under_way_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     few(monkeypatch, 2)
     identities = Identities()

@@ -8,6 +8,7 @@ import pytest
 
 from tests.flow.stages.lab import StageLab
 from tests.support.damage import flip
+from topics.flow.stages.parts import read_parts
 from topics.values.errors import ApiError
 
 
@@ -63,3 +64,13 @@ def test_a_part_that_rotted_is_not_committed(lab: StageLab) -> None:
     flip(path, path.stat().st_size // 2)
     with pytest.raises(ApiError, match="damaged"):
         lab.commit_stage("0")
+
+
+def test_how_many_bytes_a_commit_may_have_and_from_how_many_on_it_is_a_large_one(lab: StageLab) -> None:
+    size = sum(lab.part(part, {"data": ['"hello"']}, topic="a").bytes for part in "01")
+    paths = lab.stages.open.paths("", "s", ["0", "1"])
+    assert not read_parts(lab.disk, paths, None, size, size).is_large
+    assert read_parts(lab.disk, paths, None, size, size - 1).is_large
+    with pytest.raises(ApiError) as refusal:
+        read_parts(lab.disk, paths, None, size - 1, size)
+    assert refusal.value.code == "payload_too_large"

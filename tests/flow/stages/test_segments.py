@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.flow.stages.lab import LargeLab, request_of
+from tests.flow.stages.lab import LargeLab, anything_goes, request_of
 from tests.log.harness import QuickDisk
+from tests.support.arrow import arrow_stream
 from topics.log import AdoptedFiles
 from topics.log.write.append_request import parse_append
 from topics.storage.fileheader import version_of
@@ -352,16 +353,18 @@ def test_a_commit_that_is_given_up_gives_back_its_place(
     assert lab.segment_files() == []
 
 
+@pytest.mark.parametrize("is_over", [False, True])
 def test_an_append_that_is_refused_takes_a_commit_behind_it_along(
-    large_lab: LargeLab, meanwhile: Callable[[Meanwhile], None]
+    large_lab: LargeLab, meanwhile: Callable[[Meanwhile], None], is_over: bool
 ) -> None:
-    """Its seqs come behind those that are given out anew."""
+    """Its seqs come behind those that are given out anew, also if there is room again when it is written."""
     lab, others = large_lab, Others(large_lab)
     lab.write("a", "before")
     lab.part("0", ROWS)
     lab.engine.reserve.give = lambda needed, keep=0: False  # type: ignore[method-assign]
     write = lab.engine.journal.write
     others.append("a", "just before")
+    written = lab.engine.counters.frames
 
     def full(buffers: list[bytes]) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -370,6 +373,8 @@ def test_an_append_that_is_refused_takes_a_commit_behind_it_along(
         lab.engine.journal.write = full  # type: ignore[method-assign]
         others.flush()
         lab.engine.journal.write = write  # type: ignore[method-assign]
+        if is_over:
+            lab.engine.queue.resume()
 
     meanwhile(flush)
 
@@ -381,8 +386,67 @@ def test_an_append_that_is_refused_takes_a_commit_behind_it_along(
         asyncio.run(commit())
     assert (refused.value.code, others.refusals) == ("disk_full", ["disk_full"])
     assert lab.segment_files() == []
+    # Nor is it counted, or a place kept for its identity.
+    assert lab.engine.counters.frames == written
+    assert not any(owner.under_way for owner in lab.stages.identities._owners.values())
     lab.engine.queue.resume()
     assert lab.write("a", "after").first_seq == 2
+
+
+TWICE = {name: cells * 2 for name, cells in ROWS.items()}
+
+
+@pytest.mark.parametrize(
+    "again", [TWICE, {"topic": ["a"], "data": ["1"]}, {"topic": ["c"], "data": ["1"]}, None]
+)
+def test_a_part_that_is_sent_again_or_dropped_meanwhile_refuses_it(
+    large_lab: LargeLab, monkeypatch: pytest.MonkeyPatch, again: dict[str, list[Any]] | None
+) -> None:
+    """Its rows were counted, and seqs are given out for so many; they are read when they are written."""
+    lab = large_lab
+    lab.write("a", "before")
+    lab.part("0", ROWS)
+    wait_for_turn = lab.stages._wait_for_turn
+
+    async def meanwhile(amounts: Any) -> None:
+        await wait_for_turn(amounts)
+        if again is None:
+            await lab.stages.drop("", "s")
+        else:
+            await lab.stages.put_part("", "s", "0", arrow_stream(again), None, anything_goes)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lab.stages, "_wait_for_turn", meanwhile)
+        with pytest.raises(ApiError, match="commit again") as refused:
+            lab.commit_stage("0")
+    assert refused.value.code == "throttled"
+    # Nobody waits behind it, and its seqs are given out again.
+    assert lab.write("a", "after").first_seq == 2
+    state = lab.state("a")
+    lab.restart()
+    assert lab.state("a") == state
+    if again is not None:
+        lab.commit_stage("0")
+    assert len(lab.data("a")) == 2 + (again or {"topic": []})["topic"].count("a")
+
+
+def test_whatever_goes_wrong_nobody_waits_behind_it(
+    large_lab: LargeLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = large_lab
+    lab.write("a", "before")
+    lab.part("0", ROWS)
+
+    def fail(files: AdoptedFiles) -> None:
+        raise ValueError("a mistake of ours")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AdoptedFiles, "sync", fail)
+        with pytest.raises(ApiError, match="a mistake of ours"):
+            lab.commit_stage("0")
+    assert lab.segment_files() == []
+    assert lab.write("a", "after").first_seq == 2
+    assert lab.commit_stage("0") == ({"a": (3, 6, 4), "b": (1, 2, 2)}, False)
 
 
 def test_records_of_class_ephemeral_are_not_written_into_files(large_lab: LargeLab) -> None:

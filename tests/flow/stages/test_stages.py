@@ -13,6 +13,7 @@ import pytest
 from tests.flow.stages.lab import LargeLab, StageLab, ranges, request_of
 from tests.support.arrow import arrow_stream
 from tests.support.damage import cut, flip
+from topics.flow.governor import SHED_FROM_MS
 from topics.flow.stages import stages as stages_module
 from topics.flow.stages.identities import Commit
 from topics.flow.stages.open_stages import IDLE_MS
@@ -107,6 +108,28 @@ def test_a_topic_that_refuses_its_rows_refuses_the_whole_commit(lab: StageLab) -
     assert "a" not in lab.engine.by_name
     lab.delete("full", before=2)
     assert lab.commit_stage("0") == ({"a": (1, 2, 2), "full": (2, 3, 2)}, False)
+
+
+def test_a_commit_writes_to_so_many_topics_at_most(lab: StageLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages_module, "MAX_TOPICS", 2)
+    lab.part("0", {"topic": ["a", "b", "c"], "data": ["1", "2", "3"]})
+    with pytest.raises(ApiError, match="at most 2 topics"):
+        lab.commit_stage("0")
+    assert not lab.engine.by_name
+    lab.part("0", {"topic": ["a", "b", "a"], "data": ["1", "2", "3"]})
+    assert lab.commit_stage("0") == ({"a": (1, 2, 2), "b": (1, 1, 1)}, False)
+
+
+def test_a_commit_is_as_important_as_the_most_important_topic_it_writes_to(lab: StageLab) -> None:
+    lab.put("low", priority=-5)
+    lab.put("high", priority=900)
+    lab.governor.lag_ms = 2 * SHED_FROM_MS
+    lab.part("0", {"topic": ["low"], "data": ["1"]})
+    with pytest.raises(ApiError) as refusal:
+        lab.commit_stage("0")
+    assert refusal.value.code == "throttled"
+    lab.part("0", {"topic": ["high", "low"], "data": ["1", "2"]})
+    assert lab.commit_stage("0") == ({"high": (1, 1, 1), "low": (1, 1, 1)}, False)
 
 
 def test_the_quota_of_all_topics_counts_for_the_whole_commit(tmp_path: Path) -> None:
@@ -266,6 +289,27 @@ def test_a_refused_commit_may_be_tried_again(lab: StageLab) -> None:
 
 
 # --- rendering beside the loop ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("behind_ms", [0, 5])
+def test_rows_are_rendered_once_where_nobody_comes_in_between(
+    small_lab: StageLab, monkeypatch: pytest.MonkeyPatch, behind_ms: int
+) -> None:
+    small_lab.write("a", 0)
+    # The clock may have been set back: records that come later are not older for that.
+    small_lab.clock.step(-behind_ms)
+    small_lab.part("0", {"topic": ["a", "b"], "data": ["1", "2"]})
+    prepare, rendered = stages_module._prepare, []
+
+    def spy(*arguments: Any) -> None:
+        rendered.append(arguments)
+        prepare(*arguments)
+
+    monkeypatch.setattr(stages_module, "_prepare", spy)
+    small_lab.commit_stage("0")
+    assert len(rendered) == 1
+    first, second = (json.loads(row)["$ts"] for row in small_lab.diff("a").rows.splitlines())
+    assert second == first
 
 
 @pytest.mark.parametrize("intruders", [1, 2, 3, 5])

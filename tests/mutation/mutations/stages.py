@@ -30,6 +30,22 @@ MUTATIONS = (
         (_SEGMENTS,),
     ),
     Mutation(
+        "commit-other-rows-than-were-counted",
+        "A part that is sent again while it is committed refuses a large commit: no seq is given out twice.",
+        "flow/stages/parts.py",
+        "        if part is None or (part.about.count, part.about.digest) != counted:\n",
+        "        if part is None:\n",
+        (_SEGMENTS,),
+    ),
+    Mutation(
+        "leave-writers-behind-a-commit-that-failed",
+        "Whatever a large commit fails of, those who write to its topics do not wait for it any longer.",
+        "flow/stages/segments.py",
+        "    except Exception as error:\n",
+        "    except (ApiError, OSError, MemoryError) as error:\n",
+        (_SEGMENTS,),
+    ),
+    Mutation(
         "take-adopted-segments-for-orphans",
         "A start keeps the segments that the journal has adopted.",
         "log/seal/segment_store.py",

@@ -131,7 +131,7 @@ class _Owner:
         leaving = {left for _, forgotten in self.under_way.values() for left in forgotten}
         coming = {*self.under_way, name}
         count = len(known) - len(leaving) + sum(each not in known or each in leaving for each in coming)
-        held = self.size - sum(known[left].size for left in leaving if left in known)
+        held = self.size - sum(known[left].size for left in leaving)
         held += size + sum(each for each, _ in self.under_way.values())
         forgotten = []
         for candidate, application in known.items():

@@ -6,7 +6,6 @@ schema holds what the commit wants to know besides the rows. Imports pyarrow: im
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import msgspec
 import numpy as np
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from xxhash import xxh3_64_intdigest
 
-from topics.flow.stages.spool import SpoolFile, digest_of, read_spooled, write_spooled
+from topics.flow.stages.spool import PartMissing, SpoolFile, digest_of, read_spooled, write_spooled
 from topics.log.write.arrow_batch import (
     Cells,
     ColumnBatch,
@@ -112,8 +111,9 @@ class Parts:
         self._fs = fs
         self._paths = paths
         self._default_topic = default_topic
-        # Unless they are too large to be kept.
+        # Unless they are too large to be kept; how many rows each had, and their digest, is.
         self._kept: list[Part] | None = []
+        self._counted: list[tuple[int, int]] = []
         self._digest = self.count = self.bytes = 0
         # What each topic gets: records, and bytes of their data and meta. None stands for rows without one.
         self.amounts: dict[str | None, tuple[int, int]] = {}
@@ -124,6 +124,7 @@ class Parts:
 
     def add(self, part: Part, large_bytes: int) -> None:
         about = part.about
+        self._counted.append((about.count, about.digest))
         self.count += about.count
         self.bytes += about.bytes
         self._digest += about.digest
@@ -170,9 +171,19 @@ class Parts:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         """They were checked when they were spooled, and all of them name a topic."""
-        parts = map(partial(read_part, self._fs), self._paths) if self._kept is None else self._kept
+        parts = map(self._read_again, self._paths, self._counted) if self._kept is None else self._kept
         for part in parts:
             yield from filter(len, part.batches)
+
+    def _read_again(self, path: str, counted: tuple[int, int]) -> Part:
+        """Seqs are given out for the rows that were counted, not for those of a part in its place."""
+        try:
+            part = read_part(self._fs, path)
+        except PartMissing:
+            part = None
+        if part is None or (part.about.count, part.about.digest) != counted:
+            raise ApiError("throttled", "a part was dropped or sent again meanwhile; commit again")
+        return part
 
 
 def _as_written(rows: pa.RecordBatch) -> ColumnBatch:

@@ -43,7 +43,8 @@ async def write_segments(
         raise
     except OutcomeUnknown:
         raise  # a restart will show whether the journal has adopted them
-    except (ApiError, OSError, MemoryError) as error:
+    except Exception as error:
+        # Whatever it was: what comes to these topics waits behind it.
         engine.queue.abandon(adoption, _refusal(error))
         # Removed at once: on a full disk others need the room.
         await asyncio.to_thread(files.remove)

@@ -1,6 +1,6 @@
 """Where a stream stands in each of its topics: a seq, and the life of the topic in which it means something.
 
-The id of a frame says the same in one opaque word. A topic that is not theres first life has its epoch there:
+The id of a frame says the same in one opaque word. Of a topic in a later life it has the epoch:
 
     {"lantern":44,"tides":7}        {"lantern":44,"tides":7,"~":{"tides":12}}
 
