@@ -147,6 +147,7 @@ COLLECTIONS = {
     },
     "flow/queues/queue.py": {"JobQueue.listeners": "max_connections", "JobQueue._window": "max_connections"},
     "flow/queues/redrive.py": {"Redrive.skipped": REQUEST},
+    "flow/queues/registry.py": {"Queues._by_topic": "max_topics"},
     "flow/routers/arrival.py": {"Arrival.sizes": REQUEST, "RouteOp.arrivals": REQUEST},
     "flow/routers/definitions.py": {
         "Router.keys_seen": "keys of a router",

@@ -117,6 +117,19 @@ def test_a_new_instance_starts_without_the_leases_of_the_old_one(lab: QueueLab) 
     assert lab.counters() == (1, 0, 0)
 
 
+def test_all_queues_are_those_that_are_there_and_nothing_else(lab: QueueLab) -> None:
+    """Found without a look at the other topics, of which there may be a hundred thousand."""
+    lab.put("log", type="log")
+    for name in ("a", "b", "c"):
+        lab.put(name)
+    lab.drop("b")
+    assert [queue.topic.name for queue in lab.queues.all()] == ["q", "a", "c"]
+    lab.put("b")
+    lab.restart()
+    assert sorted(queue.topic.name for queue in lab.queues.all()) == ["a", "b", "c", "q"]
+    assert all(lab.queue(name) in lab.queues.all() for name in "abcq")
+
+
 @pytest.mark.parametrize("kind", [Kind.LEASE, Kind.DEAD_LETTER])
 def test_frames_of_what_is_no_queue_are_passed_over(lab: QueueLab, kind: Kind) -> None:
     """The topic is gone, or a restore has made it anew."""

@@ -5,7 +5,7 @@ letters is kept always, because the frame that moves a job says so anyway.
 """
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -32,21 +32,26 @@ class Queues(Extension):
     def __init__(self, engine: Engine, random_bits: Callable[[int], int] = secrets.randbits) -> None:
         self._engine = engine
         self._last_id = random_bits(_ID_BITS)
+        # By topic, whose id a restore may change.
+        self._by_topic: dict[Topic, JobQueue] = {}
         self.losses = LossJournal(engine, self.all)
         # Both have to be registered.
         self.extensions: tuple[Extension, ...] = (self, self.losses)
 
     def topic_shown(self, topic: Topic) -> None:
         if topic.config.is_queue:
-            topic.attach(JobQueue(self._engine, topic, self._next_lease_ids, self._keep_told))
+            queue = JobQueue(self._engine, topic, self._next_lease_ids, self._keep_told)
+            topic.attach(queue)
+            self._by_topic[topic] = queue
+
+    def topic_dropped(self, topic: Topic) -> None:
+        self._by_topic.pop(topic, None)
 
     def _keep_told(self, queue: JobQueue) -> None:
         self.losses.note([queue])
 
-    def all(self) -> Iterator[JobQueue]:
-        for topic in self._engine.by_id.values():
-            if topic.committed and topic.config.is_queue:
-                yield topic.extension
+    def all(self) -> Iterable[JobQueue]:
+        return self._by_topic.values()
 
     def of(self, topic: Topic) -> JobQueue:
         if not topic.config.is_queue:
