@@ -168,6 +168,11 @@ class Topic(Watermarks):
         if run.dead_count and run.dead is None:
             self.store.columns(run)
 
+    def load_last_marks(self, run: Run) -> None:
+        """The same for a run that goes with all its records; there may be hundreds of them at once."""
+        if run.dead_count and run.dead is None:
+            self.store.load_marks(run)
+
     def forget_tags(self, run: Run) -> None:
         """The run leaves memory: from now on its segment answers for its tags, if any of it is live."""
         if run.hot is not None and run.hot.tag_codes is not None:

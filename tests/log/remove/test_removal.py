@@ -186,6 +186,33 @@ def test_what_a_cap_takes_is_told_from_what_was_deleted_before(lab: Lab) -> None
     ]
 
 
+@pytest.mark.parametrize("kind", [ledger.DELETED, ledger.CAP])
+def test_a_file_that_goes_with_all_its_records_is_not_read_for_it(lab: Lab, kind: int) -> None:
+    """There may be hundreds of them in one request: only which of its records were gone is asked, if that."""
+    three_segments(lab)
+    lab.delete("t", seqs=[2, 6, 11])
+    # Their flags are in the files.
+    for _ in range(3):
+        lab.checkpoint()
+    lab.restart()
+    store = lab.engine.store
+    before = store.cache_misses
+    if kind == ledger.DELETED:
+        assert lab.delete("t", before=9) == 6
+    else:
+        lab.put("t", cap_records=5)
+    # The one in which the first live record is.
+    assert store.cache_misses == before + 1
+    gone = {
+        seq
+        for first, last, why in lab.topic("t").ledger.ranges()
+        if why == ledger.DELETED
+        for seq in range(first, last + 1)
+    }
+    assert gone == ({*range(1, 9)} if kind == ledger.DELETED else {2, 6})
+    assert lab.seqs("t") == [9, 10, 12, 13, 14]
+
+
 def test_seqs_in_a_row_are_one_stretch() -> None:
     seqs = np.array([1, 2, 3, 5, 7, 8])
     assert list(stretches_of(seqs)) == [(1, 3), (5, 5), (7, 8)]

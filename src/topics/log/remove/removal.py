@@ -24,8 +24,10 @@ def remove_front(topic: Topic, upto: int, kind: int) -> tuple[int, int]:
         stop = min(run.count, upto - run.base + 1)
         if stop > start:
             try:
-                if run.live_count:
+                if run.live_count and stop < run.count:
                     topic.load_marks(run)
+                elif run.live_count and kind != ledger.DELETED:
+                    topic.load_last_marks(run)
                 count, size = run.remove_between(start, stop, topic.store.columns)
             except SegmentDamaged:
                 lose_runs(topic, [run])

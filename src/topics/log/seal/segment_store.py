@@ -107,6 +107,12 @@ def entry_of(segment: Segment, run: Run) -> RunEntry:
     return entry
 
 
+def _load_marks(run: Run, segment: Segment, entry: RunEntry) -> None:
+    if not run.load_marks(segment.flags(entry)):
+        # No checksum covers the flags. A deleted record must not come back because one has rotted.
+        raise SegmentDamaged(f"{segment.path}: flags of run {run.base} are damaged")
+
+
 class SegmentStore:
     def __init__(self, fs: Filesystem, hot_dir: str, cold_dir: str | None, unsealed: Unsealed) -> None:
         self.fs = fs
@@ -230,11 +236,15 @@ class SegmentStore:
         entry = entry_of(segment, run)
         segment.verify(entry)
         columns = segment.columns(entry)
-        if not run.load_marks(segment.flags(entry)):
-            # No checksum covers the flags. A deleted record must not come back because one has rotted.
-            raise SegmentDamaged(f"{segment.path}: flags of run {run.base} are damaged")
+        _load_marks(run, segment, entry)
         self._views.add(run, columns, segment, entry)
         return columns
+
+    def load_marks(self, run: Run) -> None:
+        """Nothing but the marks, which the caller has to see gone again: only columns are let go by age."""
+        assert run.sealed is not None
+        segment = self.segment(run.sealed.segment)
+        _load_marks(run, segment, entry_of(segment, run))
 
     def unload(self, run: Run) -> None:
         """What is known of a run that left memory is out of date: the next reader asks the file."""
