@@ -68,9 +68,9 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningApp]
 
 def counted() -> Counter[str]:
     """How many things are in all the collections that objects have, added up for each field."""
-    # A node has told the collector to pass over what was there at its start.
-    gc.unfreeze()
     gc.collect()
+    # A node tells the collector to pass over what was there at its start, and what it has walked for long.
+    gc.unfreeze()
     fields = {
         (f"topics.{path.removesuffix('.py').replace('/', '.')}", owner): [
             field.partition(".")[2] for field in listed if field.startswith(f"{owner}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,32 +100,6 @@ def test_stopping_waits_for_the_pass_that_is_under_way_and_for_no_other(tmp_path
     lab.checkpointer.write_snapshot = slowly  # type: ignore[method-assign]
     asyncio.run(asyncio.wait_for(scenario(), 20))
     assert passes == ["begun", "ended"]
-
-
-def test_the_collector_is_kept_from_topics_only_when_there_are_many_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upkeep, "SETTLE_OBJECTS", 5)
-    lab = Lab(tmp_path / "lab")
-
-    async def turn() -> list[bool]:
-        commit = CommitLoop(lab.engine, asyncio.get_running_loop())
-        keeper = upkeep.Upkeep(lab.engine, commit, lab.checkpointer)
-        set_aside = []
-        for count in (5, 1, 0, 5, 1):
-            for number in range(count):
-                lab.write(f"t{len(set_aside)}-{number}", 1)
-            gc.unfreeze()
-            keeper._settle_objects()
-            set_aside.append(gc.get_freeze_count() > 0)
-        commit.close()
-        return set_aside
-
-    try:
-        assert asyncio.run(turn()) == [False, True, False, False, True]
-    finally:
-        gc.unfreeze()
-        lab.kill()
 
 
 def checkpoint_now(lab: Lab, *, upto: int = 0) -> None:

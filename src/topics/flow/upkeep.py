@@ -3,7 +3,6 @@
 import asyncio
 import ctypes
 import errno
-import gc
 import logging
 import os
 import time
@@ -78,9 +77,6 @@ CHECKPOINT_SHARE = 0.5
 
 # How soon room is looked for again, where it was not found.
 RECLAIM_REST_S = 10.0
-# Topics and sealed runs are set aside from the garbage collector when there are so many more of them.
-SETTLE_GROWTH = 1.1
-SETTLE_OBJECTS = 2000
 # With so many syncs, of so much on average, it is worth the while to write the next journal file ahead.
 MANY_SYNCS = 256
 SMALL_SYNC_BYTES = 256 * 1024
@@ -104,7 +100,6 @@ class Upkeep:
         self._span = span
         self._task: asyncio.Task[None] | None = None
         self._not_before = 0.0
-        self._settled = len(engine.by_id)
         self._seen_syncs, self._seen_position = engine.counters.fsyncs, engine.journal.position
         # What had left memory when the system last got back what is free.
         self._given_back = 0
@@ -135,7 +130,6 @@ class Upkeep:
         if engine.queue.failure is not None:
             return
         engine.rotate_if_full()
-        self._settle_objects()
         await self._make_room_in_memory()
         if engine.writes_off is None and self._is_worth_writing_ahead():
             await self._write_ahead()
@@ -205,18 +199,6 @@ class Upkeep:
         if left - self._given_back >= GIVE_BACK_BYTES and not self._commit.brake.is_on:
             self._given_back = left
             await asyncio.to_thread(give_memory_back)
-
-    def _settle_objects(self) -> None:
-        """Keep the garbage collector from walking topics and runs again and again: they stay.
-
-        Walking those of a hundred thousand topics takes it half a second. What is set aside here is freed
-        all the same when nothing refers to it any more; only cycles would not be, so this is done seldom.
-        """
-        population = len(self._engine.by_id) + self._checkpointer.sealer.sealed_runs
-        if population > self._settled * SETTLE_GROWTH + SETTLE_OBJECTS:
-            self._settled = population
-            gc.collect(1)
-            gc.freeze()
 
     async def _alone(self) -> None:
         """One pass; purges and backups, which wait for files to be at rest, come in between two of them."""

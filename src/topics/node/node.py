@@ -27,6 +27,7 @@ from topics.keep.backup_holds import BackupHolds
 from topics.keep.directory import sealed_runs
 from topics.keep.purge import Purges
 from topics.log import MAX_WAITING_OPS, Checkpointer, CommitLoop, Engine, Recovery
+from topics.node.settled_objects import SettledObjects
 from topics.storage import Directories, Filesystem, Home, is_full
 from topics.values import MAX_SEQ, Clock, Settings, SystemClock, WritesOff
 
@@ -119,6 +120,7 @@ class Node:
         engine.require_home = self.home.require
         engine.store.is_reachable = self.home.has
         self._watch = DirectoryWatch(self.home, engine)
+        self._settled = SettledObjects()
         self.governor = Governor(lambda: engine.queue_depth / MAX_WAITING_OPS)
         self.pacer = Pacer(self.governor, open_group=lambda: engine.open_group)
         self.cursors = Cursors(engine)
@@ -159,7 +161,14 @@ class Node:
             note(reached)
             self.progress = reached
 
-        self.checkpointer = Recovery(self.engine, progress).run()
+        # Nearly all that is made here stays. With many topics, looking through it for garbage again and again
+        # is two fifths of a start, and one look at all of it at the end would hold probes up.
+        gc.disable()
+        try:
+            self.checkpointer = Recovery(self.engine, progress).run()
+            gc.freeze()
+        finally:
+            gc.enable()
         self.state = State.RECOVERED
 
     def run(self) -> None:
@@ -184,6 +193,7 @@ class Node:
         # What exists now stays: keep the collector from walking it again and again.
         gc.collect()
         gc.freeze()
+        self._settled.start()
 
     async def close(self) -> Flushed | None:
         """A last checkpoint, and the directory is free. A node that does not run is left as it is."""
@@ -205,6 +215,7 @@ class Node:
 
     async def _settle(self) -> bool:
         """Whatever runs ends, and what it left is written. Returns whether there is a last checkpoint."""
+        self._settled.stop()
         self.governor.stop()
         self._watch.stop()
         self._watch.look()

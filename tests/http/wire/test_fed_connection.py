@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +14,10 @@ from wsproto.events import Message
 from tests.http.queue_app import QueueApp
 from tests.http.streaming import EventReader, SocketClient
 from tests.support import Wire, eventually, raw_request
+from topics.flow.watch.subscription import Subscription
 from topics.http.wire import fed_connection as outlet
+from topics.http.wire.channel import Channel, Stream, Upgraded
+from topics.http.wire.fed_connection import FedConnection
 
 # More than two kernels and the server's own buffer take on behalf of a client that does not read.
 BLOCK = "x" * 100_000
@@ -121,6 +126,28 @@ def test_connecting_stalling_and_vanishing_leaves_nothing_behind(
     assert before["slots"] == before["listeners"] == before["desks"] == before["connections"] == 0
     # And the server still works.
     assert app.stream("t").next("record").seqs == [1]
+
+
+def _kept() -> Counter[str]:
+    """Objects of connections that are there, whether or not anything refers to them."""
+    kinds = (Subscription, FedConnection, Stream, Upgraded, Channel)
+    return Counter(type(thing).__name__ for thing in gc.get_objects() if isinstance(thing, kinds))
+
+
+def test_what_is_closed_needs_no_garbage_collector(app: QueueApp) -> None:
+    """It walks through everything, and those who wait for an answer wait for it; see `SettledObjects`."""
+    gc.collect()
+    before, kept = app.footprint(), _kept()
+    gc.disable()
+    try:
+        clients: list[Any] = [arrive(app) for arrive in (watcher, subscriber, worker, long_poller)]
+        eventually(lambda: (app.footprint()["slots"], app.footprint()["parked"]) == (3, 1))
+        for client in clients:
+            client.close()
+        eventually(lambda: app.footprint_since(before) == before)
+        eventually(lambda: _kept() == kept)
+    finally:
+        gc.enable()
 
 
 def test_a_client_that_ends_its_side_and_does_not_read_is_not_waited_for(app: QueueApp) -> None:

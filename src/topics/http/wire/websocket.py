@@ -242,6 +242,8 @@ class Socket(FedWatcher):
         self._leave_room()
         give_back, self._give_back = self._give_back, _nothing
         give_back()
+        # Each of them refers to its socket.
+        self.by_name.clear()
 
     # In
 

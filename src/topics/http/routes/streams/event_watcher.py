@@ -170,3 +170,5 @@ class EventWatcher(FedWatcher):
         self._routes.heartbeats.cancel(self._beat)
         self._routes.streams.discard(self)
         self._give_back()
+        # Each of them refers to its stream, and many would otherwise wait for the garbage collector.
+        self._subscriptions.clear()
