@@ -21,9 +21,11 @@ class NotedFile(File):
     """A file that writes down every change and sync in its disk's notes."""
 
     notes: list[tuple[str, str]]
+    written: list[tuple[int, int]]
 
     def write(self, buffers: Sequence[bytes | bytearray | memoryview], position: int) -> int:
         self.notes.append(("write", Path(self.path).name))
+        self.written.append((position, sum(map(len, buffers))))
         return super().write(buffers, position)
 
     def sync(self) -> None:
@@ -40,10 +42,12 @@ class NotedDisk(Filesystem):
 
     def __init__(self) -> None:
         self.notes: list[tuple[str, str]] = []
+        # Of every write, where it began and how much it was.
+        self.written: list[tuple[int, int]] = []
 
     def _noted(self, file: File) -> File:
         noted = NotedFile(file.fileno(), file.path)
-        noted.notes = self.notes
+        noted.notes, noted.written = self.notes, self.written
         return noted
 
     def create(self, path: str) -> File:

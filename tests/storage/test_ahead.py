@@ -78,6 +78,7 @@ def test_it_is_zeros_and_synced_in_pieces(tmp_path: Path, monkeypatch: pytest.Mo
     assert (tmp_path / AHEAD).read_bytes() == bytes(2500)
     piece = [("write", AHEAD), ("sync", AHEAD), ("give_way", "")]
     assert disk.notes == [("create", AHEAD), *3 * piece]
+    assert disk.written == [(0, 1000), (1000, 1000), (2000, 500)]
     assert ahead.size == 2500
 
 
@@ -224,10 +225,11 @@ def test_frames_before_zeros_can_be_taken_back(written: Written) -> None:
 # --- with the reserve -------------------------------------------------------------------------------------
 
 
-class Measured(Filesystem):
+class Measured(NotedDisk):
     """Says what is free, less what was made since."""
 
     def __init__(self, directory: Path, free: int) -> None:
+        super().__init__()
         self.directory = directory
         self.free = free
 
@@ -242,7 +244,10 @@ def reserve_and_ahead(directory: Path, free: int) -> tuple[Reserve, Ahead]:
     return Reserve(fs, str(directory), ahead), ahead
 
 
-@pytest.mark.parametrize(("kept", "in_use", "expected"), [(0, 0, 64), (16, 0, 48), (16, 24, 24), (48, 24, 0)])
+@pytest.mark.parametrize(
+    ("kept", "in_use", "expected"),
+    [(0, 0, 64), (16, 0, 48), (16, 24, 24), (48, 24, 0), (48, 0, 16), (52, 0, 0)],
+)
 def test_both_take_a_sixteenth_of_what_is_free_together(
     tmp_path: Path, kept: int, in_use: int, expected: int
 ) -> None:
@@ -250,10 +255,19 @@ def test_both_take_a_sixteenth_of_what_is_free_together(
     reserve.make(kept * KIB)
     # What is in use was free as well.
     reserve._fs.free -= in_use * KIB  # type: ignore[attr-defined]
-    reserve.write_ahead(1 << 30, in_use * KIB)
-    assert ahead.size == expected * KIB
-    reserve.write_ahead(1 << 30, in_use * KIB)
-    assert ahead.size == expected * KIB
+    for _ in range(2):
+        reserve.write_ahead(1 << 30, in_use * KIB)
+        assert ahead.size == expected * KIB
+    # One that is ready is not made again.
+    assert reserve._fs.notes.count(("create", AHEAD)) == (expected > 0)  # type: ignore[attr-defined]
+    reserve.close()
+
+
+def test_where_both_just_fit_both_stay(tmp_path: Path) -> None:
+    reserve, ahead = reserve_and_ahead(tmp_path, SHARE * 64 * KIB)
+    reserve.write_ahead(32 * KIB, 0)
+    reserve.make(32 * KIB)
+    assert (reserve.size, ahead.size) == (32 * KIB, 32 * KIB)
     reserve.close()
 
 

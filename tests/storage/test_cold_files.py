@@ -132,3 +132,11 @@ def test_a_damaged_file_stays_where_it_is(cold: Path) -> None:
 def test_a_mark_is_never_zero() -> None:
     assert Identity("0" * 32).mark == 1
     assert OURS.mark == 0xABABABAB
+
+
+def test_where_nobody_is_the_owner_everything_is_ours(tmp_path: Path) -> None:
+    write_segment(tmp_path, 7)
+    files = opened(tmp_path)
+    assert files.has_room_for(7)
+    files.remove(7)
+    assert names(tmp_path) == []

@@ -16,6 +16,7 @@ from topics.storage.filesystem import (
     File,
     Filesystem,
     LockHeld,
+    in_pieces,
     numbered_files,
     replace_file,
     write_file_atomically,
@@ -259,6 +260,14 @@ def test_a_large_file_is_written_in_pieces_and_lets_others_go_first(tmp_path: Pa
     assert (tmp_path / "name").read_bytes() == b"".join(parts)
     write, rest = ("write", "name.tmp"), ("give_way", "")
     assert disk.notes[1:-2] == [write, rest] * (sum(sizes) // PIECE_BYTES) + [write]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_whole_pieces_leave_no_empty_one(count: int) -> None:
+    assert [[len(part) for part in piece] for piece in in_pieces([bytes(count * PIECE_BYTES)])] == [
+        [PIECE_BYTES]
+    ] * count
+    assert list(in_pieces([])) == []
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from topics.storage.hold import LOCK, Hold
 from topics.storage.home import Home
 from topics.storage.identity import IDENTITY, decode, read_identity, with_checksum
 from topics.storage.segment import file_name
+from topics.values import ConfigError
 
 # The lock
 
@@ -172,6 +173,26 @@ def test_a_refused_start_makes_no_directory(tmp_path: Path) -> None:
     with pytest.raises(ForeignDirectory):
         Home(FS, dirs, dict)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["cold", "photo.jpg"]
+
+
+@pytest.mark.parametrize("setting", ["TOPICS_DATA_DIR", "TOPICS_COLD_DIR"])
+def test_a_path_that_cannot_be_one(tmp_path: Path, setting: str) -> None:
+    (tmp_path / "file").touch()
+    wrong, data = str(tmp_path / "file" / "in it"), str(tmp_path / "data")
+    dirs = Directories(wrong, None) if setting == "TOPICS_DATA_DIR" else Directories(data, wrong)
+    with pytest.raises(ConfigError, match=f"^{setting}: the .* directory .* cannot be made: File exists"):
+        Home(FS, dirs, dict)
+
+
+def test_a_directory_that_the_disk_does_not_make(tmp_path: Path) -> None:
+    """Nothing is wrong with what it was asked for."""
+
+    class Broken(Filesystem):
+        def make_dirs(self, path: str) -> None:
+            raise OSError(errno.EIO, "Input/output error", path)
+
+    with pytest.raises(OSError, match="Input/output error"):
+        Home(Broken(), Directories(str(tmp_path / "data"), None), dict)
 
 
 # The identity

@@ -9,6 +9,7 @@ from tests.storage.support import (
     FullDisk,
     NotedDisk,
     append,
+    in_file,
     journal_files,
     new_journal,
     scan,
@@ -229,6 +230,55 @@ def test_frames_that_a_failed_sync_may_have_lost_are_written_again(tmp_path: Pat
     assert [path.read_bytes() for path in journal_files(tmp_path)][:2] == content
     journal.close()
     killed.close()
+
+
+@pytest.mark.parametrize(
+    ("doubtful_from", "begins"),
+    [
+        (0, [0, 0]),
+        (FRAME, [in_file(FRAME), 0]),
+        (2 * FRAME, [0]),
+        (2 * FRAME + 1, [in_file(1)]),
+        (3 * FRAME, []),
+    ],
+)
+def test_from_where_on_they_are_written_again(tmp_path: Path, doubtful_from: int, begins: list[int]) -> None:
+    """A file that began behind what is sure is doubtful from its header on."""
+    killed = new_journal(tmp_path)
+    for seq in (1, 2):
+        append(killed, seq)
+    killed.rotate()
+    append(killed, 3)
+    killed.close()
+    reader, _ = scan(tmp_path)
+    disk = NotedDisk()
+    Journal(disk, str(tmp_path), reader.files(), reader.end, doubtful_from=doubtful_from).close()
+    # The last one is the header of the file that it begins.
+    assert [at for at, _ in disk.written] == [*begins, 0]
+
+
+def test_without_room_for_a_file_it_goes_on_in_the_last_that_was_written_to(tmp_path: Path) -> None:
+    """The one that an earlier process had begun, and not written to, is gone by then."""
+    journal = new_journal(tmp_path)
+    append(journal, 1)
+    journal.close()
+    reopen(tmp_path, NotedDisk()).close()
+    reader, _ = scan(tmp_path)
+    assert reader.files() == [JournalFile(0, FRAME), JournalFile(FRAME, FRAME)]
+    journal = Journal(FullDisk(), str(tmp_path), reader.files(), reader.end)
+    assert journal.files == [JournalFile(0, FRAME)]
+    append(journal, 2)
+    journal.close()
+    assert seqs(scan(tmp_path)[1]) == [1, 2]
+
+
+def test_only_a_file_that_is_begun_for_it_may_adopt(tmp_path: Path) -> None:
+    journal = new_journal(tmp_path)
+    for seq, to_adopt in enumerate((False, True, False)):
+        append(journal, seq)
+        journal.rotate(to_adopt=to_adopt)
+        assert journal.may_adopt is to_adopt
+    journal.close()
 
 
 def test_restarts_do_not_pile_up_empty_files(tmp_path: Path) -> None:

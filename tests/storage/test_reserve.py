@@ -176,6 +176,21 @@ def test_a_start_gets_a_little() -> None:
     assert not reserve.is_needed
 
 
+def test_a_start_with_plenty_of_room_tries_nothing(tmp_path: Path) -> None:
+    for free in (64 * MIB, 64 * MIB - 1):
+        Reserve(CountedDisk(free), str(tmp_path)).let_start()
+        assert (tmp_path / FILE_NAME).exists() is (free < 64 * MIB)
+
+
+def test_a_start_needs_less_than_writes_do() -> None:
+    disk, reserve = full_disk()
+    for leaving in (256 * KIB - 1, 256 * KIB):
+        disk.fill(leaving=leaving)
+        reserve.let_start()
+        assert reserve.is_needed is (leaving < 256 * KIB)
+        assert not reserve.finds_room()
+
+
 def test_a_reserve_that_cannot_be_cut_is_given_up() -> None:
     disk, reserve = full_disk()
     disk.faults = FaultPlan(Fault.WRITE_ERROR, random.Random(0))

@@ -1,12 +1,14 @@
 """Rows joined from pieces are those that encoding each record gives."""
 
 import json
+from itertools import product
 
+import numpy as np
 import pytest
 from msgspec import Raw
 
 from topics.log.write.append_request import parse_append
-from topics.storage.rows import FEWEST_ROWS, LOWEST_SEQ, node_of, plain_rows
+from topics.storage.rows import FEWEST_ROWS, LOWEST_SEQ, node_of, plain_rows, restamp
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 
@@ -49,3 +51,17 @@ def test_a_row_without_a_node_was_written_by_nobody() -> None:
     for record in ({"data": '"$node":"n"'}, {"data": {"$node": "n"}}, {"data": 1, "meta": {"$node": "n"}}):
         body = json.dumps({"records": [record]}).encode()
         assert node_of(parse_append(body).batch.render(1, 2)) is None
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("ts", [7000, 7001, 9999, 10_000])
+def test_rows_get_another_seq_and_time_where_these_are_as_long(count: int, ts: int) -> None:
+    values = ["1", '"two"', "[3]"][:count]
+    for were, are in product((1, 8, 17, 40, 95, 97, 98), (1, 7, 9, 17, 18, 39, 97, 98, 120)):
+        before, wanted = encoded(values, were, 7000), encoded(values, are, ts)
+        rows = np.frombuffer(bytearray(before), np.uint8)
+        ends = np.cumsum([len(row) for row in before.splitlines(keepends=True)]).astype(np.uint32)
+        digits = {len(str(seq)) for first in (were, are) for seq in (first, first + count - 1)}
+        fits = len(digits) == 1 and ts < 10_000
+        assert restamp(rows, ends, (were, 7000), (are, ts)) is fits
+        assert bytes(rows) == (wanted if fits else before)

@@ -151,4 +151,21 @@ def test_nothing_is_remembered_of_those_that_are_gone(tmp_path: Path) -> None:
     kept = store(tmp_path)
     for number in range(9):
         kept.write(b"%d" % number)
-        assert len(kept._intact | kept._damaged) <= 2
+        assert len({*kept._intact, *kept._damaged}) <= 2
+
+
+def test_how_large_the_newest_is(tmp_path: Path) -> None:
+    """Looking over the older one does not change it; where the newest is damaged, it is the one before."""
+    assert store(tmp_path).newest_bytes == 0
+    written = store(tmp_path)
+    for body in (b"one", b"a second", b"the third one"):
+        written.write(body)
+        assert written.newest_bytes == len(body)
+    found = store(tmp_path)
+    next(found.newest_first())
+    found.look_over()
+    assert found.newest_bytes == len(b"the third one")
+    flip(tmp_path / file_name(3), -1)
+    found = store(tmp_path)
+    next(found.newest_first())
+    assert found.newest_bytes == len(b"a second")

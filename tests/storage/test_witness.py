@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from topics.storage.filesystem import Filesystem
-from topics.storage.witness import FILE_NAME, ShownTime, Witness
+from topics.storage.witness import FILE_NAME, WAITED_FOR_MS, ShownTime, Witness, is_intact
 from topics.values.clock import ManualClock
 
 
@@ -145,4 +145,40 @@ def test_the_page_hears_of_the_time_before_readers_do(tmp_path: Path) -> None:
     found = open_witness(tmp_path)
     assert found.previous.clock_ms == 7000
     found.close(clean=False)
+    witness.close(clean=False)
+
+
+def test_a_page_is_whole_or_none(tmp_path: Path) -> None:
+    witness = open_witness(tmp_path)
+    witness.begin(1, 2)
+    witness.close(clean=False)
+    page = (tmp_path / FILE_NAME).read_bytes()
+    assert is_intact(page)
+    assert not is_intact(page[:-1])
+    assert not is_intact(b"x" + page[1:])
+
+
+def test_a_clock_that_is_a_little_behind_is_waited_for_and_one_that_was_set_back_is_followed(
+    tmp_path: Path,
+) -> None:
+    clock, witness = ManualClock(1_000_000), open_witness(tmp_path)
+    shown = ShownTime(clock, witness)
+    told: list[int] = []
+
+    def set_back(now: int) -> bool:
+        # Whoever writes it down asks for the time.
+        told.append(shown.now_ms())
+        shown.restart(shown.floor_ms, now)
+        return True
+
+    assert shown.now_ms() == 1_000_000
+    clock.step(-WAITED_FOR_MS - 1)
+    # Before anybody can be told, time stands still.
+    assert shown.now_ms() == 1_000_000
+    clock.step(1)
+    shown.set_back = set_back
+    assert (shown.now_ms(), told) == (1_000_000, [])
+    clock.step(-1)
+    assert (shown.now_ms(), told) == (1_000_000 - WAITED_FOR_MS - 1, [1_000_000])
+    assert shown.left_ms == 1_000_000
     witness.close(clean=False)

@@ -55,6 +55,10 @@ def is_full(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
+# No file has this number.
+_CLOSED = -1
+
+
 class File:
     """An open file addressed by position; there is no implicit cursor."""
 
@@ -134,9 +138,9 @@ class File:
         return memoryview(mmap.mmap(self._fd, size, access=mmap.ACCESS_READ))
 
     def close(self) -> None:
-        if self._fd >= 0:
+        if self._fd != _CLOSED:
             os.close(self._fd)
-            self._fd = -1
+            self._fd = _CLOSED
 
     def __enter__(self) -> Self:
         return self

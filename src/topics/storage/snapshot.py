@@ -42,11 +42,15 @@ class SnapshotStore:
         self._directory = directory
         self._numbers = numbered_files(fs, directory, file_name)
         self._damaged: set[int] = set()
-        self._intact: set[int] = set()
-        # Of the last one that was read or written.
-        self.newest_bytes = 0
+        # How large each is.
+        self._intact: dict[int, int] = {}
         # A backup copies these, so they stay.
         self.kept: frozenset[int] = frozenset()
+
+    @property
+    def newest_bytes(self) -> int:
+        """Of the newest of which it is known that it is intact."""
+        return self._intact[max(self._intact)] if self._intact else 0
 
     def newest_first(self) -> Iterator[bytes]:
         """Bodies of the intact snapshots; damaged ones are passed over."""
@@ -85,9 +89,10 @@ class SnapshotStore:
             if from_disk:
                 file.forget_cached()
             body = decode(file.read(file.size(), 0))
-        if body is not None:
-            self.newest_bytes = len(body)
-        (self._damaged if body is None else self._intact).add(number)
+        if body is None:
+            self._damaged.add(number)
+        else:
+            self._intact[number] = len(body)
         return body
 
     def write(self, body: bytes) -> None:
@@ -101,5 +106,5 @@ class SnapshotStore:
         for old in set(self._numbers).difference(kept):
             self._fs.remove(os.path.join(self._directory, file_name(old)))
         self._numbers = sorted(kept.intersection(self._numbers))
-        for known in (self._damaged, self._intact):
-            known.intersection_update(self._numbers)
+        self._damaged.intersection_update(self._numbers)
+        self._intact = {known: size for known, size in self._intact.items() if known in kept}
