@@ -158,6 +158,101 @@ def test_a_delete_survives_the_journal_that_carried_it(lab: Lab) -> None:
     assert lab.seqs("t")[0] == 7
 
 
+def test_each_of_two_snapshots_has_the_journal_that_it_needs(lab: Lab) -> None:
+    """The older one is for the day on which the newer one cannot be read."""
+    lab.write("t", 1)
+    lab.checkpoint()
+    lab.engine.rotate()
+    lab.checkpoint(everything=True)
+    assert len(lab.snapshot_files()) == 2
+    lab.kill()
+    for path in lab.segment_files():
+        path.unlink()
+    lab.snapshot_files()[-1].write_bytes(b"rotten")
+    lab.open()
+    assert lab.seqs("t") == [1]
+
+
+def test_no_snapshot_is_made_of_what_could_not_be_written(lab: Lab) -> None:
+    lab.write("t", 1)
+    lab.checkpoint(everything=True)
+    lab.delete("t", before=2)
+    assert lab.checkpointer.is_due(), "a file can go"
+    made = lab.snapshot_files()
+    lab.engine.queue.give_up(OSError("the disk is gone"))
+    assert not lab.checkpointer.is_due()
+    lab.checkpoint()
+    assert lab.snapshot_files() == made
+
+
+def test_a_checkpoint_is_due_when_so_much_was_written(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.checkpoint()
+    before = lab.engine.journal.position
+    lab.write("t", 1)
+    written = lab.engine.journal.position - before
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_BYTES", written + 1)
+    assert not lab.checkpointer.is_due()
+    monkeypatch.setattr(checkpoint, "CHECKPOINT_BYTES", written)
+    assert lab.checkpointer.is_due()
+
+
+def test_a_step_of_capturing_ends_when_its_time_is_over(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.write("a", 1)
+    monkeypatch.setattr(checkpoint, "STEP_S", 0.0)
+    monkeypatch.setattr(checkpoint.time, "perf_counter", lambda: 5.0)
+    assert lab.checkpointer.capture_step()
+
+
+# --- on a full disk -----------------------------------------------------------------------------------------
+
+
+def test_on_a_full_disk_a_checkpoint_is_due_if_files_can_go(lab: Lab) -> None:
+    lab.write("t", 1)
+    lab.checkpoint(everything=True)
+    lab.checkpoint()
+    lab.write("t", 2)
+    lab.clock.advance(lab.engine.settings.seal_age_ms)
+    assert lab.checkpointer.is_due()
+    lab.engine.queue.note_full()
+    assert not lab.checkpointer.is_due(), "a snapshot takes room, and would give back none"
+    lab.delete("t", before=2)
+    assert lab.checkpointer.is_due(), "a segment has no more records"
+
+
+def test_or_if_journal_can(lab: Lab) -> None:
+    """That of which every record is in segments, and which no backup holds on to."""
+    lab.write("t", 1)
+    plan = lab.checkpointer.sealer.plan(everything=True)
+    lab.engine.rotate()
+    journal = lab.engine.journal
+    (end,) = (file.end for file in journal.files[:-1])
+    lab.engine.queue.note_full()
+    assert not lab.checkpointer.is_due(), "it has a record that no segment has"
+    for file in plan:
+        lab.checkpointer.sealer.write(file)
+        lab.checkpointer.sealer.adopt(file)
+    assert lab.checkpointer.is_due()
+    for kept_from, is_due in ((end - 1, False), (end, True)):
+        journal.kept_from = kept_from
+        assert lab.checkpointer.is_due() == is_due
+    journal.kept_from = None
+    lab.engine.queue.resume()
+    lab.write("t", 2)
+    (run,) = lab.topic("t").runs[1:]
+    assert run.start_position >= end
+    lab.engine.queue.note_full()
+    assert lab.checkpointer.is_due(), "what is needed begins behind it"
+
+
+def test_the_current_file_of_the_journal_stays(lab: Lab) -> None:
+    lab.write("t", 1)
+    lab.checkpoint(everything=True)
+    lab.checkpoint()
+    assert len(lab.engine.journal.files) == 1
+    lab.engine.queue.note_full()
+    assert not lab.checkpointer.is_due()
+
+
 # --- quiet ------------------------------------------------------------------------------------------------
 
 
@@ -190,6 +285,18 @@ def test_a_little_journal_is_left_where_it_is(worked: Lab, monkeypatch: pytest.M
     monkeypatch.setattr(checkpoint, "IDLE_JOURNAL_BYTES", 1 << 20)
     worked.clock.advance(2 * checkpoint.QUIET_MS)
     assert not worked.checkpointer.is_idle()
+
+
+def test_so_much_journal_is_much_and_so_much_writing_is_not(
+    worked: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpointer, journal = worked.checkpointer, worked.engine.journal
+    monkeypatch.setattr(checkpoint, "QUIET_BYTES", journal.position - checkpointer._quiet_from)
+    monkeypatch.setattr(checkpoint, "IDLE_JOURNAL_BYTES", journal.retained_bytes() + 1)
+    worked.clock.advance(checkpoint.QUIET_MS)
+    assert not checkpointer.is_idle()
+    monkeypatch.setattr(checkpoint, "IDLE_JOURNAL_BYTES", journal.retained_bytes())
+    assert checkpointer.is_idle()
 
 
 def test_a_backup_has_the_journal_to_itself(worked: Lab) -> None:

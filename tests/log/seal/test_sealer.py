@@ -10,7 +10,7 @@ import pytest
 from tests.log.harness import Lab
 from tests.storage.support import FullDisk
 from topics.log.seal import sealer as sealing
-from topics.log.seal.sealer import Sealer, SegmentPlan, _deleted_since
+from topics.log.seal.sealer import HotRuns, Sealer, SegmentPlan, _deleted_since
 from topics.log.write.append_request import parse_append
 
 QUIET = (lambda _: None, lambda error: None)
@@ -112,8 +112,7 @@ def test_many_runs_are_planned_and_adopted_in_steps(lab: Lab, monkeypatch: pytes
     steps = lab.checkpointer.sealer.adopt_in_steps(plan[0])
     next(steps)
     lab.delete("t6", before=2)  # emptied while the others were adopted
-    for _ in steps:
-        pass
+    assert len(list(steps)) == 2
     lab.checkpoint()
     lab.restart()
     assert [lab.seqs(f"t{number}") for number in range(7)] == [[1]] * 6 + [[]]
@@ -132,6 +131,8 @@ def test_a_run_that_is_emptied_in_the_middle_of_a_pass(lab: Lab, when: str) -> N
             lab.delete("t", before=1000)
         sealer.adopt(file)
     assert seqs(lab) == 0
+    if when == "before it is written":
+        assert not lab.segment_files(), "there was nothing to write"
     # A backup copies what is known to be there, and calls missing what is not.
     assert all(Path(lab.engine.store.path(number)).exists() for number in lab.engine.store.users)
     lab.checkpoint()
@@ -175,3 +176,109 @@ def test_what_is_not_sealed_yet_takes_the_place_of_what_is(make_lab: Callable[..
     assert left > 0
     assert sealer.hot_bytes + unsealed.bytes <= 3000
     assert sealer.make_room() == left
+
+
+def planned(lab: Lab, *, everything: bool = False, upto: int = 0) -> list[list[str]]:
+    """The topics of each file. Whatever was planned may be planned again."""
+    plan = lab.checkpointer.sealer.plan(everything=everything, upto=upto)
+    lab.checkpointer.sealer.abandon(plan)
+    return [[one.topic.name for one in file.sealings] for file in plan]
+
+
+def sizes(lab: Lab, *names: str) -> list[int]:
+    """Of the rows of the last run of each."""
+    hot = [lab.topic(name).runs[-1].hot for name in names]
+    return [one.size for one in hot if one is not None]
+
+
+def test_a_run_that_is_not_full_is_sealed_for_its_age_or_for_its_journal(lab: Lab) -> None:
+    """Not a millisecond and not a byte sooner, even if it was about to be once before."""
+    lab.write("t", 1)
+    (run,) = lab.topic("t").runs
+    for before in (False, True):
+        assert planned(lab) == []
+        assert planned(lab, upto=run.start_position) == []
+        assert planned(lab, upto=run.start_position + 1) == [["t"]]
+        assert planned(lab, everything=before) == [["t"]] * before
+    lab.clock.advance(lab.engine.settings.seal_age_ms)
+    assert planned(lab) == []
+    lab.clock.advance(1)
+    assert planned(lab) == [["t"]]
+
+
+def test_no_more_journal_is_kept_for_slow_topics_than_is_said(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.write("t", 1)
+    (run,) = lab.topic("t").runs
+    kept = lab.engine.journal.position - run.start_position
+    monkeypatch.setattr(sealing, "JOURNAL_RETAIN_BYTES", kept)
+    assert planned(lab) == []
+    monkeypatch.setattr(sealing, "JOURNAL_RETAIN_BYTES", kept - 1)
+    assert planned(lab) == [["t"]]
+    assert planned(lab, upto=1) == [["t"]]
+
+
+@pytest.mark.parametrize(("most", "is_behind"), [(2, True), (3, False)])
+def test_a_pass_that_took_as_many_as_it_may_is_not_the_last(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, most: int, is_behind: bool
+) -> None:
+    monkeypatch.setattr(sealing, "PASS_RUNS", most)
+    fill(lab, 2)
+    assert planned(lab) == [["t"], ["t"]]
+    assert lab.checkpointer.sealer.is_behind == is_behind
+
+
+def test_a_pass_and_a_file_end_with_the_run_that_fills_them(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "abc":
+        lab.write(name, 1)
+    first, second, _ = sizes(lab, *"abc")
+    monkeypatch.setattr(sealing, "PACKED_FILE_BYTES", first + second)
+    assert planned(lab, everything=True) == [["a", "b"], ["c"]]
+    lab.clock.advance(lab.engine.settings.seal_age_ms + 1)
+    monkeypatch.setattr(sealing, "PASS_BYTES", first + second)
+    assert planned(lab) == [["a", "b"]]
+    assert lab.checkpointer.sealer.is_behind
+
+
+def test_what_is_dropped_between_two_steps_is_not_planned(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "STEP_RUNS", 1)
+    for name in "ab":
+        lab.write(name, 1)
+    plan: list[SegmentPlan] = []
+    steps = lab.checkpointer.sealer.plan_in_steps(plan, everything=True)
+    next(steps)
+    lab.drop("b")
+    assert len(list(steps)) == 1
+    assert [[one.topic.name for one in file.sealings] for file in plan] == [["a"]]
+
+
+def test_small_runs_have_files_of_their_own_as_long_as_they_are_few_and_small(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealing, "SEPARATE_RUNS", 1)
+    monkeypatch.setattr(sealing, "SEPARATE_SMALL_RUNS", 3)
+    fill(lab, 3)
+    whole = sum(run.hot.size for run in lab.topic("t").runs if run.hot is not None)
+    for small_bytes, files in ((whole, 3), (whole - 1, 1)):
+        monkeypatch.setattr(sealing, "SEPARATE_SMALL_BYTES", small_bytes)
+        assert len(planned(lab)) == files
+    monkeypatch.setattr(sealing, "SEPARATE_SMALL_BYTES", 2 * whole)
+    fill(lab, 1)
+    assert len(planned(lab)) == 1
+
+
+def test_memory_may_be_used_to_the_last_byte(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(hot_bytes=1 << 20)
+    fill(lab, 2)
+    lab.checkpoint()
+    first, second = (run.hot.weight for run in lab.topic("t").runs if run.hot is not None)
+    for budget, left in ((first + second + 5, 2), (first + second + 4, 1)):
+        hot = HotRuns(budget)
+        for run in lab.topic("t").runs:
+            if run.hot is not None:
+                hot.add(lab.topic("t"), run)
+        hot.shrink(5)
+        assert sum(run.hot is not None for run in lab.topic("t").runs) == left

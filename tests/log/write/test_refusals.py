@@ -1,0 +1,57 @@
+"""When writes are off: what still goes on, and what is said of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.log.harness import Lab
+from topics.values.errors import ApiError, WritesOff
+
+
+def test_routers_forward_as_long_as_more_than_half_of_the_reserve_is_there(lab: Lab) -> None:
+    """Or as nothing is wrong, with or without a reserve."""
+    queue, reserve = lab.engine.queue, lab.engine.reserve
+    assert (reserve.size, reserve.half) == (0, 0)
+    assert queue.may_forward
+    queue.note_full()
+    assert not queue.may_forward
+    reserve.make(16 * 4096)
+    assert reserve.size == 16 * 4096
+    assert queue.may_forward
+    reserve.size = reserve.half
+    assert not queue.may_forward
+    reserve.size += 1
+    assert queue.may_forward
+    queue.resume()
+    assert queue.off is None
+    queue.give_up(OSError("the disk is gone"))
+    assert not queue.may_forward
+
+
+def test_a_full_disk_is_told_once_and_is_over_once(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    queue = lab.engine.queue
+    queue.resume()
+    for _ in range(2):
+        queue.note_full()
+    assert queue.off is WritesOff.DISK_FULL
+    with pytest.raises(ApiError) as refusal:
+        lab.write("t", 1)
+    assert refusal.value.code == "disk_full"
+    for _ in range(2):
+        queue.resume()
+    assert lab.write("t", 1).first_seq == 1
+    told = [record.getMessage() for record in caplog.records if "disk" in record.getMessage()]
+    assert [message.partition(":")[0] for message in told] == [
+        "the disk is full",
+        "there is room on the disk again",
+    ]
+
+
+def test_the_first_final_reason_is_the_one_that_is_told(lab: Lab) -> None:
+    queue = lab.engine.queue
+    queue.end(WritesOff.DIRECTORY_REPLACED, "the directory is another one")
+    for later in (lambda: queue.end(WritesOff.STORAGE_FAILED, "later"), queue.note_full, queue.resume):
+        later()
+        assert queue.off is WritesOff.DIRECTORY_REPLACED
+        with pytest.raises(ApiError, match="the directory is another one; writes are off until restart"):
+            lab.write("t", 1)
