@@ -6,6 +6,9 @@ from tests.mutation.alike_change import Alike
 
 _OTHERWISE = "another decoder finds the same records"
 _NO_LONGER = "what is no longer than that cannot exceed the limit, and whether it does is asked"
+_BOTH_WAYS = "both ways lead to the same rows"
+_AGAIN = "it is looked at again"
+_AHEAD = "more seqs are reserved a little sooner"
 _COPIED = "a copy says the same"
 _ONE = "one record is one record, whichever way it is written down"
 
@@ -85,4 +88,63 @@ WRITES: tuple[Alike, ...] = (
         "len(meta) >= MANY_KEYS_BYTES and",
         _NO_LONGER,
     ),
+    Alike(
+        "log/write/batch.py",
+        """            self.count >= row_text.FEWEST_ROWS
+            and first_seq >= row_text.LOWEST_SEQ
+            and self.meta_lens is None
+            and self.nodes is None
+""",
+        "            False\n",
+        _BOTH_WAYS,
+    ),
+    Alike(
+        "log/write/batch.py",
+        "self.count >= row_text.FEWEST_ROWS",
+        "self.count > row_text.FEWEST_ROWS",
+        _BOTH_WAYS,
+    ),
+    Alike(
+        "log/write/batch.py",
+        "first_seq >= row_text.LOWEST_SEQ",
+        "first_seq > row_text.LOWEST_SEQ",
+        _BOTH_WAYS,
+    ),
+    Alike("log/write/batch.py", "if around == last:", "if False:", _BOTH_WAYS),
+    Alike("log/write/append.py", "now if now > topic.last_ts", "now if now >= topic.last_ts", "both are one"),
+    Alike(
+        "log/write/append.py", "last_seq < topic.reserving >> 2:", "last_seq <= topic.reserving >> 2:", _AGAIN
+    ),
+    Alike(
+        "log/write/append.py",
+        "if limit and core.totals.bytes + core.totals.pending_bytes + size > limit:",
+        "if limit and core.totals.bytes + core.totals.pending_bytes + size >= limit:",
+        _AGAIN,
+    ),
+    Alike(
+        "log/write/reservation.py",
+        "if last_seq > topic.reserve_asked:",
+        "if last_seq >= topic.reserve_asked:",
+        _AHEAD,
+    ),
+    Alike(
+        "log/write/adoption.py",
+        "if rows.last_seq > topic.reserved:",
+        "if rows.last_seq >= topic.reserved:",
+        _AHEAD,
+    ),
+    Alike(
+        "log/write/refusals.py",
+        "                if not ops:\n                    return []",
+        "                if False:\n                    return []",
+        "nothing is written then, and nothing is left of it",
+    ),
+    Alike(
+        "log/write/gather.py",
+        "if len(pieces) != len(bodies):",
+        "if False:",
+        "what is not cut everywhere has a line feed, which no value has",
+    ),
+    Alike("log/write/commit_loop.py", "if not self._held_until:", "if False:", "that time is over"),
+    Alike("log/write/batch.py", "if count == 1:", "if False:", "its only line feed is at its end"),
 )

@@ -249,3 +249,17 @@ def test_a_configuration_has_to_be_allowed(lab: Lab, config: bytes, is_allowed: 
     assert ("t" in lab.engine.by_name) == is_allowed
     lab.engine.append("u", request, lambda _: None, pytest.fail, may_configure=True)
     assert "u" in lab.engine.by_name
+
+
+def test_what_a_cap_has_taken_does_not_come_back_where_a_restart_counts_less(lab: Lab) -> None:
+    """Records of class ephemeral counted, and are gone after it."""
+    lab.put("t", cap_records=2)
+    lab.write("t", 1)
+    lab.put("t", cap_records=2, durability="ephemeral")
+    lab.write("t", 2)
+    lab.put("t", cap_records=2)
+    lab.write("t", 3)
+    assert (lab.seqs("t"), lab.gaps("t")) == ([2, 3], [(1, 1, "cap")])
+    lab.restart()
+    assert lab.seqs("t") == [3]
+    assert lab.gaps("t")[0][0] == 1

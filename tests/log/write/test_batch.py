@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.log.write.append_request import parse_append
-from topics.log.write.batch import row_ends
+from topics.log.write.batch import batch_from_columns, row_ends
 from topics.values.errors import ApiError
 
 pytestmark = pytest.mark.usefixtures("both_ways")
@@ -28,6 +28,39 @@ def test_rows_end_where_their_newlines_are(sizes: list[int], first_seq: int, nod
     batch = parse_append(f'{{"records":[{records}]}}'.encode()).batch
     rows = batch.render(first_seq, 1_760_011_200_450)
     assert batch.row_ends(rows).tolist() == row_ends(rows, len(sizes)).tolist()
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9])
+@pytest.mark.parametrize("first_seq", [1, 999, 1000, 1001, 99_995])
+@pytest.mark.parametrize("more", [{}, {"node": "n"}, {"meta": {"k": 1}}], ids=str)
+def test_rows_say_all_that_there_is_to_say(count: int, first_seq: int, more: dict[str, Any]) -> None:
+    body = {"records": [{"data": number} | (more if number % 2 else {}) for number in range(count)]}
+    rows = bytes(parse_append(json.dumps(body).encode()).batch.render(first_seq, 5))
+    assert [json.loads(row) for row in rows.splitlines()] == [
+        {"$seq": first_seq + number, "$ts": 5}
+        | ({"$node": more["node"]} if number % 2 and "node" in more else {})
+        | {"data": number}
+        | ({"meta": more["meta"]} if number % 2 and "meta" in more else {})
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("metas", [None, [None, None], [b'{"k":1}', None]], ids=str)
+@pytest.mark.parametrize("names", [None, [None, None], [None, "n"]], ids=str)
+def test_columns_that_hold_nothing_are_not_there(
+    metas: list[bytes | None] | None, names: list[str | None] | None
+) -> None:
+    for nodes, tags in ((names, None), (None, names)):
+        batch = batch_from_columns([b"1", b"[2]"], metas, nodes, tags)
+        assert batch.meta_lens == ([7, 0] if metas and any(metas) else None)
+        assert batch.nodes == (nodes if nodes and any(nodes) else None)
+        assert batch.tags == (tags if tags and any(tags) else None)
+        assert batch.size == 4 + (7 if metas and any(metas) else 0)
+        first, second = map(json.loads, bytes(batch.render(1, 5)).splitlines())
+        assert first == {"$seq": 1, "$ts": 5, "data": 1} | (
+            {"meta": {"k": 1}} if metas and any(metas) else {}
+        )
+        assert second == {"$seq": 2, "$ts": 5, "data": [2]} | ({"$node": "n"} if nodes and any(nodes) else {})
 
 
 def refusal(body: dict[str, Any], key: bytes | None = None) -> tuple[str, str]:

@@ -15,9 +15,11 @@ import pytest
 from topics.log.engine import Engine
 from topics.log.lifecycle import put_topic
 from topics.log.recover.recovery import Recovery
+from topics.log.write import commit_loop
 from topics.log.write.append_request import parse_append
 from topics.log.write.commit_loop import CommitLoop
 from topics.storage.filesystem import Filesystem
+from topics.storage.frame import Kind
 from topics.values.clock import ManualClock
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
@@ -247,5 +249,123 @@ def test_a_signal_costs_nobody_an_answer(tmp_path: Path, at_start: bool) -> None
         commit._kernel._context = Disturbed(commit._kernel._context, at_start=at_start)
         for _ in range(2):
             await asyncio.wait_for(append(engine, "t"), 10)
+
+    driven(tmp_path, scenario)
+
+
+class Refusing:
+    """A kernel that takes syncs on, and then says what is wrong with them."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self.is_closed = False
+
+    def start(self, fd: int, done: Callable[[BaseException | None], None]) -> None:
+        error = OSError(self._number, "the kernel refuses")
+        asyncio.get_running_loop().call_soon(done, error)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.parametrize(
+    ("number", "is_final"), [(errno.EINVAL, False), (errno.ENOSYS, False), (errno.EIO, True)]
+)
+def test_what_the_kernel_never_tried_a_thread_may(tmp_path: Path, number: int, is_final: bool) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        await put(engine, "t", TopicConfig(durability="fsync"))
+        if commit._kernel is not None:
+            commit._kernel.close()
+        kernel = Refusing(number)
+        commit._kernel = kernel  # type: ignore[assignment]
+        write = asyncio.wait_for(append(engine, "t"), 10)
+        if is_final:
+            with pytest.raises(ApiError, match="until restart"):
+                await write
+        else:
+            assert (await write).first_seq == 1
+            assert kernel.is_closed
+            assert commit._kernel is None
+
+    driven(tmp_path, scenario)
+
+
+class Clockwork:
+    """A loop that notes what is to be done, and does nothing."""
+
+    def __init__(self) -> None:
+        self.delays: list[float] = []
+
+    def time(self) -> float:
+        return 100.0
+
+    def call_later(self, delay: float, _: object) -> None:
+        self.delays.append(delay)
+
+    def call_soon(self, *_: object) -> None:
+        self.delays.append(0.0)
+
+
+class Steady:
+    commit_window_s = 0.0
+
+
+@pytest.mark.parametrize(
+    ("window_s", "held_until", "delay"),
+    [(0.0, 0.0, 0.0), (3.0, 0.0, 3.0), (0.0, 102.0, 2.0), (3.0, 102.0, 3.0), (1.0, 102.0, 2.0)],
+)
+def test_a_group_gathers_as_long_as_it_may_and_as_long_as_it_must(
+    tmp_path: Path, window_s: float, held_until: float, delay: float
+) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        clockwork, steady = Clockwork(), Steady()
+        steady.commit_window_s, commit._held_until = window_s, held_until
+        commit._loop, commit._pressure = clockwork, steady  # type: ignore[assignment]
+        commit._schedule()
+        assert clockwork.delays == [delay]
+        commit._kernel = None
+
+    driven(tmp_path, scenario, kernel=False)
+
+
+def test_the_brake_is_let_go_of_when_its_time_is_over(tmp_path: Path) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        clockwork = Clockwork()
+        commit._loop = clockwork  # type: ignore[assignment]
+        engine.store.unsealed.bytes = 1 << 40
+        assert commit.brake.is_on
+        for held_until, is_held in ((0.0, False), (101.0, True), (100.0, False)):
+            commit._held_until = held_until
+            assert commit._is_held() == is_held
+        assert clockwork.delays == [1.0]
+
+    driven(tmp_path, scenario, kernel=False)
+
+
+def test_no_thread_is_asked_to_write_nothing(tmp_path: Path) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        asked: list[object] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(commit._writer, "submit", asked.append)
+            commit._write_aside()
+        assert not asked
+
+    driven(tmp_path, scenario)
+
+
+def test_unsynced_journal_is_pushed_out_from_a_certain_size_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        await append(engine, "t")
+        await commit.drain()
+        engine.queue.note(engine.journal.frame(Kind.CLOCK, b"", ts=1))
+        unsynced = engine.journal.position - engine.journal.synced
+        assert unsynced > 0
+        for most, is_too_much in ((unsynced, False), (unsynced - 1, True)):
+            monkeypatch.setattr(commit_loop, "TRICKLE_BYTES", most)
+            assert commit._too_much_unsynced() == is_too_much
+        engine.queue.give_up(OSError("the disk is gone"))
+        assert not commit._too_much_unsynced()
 
     driven(tmp_path, scenario)

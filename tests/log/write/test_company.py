@@ -88,3 +88,19 @@ def test_the_next_sync_begins_with_the_last_of_those_who_were_answered(
         assert engine.counters.fsyncs == syncs + 1
 
     driven(tmp_path, scenario)
+
+
+def test_who_is_as_quick_as_that_is_not_waited_for() -> None:
+    company = Company()
+    company.usual_s = SLOW_SYNC_S
+    company.answered(10.0, SLOW_SYNC_S, 64, 0)
+    assert company.usual_s == SLOW_SYNC_S
+    assert not company.is_expected
+
+
+def test_nobody_is_expected_when_the_time_is_over() -> None:
+    company = used_to(10.0)
+    company.answered(10.0, 10.0, 32, 0)
+    assert company.is_expected
+    assert company.wait_s(company._until, 3) == 0.0
+    assert not company.is_expected

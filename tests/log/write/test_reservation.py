@@ -1,0 +1,35 @@
+"""Seqs that are reserved ahead of use: the next step is asked for when less than a quarter of one is left."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.log.harness import Lab
+from topics.log.write.append import AppendOp
+from topics.log.write.append_request import parse_append
+from topics.log.write.reservation import extend_if_short
+
+
+def test_the_next_step_is_asked_for_when_less_than_a_quarter_is_left(lab: Lab) -> None:
+    lab.put("t")
+    topic = lab.topic("t")
+    asked, quarter = topic.reserve_asked, topic.reserving >> 2
+    lab.write("t", *range(asked - quarter - topic.assigned))
+    assert (topic.reserve_asked, topic.reserved - topic.assigned) == (asked, quarter)
+    extend_if_short(lab.engine, topic)
+    assert topic.reserve_asked == asked
+    lab.write("t", 1)
+    assert topic.reserve_asked == topic.reserved > asked
+
+
+def test_a_write_up_to_the_last_seq_that_is_reserved_waits_for_no_sync(lab: Lab) -> None:
+    lab.put("t", durability="memory")
+    topic = lab.topic("t")
+    answers: list[AppendOp] = []
+    for count, is_answered in ((topic.reserved - topic.assigned, True), (1, True), (1 << 13, False)):
+        body = b'{"records":[%b]}' % b",".join([b'{"data":1}'] * count)
+        lab.engine.append("t", parse_append(body), answers.append, pytest.fail)
+        lab.engine.queue.flush()
+        assert bool(answers) == is_answered
+        lab.engine.queue.sync_now()
+        answers.clear()
