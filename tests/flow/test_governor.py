@@ -127,3 +127,13 @@ def test_a_blocked_loop_is_measured() -> None:
         return governor.lag_ms
 
     assert asyncio.run(main()) > 20
+
+
+def test_a_loop_with_nothing_to_do_is_looked_at_less_often() -> None:
+    assert Governor().is_quiet
+    assert under(0.0, 0.01).is_quiet
+    for busy in (under(10.0), under(0.0, 0.5), under(0.0, 0.0, 0.5)):
+        assert not busy.is_quiet
+        for _ in range(100):
+            busy.observe(0.0)
+        assert busy.is_quiet

@@ -11,11 +11,13 @@ from contextlib import suppress
 from topics.log import Engine
 from topics.storage import BLOCK_BYTES, Room
 from topics.values import MIB, WritesOff
+from topics.values.clock import until_next
 
 log = logging.getLogger("topics.disk")
 
-# How soon it is noticed that there is room again.
-POLL_S = 0.25
+# How often it is looked whether there is room, and how soon it is noticed that there is again.
+POLL_S = 1.0
+FULL_POLL_S = 0.2
 # How often room is measured while there is some, and how far back the rate reaches at which it goes.
 SAMPLE_S = 60.0
 WINDOW_S = 24 * 3600.0
@@ -103,8 +105,10 @@ class DiskSpace:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(POLL_S)
+            every_s = POLL_S if self._engine.writes_off is None else FULL_POLL_S
+            await asyncio.sleep(until_next(every_s, loop.time()))
             try:
                 await self.turn()
             except Exception:  # whatever it was: without this, writes would not return

@@ -14,8 +14,13 @@ from enum import IntEnum
 from time import thread_time
 
 from topics.values import LATENCY_BOUNDS_S, ApiError, Histogram
+from topics.values.clock import until_next
 
 SAMPLE_S = 0.05
+# The same while there is hardly anything to do, in the moments of the upkeep: that loop is late for nobody.
+QUIET_SAMPLE_S = 0.2
+QUIET_CPU_SHARE = 0.02
+QUIET_LAG_MS = 5.0
 # Weight of a new sample: pressure has to last for about half a second before it counts fully.
 SMOOTHING = 0.2
 # A stall counts as no more than this, and as more only if the loop was late before: a machine that was
@@ -65,15 +70,24 @@ class Governor:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """On the thread of the loop, which is the one that is measured."""
-        self._sampled_at, self._cpu_s = loop.time(), thread_time()
-        self._expected = self._sampled_at + SAMPLE_S
+        self._next_sample(loop, loop.time(), thread_time())
+
+    def _next_sample(self, loop: asyncio.AbstractEventLoop, now: float, cpu_s: float) -> None:
+        self._sampled_at, self._cpu_s = now, cpu_s
+        self._expected = now + (until_next(QUIET_SAMPLE_S, now) if self.is_quiet else SAMPLE_S)
         self._timer = loop.call_at(self._expected, self._sample, loop)
 
     def _sample(self, loop: asyncio.AbstractEventLoop) -> None:
-        now = loop.time()
-        cpu_share = (thread_time() - self._cpu_s) / max(now - self._sampled_at, SAMPLE_S / 2)
+        now, cpu_s = loop.time(), thread_time()
+        cpu_share = (cpu_s - self._cpu_s) / max(now - self._sampled_at, SAMPLE_S / 2)
         self.observe(max(now - self._expected, 0.0) * 1000, cpu_share, self._measure_queue())
-        self.start(loop)
+        self._next_sample(loop, now, cpu_s)
+
+    @property
+    def is_quiet(self) -> bool:
+        """For half a second, there was hardly anything to do."""
+        is_idle = self.cpu_share < QUIET_CPU_SHARE and self.queue_share < QUIET_CPU_SHARE
+        return is_idle and self.lag_ms < QUIET_LAG_MS
 
     def observe(self, lag_ms: float, cpu_share: float = 0.0, queue_share: float = 0.0) -> None:
         counted_ms = min(lag_ms, ONE_STALL_MS + STALL_GROWTH * self.lag_ms)

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from topics.log import Checkpointer, CommitLoop, Engine, SegmentPlan
 from topics.storage import enough_bytes, is_full, read_file
 from topics.storage.segment import file_name
+from topics.values.clock import until_next
+from topics.values.holding import Holds, TimedSteps
 
 STEP_TOPICS = 4096
 
@@ -106,13 +108,15 @@ class Upkeep:
         # Held while files are sealed, flipped or moved: by checkpoints and purges.
         self.exclusive = asyncio.Lock()
         self.checkpoint_seconds = 0.0
+        self.holds = Holds()
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = asyncio.get_running_loop().create_task(TimedSteps(self._run(), self.holds))
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(until_next(TICK_S, loop.time()))
             try:
                 await self._turn()
             except OSError as error:

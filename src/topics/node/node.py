@@ -30,6 +30,7 @@ from topics.log import MAX_WAITING_OPS, Checkpointer, CommitLoop, Engine, Recove
 from topics.node.settled_objects import SettledObjects
 from topics.storage import Directories, Filesystem, Home, is_full
 from topics.values import MAX_SEQ, Clock, Settings, SystemClock, WritesOff
+from topics.values.clock import until_next
 
 log = logging.getLogger("topics")
 
@@ -74,7 +75,8 @@ class DirectoryWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look_again)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(until_next(LOOK_S, loop.time()), self._look_again)
 
     def stop(self) -> None:
         if self._timer is not None:

@@ -58,6 +58,16 @@ class ManualClock:
         return self._steady_ms
 
 
+def until_next(every_s: float, now_s: float) -> float:
+    """Seconds until the next whole multiple, or the one behind it if that is about now.
+
+    All that looks around regularly does so in the same moments: a server with nothing to do is woken once for
+    all of it.
+    """
+    left_s = every_s - now_s % every_s
+    return left_s if left_s > every_s / 10 else left_s + every_s
+
+
 def moment(ms: int) -> str:
     """A time as people write it, for messages."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

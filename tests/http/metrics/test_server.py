@@ -77,6 +77,8 @@ def test_who_holds_the_loop(app: RunningApp) -> None:
     before = scrape(app)
     assert before[f'{name}{{method="any",route="none"}}'] >= 0
     routes = {route.template: route for route in app.app.server.routes if route.method == "GET"}
+    app.app.node.upkeep.holds.note(6.0)
+    assert scrape(app)[f'{name}{{method="any",route="upkeep"}}'] == 6
     routes["/v0/topics/:topic"].holds.note(7.0)
     routes["/v0/topics/:topic"].holds.note(5.0)
     assert scrape(app)[f'{name}{{method="GET",route="/v0/topics/:topic"}}'] == 7

@@ -9,7 +9,6 @@ from heapq import nlargest
 
 import topics
 from topics.flow.cursors import Cursors
-from topics.flow.governor import Governor
 from topics.http.metrics.family import (
     Family,
     Sample,
@@ -60,18 +59,23 @@ def request_families(server: Server, service: Service) -> Iterator[Family]:
         yield gauge(f"topics_http_{name}", text, number)
     text = "How late the event loop ran, sampled many times a second."
     yield histogram("topics_event_loop_lag_seconds", text, governor.lags)
-    yield Family("topics_loop_stall_seconds", "gauge", _STALLS, _stalls(server, governor))
+    yield Family("topics_loop_stall_seconds", "gauge", _STALLS, _stalls(server, service.node))
     yield gauge("topics_load_level", "Load shedding: 0 is calm, 4 refuses requests.", governor.level)
 
 
-_STALLS = "The longest that the event loop was held, by whose request; `none` is how late it ever ran at all."
+_STALLS = (
+    "The longest that the event loop was held, by whose request; `upkeep` is no request, and `none` is how "
+    "late it ever ran at all."
+)
 
 
-def _stalls(server: Server, governor: Governor) -> Iterator[Sample]:
+def _stalls(server: Server, node: Node) -> Iterator[Sample]:
     for route in server.routes:
         if route.holds.longest_s:
             yield labels(method=route.method, route=route.template), route.holds.longest_s
-    yield labels(method="any", route="none"), governor.longest_lag_s
+    if node.is_running:
+        yield labels(method="any", route="upkeep"), node.upkeep.holds.longest_s
+    yield labels(method="any", route="none"), node.governor.longest_lag_s
 
 
 def _durations(server: Server) -> Iterator[Sample]:

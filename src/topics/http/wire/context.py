@@ -18,6 +18,7 @@ from topics.http.wire.known_requests import KnownRequests
 from topics.http.wire.request_log import RequestLog
 from topics.http.wire.routing import RouteTree
 from topics.values import MIB, Settings
+from topics.values.clock import until_next
 
 if TYPE_CHECKING:
     from topics.http.wire.channel import Channel
@@ -125,7 +126,8 @@ class Timeouts:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self._timer = self._context.loop.call_later(self._context.limits.sweep_s, self._tick)
+        loop = self._context.loop
+        self._timer = loop.call_later(until_next(self._context.limits.sweep_s, loop.time()), self._tick)
 
     def stop(self) -> None:
         if self._timer is not None:

@@ -18,11 +18,11 @@ from topics.http.wire.compression import (
     encoding_headers,
     stream_encoder,
 )
-from topics.http.wire.holding import TimedSteps
 from topics.http.wire.request import Request
 from topics.http.wire.request_log import log_fields
 from topics.storage import is_full
 from topics.values import ApiError, Misnamed, OutcomeUnknown, short_of_memory
+from topics.values.holding import TimedSteps
 
 if TYPE_CHECKING:
     from topics.http.wire.pipeline import Pipeline

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from urllib.parse import unquote_to_bytes
 
 from topics.http.door.base_path import without_base
-from topics.http.wire.holding import Holds
 from topics.values import LATENCY_BOUNDS_S, Histogram
+from topics.values.holding import Holds
 
 # It takes an exchange, which knows its route and is not known here.
 Handler = Callable[[Any], None] | Callable[[Any], Coroutine[Any, Any, None]]

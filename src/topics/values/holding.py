@@ -1,4 +1,4 @@
-"""How long requests keep the event loop to themselves: as long as one of them does, all others wait."""
+"""How long requests and upkeep keep the event loop to themselves: as long as one does, all others wait."""
 
 from collections.abc import Coroutine, Generator
 from time import perf_counter
@@ -9,7 +9,7 @@ STALL_S = 0.05
 
 
 class Holds:
-    """Those of one route."""
+    """Those of one route, or of work in the background."""
 
     __slots__ = ("longest_s",)
 

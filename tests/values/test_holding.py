@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from topics.http.wire import holding
-from topics.http.wire.holding import Holds, TimedSteps
+from topics.values import holding
+from topics.values.holding import Holds, TimedSteps
 
 
 def test_each_step_is_timed_and_waiting_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
