@@ -252,6 +252,18 @@ ALIKE: tuple[Alike, ...] = (
         "of the next run none fits, so that the window ends in front of it",
     ),
     Alike(
+        "flow/watch/fanout.py",
+        "if self.topic.head - subscription.seq <= subscription.options.limit:",
+        "if self.topic.head - subscription.seq < subscription.options.limit:",
+        "a page that is read for one alone tells the same",
+    ),
+    Alike(
+        "flow/watch/fanout.py",
+        "feed.deferred_since >= LONGEST_DEFER_S:",
+        "feed.deferred_since > LONGEST_DEFER_S:",
+        "it is looked at again and again, and a moment has no length",
+    ),
+    Alike(
         "flow/stages/stages.py",
         "and request.batch < oldest:",
         "and request.batch <= oldest:",

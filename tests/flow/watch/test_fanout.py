@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.flow.watched import Scenario, Watched
+from topics.flow.governor import LAG_MS, Level
 from topics.flow.watch import fanout as fanout_module
 from topics.log.topic import Topic
 
@@ -153,5 +154,77 @@ def test_a_failing_read_does_not_stop_the_others(
         await w.settle()
         assert listener.heard() == [("record", [1]), ("caught-up", 1)]
         assert "the disk is on fire" in caplog.text
+
+    play(scenario)
+
+
+def test_how_much_of_a_turn_a_priority_gets() -> None:
+    shares = [fanout_module._share(priority) for priority in (-1, 249, 250, 499, 500, 749, 750, 1000)]
+    assert shares == [0.125, 0.125, 0.25, 0.25, 0.5, 0.5, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(("turn", "a_turn"), [(8, 4), (9, 5), (10, 5)])
+def test_a_turn_ends_when_its_work_is_done(
+    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch, turn: int, a_turn: int
+) -> None:
+    async def scenario(w: Watched) -> None:
+        monkeypatch.setattr(fanout_module, "TURN_WORK", turn)
+        w.lab.put("t", priority=10)
+        listeners = [w.watch()[0] for _ in range(25)]
+        await w.settle()
+        for listener in listeners:
+            listener.heard()
+        w.lab.write("t", 1)
+        served = []
+        for _ in range(4):
+            await asyncio.sleep(0)
+            served.append(sum(bool(listener.told) for listener in listeners))
+        # Each visit serves one, which is an eighth of the turn, and counts as one itself.
+        assert served == [a_turn, 2 * a_turn, 3 * a_turn, 4 * a_turn]
+
+    play(scenario)
+
+
+def test_under_pressure_turns_come_later(
+    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(w: Watched) -> None:
+        monkeypatch.setattr(fanout_module, "MERGE_S", 3600.0)
+        w.lab.put("t")
+        listener, _ = w.watch()
+        await w.settle()
+        listener.heard()
+        for lag_ms, told in ((LAG_MS[Level.MERGE] - 1, True), (LAG_MS[Level.MERGE], False)):
+            w.governor.lag_ms = lag_ms
+            w.lab.write("t", 1)
+            await w.settle()
+            assert bool(listener.heard()) is told
+
+    play(scenario)
+
+
+def test_a_sync_is_asked_for_only_where_there_is_something_to_wait_for(
+    play: Callable[[Scenario], None],
+) -> None:
+    async def scenario(w: Watched) -> None:
+        w.lab.write("other", 0)
+        w.lab.write("t", 1)
+        w.lab.engine.queue.sync_journal()
+        head = fanout_module.SyncedHead(w.lab.engine, w.lab.topic("t"))
+        woken: list[int] = []
+
+        def wake() -> None:
+            woken.append(head.seq(wake))
+
+        assert head.seq(wake) == 1
+        # Others have written since, to another topic.
+        w.lab.write("other", 1)
+        assert head.seq(wake) == 1
+        assert w.lab.engine.queue.depth == 0
+        w.lab.write("t", 2)
+        assert head.seq(wake) == head.seq(wake) == 1
+        assert w.lab.engine.queue.depth == 1
+        w.lab.engine.queue.sync_now()
+        assert woken == [2]
 
     play(scenario)

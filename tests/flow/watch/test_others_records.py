@@ -169,3 +169,14 @@ def test_a_page_that_was_cut_short_is_as_long_for_one_that_leaves_some_out(
         assert [(body["from_seq"], body["to_seq"]) for body in bodies] == [(0, 6), (6, 8)]
 
     play(scenario)
+
+
+def test_one_for_whom_nothing_is_left_out_gets_the_same_bytes_as_all(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.write("t", {"data": 1, "node": "a"}, {"data": 2})
+    topic = lab.topic("t")
+    common = CommonDelivery(lab.engine, topic, Place(0, topic.id, False, True, OPTIONS), None)
+    assert common.without(frozenset({"b", "c"})) is common.delivery
+    without = common.without(frozenset({"a", "b"}))
+    assert without.count == 1
+    assert common.without(frozenset({"a", "c"})) is without

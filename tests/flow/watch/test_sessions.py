@@ -91,3 +91,6 @@ def test_what_an_older_stream_learned_does_not_replace_what_a_newer_one_did() ->
     session.note("a", 7, 30)
     session.note("a", 3, 90)
     assert (session.known["a"].epoch, session.known["a"].head) == (7, 30)
+    # In the same life the head that was seen last counts.
+    session.note("a", 7, 31)
+    assert (session.known["a"].epoch, session.known["a"].head) == (7, 31)

@@ -267,3 +267,21 @@ def test_shape_of_the_records(play: Callable[[Scenario], None]) -> None:
             assert set(body["records"][0]) == {"$seq", "$ts"} | keys
 
     play(scenario)
+
+
+def test_at_rest_is_who_was_told_everything_of_this_life(play: Callable[[Scenario], None]) -> None:
+    async def scenario(w: Watched) -> None:
+        w.lab.write("t", 1, 2)
+        topic = w.lab.topic("t")
+        _, subscription = w.watch()
+        assert not subscription.at_rest(topic)
+        await w.settle()
+        assert subscription.at_rest(topic)
+        for moved in ({"seq": 1}, {"level": False}, {"epoch": topic.id - 1}):
+            ((name, value),) = moved.items()
+            before = getattr(subscription, name)
+            setattr(subscription, name, value)
+            assert not subscription.at_rest(topic), moved
+            setattr(subscription, name, before)
+
+    play(scenario)
