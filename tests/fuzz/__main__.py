@@ -151,7 +151,7 @@ class Campaign:
         failures = [f"offence: {data[:300]!r}" for data in offences[:20]]
         failures += [f"log: {line}" for line in observed.complaints()[:20]]
         if felt["stalls"]:
-            failures.append(f"{felt['stalls']} stalls of more than 50 ms, the worst: {felt['worst_ms']}")
+            failures.append(f"{felt['stalls']} stalls of more than 50 ms, the worst: {felt['worst']}")
         if observed.sockets() > sockets:
             failures.append(f"{observed.sockets() - sockets} sockets are still open")
         grown = resident[-1] - max(resident[:WARM_ROUNDS])
