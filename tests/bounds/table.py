@@ -251,6 +251,7 @@ COLLECTIONS = {
     "http/wire/arrow_stream.py": {"_Pieces._parts": "unread answers"},
     "http/wire/channel.py": {"Channel._drain_waiters": "unread answers", "Channel._closers": REQUEST},
     "http/wire/context.py": {
+        "Partings._waiting": "max_connections",
         "WireContext.connections": "max_connections",
         "WireContext.streams": "max_connections",
         "WireContext.tasks": "max_connections",

@@ -181,6 +181,7 @@ class Server:
         else:
             await self._drain()
             await self._cut_off(self._timeouts)
+            self.context.partings.finish()
             if self.context.crowd is not None:
                 self.context.crowd.close()
         await _call_all(self.on_stopped)

@@ -1,8 +1,10 @@
+import asyncio
 import time
+from functools import partial
 
 import pytest
 
-from topics.http.wire.context import Limits
+from topics.http.wire.context import PARTING_S, Limits, Partings
 from topics.http.wire.routing import Body, Route
 
 PATIENT = {"head_s": 60, "body_idle_s": 60, "keep_alive_s": 60, "write_stall_s": 60, "linger_s": 60}
@@ -96,3 +98,32 @@ def test_lingering_ends(serve, wait_until):
     wire.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n")
     assert wire.read().status == 413
     wait_until(lambda: not running.server.context.connections)
+
+
+def test_many_partings_take_turns_with_whatever_else_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, done = [0.0], []
+    monkeypatch.setattr("topics.http.wire.context.perf_counter", lambda: clock[0])
+
+    def part(number: int) -> None:
+        clock[0] += PARTING_S / 2
+        done.append(number)
+        if number == 2:
+            raise RuntimeError("is told, and keeps nobody from leaving")
+
+    async def scenario() -> None:
+        partings = Partings(asyncio.get_running_loop())
+        for number in range(5):
+            partings.add([partial(part, number)])
+        assert done == [0, 1]
+        await asyncio.sleep(0)
+        assert done == [0, 1, 2, 3]
+        partings.add([partial(part, 5), partial(part, 6)])
+        # Those who have waited come first.
+        assert done == [0, 1, 2, 3]
+        partings.finish()
+        assert done == [0, 1, 2, 3, 4, 5, 6]
+        await asyncio.sleep(0)
+        partings.add([partial(part, 7)])
+        assert done[-1] == 7
+
+    asyncio.run(scenario())

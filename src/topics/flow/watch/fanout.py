@@ -299,10 +299,10 @@ class Fanout:
 
     def _defers(self, feed: Feed) -> bool:
         """Put it aside when it can wait and the server cannot keep up."""
-        loop = asyncio.get_running_loop()
         if not self._governor.defers(self._priority(feed)):
             feed.deferred_since = None
             return False
+        loop = asyncio.get_running_loop()
         if feed.deferred_since is None:
             feed.deferred_since = loop.time()
         elif loop.time() - feed.deferred_since >= LONGEST_DEFER_S:

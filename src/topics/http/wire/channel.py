@@ -94,11 +94,8 @@ class Channel(asyncio.Protocol):
         self._receiver = None
         self._wake_drained()
         closers, self._closers = self._closers, []
-        for closer in closers:
-            try:
-                closer()
-            except Exception:
-                logger.exception("a close callback failed")
+        if closers:
+            self.context.partings.add(closers)
 
     @property
     def busy(self) -> bool:

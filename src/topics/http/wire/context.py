@@ -1,9 +1,12 @@
 """What all connections of one server share."""
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from topics.http.door.callers import Callers
@@ -23,6 +26,10 @@ from topics.values.clock import until_next
 if TYPE_CHECKING:
     from topics.http.wire.channel import Channel
 
+logger = logging.getLogger("topics.http")
+
+# So much of one turn of the loop may go into saying goodbye.
+PARTING_S = 0.01
 # What a connection may be doing for too long; the order of `Limits.allowed_s`.
 IDLE, HEAD, BODY, WRITE, LINGERING, WORKING = range(6)
 
@@ -97,12 +104,14 @@ class WireContext:
     small_body_bytes: int = field(init=False)
     connection_limit: ConnectionLimit = field(init=False)
     request_room: RequestRoom = field(init=False)
+    partings: "Partings" = field(init=False)
 
     def __post_init__(self) -> None:
         self.max_body_bytes = self.settings.max_body_bytes
         self.ignores_unknown = self.settings.unknown_keys == "ignore"
         self.connection_limit = ConnectionLimit(self.settings)
         self.request_room = RequestRoom(self.max_body_bytes)
+        self.partings = Partings(self.loop)
         self.small_body_bytes = min(self.max_body_bytes, SMALL_BYTES)
 
     @property
@@ -112,6 +121,46 @@ class WireContext:
     def busy(self) -> bool:
         """True while a request is unanswered, a stream is open or a handler still runs."""
         return bool(self.streams or self.tasks) or any(connection.busy for connection in self.connections)
+
+
+class Partings:
+    """What is to be done when connections end: a thousand may at once, each with hundreds of subscriptions.
+
+    Usually it is done in that moment. What is left after some milliseconds is for the next turn of the loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._spent_s = 0.0
+        self._is_next_turn_asked_for = False
+
+    def add(self, closers: Iterable[Callable[[], None]]) -> None:
+        self._waiting.extend(closers)
+        self._go_on(PARTING_S)
+        if not self._is_next_turn_asked_for:
+            self._is_next_turn_asked_for = True
+            self._loop.call_soon(self._next_turn)
+
+    def finish(self) -> None:
+        """The server stops: nothing is left to others."""
+        self._go_on(inf)
+
+    def _next_turn(self) -> None:
+        self._is_next_turn_asked_for = False
+        self._spent_s = 0.0
+        if self._waiting:
+            self.add(())
+
+    def _go_on(self, until_s: float) -> None:
+        began_s = perf_counter() - self._spent_s
+        while self._waiting and perf_counter() - began_s < until_s:
+            closer = self._waiting.popleft()
+            try:
+                closer()
+            except Exception:
+                logger.exception("a close callback failed")
+        self._spent_s = perf_counter() - began_s
 
 
 class Timeouts:
