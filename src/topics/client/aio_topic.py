@@ -2,7 +2,10 @@
 
 from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+
+import msgspec
 
 from topics.client.aio_writer import AsyncWriter
 from topics.client.cursors.cursor import Cursor
@@ -13,9 +16,10 @@ from topics.client.operations.columns import Columns, needed
 from topics.client.operations.pages import single_record
 from topics.client.operations.reading import Ignored, Reading
 from topics.client.operations.settings import TopicSettings, Wanted
-from topics.client.operations.writing import Batching, Writing
+from topics.client.operations.writing import Batching, Writing, decode_ack
 from topics.client.records import Ack, Answer, Draft, Lost, Record, Restarted
 from topics.client.wire.async_io import AsyncIO
+from topics.client.wire.effects import Broken, Response
 from topics.client.wire.session import Session
 
 if TYPE_CHECKING:
@@ -45,6 +49,7 @@ class AsyncTopic(Generic[T]):
         self._settings = settings
         wanted = Wanted(session, name, settings)
         self._writing = Writing(session, name, codec, wanted)
+        self._before_length = io.before_length(self._writing.request(b""))
         self._ignored = Ignored()
         self._columns = Columns(session, name, wanted, self._ignored)
 
@@ -65,7 +70,25 @@ class AsyncTopic(Generic[T]):
         idempotency_key: str | None = None,
     ) -> Ack:
         """One record. It is in the log when this returns."""
-        return await self._run(self._writing.write(data, tag, node, meta, idempotency_key))
+        writing, since = self._writing, monotonic()
+        body, key = writing.single(data, tag, node, meta, idempotency_key)
+        asked = self._io.attempt(self._before_length, body, since) if writing.wanted.is_there else None
+        if asked is None:
+            return await self._run(writing.send(body, key))
+        connection, answer = asked
+        came: Response | Broken
+        try:
+            came = await answer
+            if came.status == 200:  # most are
+                return decode_ack(came.body)
+        except msgspec.DecodeError:
+            pass
+        except Broken as error:
+            came = error
+        except BaseException:
+            connection.abandon(answer)
+            raise
+        return await self._run(writing.finish(writing.request(body), key, None, since, came))
 
     async def write_many(self, items: Iterable[T | Draft[T]], *, idempotency_key: str | None = None) -> Ack:
         """One batch of data or `Draft`s: all of it is written, or nothing."""

@@ -113,3 +113,15 @@ def test_known_heads_have_a_bound() -> None:
     for number in range(1000):
         taken(parser, answer(b"x", b"X-Request-Id: %d" % number))
     assert len(known) <= 256
+
+
+def test_two_answers_to_one_question_are_none() -> None:
+    both = answer(b"one") + answer(b"two")
+    with pytest.raises(ValueError, match="no HTTP"):
+        AnswerParser({}).feed(both)
+    knows_the_head = AnswerParser({})
+    taken(knows_the_head, answer(b"one"))
+    with pytest.raises(ValueError, match="no HTTP"):
+        knows_the_head.feed(both)
+    goes_on = AnswerParser({})
+    assert taken(goes_on, b"HTTP/1.1 100 Continue\r\n\r\n" + answer(b"one")).body == b"one"

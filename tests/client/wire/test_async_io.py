@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from topics.client.wire.address import address_of
-from topics.client.wire.async_io import MAX_CONNECTIONS, AsyncIO, _Places
+from topics.client.wire.async_io import AsyncIO
+from topics.client.wire.async_pool import MAX_CONNECTIONS, Places
 from topics.client.wire.effects import Broken, Exchange, Operation, Request, Response
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -112,7 +113,7 @@ def test_more_than_so_many_wait_their_turn_and_those_that_go_away_hold_up_nobody
 
 def test_one_that_is_called_and_goes_away_lets_the_next_in() -> None:
     async def scenario() -> None:
-        places = _Places(asyncio.get_running_loop())
+        places = Places(asyncio.get_running_loop())
         places.free = 0
         called, next_one = (asyncio.create_task(places.wait()) for _ in range(2))
         await asyncio.sleep(0)

@@ -1,7 +1,7 @@
 """Writing: records to bytes, batches under way, and the key that makes a repeat harmless."""
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, Generic, TypeVar
@@ -18,7 +18,7 @@ from topics.client.wire.session import Session, topic_path, understood
 
 T = TypeVar("T")
 MAX_BATCH_RECORDS = 10_000
-_decode_ack = msgspec.json.Decoder(Ack).decode
+decode_ack = msgspec.json.Decoder(Ack).decode
 
 
 # What stands around records, and between two of them.
@@ -50,7 +50,10 @@ class Writing(Generic[T]):
         self.new_key = session.new_key
         self.topic = topic
         self.codec = codec
+        self.encode = encode_json if codec.is_plain else partial(codec.encode, topic)
         self.wanted = wanted
+        # A topic with settings is made with them, never by chance with others.
+        self._before_key = b'"create":false,"idempotency_key":' if wanted.is_given else b'"idempotency_key":'
 
     def write(
         self,
@@ -60,7 +63,15 @@ class Writing(Generic[T]):
         meta: dict[str, Any] | None,
         key: str | None,
     ) -> Operation[Ack]:
-        return self.send([render(self.codec, self.topic, data, tag, node, meta)], key)
+        return self.send(*self.single(data, tag, node, meta, key))
+
+    def single(
+        self, data: T, tag: str | None, node: str | None, meta: dict[str, Any] | None, key: str | None
+    ) -> tuple[bytes, str]:
+        """The body of a write of one record, and its key."""
+        if tag is None and node is None and meta is None:
+            return self._keyed((self.encode(data),), key)
+        return self._keyed((render(self.codec, self.topic, data, tag, node, meta),), key)
 
     def write_many(self, items: Iterable[T | Draft[T]], key: str | None) -> Operation[Ack]:
         if isinstance(items, str | bytes | Mapping):
@@ -73,43 +84,50 @@ class Writing(Generic[T]):
                 rows.append(render(self.codec, self.topic, item, None, None, None))
         if not rows:
             raise ValueError("write_many needs at least one record")
-        return self.send(rows, key)
+        return self.send(*self._keyed(rows, key))
 
-    def send(self, rows: list[bytes], key: str | None) -> Operation[Ack]:
+    def _keyed(self, rows: Sequence[bytes], key: str | None) -> tuple[bytes, str]:
         key = key or self.new_key()
-        request = self.request(rows, key)
+        return self.body(rows, key), key
+
+    def send(self, body: bytes, key: str) -> Operation[Ack]:
+        request = self.request(body)
         return self.finish(request, key) if self.wanted.is_there else self._make_and_finish(request, key)
 
     def _make_and_finish(self, request: Request, key: str) -> Operation[Ack]:
         yield from self.wanted.ensure()
         return (yield from self.finish(request, key))
 
-    def request(self, rows: list[bytes], key: str) -> Request:
-        more = b'"idempotency_key":%b}' % encode_json(key)
-        # A topic with settings is made with them, never by chance with others.
-        if self.wanted.is_given:
-            more = b'"create":false,' + more
-        # A single record's seq may be told twice: a write of nothing but record and key is the quickest.
-        if len(rows) == 1:
-            body = b"".join((_BEGIN, rows[0], _END, more))
-        else:
-            last = b"".join((rows[-1], _END, b'"return_seqs":false,', more))
-            # Joined only once: a batch is large.
-            body = _BETWEEN.join([_BEGIN + rows[0], *rows[1:-1], last])
+    def request(self, body: bytes) -> Request:
         return Request(method="POST", target=topic_path(self.topic), body=body)
 
+    def body(self, rows: Sequence[bytes], key: str) -> bytes:
+        # A single record's seq may be told twice: a write of nothing but record and key is the quickest.
+        if len(rows) == 1:
+            return b"".join((_BEGIN, rows[0], _END, self._before_key, encode_json(key), b"}"))
+        last = b"".join((rows[-1], _END, b'"return_seqs":false,', self._before_key, encode_json(key), b"}"))
+        # Joined only once: a batch is large.
+        return _BETWEEN.join([_BEGIN + rows[0], *rows[1:-1], last])
+
     def finish(
-        self, request: Request, key: str, begun: Any = None, since: float | None = None
+        self,
+        request: Request,
+        key: str,
+        begun: Any = None,
+        since: float | None = None,
+        came: Response | Broken | None = None,
     ) -> Operation[Ack]:
         while True:
             try:
-                response: Response = yield from self._session.write(self.topic, request, key, begun, since)
-                return understood(_decode_ack, response)
+                response: Response = yield from self._session.write(
+                    self.topic, request, key, begun, since, came
+                )
+                return understood(decode_ack, response)
             except TopicNotFound:
                 if not self.wanted.is_given:
                     raise
                 # Dropped since it was looked at: made again, as it was wanted.
-                begun = since = None
+                begun = since = came = None
                 yield from self.wanted.ensure(again=True)
 
 
@@ -135,8 +153,7 @@ class Batching(Generic[T]):
         if batch_bytes < 1 or linger_ms < 0:
             raise ValueError("batch_bytes is 1 or more, linger_ms 0 or more")
         self._writing = writing
-        codec = writing.codec
-        self._encode = encode_json if codec.is_plain else partial(codec.encode, writing.topic)
+        self._encode = writing.encode
         self._batch_bytes = batch_bytes
         self._linger_s = linger_ms / 1000
         # The same list all the time: whoever is about to add to it cannot add to one that was sent meanwhile.
@@ -191,9 +208,9 @@ class Batching(Generic[T]):
             return 0
         yield from self._writing.wanted.ensure()
         key = self._writing.new_key()
-        request, count = self._take(key)
+        body, count = self._take(key)
         # Noted before it is sent: a caller that is interrupted, or cancelled, leaves it to the next one.
-        sent = self._sent = Sent(request, key)
+        sent = self._sent = Sent(self._writing.request(body), key)
         sent.since = monotonic()
         try:
             sent.begun = yield Begin(sent.request)
@@ -201,24 +218,23 @@ class Batching(Generic[T]):
             sent.since = None  # patiently, when its answer is waited for
         return count
 
-    def _take(self, key: str) -> tuple[Request, int]:
+    def _take(self, key: str) -> tuple[bytes, int]:
         """A batch of the oldest. Threads that waited for their turn have each added one beyond its size."""
         rows = self._rows[:MAX_BATCH_RECORDS]
-        request = self._writing.request(rows, key)
-        assert request.body is not None
-        if len(request.body) - len(rows[-1]) > self._batch_bytes + _AROUND_BYTES:
+        body = self._writing.body(rows, key)
+        if len(body) - len(rows[-1]) > self._batch_bytes + _AROUND_BYTES:
             room = self._batch_bytes
             for index, row in enumerate(rows):
                 room -= len(row) + _BETWEEN_BYTES
                 if room <= 0:
                     rows = rows[: index + 1]
-                    request = self._writing.request(rows, key)
+                    body = self._writing.body(rows, key)
                     break
         # The next batch is not due before its first record has come, or has been looked at.
         self._due = 0.0
         del self._rows[: len(rows)]
         self._bytes_left = self._batch_bytes - sum([len(row) + _BETWEEN_BYTES for row in self._rows])
-        return request, len(rows)
+        return body, len(rows)
 
     def flush(self) -> Operation[Ack | None]:
         """Everything given so far is in the log."""

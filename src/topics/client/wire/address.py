@@ -21,14 +21,15 @@ class Address(msgspec.Struct, frozen=True):
     base: str
     head: bytes
 
+    def before_length(self, request: Request) -> bytes:
+        """What a request with a body, and no headers of its own, begins with."""
+        return _before_length(request.method, self.base + request.target, self.head, request.content_type)
+
     def render(self, request: Request) -> bytes:
         """The bytes of a request."""
         body = request.body
         if body is not None and not request.headers:  # as most are
-            begin = _before_length(
-                request.method, self.base + request.target, self.head, request.content_type
-            )
-            return b"%b%d\r\n\r\n%b" % (begin, len(body), body)
+            return b"%b%d\r\n\r\n%b" % (self.before_length(request), len(body), body)
         begin = _first_line(request.method, self.base + request.target) + self.head
         if request.headers:
             begin += b"".join([f"{name}: {value}\r\n".encode() for name, value in request.headers])

@@ -65,6 +65,10 @@ class AnswerParser:
 
     # --- what httptools calls ---------------------------------------------------------------------------
 
+    def on_message_begin(self) -> None:
+        if self.is_complete:
+            raise ValueError("the server said more than it was asked")
+
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
@@ -90,16 +94,15 @@ class AnswerParser:
         """
         if count > _SMALL or not self._is_idle or self.is_complete:
             return None
-        known, body = self._look_up(bytes(self.room[:count]))
-        return None if known is None else Response(known.status, known.headers, body)
+        return self._look_up(self.room[:count].tobytes())
 
-    def _look_up(self, data: bytes) -> tuple[KnownHead | None, bytes]:
-        """The head and the body of what is a whole answer with a known head."""
+    def _look_up(self, data: bytes) -> Response | None:
+        """What is a whole answer with a known head."""
         end = data.find(_END)
         known = None if end < 0 else self._known.get(data[:end])
         if known is None or len(data) - end - 4 != known.length:
-            return None, b""
-        return known, data[end + 4 :]
+            return None
+        return Response(known.status, known.headers, data[end + 4 :])
 
     def received(self, count: int) -> None:
         """So many bytes have come into `room`. Raises `ValueError` on what is no HTTP."""
@@ -114,9 +117,9 @@ class AnswerParser:
             raise ValueError("the server said more than it was asked")
         is_first = self._is_idle
         if is_first and isinstance(data, bytes):
-            known, body = self._look_up(data)
-            if known is not None:
-                self._status, self._headers, self._body = known.status, known.headers, [body]
+            answer = self._look_up(data)
+            if answer is not None:
+                self._status, self._headers, self._body = answer.status, answer.headers, [answer.body]
                 self.head_done = self.is_complete = True
                 return
         self._is_idle = False

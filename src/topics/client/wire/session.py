@@ -113,27 +113,40 @@ class Session:
             yield pause
 
     def write(
-        self, topic: str, request: Request, key: str, begun: Any = None, since: float | None = None
+        self,
+        topic: str,
+        request: Request,
+        key: str,
+        begun: Any = None,
+        since: float | None = None,
+        came: Response | Broken | None = None,
     ) -> Operation[Response]:
         """A write with an idempotency key: repeated while the server is sure to know the key again.
 
-        `begun` is a first attempt that was sent already, at the time `since`; without it, nobody has waited
-        for what came of that attempt.
+        `begun` is a first attempt that was sent already, at the time `since`, and `came` what came of it;
+        without either, nobody has waited for that.
         """
         patience: _Patience | None = None  # most writes need none
         first_at = began = time.monotonic()
         sent_at: float | None = None  # of the first attempt whose outcome is unknown
         if since is not None:
             began = since
-            if begun is None:
+            if came is not None:
+                first_at = since
+            elif begun is None:
                 sent_at = since
                 if (yield from self._is_forgotten(topic, sent_at)):
                     raise self._uncertain(topic, key)
         while True:
             asked_s = 0.0
             try:
-                attempt, begun = Exchange(request) if begun is None else Finish(begun), None
-                response: Response = yield attempt
+                heard, came = came, None
+                if heard is None:
+                    attempt, begun = Exchange(request) if begun is None else Finish(begun), None
+                    heard = yield attempt
+                elif isinstance(heard, Broken):
+                    raise heard
+                response: Response = heard
                 refused = None if response.status < 400 else refused_by(response)
                 if refused is None:
                     if sent_at is not None:
