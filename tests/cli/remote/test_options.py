@@ -49,6 +49,19 @@ def test_profiles(home: Path) -> None:
     assert "did you mean url?" in refused("list", "--profile", "wrong", **there)
 
 
+def test_the_key_of_a_profile_goes_to_no_other_address(home: Path, locked: ServerProcess) -> None:
+    there = {"HOME": str(home)}
+    # The same server by another name: to the command, another address.
+    elsewhere = locked.url.replace("127.0.0.1", "localhost")
+    for url, profiles in ((elsewhere, 1), (locked.url, 0), (locked.url + "/", 0)):
+        assert topics("list", "--profile", "ours", "--url", url, **there).code == profiles
+        assert topics("list", "--url", url, TOPICS_PROFILE="ours", **there).code == 1
+    key = ("--key-file", home / "key")
+    assert topics("list", "--profile", "ours", "--url", elsewhere, *key, **there).code == 0
+    # Where nothing is looked up in it, it need not be there.
+    assert topics("list", "--url", elsewhere, *key, TOPICS_PROFILE="none", **there).code == 0
+
+
 def test_keys(home: Path, locked: ServerProcess) -> None:
     url = locked.url
     denied = topics("list", "--url", url)

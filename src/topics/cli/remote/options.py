@@ -37,9 +37,11 @@ def server_for(arguments: argparse.Namespace) -> Server:
         if value == "":
             raise UserMistake(f"{flag} is empty")
     chosen = arguments.profile
-    if chosen is None and not os.environ.get("TOPICS_URL"):
+    if chosen is None and not arguments.url and not os.environ.get("TOPICS_URL"):
         chosen = os.environ.get("TOPICS_PROFILE") or None
     profile = {} if chosen is None else _profile(chosen)
+    if arguments.url and arguments.url.rstrip("/") != profile.get("url", arguments.url).rstrip("/"):
+        profile = {}  # its key is for its own address, and goes to no other
     url = arguments.url or profile.get("url") or os.environ.get("TOPICS_URL") or DEFAULT_URL
     server = Server(url, _key(arguments.key_file, profile), wait_s=arguments.wait)
     server.hear()
