@@ -55,8 +55,18 @@ class Surface:
 
             return hear_awaited
 
+        def attempted(attempt: Callable[..., Any]) -> Callable[..., Any]:
+            def hear_attempt(*asked: Any) -> Any:
+                begun = attempt(*asked)
+                if begun is not None:
+                    begun[1].add_done_callback(lambda answer: self.heard.append(answer.result()))
+                return begun
+
+            return hear_attempt
+
         if self._runner:
             io._exchange, io._finish = awaited(io._exchange), awaited(finish)
+            io.attempt = attempted(io.attempt)
         else:
             io._finish = hear
 

@@ -10,8 +10,9 @@ A position moves when a record is done: when the next one is asked for, or by `c
 it: its reader has to `accept` it.
 """
 
+import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from topics.client.records import Accepted, AnyLoss, Lost, Position, Record, Restarted
 from topics.client.wire.effects import Call, Operation
@@ -45,6 +46,18 @@ class Cursor:
     # What runs operations, while and after a blocking reader uses the cursor.
     _run: Callable[[Operation[Any]], Any] | None = None
     _session: Session | None = None
+    # Threads may commit what one of them has read. Held for a comparison only: one for all cursors will do.
+    _moving = threading.Lock()
+    # Held while a position is stored, so that an older one does not come last.
+    _storing: threading.RLock
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        cursor = super().__new__(cls)
+        cursor._storing = threading.RLock()
+        return cursor
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_storing"}
 
     def __init__(self, *, start: Start = "first", every: int = 1) -> None:
         if start not in ("first", "earliest", "head"):
@@ -93,9 +106,10 @@ class Cursor:
         self._check_adjacent(found)
         accepted = Accepted(found, why)
         self._topic = found.topic
-        self._move(behind(found))
-        self._accepted += (accepted,)
-        self._keep_accepted(accepted)
+        with self._storing:
+            self._move(behind(found))
+            self._accepted += (accepted,)
+            self._keep_accepted(accepted)
 
     # --- for readers ------------------------------------------------------------------------------------
 
@@ -125,6 +139,13 @@ class Cursor:
 
     def _flush(self) -> Operation[None]:
         """Store what is not stored yet."""
+        if self.is_local or self._run is not None:
+            with self._storing:
+                yield from self._store_newest()
+        else:  # on asyncio, where its reader alone stores
+            yield from self._store_newest()
+
+    def _store_newest(self) -> Operation[None]:
         position = self.position
         if position is not None and position != self._stored:
             yield from self._keep(position)
@@ -142,9 +163,10 @@ class Cursor:
 
     def _move(self, position: Position) -> None:
         """Never back: what is done stays done."""
-        at = self._position
-        if at is None or (position.epoch, position.seq) > (at.epoch, at.seq):
-            self._position = position
+        with self._moving:
+            at = self._position
+            if at is None or (position.epoch, position.seq) > (at.epoch, at.seq):
+                self._position = position
 
     def _note_now(self) -> None:
         if self.is_local:
