@@ -252,6 +252,37 @@ ALIKE: tuple[Alike, ...] = (
         "of the next run none fits, so that the window ends in front of it",
     ),
     Alike(
+        "flow/routers/lineage.py",
+        "or stretch.first > self.firsts[-1]:",
+        "or stretch.first >= self.firsts[-1]:",
+        "records that are noted twice are the same",
+    ),
+    Alike(
+        "flow/routers/recovery.py",
+        "if end > oldest}",
+        "if end >= oldest}",
+        "what no step refers to any more is followed in vain",
+    ),
+    Alike(
+        "flow/routers/registry.py",
+        "if router.sent < source.head and is_open:",
+        "if router.sent <= source.head and is_open:",
+        "a window of nothing moves no router",
+    ),
+    Alike(
+        "flow/routers/step.py",
+        "or engine.settings.max_total_bytes > 0",
+        "or engine.settings.max_total_bytes >= 0",
+        "where there is no bound, all of it fits",
+    ),
+    Alike("flow/routers/step.py", "if not router.keys_seen:", "if False:", "none of them is known"),
+    Alike(
+        "flow/routers/step.py",
+        "if not router.options.exactly_once or not len(picked):",
+        "if False:",
+        "copies without a stamp are as large as what they are made from",
+    ),
+    Alike(
         "flow/watch/fanout.py",
         "if self.topic.head - subscription.seq <= subscription.options.limit:",
         "if self.topic.head - subscription.seq < subscription.options.limit:",

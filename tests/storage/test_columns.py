@@ -74,7 +74,11 @@ def test_records_are_taken_apart(full: bool, indexes: list[int]) -> None:
 
 def test_records_of_several_runs_are_put_together() -> None:
     plain, full = (columns(2, base=base, full=base > 1).records(np.arange(2)) for base in (1, 3))
-    assert as_lists(join_records([plain, plain]))["tags"] is None
+    assert as_lists(join_records([plain, plain])) == expected(1, [0, 1], full=False) | {
+        "seqs": [1, 2, 1, 2],
+        "data": [b"0", b"1"] * 2,
+    }
+    assert as_lists(join_records([full, full]))["hops"] == [0, 1, 0, 1]
     assert as_lists(join_records([full])) == as_lists(full)
     joined = as_lists(join_records([plain, full]))
     first, second = expected(1, [0, 1], full=False), expected(3, [0, 1], full=True)

@@ -70,6 +70,13 @@ def test_payloads_of_any_size_come_back(tmp_path: Path, size: int) -> None:
     assert [item.payload.nbytes for item in items if isinstance(item, Frame)] == [size, len(b"payload")]
 
 
+def test_a_payload_in_parts_is_the_same_frame(tmp_path: Path) -> None:
+    journal = new_journal(tmp_path)
+    whole, parts = (journal.frame(Kind.APPEND, each, 1, 2, 3, 4) for each in (b"payload", (b"pay", b"load")))
+    assert b"".join(parts) == b"".join(whole)
+    journal.close()
+
+
 def test_one_write_takes_many_frames(tmp_path: Path) -> None:
     journal = new_journal(tmp_path)
     buffers: list[bytes] = []

@@ -1,5 +1,7 @@
 """Sealed segments: columns come back as they went in, flags flip in place, damage has one name."""
 
+import errno
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -8,11 +10,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from tests.storage.cold_tier import write_segment
 from tests.storage.support import FS, FullDisk, NotedDisk, columns
 from tests.support.damage import flip
 from topics.storage import fileheader
 from topics.storage.columns import Columns
 from topics.storage.fileheader import FILE_HEADER_BYTES, ForeignFile, checksum
+from topics.storage.filesystem import File, Filesystem
 from topics.storage.segment import (
     ALIGNMENT,
     DEAD,
@@ -423,3 +427,18 @@ def use_unverified(path: Path) -> None:
         use(segment, segment.entries[0])
     finally:
         segment.close()
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EIO])
+def test_a_file_that_may_only_be_read_is_read(tmp_path: Path, code: int) -> None:
+    class ReadOnly(Filesystem):
+        def open(self, path: str) -> File:
+            raise OSError(code, os.strerror(code), path)
+
+    write_segment(tmp_path, 1)
+    path = str(tmp_path / file_name(1))
+    if code == errno.EIO:
+        with pytest.raises(OSError, match="Input/output error"):
+            Segment(ReadOnly(), path)
+    else:
+        assert Segment(ReadOnly(), path).entries == Segment(Filesystem(), path).entries

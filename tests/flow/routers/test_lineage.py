@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.flow.routers.lab import RouterLab, survives
+from topics.flow.routers.frames import COPIES, Piece, Share, Step
+from topics.flow.routers.lineage import Lineage
+from topics.log.write.append_frame import encode_payload
+from topics.log.write.append_request import parse_append
+from topics.storage.frame import Frame, Kind
 
 Loss = Callable[[RouterLab], object]
 
@@ -157,3 +163,46 @@ def test_chains_come_back_whole(lab: RouterLab) -> None:
         lab.drop(gone)
     survives(lab)
     assert lab.data("d") == [0, 1, -1, -2, 3, -3, -4, 5, -5]
+
+
+def appended(*firsts: int) -> Lineage:
+    """Of a topic with the id 1: what its frames brought, two records each, from these seqs on."""
+    lineage = Lineage()
+    lineage.follow(1)
+    for first in firsts:
+        batch = parse_append(b'{"records":[{"data":%d},{"data":%d}]}' % (first, first + 1)).batch
+        payload, flags = encode_payload(batch, batch.render(first, 9))
+        body = memoryview(b"".join(payload) if isinstance(payload, tuple) else payload)
+        lineage.note_append(
+            Frame(Kind.APPEND, flags, 2, 1, first, 9, 0, 0, position=100 * first, payload=body)
+        )
+    return lineage
+
+
+def test_what_is_not_in_the_journal_any_more_cannot_be_copied_again() -> None:
+    lineage = appended(3, 7)
+
+    def render(source: int, first: int, count: int = 1) -> list[int] | None:
+        piece = Piece(COPIES, first, count, 50)
+        share = Share(1, 0, count, 2, 9, True, True, True, None, [piece])
+        made = lineage.render(Step(source, [share]), share, piece, 9000)
+        if made is None:
+            return None
+        return [made.position, *(json.loads(row)["data"] for row in bytes(made.rows).splitlines())]
+
+    assert [render(1, first) for first in (2, 5, 6, 9)] == [None] * 4
+    assert render(2, 3) is None
+    assert [render(1, first) for first in (3, 4, 7, 8)] == [[300, 3], [300, 4], [700, 7], [700, 8]]
+    assert render(1, 4, 2) is None
+    # A copy of a copy depends on what that was made from, and on nothing before it.
+    for first, dest in ((7, 50), (5, 52), (2, 53)):
+        step = Step(1, [Share(1, 0, 1, 2, 9, True, True, True, None, [Piece(COPIES, first, 1, dest)])])
+        lineage.follow(2)
+        lineage.note_step(step, 8000 + dest)
+    assert render(2, 50) == [700, 7]
+    assert [render(2, first) for first in (51, 52, 53)] == [None] * 3
+    lineage.follow(3)
+    lineage.note_step(
+        Step(77, [Share(1, 0, 1, 3, 9, True, True, True, None, [Piece(COPIES, 1, 1, 1)])]), 8100
+    )
+    assert render(3, 1) is None

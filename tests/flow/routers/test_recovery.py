@@ -274,3 +274,17 @@ def test_seqs_of_copies_stay_used_up_when_the_end_of_the_journal_is_cut_off(
     head = lab.topic("b").head
     assert 3000 <= head < 10_000, "nothing is given out twice, and only what was reserved is skipped"
     assert lab.write("b", "next").first_seq == head + 1
+
+
+@pytest.mark.parametrize("checkpoints", [0, 1])
+def test_copies_of_some_records_are_made_again_from_those(lab: RouterLab, checkpoints: int) -> None:
+    lab.route("r", "a", "b", match="x")
+    for number, tag in enumerate("xyyxxyx"):
+        lab.write("a", {"data": number, "tag": tag})
+    assert lab.data("b") == [0, 3, 4, 6]
+    for _ in range(checkpoints):
+        lab.checkpoint()
+    lab.restart()
+    assert lab.data("b") == [0, 3, 4, 6]
+    assert lab.gaps("b") == []
+    assert lab.engine.totals.damage == 0

@@ -106,3 +106,38 @@ def test_a_destination_of_a_large_commit_gets_its_copies_behind_it(lab: RouterLa
     lab.routers.note_all_owing()
     lab.routers.forward(lambda: False)
     assert [row["data"] for row in rows_of(lab.diff("held"))] == [1, 2]
+
+
+def test_only_a_new_one(lab: RouterLab) -> None:
+    made: list[bool] = []
+
+    def put() -> None:
+        lab.commit(
+            lambda done, fail: lab.routers.put(
+                "r",
+                "a",
+                "b",
+                RouterOptions(),
+                lambda router, created: (made.append(created), done(router)),
+                fail,
+                only_new=True,
+            )
+        )
+
+    put()
+    with pytest.raises(ApiError) as refused:
+        put()
+    assert (made, refused.value.code) == ([True], "router_exists")
+
+
+def test_the_last_router_of_a_source_takes_its_listener_along(lab: RouterLab) -> None:
+    lab.route("r", "a", "b")
+    lab.route("s", "a", "c")
+    source = lab.topic("a")
+    lab.write("a", 1)
+    for name, listeners in (("r", 1), ("s", 0)):
+        assert lab.unroute(name)
+        assert len(source.listeners) == listeners
+    lab.write("a", 2)
+    assert not lab.routers.owing
+    assert not lab.routers.stuck
