@@ -13,8 +13,10 @@ import pytest
 from topics.log.write import arrow_batch as columnar
 from topics.log.write.append_frame import encode_payload
 from topics.log.write.append_request import parse_append
-from topics.log.write.arrow_batch import check_batch, compact, read_stream
+from topics.log.write.arrow_batch import check_batch, compact, piece_bounds, read_stream
+from topics.values import accelerator
 from topics.values.errors import ApiError
+from topics.values.settings import MAX_RECORD_BYTES
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 
@@ -312,3 +314,63 @@ def test_damaged_streams_are_refused_and_never_crash() -> None:
         with contextlib.suppress(ApiError):
             for one in read_stream(bytes(broken), 1 << 20):
                 check_batch(one).render(1, 0)
+
+
+# --- checked, whoever looks at it -------------------------------------------------------------------------
+
+
+def test_cells_are_checked_and_compacted_before_they_are_written() -> None:
+    for wrong in ("{", "1,2", ""):
+        assert refusal(data=["1", wrong]).code == "invalid_request"
+    for more in ({}, {"tag": ["a", None]}, {"meta": ["{}", None]}):
+        rows = bytes(check_batch(batch(data=["[1, 2]", "3 "], **more)).render(1, 5))
+        assert rows.count(b'"data":[1,2]') == rows.count(b'"data":3') == 1
+
+
+@pytest.mark.parametrize("name", ["tag", "node", "meta"])
+def test_only_what_is_nothing_but_data_is_rendered_at_once(name: str) -> None:
+    """The accelerator knows of nothing else here, and would leave it out."""
+    assert check_batch(batch(data=["1", "2"])).is_quick == (accelerator.native is not None)
+    detail = {name: ["{}" if name == "meta" else "x", None]}
+    described = check_batch(batch(data=["1", "2"], **detail))
+    assert not described.is_quick
+    assert encode_payload(described, described.render(1, 5))[1], "its frame says that there is more"
+
+
+def test_the_first_row_that_is_too_large_is_named() -> None:
+    largest = '"' + "x" * (MAX_RECORD_BYTES - 2) + '"'
+    check_batch(batch(data=[largest]))
+    told = refusal(data=[largest, largest[:-1] + 'x"'])
+    assert (told.code, told.message.partition(":")[0]) == ("record_too_large", "row 1")
+
+
+def test_a_body_may_unfold_to_as_much_as_is_said() -> None:
+    """Fifty rows refer to the same eight bytes."""
+    rows = batch(data=pa.array(["12345678"] * 50).dictionary_encode())
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    body = sink.getvalue().to_pybytes()
+    assert len(list(read_stream(body, 400, 0))) == 1
+    with pytest.raises(ApiError) as refused:
+        list(read_stream(body, 399, 0))
+    assert refused.value.code == "payload_too_large"
+
+
+@pytest.mark.parametrize("space", [" ", "\n", "\t", "\r"])
+def test_white_space_is_left_out_of_each_piece(monkeypatch: pytest.MonkeyPatch, space: str) -> None:
+    monkeypatch.setattr(columnar, "PIECE_CELLS", 2)
+    assert texts([f"[1,{space}2]", f"3{space}", "4", "5", "6"]) == ["[1,2]", "3", "4", "5", "6"]
+    assert texts(["1", "2", "3"]) == ["1", "2", "3"]
+
+
+def test_a_piece_has_so_many_cells_or_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columnar, "PIECE_CELLS", 3)
+    monkeypatch.setattr(columnar, "_PIECE_BYTES", 10)
+    cells = pa.array(["1", "2", "3", "4", "5" * 20, "6" * 6, "7" * 4, "8"], pa.string())
+    assert list(piece_bounds(cells)) == [(0, 3), (3, 5), (5, 7), (7, 8)]
+
+
+def test_metas_that_are_null_are_absent() -> None:
+    plain = check_batch(batch(data=["1", "2"], meta=["null", None]))
+    assert (plain.meta_lens, plain.size) == (None, 2)

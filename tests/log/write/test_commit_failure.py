@@ -67,7 +67,7 @@ def submit_all(lab: Lab, answers: list[Any], failures: list[ApiError]) -> None:
 
 @pytest.mark.parametrize("failing", ["write", "sync"])
 def test_a_refused_commit_shows_nothing(lab: Lab, failing: str, caplog: pytest.LogCaptureFixture) -> None:
-    before = lab.state("t")
+    before, batches = lab.state("t"), lab.engine.counters.batches
     assert isinstance(lab.disk, FailingDisk)
     lab.disk.failing = failing
     answers: list[Any] = []
@@ -75,6 +75,7 @@ def test_a_refused_commit_shows_nothing(lab: Lab, failing: str, caplog: pytest.L
     submit_all(lab, answers, failures)
     lab.engine.queue.sync_now()
     assert answers == []
+    assert lab.engine.counters.batches - batches == (failing == "sync"), "what is not written is not counted"
     assert [failure.code for failure in failures] == ["internal"] * 5
     assert lab.state("t") == before
     assert lab.engine.find("new") is None

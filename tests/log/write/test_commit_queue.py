@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +14,7 @@ from topics.log.write import commit_queue
 from topics.log.write.commit_queue import CommitQueue, Counters
 from topics.log.write.operation import CallbackOp, Op
 from topics.storage.frame import Kind
-from topics.values.errors import ApiError
+from topics.values.errors import ApiError, OutcomeUnknown
 
 
 class Desk:
@@ -57,7 +59,8 @@ def test_all_that_waits_is_written_at_once_and_takes_effect_in_order(desk: Desk)
     desk.queue.flush()
     assert desk.done == ["a", "b", "c"]
     assert desk.queue.counters.batches == 1
-    assert desk.queue.counters.bytes_written == desk.journal.position - before > 0
+    assert desk.queue.counters.bytes_written == desk.journal.position - before
+    assert desk.journal.position - before == 3 * sum(map(len, desk.op("as long").buffers)) > 0
     assert desk.queue.counters.queue_depth_peak == 3
     desk.queue.flush()
     assert desk.queue.counters.batches == 1
@@ -199,3 +202,95 @@ def test_a_failure_is_final(desk: Desk) -> None:
     assert desk.done == []
     with pytest.raises(ApiError, match="until restart"):
         desk.submit("late")
+
+
+def test_an_operation_knows_how_long_its_sync_took(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(commit_queue.time, "perf_counter", lambda: now[0])
+    for took_s, fsync_ms in ((0.25, 250.0), (0.0, 0.001)):
+        op = desk.op("op", sync=True)
+        desk.queue.submit(op)
+        desk.queue.flush()
+        ticket = desk.queue.begin_sync()
+        now[0] += took_s
+        desk.queue.finish_sync(ticket)
+        assert op.fsync_ms == fsync_ms
+
+
+def test_one_that_was_synced_for_a_reader_knows_it_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter([1.0, 1.0, 1.0, 1.25])
+    op = desk.op("op", sync=True)
+    desk.queue.submit(op)
+    monkeypatch.setattr(commit_queue.time, "perf_counter", lambda: next(times))
+    desk.queue.flush()
+    desk.queue.sync_inline()
+    assert op.fsync_ms == 250.0
+
+
+def test_all_of_the_journal_is_synced_once(desk: Desk) -> None:
+    desk.submit("asks for no sync")
+    desk.queue.flush()
+    assert desk.journal.synced < desk.journal.position
+    for _ in range(2):
+        desk.queue.sync_journal()
+        assert desk.journal.synced == desk.journal.position
+        assert desk.queue.counters.fsyncs == 1
+
+
+def test_what_could_not_take_effect_and_all_behind_it_is_not_answered_for(desk: Desk) -> None:
+    def broken(_: Op) -> None:
+        raise OSError("a file that had to be read")
+
+    failures: list[ApiError] = []
+    desk.submit("before")
+    desk.queue.submit(CallbackOp(desk.op("x").buffers, None, broken, failures.append, sync=False))
+    desk.submit("behind")
+    desk.queue.flush()
+    assert (desk.done, desk.failed) == (["before"], ["behind"])
+    assert [type(failure) for failure in failures] == [OutcomeUnknown]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_note_that_cannot_be_written_is_not_there(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(_: object) -> None:
+        raise OSError(number, "the disk refuses")
+
+    position = desk.journal.position
+    monkeypatch.setattr(desk.journal, "write", refuse)
+    for note in (desk.queue.note, desk.queue.note_synced):
+        assert not note(desk.journal.frame(Kind.CLOCK, b"", ts=2))
+    assert desk.journal.position == position
+
+
+def test_a_journal_without_room_for_another_file_goes_on_in_its_own(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(desk.journal, "rotate", refuse)
+        assert not desk.queue.rotate()
+    assert desk.queue.failure is None
+    assert desk.queue.rotate()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_group_that_was_refused_elsewhere_has_failed_or_finds_room(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse() -> int:
+        raise OSError(number, "the disk refuses")
+
+    desk.lab.engine.reserve.make(16 * 4096)
+    desk.submit("a")
+    write = desk.queue.begin_write()
+    assert write is not None
+    monkeypatch.setattr(write, "_write", SimpleNamespace(run=refuse))
+    write.run()
+    has_room = number == errno.ENOSPC
+    assert desk.queue.note(desk.journal.frame(Kind.CLOCK, b"", ts=2)) == has_room
+    desk.queue.settle()
+    assert (desk.done, desk.failed) == ((["a"], []) if has_room else ([], ["a"]))

@@ -175,3 +175,37 @@ def test_and_rendered_anew_if_not(make_lab: Callable[..., Lab]) -> None:
     assert lab.seqs("t") == list(range(1, len(RECORDS) + 2))
     lab.restart()
     assert lab.seqs("t") == list(range(1, len(RECORDS) + 2))
+
+
+class Tolerant(Someone):
+    """One for whom an unknown name is no reason to refuse."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted = 0
+
+    def note(self, misnamed: Misnamed) -> None:
+        self.noted += 1
+
+
+class Strict(Tolerant):
+    def note(self, misnamed: Misnamed) -> None:
+        super().note(misnamed)
+        self.misnamed = misnamed
+
+
+def test_an_unknown_name_ends_the_write_only_where_it_is_refused_for_it() -> None:
+    body = body_of(*[{"data": number, "tga": 1} for number in range(6)])
+    tolerant, strict = Tolerant(), Strict()
+    request, _ = large_request(body, None, tolerant)
+    assert (request.batch.count, tolerant.noted) == (6, 6)
+    large_request(body, None, strict)
+    assert strict.noted == 1
+
+
+@pytest.mark.parametrize("native", WAYS.values(), ids=list(WAYS))
+def test_only_what_is_one_piece_is_rendered_at_once(native: Any) -> None:
+    with using(native):
+        plain = in_pieces(b'{"records":[{"data":1},{"data":2}]}').batch
+        assert plain.is_quick == (native is not None)
+        assert not in_pieces(body_of(*RECORDS)).batch.is_quick

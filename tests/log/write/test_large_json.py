@@ -165,3 +165,13 @@ def test_an_array_that_does_not_end_is_a_mistake() -> None:
 @pytest.mark.usefixtures("_pieces")
 def test_a_comma_too_many_stays_to_be_seen() -> None:
     assert cut_out(b'{"records":[1,]}', "records", WIDE).pieces[-1] == (b"", 1)
+
+
+def test_what_is_around_may_be_as_large_as_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = b'{"a":1,"records":[1,2,3]}'
+    around = b'{"a":1,"records":[]}'
+    monkeypatch.setattr(large_json, "LARGE_BYTES", len(around))
+    assert cut_out(text, "records", WIDE).around == around
+    monkeypatch.setattr(large_json, "LARGE_BYTES", len(around) - 1)
+    with pytest.raises(ApiError, match="without its records"):
+        cut_out(text, "records", WIDE)

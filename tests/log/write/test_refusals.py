@@ -47,6 +47,19 @@ def test_a_full_disk_is_told_once_and_is_over_once(lab: Lab, caplog: pytest.LogC
     ]
 
 
+def test_without_a_reserve_not_even_removals_are_taken_until_there_may_be_room(lab: Lab) -> None:
+    lab.write("t", 1, 2)
+    queue = lab.engine.queue
+    queue.note_full()
+    assert lab.delete("t", before=2) == 1, "it makes the log smaller"
+    queue.is_stuck = True
+    with pytest.raises(ApiError) as refusal:
+        lab.delete("t", before=3)
+    assert refusal.value.code == "disk_full"
+    queue.try_again()
+    assert lab.delete("t", before=3) == 1
+
+
 def test_the_first_final_reason_is_the_one_that_is_told(lab: Lab) -> None:
     queue = lab.engine.queue
     queue.end(WritesOff.DIRECTORY_REPLACED, "the directory is another one")
