@@ -14,6 +14,38 @@ from topics.flow.watch import fanout as fanout_module
 from topics.log.topic import Topic
 
 
+@pytest.fixture(autouse=True)
+def enough_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is: how much is served in a turn is a matter of work here."""
+    monkeypatch.setattr(fanout_module, "TURN_S", 60.0)
+
+
+def test_a_turn_ends_in_time_however_long_deliveries_take(
+    play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(w: Watched) -> None:
+        w.lab.put("t")
+        listeners = [w.watch()[0] for _ in range(5)]
+        await w.settle()
+        for listener in listeners:
+            listener.heard()
+        clock = [0.0]
+
+        def later() -> float:
+            clock[0] += fanout_module.TURN_S / 3
+            return clock[0]
+
+        monkeypatch.setattr(fanout_module, "perf_counter", later)
+        w.lab.write("t", 1)
+        served = []
+        for _ in range(4):
+            await asyncio.sleep(0)
+            served.append(sum(bool(listener.told) for listener in listeners))
+        assert served == [2, 4, 5, 5]
+
+    play(scenario)
+
+
 def test_a_turn_does_a_bounded_amount_of_work(
     play: Callable[[Scenario], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from time import perf_counter
 
 from topics.flow.governor import Governor, Level
 from topics.flow.watch.others_records import CommonDelivery
@@ -73,8 +74,8 @@ class Feed:
         self._round = None
         self._behind.clear()
 
-    def serve(self, work: int) -> int:
-        """Go on with the round, or begin one, until `work` is used up; returns how much was."""
+    def serve(self, work: int, until_s: float) -> int:
+        """Go on with the round, or begin one, until `work` is used up or it is time; returns work done."""
         engine, topic = self._fanout.engine, self.topic
         if self._round is None:
             self._begin_round()
@@ -91,7 +92,7 @@ class Feed:
                 self._follow(subscription)
             elif not subscription.at_rest(topic):
                 used += self._advance(subscription, watcher, deliveries)
-            if used >= work:
+            if used >= work or perf_counter() >= until_s:
                 return used
         self._round = None
         return used
@@ -197,6 +198,8 @@ log = logging.getLogger("topics.fanout")
 
 # Deliveries in one turn: about a millisecond or two, which is what a write may have to wait behind them.
 TURN_WORK = 256
+# Or so long: a delivery to a stream of hundreds of topics takes longer, because it names the places of all.
+TURN_S = 0.02
 # What a feed may use before another one gets its turn, by effective priority: (from, share of a turn).
 SHARES = ((750, 1.0), (500, 0.5), (250, 0.25))
 LEAST_SHARE = 0.125
@@ -271,8 +274,8 @@ class Fanout:
 
     def _turn(self) -> None:
         """Feeds take turns too: one that has more to do goes to the back of the queue."""
-        work = TURN_WORK
-        while self._queue and work > 0:
+        work, until_s = TURN_WORK, perf_counter() + TURN_S
+        while self._queue and work > 0 and perf_counter() < until_s:
             feed = self._queue.popleft()
             feed.queued = False
             # Its watchers may have left while it waited, and the engine with them.
@@ -281,7 +284,7 @@ class Fanout:
             try:
                 priority = self._priority(feed)
                 self._protect(priority)
-                work -= feed.serve(min(work, int(TURN_WORK * _share(priority))))
+                work -= feed.serve(min(work, int(TURN_WORK * _share(priority))), until_s)
             except Exception:
                 log.exception("serving the watchers of %s failed", feed.topic.name)
                 feed.give_up_round()
