@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.flow.routers.lab import RouterLab
+from topics.flow.routers.copies import STAMP_KEY
 from topics.storage.frame import Kind
 
 
@@ -159,3 +160,17 @@ def test_copies_wait_for_the_disk_only_where_the_topic_does(
     assert (lab.topic("b").head == 2) == is_there
     lab.engine.queue.sync_now()
     assert lab.topic("b").head == 2
+
+
+@pytest.mark.parametrize("names", ["pqr", "rqp", "qpr"])
+def test_routers_that_move_together_each_leave_their_own_mark_or_none(lab: RouterLab, names: str) -> None:
+    """Whoever was served before: copies are shared only among those that want the same."""
+    for name in names:
+        lab.route(name, "a", f"to-{name}", exactly_once=name != "p")
+    lab.write("a", {"data": 1}, {"data": 2})
+    lab.background()
+    marks = {
+        name: [row.get("meta", {}).get(STAMP_KEY, {}).get("router") for row in lab.records(f"to-{name}")]
+        for name in names
+    }
+    assert marks == {"p": [None, None], "q": ["q", "q"], "r": ["r", "r"]}

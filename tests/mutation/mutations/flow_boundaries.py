@@ -10,6 +10,7 @@ _LEASES = "tests/flow/queues/test_leases.py"
 _OPEN_STAGES = "tests/flow/stages/test_open_stages.py"
 _OTHERS = "tests/flow/watch/test_others_records.py"
 _PINS = "tests/flow/test_pins.py"
+_ROUTERS = "tests/flow/routers"
 _SESSIONS = "tests/flow/watch/test_sessions.py"
 
 MUTATIONS = (
@@ -228,5 +229,29 @@ MUTATIONS = (
         "return common.without(nodes) if self.topic.config.dedupe_node else common.delivery",
         "return common.without(nodes)",
         (_OTHERS,),
+    ),
+    Mutation(
+        "keep-seqs-of-a-refused-step",
+        "What a router could not write on a full disk is copied when there is room, seq behind seq.",
+        "flow/routers/arrival.py",
+        "            dest.take_back(pieces[0].first_dest - 1, copies, sum(self.sizes))\n",
+        "",
+        (f"{_ROUTERS}/test_refusals.py",),
+    ),
+    Mutation(
+        "make-copies-of-other-records-again",
+        "After a crash, copies of a router with a filter are those of the records that it had chosen.",
+        "flow/routers/frames.py",
+        "        if self.offsets:\n            return np.frombuffer",
+        "        if False:\n            return np.frombuffer",
+        (f"{_ROUTERS}/test_recovery.py",),
+    ),
+    Mutation(
+        "share-copies-with-a-mark",
+        "The mark of an exactly-once router is on its own copies and on no others.",
+        "flow/routers/step.py",
+        "        if whole and stamp is None:\n            self._shared",
+        "        if whole:\n            self._shared",
+        (f"{_ROUTERS}/test_step.py",),
     ),
 )
