@@ -125,3 +125,15 @@ def test_two_answers_to_one_question_are_none() -> None:
         knows_the_head.feed(both)
     goes_on = AnswerParser({})
     assert taken(goes_on, b"HTTP/1.1 100 Continue\r\n\r\n" + answer(b"one")).body == b"one"
+
+
+def test_answers_of_one_length_are_told_apart_by_their_heads() -> None:
+    parser = AnswerParser({})
+    first, second = answer(b"one", b"X-Request-Id: 7"), answer(b"two", b"X-Request-Id: 8")
+    for whole in (first, second):
+        taken(parser, whole)
+    for whole, told in ((first, "7"), (first, "7"), (second, "8"), (second, "8"), (first, "7")):
+        parser.room[: len(whole)] = whole
+        said = parser.answer(len(whole))
+        assert said is not None
+        assert (said.headers["x-request-id"], said.body) == (told, whole[-3:])

@@ -54,6 +54,7 @@ class Writing(Generic[T]):
         self.wanted = wanted
         # A topic with settings is made with them, never by chance with others.
         self._before_key = b'"create":false,"idempotency_key":' if wanted.is_given else b'"idempotency_key":'
+        self._before_own_key = _END + self._before_key + b'"'
 
     def write(
         self,
@@ -70,8 +71,13 @@ class Writing(Generic[T]):
     ) -> tuple[bytes, str]:
         """The body of a write of one record, and its key."""
         if tag is None and node is None and meta is None:
-            return self._keyed((self.encode(data),), key)
-        return self._keyed((render(self.codec, self.topic, data, tag, node, meta),), key)
+            row = self.encode(data)
+        else:
+            row = render(self.codec, self.topic, data, tag, node, meta)
+        if key:
+            return self.body((row,), key), key
+        key = self.new_key()  # which needs nothing done to be JSON
+        return b"".join((_BEGIN, row, self._before_own_key, key.encode(), b'"}')), key
 
     def write_many(self, items: Iterable[T | Draft[T]], key: str | None) -> Operation[Ack]:
         if isinstance(items, str | bytes | Mapping):
@@ -84,11 +90,8 @@ class Writing(Generic[T]):
                 rows.append(render(self.codec, self.topic, item, None, None, None))
         if not rows:
             raise ValueError("write_many needs at least one record")
-        return self.send(*self._keyed(rows, key))
-
-    def _keyed(self, rows: Sequence[bytes], key: str | None) -> tuple[bytes, str]:
         key = key or self.new_key()
-        return self.body(rows, key), key
+        return self.send(self.body(rows, key), key)
 
     def send(self, body: bytes, key: str) -> Operation[Ack]:
         request = self.request(body)

@@ -38,6 +38,9 @@ class AnswerParser:
         "_is_idle",
         "_keep",
         "_known",
+        "_last",
+        "_last_bytes",
+        "_last_head",
         "_parser",
         "_status",
         "head_done",
@@ -47,6 +50,10 @@ class AnswerParser:
 
     def __init__(self, known: KnownHeads) -> None:
         self._known = known
+        # The known head that came last, as it came, and the length of the whole answer.
+        self._last: KnownHead = None  # type: ignore[assignment]
+        self._last_head = b""
+        self._last_bytes = 0
         # Where bytes are received. It stays: a large one, made and freed for every page that is read, would
         # have the memory given back to the system and fetched again each time.
         self.room = memoryview(bytearray(_FIRST_ROOM))
@@ -94,7 +101,12 @@ class AnswerParser:
         """
         if count > _SMALL or not self._is_idle or self.is_complete:
             return None
-        return self._look_up(self.room[:count].tobytes())
+        data = self.room[:count].tobytes()
+        # Often it is as long as the one before, and then its head is the same: no need to look for its end.
+        if count == self._last_bytes and data.startswith(self._last_head):
+            known = self._last
+            return Response(known.status, known.headers, data[len(self._last_head) :])
+        return self._look_up(data)
 
     def _look_up(self, data: bytes) -> Response | None:
         """What is a whole answer with a known head."""
@@ -102,6 +114,7 @@ class AnswerParser:
         known = None if end < 0 else self._known.get(data[:end])
         if known is None or len(data) - end - 4 != known.length:
             return None
+        self._last, self._last_head, self._last_bytes = known, data[: end + 4], len(data)
         return Response(known.status, known.headers, data[end + 4 :])
 
     def received(self, count: int) -> None:

@@ -120,7 +120,11 @@ class AsyncIO:
         if pool is None or pool.loop is not asyncio.get_running_loop():
             pool = self._pool()
         places = pool.places
-        if not places.free or (connection := pool.take()) is None:
+        idle = pool.idle
+        if not places.free or not idle:
+            return None
+        connection = idle.pop()
+        if not connection.is_usable:
             return None
         places.free -= 1
         data = b"%b%d\r\n\r\n%b" % (before_length, len(body), body)

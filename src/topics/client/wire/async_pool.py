@@ -67,7 +67,12 @@ class Pool:
         places.free += 1
         if places.waiting:
             places.call_next()
-        self.give_back(connection)
+        if (
+            connection.is_usable and not self.is_closed
+        ):  # `give_back`, without a call: this is done for each write
+            self.idle.append(connection)
+        else:
+            connection.close()
 
     def failed(self) -> None:
         self.places.give_back()
