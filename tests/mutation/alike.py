@@ -275,6 +275,18 @@ ALIKE: tuple[Alike, ...] = (
         "or engine.settings.max_total_bytes >= 0",
         "where there is no bound, all of it fits",
     ),
+    Alike(
+        "flow/routers/step.py",
+        "if whole and stamp is None and shape in self._shared:",
+        "if False:",
+        "copies that are not shared are the same",
+    ),
+    Alike(
+        "flow/routers/step.py",
+        "if last_seq > dest.reserved:",
+        "if last_seq >= dest.reserved:",
+        "seqs are reserved one seq earlier",
+    ),
     Alike("flow/routers/step.py", "if not router.keys_seen:", "if False:", "none of them is known"),
     Alike(
         "flow/routers/step.py",
