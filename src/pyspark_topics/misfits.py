@@ -25,6 +25,8 @@ TAG = "error"
 KIND = "error"
 # Of a row that is longer the beginning is kept: escaped, it has to be a record in any case.
 KEPT_CHARACTERS = 150_000
+# How the reason ends of a row without its data or its target.
+IS_NULL = "is NULL"
 
 
 @dataclass(frozen=True)
@@ -69,14 +71,14 @@ def wrong(batch: pa.RecordBatch, has_target: bool) -> dict[int, str]:
 def _why(row: dict[str, str | None], has_target: bool) -> str | None:
     data, meta = row["data"], row.get("meta")
     if data is None:
-        return "data is NULL"
+        return f"data {IS_NULL}"
     why = None if has_target else _no_target(row["topic"])
     return why or _no_json("data", data) or _no_meta(meta) or _too_long(row, data, meta)
 
 
 def _no_target(name: str | None) -> str | None:
     if name is None:
-        return "topic is NULL"
+        return f"topic {IS_NULL}"
     return None if is_topic_name(name) else f'a topic cannot be called "{name}"'
 
 

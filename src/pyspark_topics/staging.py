@@ -22,7 +22,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.util import PythonEvalType
 
 from pyspark_topics.errors import BadRow
-from pyspark_topics.misfits import Misfits, wrong
+from pyspark_topics.misfits import IS_NULL, Misfits, wrong
 from pyspark_topics.options import WriteOptions
 from pyspark_topics.rows import Rows
 from topics.client import Client, Refused
@@ -132,11 +132,13 @@ class Stager:
             try:
                 yield self.rows.timed(plain, good)
             except BadRow as bad:
-                at = next(iter(wrong(plain, self.rows.has_target)), None)
+                at, why = next(iter(wrong(plain, self.rows.has_target).items()), (None, ""))
                 if at is None:
                     raise
+                # What is said has to be true of the row that is shown.
+                said = str(bad) if why.endswith(IS_NULL) else why
                 excerpt = str(good.slice(at, 1).to_pylist()[0])[:EXCERPT]
-                raise bad_row(self.options.topic, staged.partition, row + at, str(bad), excerpt) from None
+                raise bad_row(self.options.topic, staged.partition, row + at, said, excerpt) from None
             row += batch.num_rows
 
     def _sifted(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from deltalake import DeltaTable
 
 from tests.kill.checks import Found
 from tests.kill.clients import Caller
+from tests.support import eventually
 
 ROUTED, LOADED = "routed", "loaded"
 LINES = 50
@@ -50,6 +52,10 @@ class Pipelines:
         self._lines: list[str] = []
         self.kills = 0
         self.compared = ""
+        # Those that are to be killed, as soon as they do something.
+        self._condemned: set[str] = set()
+        # What their logs had when they were started last.
+        self._said: dict[str, int] = {}
         (folder / "files").mkdir(parents=True)
         for process, names in _PROCESSES.items():
             (folder / f"{process}.toml").write_text(self._declaration(process, names))
@@ -69,6 +75,7 @@ class Pipelines:
         if process != "load" and not more:
             command.append("--restart")
         with (self._folder / f"{process}.log").open("ab") as log:
+            self._said[process] = log.tell()
             return subprocess.Popen(
                 [*command, "--master", "local[1]", *more],
                 stdout=log,
@@ -87,15 +94,36 @@ class Pipelines:
         self._lines += lines
 
     def disturb(self) -> None:
-        """Once a round: another file, and perhaps a driver that is killed, with its JVM or without."""
+        """Once a round: another file, and perhaps a driver that is killed, with its JVM or without.
+
+        On a busy machine Spark takes many rounds to start. To kill it before that proves nothing.
+        """
         self._add_file()
         if self._random.random() < 1 / KILL_ONE_IN:
-            process = self._random.choice(list(_PROCESSES))
+            self._condemned.add(self._random.choice(list(_PROCESSES)))
+        for process in sorted(filter(self._has_moved, self._condemned)):
             self._kill(self._running[process], alone=self._random.random() < 0.5)
+            self._condemned.discard(process)
             self.kills += 1
         for process, running in self._running.items():
             if running.poll() is not None:
                 self._running[process] = self._start(process)
+
+    def wait_until_all_move(self, patience_s: float) -> None:
+        eventually(lambda: all(map(self._has_moved, _PROCESSES)), patience_s, self._logs, every_s=0.5)
+
+    def _has_moved(self, process: str) -> bool:
+        """Whether each of its pipelines has written something since it was started.
+
+        Of two archives, one may have left nothing to the other.
+        """
+        with (self._folder / f"{process}.log").open("rb") as log:
+            log.seek(self._said[process])
+            said = log.read().decode(errors="replace")
+        return all(
+            re.search(rf"^{name} \((archive\) running|\w+\) \w+, [1-9])", said, re.M)
+            for name in _PROCESSES[process]
+        )
 
     def _kill(self, running: subprocess.Popen[bytes], *, alone: bool) -> None:
         if running.poll() is None:
@@ -135,6 +163,9 @@ class Pipelines:
             except subprocess.TimeoutExpired:
                 self._kill(last, alone=False)
         return False
+
+    def _logs(self) -> str:
+        return "\n".join(map(self._log, _PROCESSES))
 
     def _log(self, process: str) -> str:
         return (self._folder / f"{process}.log").read_text(errors="replace")[-2000:]

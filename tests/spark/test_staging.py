@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_topics import staging
 from pyspark_topics.errors import BadRow
 from pyspark_topics.options import Server, WriteOptions
-from pyspark_topics.staging import Staged, gathered, joined, send
+from pyspark_topics.rows import Rows
+from pyspark_topics.staging import Staged, Stager, gathered, joined, send
 from tests.support import ServerProcess
 from topics.client import Client
 
@@ -94,3 +96,16 @@ def test_a_row_that_is_refused_is_counted_over_all_batches(
     batches = [pa.RecordBatch.from_pylist([good, good]), pa.RecordBatch.from_pylist([good, good | bad, good])]
     with pytest.raises(BadRow, match=f'for topic "t", partition 4, row 4: {says}'):
         send(WriteOptions(Server(server.url), "t"), Staged("counted", partition=4), batches)
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (["1", "ann", None], "row 2: data is not valid JSON.*'data': 'ann'"),
+        (["1", None, "ann"], "row 2: a row has NULL as its data.*'data': None"),
+    ],
+)
+def test_what_is_said_of_a_row_is_true_of_the_row_that_is_shown(texts: list[str | None], says: str) -> None:
+    stager = Stager(OPTIONS, Rows.of(StructType([StructField("data", StringType())]), OPTIONS))
+    with pytest.raises(BadRow, match=says):
+        list(stager._rendered([pa.RecordBatch.from_pydict({"data": texts})], Staged("s")))

@@ -11,6 +11,10 @@ from pyspark_topics.options import Server
 from pyspark_topics.pipelines.progress import Progress
 from pyspark_topics.pipelines.state import StatePath
 
+# Spark gives up on a Python process that does not report within ten seconds. Those of fifty queries that
+# start together are not as quick on a small machine.
+MOST_STARTING = 4
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -45,6 +49,8 @@ class Context:
     again: tuple[str, ...] = ()
     # Of this run, however often the pipeline is started in it.
     run_id: str = ""
+    # Shared by the pipelines of a run: held by each while its query starts.
+    starting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MOST_STARTING))
 
     @property
     def spark(self) -> SparkSession:

@@ -10,13 +10,14 @@ stretch of a batch is therefore asked by the driver, and does not depend on the 
 import json
 import logging
 import threading
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-from pyspark_topics.errors import PipelineFailed
+from pyspark_topics.errors import PipelineFailed, TableChanged, written_for_users
 from pyspark_topics.misfits import Misfits
 from pyspark_topics.offsets import NO_EPOCH, ORIGIN, Offsets, Position, Stored, read_stored, seen_from
 from pyspark_topics.options import WriteOptions
@@ -38,6 +39,12 @@ log = logging.getLogger(__name__)
 
 # How often a running query is asked whether it still runs.
 LOOK_EVERY_S = 0.2
+# What Spark says of a query whose sources it has yet to start.
+_STARTING = ("Initializing StreamExecution", "Initializing sources")
+STARTED_EVERY_S = 0.05
+# What it says of a Python process that did not report in time; the next one is quicker, as a rule.
+_LATE = "Python worker failed to connect back"
+START_ATTEMPTS = 5
 # A batch that is being committed is waited for when the pipeline is told to end.
 FINISH_S = 20.0
 # Topics that are not there are looked for once in so many looks.
@@ -69,6 +76,17 @@ class RunningRoute:
         self._begin: Offsets = {}
 
     def follow(self) -> None:
+        while True:
+            try:
+                return self._follow()
+            except Exception as error:
+                # The query is made anew, for the columns of now. If it needs one that is gone, Spark says so.
+                if TableChanged.__name__ not in str(error) or self.context.stop.is_set():
+                    raise
+                log.info("%s begins anew: %s", self.context.name, written_for_users(error))
+                self._sieve = Sieve(self.context.spark.sparkContext)
+
+    def _follow(self) -> None:
         context = self.context
         # Routes must not see each other's views.
         self._session = beside(context.spark)
@@ -87,7 +105,7 @@ class RunningRoute:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{int(self.route.every_s * 1000)} milliseconds")
-        query = writer.start()
+        query = self._started(writer)
         if not self._absent():
             context.progress.say("running")
         looks = 0
@@ -98,6 +116,18 @@ class RunningRoute:
             if looks % ABSENT_EVERY == 0:
                 missing.tell(self._absent())
         self._end(query)
+
+    def _started(self, writer: DataStreamWriter) -> StreamingQuery:
+        """A query whose sources run; or have failed, for another reason than that the machine was busy."""
+        for attempt in range(START_ATTEMPTS):
+            with self.context.starting:
+                query = writer.start()
+                while query.isActive and query.status["message"] in _STARTING:
+                    time.sleep(STARTED_EVERY_S)
+            if _LATE not in str(query.exception()):
+                break
+            log.info("%s starts again: Python was too slow to start, %d", self.context.name, attempt + 1)
+        return query
 
     def _absent(self) -> list[str]:
         """Topics that are not there and never were, as far as the checkpoint knows."""

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_topics.errors import written_for_users
 from pyspark_topics.options import Server
-from pyspark_topics.pipelines.context import Context, Outcome, Pipeline
+from pyspark_topics.pipelines.context import MOST_STARTING, Context, Outcome, Pipeline
 from pyspark_topics.pipelines.progress import Figures, Progress
 from pyspark_topics.pipelines.reports import Reports
 from pyspark_topics.pipelines.state import StatePath
@@ -49,6 +49,7 @@ class Runner:
     again: tuple[str, ...] = ()
     stop: threading.Event = field(default_factory=threading.Event)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    starting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MOST_STARTING))
 
     def run(self, pipelines: Mapping[str, Pipeline]) -> dict[str, Outcome]:
         """Until all have ended. What failed has an outcome that is not `ok`; the others go on."""
@@ -115,6 +116,7 @@ class _Worker:
             skip=runner.skip,
             again=runner.again,
             run_id=runner.id,
+            starting=runner.starting,
         )
         try:
             folder.mkdir(parents=True, exist_ok=True)

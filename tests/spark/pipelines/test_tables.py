@@ -10,9 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from pyspark_topics.errors import TableChanged
 from pyspark_topics.pipelines.tables.joined import TableReader
 from pyspark_topics.pipelines.tables.places import place
 
@@ -51,6 +53,18 @@ def test_a_version_that_was_vacuumed_since_it_was_planned_is_no_obstacle(tmp_pat
     assert [batch.to_pylist() for batch in reader.read(planned)] == [[{"a": 1}]]
     DeltaTable(table).vacuum(0, dry_run=False, enforce_retention_duration=False)
     assert [batch.to_pylist() for batch in reader.read(planned)] == [[{"a": 2}]]
+
+
+@pytest.mark.parametrize(
+    ("now", "says"),
+    [({"a": [2]}, 'has no column "b" any more'), ({"a": [2], "b": ["x"]}, 'column "b" of .* another type')],
+)
+def test_a_column_that_is_gone_is_not_made_up(tmp_path: Path, now: dict[str, list[Any]], says: str) -> None:
+    table = tmp_path / "t"
+    write_deltalake(table, pa.table({"a": [1], "b": [1]}))
+    write_deltalake(table, pa.table(now), mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(TableChanged, match=says):
+        rows(table, "delta", "a BIGINT, b BIGINT")
 
 
 def test_rows_that_a_deletion_vector_names_are_not_read(tmp_path: Path) -> None:

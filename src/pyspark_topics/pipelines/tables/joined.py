@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+from deltalake import DeltaTable
 from pyarrow import csv
 from pyarrow import json as arrow_json
 from pyspark.sql import DataFrame, SparkSession
@@ -23,15 +24,15 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pyspark_topics.errors import PipelineFailed
+from pyspark_topics.errors import PipelineFailed, TableChanged
 from pyspark_topics.pipelines.settings import FORMATS
 from pyspark_topics.pipelines.tables.layout import plain, shaped
 from pyspark_topics.pipelines.tables.places import Place, is_address, is_table, open_table, place
 
 DELTA = "delta"
-# Up to here Spark hands a table to every task by itself, too.
 # Holds keys: Spark does not show an option of this name in its plans.
 _STORAGE = "storage"
+# Up to here Spark hands a table to every task by itself, too.
 SMALL_BYTES = 10 * 1024 * 1024
 
 
@@ -87,9 +88,7 @@ class TableSource(DataSource):
         return "topics_table"
 
     def schema(self) -> StructType:
-        table = open_table(self._place)
-        found: StructType = from_arrow_schema(plain(pa.schema(table.schema().to_arrow())))
-        return found
+        return _columns(open_table(self._place))
 
     @property
     def _place(self) -> Place:
@@ -102,34 +101,54 @@ class TableSource(DataSource):
 class TableReader(DataSourceReader):
     def __init__(self, where: Place, kind: str, schema: StructType) -> None:
         self.where, self.kind = where, kind
-        self.arrow = to_arrow_schema(schema, timezone="UTC")
+        self.arrow = _arrow(schema)
 
     def partitions(self) -> list[InputPartition]:
         # One task: delta-rs reads with threads of its own, and what is joined with is small.
         return [_Newest(open_table(self.where).version() if self.kind == DELTA else None)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        # A column that the table has no more is NULL.
         return shaped(self._delta(partition.version) if self.kind == DELTA else self._files(), self.arrow)
 
     def _delta(self, version: int) -> Iterator[pa.RecordBatch]:
-        columns = self.arrow.names
         try:
-            batches = iter(
-                pa.RecordBatchReader.from_stream(open_table(self.where, version).scan(columns=columns))
-            )
+            batches = self._scanned(open_table(self.where, version))
             first = next(batches, None)
+        except TableChanged:
+            raise
         except Exception:
             # Overwritten and vacuumed since the batch was planned: what is there now is as good.
-            batches = iter(pa.RecordBatchReader.from_stream(open_table(self.where).scan(columns=columns)))
+            batches = self._scanned(open_table(self.where))
             first = next(batches, None)
         if first is not None:
             yield first
             yield from batches
 
+    def _scanned(self, table: DeltaTable) -> Iterator[pa.RecordBatch]:
+        self._refuse_other_columns(table)
+        return iter(pa.RecordBatchReader.from_stream(table.scan(columns=self.arrow.names)))
+
+    def _refuse_other_columns(self, table: DeltaTable) -> None:
+        """Whether the query uses a column that is gone is not known here: NULLs would be a guess."""
+        kinds = {field.name: field.type for field in _arrow(_columns(table))}
+        for field in self.arrow:
+            if field.name not in kinds:
+                raise TableChanged(f'{self.where.uri} has no column "{field.name}" any more')
+            if kinds[field.name] != field.type:
+                raise TableChanged(f'column "{field.name}" of {self.where.uri} has another type now')
+
     def _files(self) -> Iterator[pa.RecordBatch]:
         found = ds.dataset(self.where.uri, self.arrow, _format(self.kind, self.arrow), partitioning="hive")
         yield from found.to_batches()
+
+
+def _columns(table: DeltaTable) -> StructType:
+    found: StructType = from_arrow_schema(plain(pa.schema(table.schema().to_arrow())))
+    return found
+
+
+def _arrow(columns: StructType) -> pa.Schema:
+    return to_arrow_schema(columns, timezone="UTC")
 
 
 def _format(kind: str, schema: pa.Schema) -> ds.FileFormat:
