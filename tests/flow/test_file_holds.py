@@ -71,3 +71,13 @@ def test_their_number_is_limited(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> N
     assert refusal.value.code == "throttled"
     lab.clock.advance(LEASE_MS)
     pins.take(lab.topic("a"))
+
+
+def test_a_hold_is_released_once(lab: Lab) -> None:
+    pins = Pins(lab.engine)
+    lab.checkpoint(everything=True)
+    topic = lab.topic("a")
+    view = pins.take(topic)
+    assert pins._views.release(view.id)
+    assert not pins._views.release(view.id)
+    assert not any(lab.engine.store.is_pinned(number) for number in view.segments)

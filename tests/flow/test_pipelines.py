@@ -117,3 +117,8 @@ def test_what_is_wrong_changes_nothing(lab: PipelineLab, wrong: dict[str, str]) 
         lab.tell(**wrong)
     assert refused.value.code == "invalid_request"
     assert lab.pipelines.all() == []
+
+
+def test_a_reason_that_just_fits_is_taken(lab: PipelineLab) -> None:
+    why = "ä" * (MAX_WHY_BYTES // 2)
+    assert lab.tell("lake", "failed", why)[0].why == why
