@@ -192,3 +192,51 @@ def test_what_is_dropped_is_not_counted_any_more(together: Lab) -> None:
     assert cached.bytes > 0
     together.delete("t", match="*")
     assert cached.bytes == 0
+
+
+def test_as_many_runs_are_kept_ready_as_fit(sealed: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, runs = sealed.engine.store, sealed.topic("t").runs[:3]
+
+    def kept() -> int:
+        store._views.clear()
+        for run in runs:
+            store.columns(run)
+        return sum(store._views.find(run) is not None for run in runs)
+
+    assert kept() == 3
+    size = store._views.bytes
+    for most_runs, most_bytes, fewest, expected in (
+        (2, size, 1, 2),
+        (3, size, 1, 3),
+        (3, size - 1, 1, 2),
+        (3, 0, 2, 2),
+        (3, 0, 3, 3),
+    ):
+        monkeypatch.setattr(segment_store, "MAX_RUNS", most_runs)
+        monkeypatch.setattr(segment_store, "MAX_BYTES", most_bytes)
+        monkeypatch.setattr(segment_store, "MIN_RUNS", fewest)
+        assert kept() == expected
+
+
+def test_what_is_ready_of_one_file_can_be_let_go(sealed: Lab) -> None:
+    store, (first, second) = sealed.engine.store, sealed.topic("t").runs[:2]
+    for segment, left in ((1, [False, True]), (None, [False, False])):
+        for run in (first, second):
+            store.columns(run)
+        store._views.drop_all_of(None if segment is None else store.segment(segment))
+        assert [store._views.find(run) is not None for run in (first, second)] == left
+
+
+def test_only_files_that_nobody_knows_are_orphans(sealed: Lab) -> None:
+    store, files = sealed.engine.store, sealed.segment_files()
+    last = int(files[-1].name.partition(".")[0])
+    store.remove_orphans(last)
+    assert sealed.segment_files() == files, "the journal has adopted the last one"
+    orphan = Path(store.path(last + 1))
+    shutil.copy(files[-1], orphan)
+    store.remove_orphans(last + 2)
+    assert orphan.exists(), "it had been given out"
+    store.forget(last + 1)
+    store.remove_orphans(last + 1)
+    assert sealed.segment_files() == files
+    assert len(sealed.seqs("t")) == 4 * RUNS

@@ -8,7 +8,7 @@ from tests.log.harness import Lab
 from topics.log.seal.snapshot_state import SnapshotState, decode, encode_snapshot, encode_topic
 
 
-@pytest.mark.parametrize("topics", [0, 1, 20])
+@pytest.mark.parametrize("topics", [0, 1, 15, 16, 20])
 def test_topics_encoded_ahead_are_those_of_the_snapshot(lab: Lab, topics: int) -> None:
     for number in range(topics):
         lab.write(f"t{number}", number)
