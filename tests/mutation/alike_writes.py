@@ -1,4 +1,4 @@
-"""What makes no difference on the way of a write into the log."""
+"""What makes no difference on the way of a write into the log, and from there into a segment."""
 
 from __future__ import annotations
 
@@ -187,5 +187,11 @@ WRITES: tuple[Alike, ...] = (
         "max(len(self._around) - _LONGEST_NAME, 0)",
         "min(len(self._around) - _LONGEST_NAME, 0)",
         "it looks further back, and finds the same name",
+    ),
+    Alike(
+        "log/seal/unsealed.py",
+        "if run.start_position < self._newest:",
+        "if run.start_position <= self._newest:",
+        "a run that is listed as displaced without being so is looked at twice and taken once",
     ),
 )

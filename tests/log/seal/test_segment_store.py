@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -240,3 +241,30 @@ def test_only_files_that_nobody_knows_are_orphans(sealed: Lab) -> None:
     store.remove_orphans(last + 1)
     assert sealed.segment_files() == files
     assert len(sealed.seqs("t")) == 4 * RUNS
+
+
+def test_reads_of_the_cold_tier_are_counted(sealed: Lab) -> None:
+    store, (first, second) = sealed.engine.store, sealed.topic("t").runs[:2]
+    assert first.sealed is not None
+    store.cold = {first.sealed.segment}
+    for run in (first, second):
+        store.columns(run)
+    assert store.cold_reads == 1
+
+
+def test_what_is_out_of_date_is_asked_of_the_file_again(sealed: Lab) -> None:
+    store, run = sealed.engine.store, sealed.topic("t").runs[0]
+    store.columns(run)
+    assert store._views.find(run) is not None
+    store.unload(run)
+    assert store._views.find(run) is None
+
+
+def test_files_of_the_cold_directory_are_removed_by_who_knows_whose_they_are(sealed: Lab) -> None:
+    store, removed = sealed.engine.store, list[int]()
+    store.cold_dir, store.cold_files = "/cold", SimpleNamespace(remove=removed.append)  # type: ignore[assignment]
+    hot = sealed.segment_files()[0]
+    store.remove(str(hot))
+    assert (removed, hot.exists()) == ([], False)
+    store.remove(f"/cold/{hot.name}")
+    assert removed == [1]
