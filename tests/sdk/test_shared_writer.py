@@ -20,7 +20,10 @@ HELD_UP_S = 0.02
 
 
 class HeldUp:
-    """Runs a call, and at its nth line in the module of writers lets `meanwhile` go first, on a thread."""
+    """Runs a call, and at its nth line in the module of writers lets `meanwhile` go first, on a thread.
+
+    Where a record is added, at its nth step: a thread may be held up in the middle of a line.
+    """
 
     def __init__(self, nth: int, meanwhile: Callable[[], Any]) -> None:
         self._left = nth
@@ -38,10 +41,13 @@ class HeldUp:
             self._other.join()
 
     def _enter(self, frame: FrameType, event: str, _: Any) -> Any:
-        return self._line if frame.f_code.co_filename == writing.__file__ else None
+        if frame.f_code.co_filename != writing.__file__:
+            return None
+        frame.f_trace_opcodes = frame.f_code is writing.Batching.add.__code__
+        return self._line
 
     def _line(self, frame: FrameType, event: str, _: Any) -> Any:
-        if event == "line":
+        if event == ("opcode" if frame.f_trace_opcodes else "line"):
             self._left -= 1
             if self._left == 0:
                 self.was_held_up = True

@@ -244,10 +244,10 @@ def test_only_files_that_nobody_knows_are_orphans(sealed: Lab) -> None:
 
 
 def test_reads_of_the_cold_tier_are_counted(sealed: Lab) -> None:
-    store, (first, second) = sealed.engine.store, sealed.topic("t").runs[:2]
-    assert first.sealed is not None
-    store.cold = {first.sealed.segment}
-    for run in (first, second):
+    store, runs = sealed.engine.store, sealed.topic("t").runs[:3]
+    assert runs[0].sealed is not None
+    store.cold = {runs[0].sealed.segment}
+    for run in runs:
         store.columns(run)
     assert store.cold_reads == 1
 
