@@ -90,7 +90,7 @@ $(VENV)/.base: requirements/base.txt pyproject.toml | $(VENV)/bin/python
 
 # The accelerator, where there is a C compiler; without one, this does nothing. The install above has compiled it
 # already: this is for a source that has changed since.
-$(VENV)/.accelerator: src/topics/values/accelerator.c src/topics/values/sockets.c scripts/accelerate.py $(VENV)/.base
+$(VENV)/.accelerator: $(wildcard src/topics/values/*.[ch]) scripts/accelerate.py $(VENV)/.base
 	@$(BIN)/python scripts/accelerate.py
 	@touch $@
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "src" / "topics" / "values"
-SOURCES = (FOLDER / "accelerator.c", FOLDER / "sockets.c")
+SOURCES = tuple(FOLDER / name for name in ("accelerator.h", "accelerator.c", "sockets.c", "together.c"))
 FLAGS = ("-O2", "-fno-strict-aliasing", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wno-unused-parameter")
 
 
@@ -49,8 +49,9 @@ def build(folder: Path, flags: Sequence[str] = ()) -> tuple[Path | None, str]:
     # Under another name first: a server that runs has the old one open.
     draft = folder / f".{name()}.{os.getpid()}"
     include = sysconfig.get_path("include")
+    compiled = [source for source in SOURCES if source.suffix == ".c"]
     done = subprocess.run(
-        [*command, *FLAGS, *flags, f'-DSOURCE="{mark}"', f"-I{include}", "-o", str(draft), *SOURCES],
+        [*command, *FLAGS, *flags, f'-DSOURCE="{mark}"', f"-I{include}", "-o", str(draft), *compiled],
         capture_output=True,
         text=True,
         check=False,

@@ -97,11 +97,9 @@ FREE = (FIXED, REQUEST, RECORDS, RECOVERY)
 
 COLLECTIONS = {
     "flow/convoys.py": {
-        "Convoy._bodies": "max_connections",
-        "Convoy._keys": "max_connections",
-        "Convoy._writers": "max_connections",
         "Convoys._assembled": "max_connections",
-        "Convoys._by_name": "known heads",
+        "Convoys._keyed": "max_connections",
+        "Convoys._plain": "max_connections",
         "Travellers.bodies": "max_connections",
         "Travellers.keys": "max_connections",
         "Travellers.writers": "max_connections",
@@ -417,7 +415,7 @@ COLLECTIONS = {
         "AllKeys._holders": "max_topics",
         "AllKeys._by_age": "max_topics",
         "AllKeys._to_sweep": "max_topics",
-        "AllKeys._heads": FIXED,
+        "AllKeys.heads": FIXED,
     },
     "log/write/append.py": {"AppendOp.buffers": "waiting changes"},
     "log/write/batch.py": {"Batch.data_lens": REQUEST},
@@ -425,8 +423,8 @@ COLLECTIONS = {
     "log/write/commit_queue.py": {"CommitQueue._gatherers": FIXED},
     "log/write/group.py": {"GroupOp.members": "parts of a commit"},
     "log/write/idempotency.py": {
-        "TopicKeys._by_place": "idempotency keys",
-        "TopicKeys._chunks": "idempotency keys",
+        "TopicKeys.by_place": "idempotency keys",
+        "TopicKeys.chunks": "idempotency keys",
         "TopicKeys.waiters": "max_connections",
     },
     "log/write/key_chunk.py": {"KeyChunk.digests": "idempotency keys", "KeyChunk.rows": "idempotency keys"},
@@ -438,6 +436,7 @@ COLLECTIONS = {
         "Refusals._unsynced": "waiting changes",
         "Refusals._syncing": "waiting changes",
     },
+    "log/write/together.py": {"Together._sums": FIXED, "TogetherOp.shares": "max_connections"},
     "storage/cold_files.py": {"ColdFiles.refused": RECORDS},
     "storage/columns.py": {
         "Columns.nodes": RECORDS,

@@ -21,7 +21,6 @@ from tests.support.arrow import arrow_stream
 
 LOWERED = {
     "topics.log.remove.gone_times.MAX_STRETCHES": 1,
-    "topics.flow.convoys._MOST_NAMES": 2,
     "topics.flow.cursors.MAX_CURSORS": 3,
     "topics.flow.kept_cursors.MAX_LEFT_BEHIND": 3,
     "topics.flow.pins.MAX_VIEWS": 2,

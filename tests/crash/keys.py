@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tests.crash.effects import Effect, TopicModel
 from topics.log.engine import Engine
 from topics.log.topic import Topic
-from topics.log.write.idempotency import _PLACES
+from topics.log.write.idempotency import place_of
 
 # Few, so that they come again.
 KEYS = ("k0", "k1", "k2", "k3")
@@ -91,7 +91,7 @@ def _answer(engine: Engine, topic: Topic, key: str) -> Answer | None:
         return None
     hasher = engine.keys.hasher.copy()
     hasher.update(key.encode())
-    chunk = keys._by_place.get(hash(hasher.digest()) & _PLACES)
+    chunk = keys.by_place.get(place_of(hasher.digest()))
     at = -1 if chunk is None else chunk.find(hasher.digest())
     if chunk is None or at < 0 or chunk.time(at) < keys.since(engine.now()):
         return None

@@ -13,6 +13,7 @@ from topics.flow.convoys import Convoys, Travellers
 from topics.log.lifecycle import drop_topic
 from topics.log.write.append import AppendOp
 from topics.log.write.append_request import parse_append
+from topics.log.write.together import TogetherOp
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError
 
@@ -38,6 +39,11 @@ class Answers:
     def answer(self, writers: list[str], counts: list[int] | None, started: float, op: AppendOp) -> None:
         self.groups.append((writers, op.first_seq))
         self.counts.append(counts)
+
+    def answer_together(self, op: TogetherOp[str]) -> None:
+        for _, writers, first_seq, *_ in op.shares:
+            self.groups.append((writers, first_seq))
+            self.counts.append(None)
 
     def fail(self, writers: list[str], started: float, error: ApiError) -> None:
         self.failed += [(writer, error.code) for writer in writers]
@@ -79,10 +85,10 @@ class Roads:
         self._convoys: Convoys[str] = Convoys(lab.engine, self.doors, answers)  # type: ignore[arg-type]
 
     def join(self, writer: str, body: bytes | None = None, *, topic: str = "t") -> None:
-        self._convoys.of(topic)[0].join(writer, body or write())
+        self._convoys.join(topic, writer, body or write())
 
     def join_keyed(self, writer: str, key: bytes, body: bytes | None = None) -> None:
-        self._convoys.of("t")[1].join_keyed(writer, body or write(), key)
+        self._convoys.join_keyed("t", writer, body or write(), key)
 
 
 @pytest.fixture

@@ -51,6 +51,20 @@ def main(path: str, rounds: int) -> None:
             rows = together.payload(chance.randrange(1, 2**60), 1)
             native.ends_behind(rows[2], chance.randrange(2**31))
             assert len(odd) + (together.count if counts is None else len(counts)) == 3
+        several = [b'{"records":[{"data":%d}]}' % chance.randrange(10**9), b'{"records":[{"data":%b' % text]
+        frame = native.plain_frame(
+            4,
+            chance.randbytes(chance.randrange(40)),
+            several[: chance.randrange(1, 3)],
+            1,
+            9,
+            1,
+            0,
+            0,
+            5,
+            len,
+        )
+        assert frame is None or frame[2] <= len(frame[0])
         edges = sorted(chance.randrange(-2, len(text) + 3) for _ in range(4))
         native.cells(text, array("i", edges))
         try:

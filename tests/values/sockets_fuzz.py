@@ -7,6 +7,7 @@ import socket
 import types
 from typing import Any
 
+KEY_LINE = b"\r\nIdempotency-Key: "
 HEADS = (b"POST /a HTTP/1.1\r\nContent-Length: 5", b"POST /b HTTP/1.1\r\nContent-Length: 5")
 
 
@@ -50,12 +51,15 @@ class Connection:
 
 
 class Known:
-    __slots__ = ("body_bytes", "convoy", "key")
+    __slots__ = ("body_bytes", "convoys", "key", "name")
 
-    def __init__(self, body_bytes: Any = 4, convoy: Any = "convoy", key: Any = None) -> None:
+    def __init__(
+        self, body_bytes: Any = 4, name: str = "name", key: Any = None, convoys: Any = "convoys"
+    ) -> None:
         self.body_bytes = body_bytes
-        self.convoy = convoy
+        self.convoys = convoys
         self.key = key
+        self.name = name
 
 
 class Peer:
@@ -89,7 +93,7 @@ class Peer:
 
 def drive(native: types.ModuleType, chance: random.Random, rounds: int) -> None:
     sockets: Any = native.Sockets(Connection, Known)
-    known = {head: Known(5, f"convoy {at}") for at, head in enumerate(HEADS)}
+    known = {head: Known(5, f"name {at}") for at, head in enumerate(HEADS)}
     peers: dict[int, Peer] = {}
     for _ in range(rounds):
         if len(peers) < 20:
@@ -98,11 +102,12 @@ def drive(native: types.ModuleType, chance: random.Random, rounds: int) -> None:
             sockets.add(new.connection)
         for peer in chance.choices(list(peers.values()), k=5):
             _say(peer, chance)
-        groups, others, ended, _ = sockets.receive(chance.choice([known, known, None]))
-        for _, connections, bodies in groups:
-            for connection, body in zip(connections, bodies, strict=True):
+        travelling, others, ended, _ = sockets.receive(chance.choice([known, known, None]))
+        for _, (connections, bodies, keys) in travelling[0][1] if travelling else ():
+            for at, (connection, body) in enumerate(zip(connections, bodies, strict=True)):
                 head = next(head for head, one in known.items() if one is connection._current)
-                peers[id(connection)].came += head + b"\r\n\r\n" + body
+                line = b"" if keys is None else KEY_LINE + keys[at]
+                peers[id(connection)].came += head + line + b"\r\n\r\n" + body
             texts = [b"x" * chance.choice([0, 1, 300, 300_000]) for _ in connections]
             for index in sockets.answer(connections, texts, b"HTTP/1.1 200\r\nContent-Length: "):
                 connections[index]._current = None
@@ -129,7 +134,8 @@ def drive(native: types.ModuleType, chance: random.Random, rounds: int) -> None:
 
 
 def _say(peer: Peer, chance: random.Random) -> None:
-    data = chance.choice(HEADS) + b"\r\n\r\n" + chance.randbytes(chance.choice([5, 5, 5, 4, 9]))
+    key = chance.choice([b"", b"", KEY_LINE + b"%d" % chance.randrange(1000), KEY_LINE + b" "])
+    data = chance.choice(HEADS) + key + b"\r\n\r\n" + chance.randbytes(chance.choice([5, 5, 5, 4, 9]))
     if chance.random() < 0.2:
         data = data[: chance.randrange(1, len(data))] * chance.randrange(1, 3)
     try:

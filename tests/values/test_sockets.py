@@ -42,30 +42,60 @@ def heads(**changed: Any) -> dict[bytes, Known]:
 def test_a_known_request_travels(sockets: Any, peer: Peer) -> None:
     known = heads()
     peer.client.sendall(REQUEST)
-    groups, others, ended, _ = sockets.receive(known)
-    assert groups == [(known[HEAD].convoy, [peer.connection], [b"body"])]
+    travelling, others, ended, _ = sockets.receive(known)
+    assert travelling == [("convoys", [("name", ([peer.connection], [b"body"], None))])]
     assert (others, ended) == ([], [])
     connection = peer.connection
     assert (connection._current, connection._requests, connection._unknown_heads) == (known[HEAD], 1, 0)
     assert sockets.receive(known) == ([], [], [], [])
 
 
-def test_those_of_one_convoy_are_a_group(sockets: Any) -> None:
-    peers, one, two = [Peer() for _ in range(6)], Known(convoy="one"), Known(convoy="two")
+def test_a_known_request_travels_with_its_idempotency_key(sockets: Any, peer: Peer) -> None:
+    known = heads()
+    peer.client.sendall(HEAD + b"\r\nIdempotency-Key: k-1\r\n\r\nbody")
+    travelling, others, _, _ = sockets.receive(known)
+    assert travelling == [("convoys", [("name", ([peer.connection], [b"body"], [b"k-1"]))])]
+    assert (others, peer.connection._current) == ([], known[HEAD])
+
+
+@pytest.mark.parametrize("key", [b"", b" k", b"k ", b"k\x7f", b"\xc3\xa4"])
+def test_a_key_that_is_left_to_the_parser_does_not_travel(sockets: Any, peer: Peer, key: bytes) -> None:
+    request = HEAD + b"\r\nIdempotency-Key: " + key + b"\r\n\r\nbody"
+    peer.client.sendall(request)
+    assert sockets.receive(heads()) == ([], [(peer.connection, request)], [], [])
+
+
+def test_those_who_go_to_one_name_are_a_group(sockets: Any) -> None:
+    peers, one, two = [Peer() for _ in range(8)], Known(name="one"), Known(name="two")
     for at, each in enumerate(peers):
         sockets.add(each.connection)
-        each.client.sendall(b"%d\r\n\r\nbody" % (at % 2))
-    groups, _, _, _ = sockets.receive({b"0": one, b"1": two})
-    assert [(group[0], len(group[1]), group[2]) for group in groups] == [
-        ("one", 3, [b"body"] * 3),
-        ("two", 3, [b"body"] * 3),
+        key = b"\r\nidempotency-key: k" if at >= 6 else b""
+        each.client.sendall(b"%d%b\r\n\r\nbody" % (at % 2, key))
+    ((convoys, several),), _, _, _ = sockets.receive({b"0": one, b"1": two})
+    assert convoys == "convoys"
+    assert [(name, len(sent[0]), sent[1], sent[2]) for name, sent in several] == [
+        ("one", 3, [b"body"] * 3, None),
+        ("two", 3, [b"body"] * 3, None),
+        ("one", 1, [b"body"], [b"k"]),
+        ("two", 1, [b"body"], [b"k"]),
     ]
     for each in peers:
         each.close()
 
 
+def test_each_of_several_convoys_gets_its_own(sockets: Any) -> None:
+    peers, known = [Peer() for _ in range(2)], [Known(convoys=name) for name in ("these", "those")]
+    for at, each in enumerate(peers):
+        sockets.add(each.connection)
+        each.client.sendall(b"%d\r\n\r\nbody" % at)
+    travelling, _, _, _ = sockets.receive({b"0": known[0], b"1": known[1]})
+    assert [(convoys, len(several)) for convoys, several in travelling] == [("these", 1), ("those", 1)]
+    for each in peers:
+        each.close()
+
+
 @pytest.mark.parametrize(
-    "known", [{"convoy": None}, {"key": "somebody"}, {"body_bytes": 5}, {"body_bytes": 3}]
+    "known", [{"convoys": None}, {"key": "somebody"}, {"body_bytes": 5}, {"body_bytes": 3}]
 )
 def test_requests_that_have_to_be_looked_at_are_handed_over(
     sockets: Any, peer: Peer, known: dict[str, Any]
@@ -211,7 +241,7 @@ def test_what_fails_with_one_of_them_costs_the_others_nothing(sockets: Any, peer
     for each in (peer, other):
         each.client.sendall(REQUEST)
     groups, _, _, broken = sockets.receive(known)
-    assert (groups[0][1], broken) == ([other.connection], [peer.connection])
+    assert (groups[0][1][0][1][0], broken) == ([other.connection], [peer.connection])
     other.close()
 
 

@@ -1,7 +1,7 @@
 """Small writes that arrive in one turn of the loop travel together.
 
-    a body joins the convoy of its topic ─▶ the journal is about to be written: the convoy departs
-    ─▶ through the door ─▶ one batch, one frame, one place in memory ─▶ each writer its own answer
+    a body joins those for the same topic ─▶ the journal is about to be written: all depart, through the door
+    ─▶ together (all topics at once), or topic by topic, or each alone ─▶ each writer gets its own answer
 
 Whoever joins is not looked at before the departure: then all bodies are taken apart at once. What is odd
 about one of them, or cannot be written together with others, is left to its writer alone.
@@ -14,15 +14,26 @@ from time import perf_counter
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from topics.flow.doors import Doors
-from topics.log import AppendOp, Batch, Engine, KeyedWrite, MaybeRetry, Topic, append_to, gather
+from topics.log import (
+    Addressed,
+    AppendOp,
+    Batch,
+    Engine,
+    KeyedWrite,
+    MaybeRetry,
+    Sent,
+    Together,
+    TogetherOp,
+    Topic,
+    append_to,
+    gather,
+)
 from topics.values import MAX_IDEMPOTENCY_KEY_BYTES, ApiError, short_of_memory
 
 # With no more writers than this, waiting for others gains nothing.
 _FEW = 3
 # Bounds the frame.
 _MOST_TOGETHER = 1024
-# Names are remembered with those who use them; beyond this, they are met anew.
-_MOST_NAMES = 4096
 
 Writer = TypeVar("Writer")
 
@@ -38,6 +49,9 @@ class Answering(Protocol[Writer]):
 
         `started`: when the first of them came, on the clock of perf_counter.
         """
+
+    def answer_together(self, op: TogetherOp[Writer]) -> None:
+        """The same for one record of each writer, in several topics."""
 
     def fail(self, writers: list[Writer], started: float, error: ApiError) -> None: ...
 
@@ -64,49 +78,14 @@ class Travellers(NamedTuple, Generic[Writer]):
             None if keys is None else [keys[index] for index in indexes],
         )
 
+    def parts(self) -> "Iterator[Travellers[Writer]]":
+        """None of which is too large."""
+        count, most = len(self.writers), _MOST_TOGETHER
+        return (self.chosen(range(start, min(start + most, count))) for start in range(0, count, most))
+
     def each(self) -> Iterator[tuple[Writer, bytes, bytes | None]]:
         keys: Iterable[bytes | None] = repeat(None) if self.keys is None else self.keys
         return zip(self.writers, self.bodies, keys, strict=False)
-
-
-class Convoy(Generic[Writer]):
-    """Where those who write to the topic of one name gather until they depart."""
-
-    __slots__ = ("_assemble", "_bodies", "_keys", "_writers", "name")
-
-    def __init__(self, convoys: "Convoys[Writer]", name: str, *, keyed: bool) -> None:
-        self._assemble = convoys.assemble
-        self.name = name
-        self._writers: list[Writer] = []
-        self._bodies: list[bytes] = []
-        self._keys: list[bytes] | None = [] if keyed else None
-
-    def join(self, writer: Writer, body: bytes) -> None:
-        if not self._writers:
-            self._assemble(self)
-        self._writers.append(writer)
-        self._bodies.append(body)
-
-    def join_all(self, writers: list[Writer], bodies: list[bytes]) -> None:
-        if not self._writers:
-            self._assemble(self)
-        self._writers += writers
-        self._bodies += bodies
-
-    def join_keyed(self, writer: Writer, body: bytes, key: bytes) -> None:
-        if not self._writers:
-            self._assemble(self)
-        self._writers.append(writer)
-        self._bodies.append(body)
-        self._keys.append(key)  # type: ignore[union-attr]
-
-    def depart(self) -> Travellers[Writer]:
-        """All that have joined; the next ones find it empty."""
-        travellers = Travellers(self._writers, self._bodies, self._keys)
-        self._writers, self._bodies = [], []
-        if self._keys is not None:
-            self._keys = []
-        return travellers
 
 
 class Convoys(Generic[Writer]):
@@ -114,47 +93,74 @@ class Convoys(Generic[Writer]):
         self._engine = engine
         self._doors = doors
         self._answering = answering
-        self._by_name: dict[str, tuple[Convoy[Writer], Convoy[Writer]]] = {}
-        self._assembled: list[Convoy[Writer]] = []
+        self._together = Together(engine, answering)
+        # Who is to depart, to which topic; and of these, where those that come one by one join: those without
+        # idempotency keys, and those with one.
+        self._assembled: list[Addressed[Writer]] = []
+        self._plain: dict[str, Sent[Writer]] = {}
+        self._keyed: dict[str, Sent[Writer]] = {}
         # How many came together the last time.
         self._company = 0
         self._started = 0.0
 
-    def of(self, name: str) -> tuple[Convoy[Writer], Convoy[Writer]]:
-        """That of a topic's writers without idempotency keys, and that of those with one."""
-        found = self._by_name.get(name)
+    def join(self, name: str, writer: Writer, body: bytes) -> None:
+        """Somebody writes to the topic of this name."""
+        found = self._plain.get(name)
         if found is None:
-            if len(self._by_name) >= _MOST_NAMES:
-                self._by_name.clear()
-            found = self._by_name[name] = Convoy(self, name, keyed=False), Convoy(self, name, keyed=True)
-        return found
+            self._plain[name] = found = ([], [], None)
+            self._assemble((name, found))
+        found[0].append(writer)
+        found[1].append(body)
 
-    def assemble(self, convoy: Convoy[Writer]) -> None:
-        """Somebody is about to join it, the first since it departed."""
+    def join_keyed(self, name: str, writer: Writer, body: bytes, key: bytes) -> None:
+        """The same, with an idempotency key."""
+        found = self._keyed.get(name)
+        if found is None:
+            self._keyed[name] = found = ([], [], [])
+            self._assemble((name, found))
+        writers, bodies, keys = found
+        writers.append(writer)
+        bodies.append(body)
+        keys.append(key)  # type: ignore[union-attr]
+
+    def _assemble(self, one: Addressed[Writer]) -> None:
         if not self._assembled:
             self._started = perf_counter()
             # Where some have to wait at the door, there is no company to wait for.
             expects_more = self._doors.stand_open and self._company > _FEW
             self._engine.queue.before_flush(self._depart, expects_more=expects_more)
-        self._assembled.append(convoy)
+        self._assembled.append(one)
+
+    def depart(self, several: list[Addressed[Writer]]) -> None:
+        """Many have come together, and wait for no others; who has joined before goes along."""
+        if not self._doors.stand_open:
+            # Where some have to wait at the door, nobody is in a hurry.
+            for one in several:
+                self._assemble(one)
+            return
+        gatherer = None
+        if not self._assembled:
+            self._started = perf_counter()
+            gatherer = self._depart
+        self._assembled += several
+        self._engine.queue.commit_now(gatherer)
 
     def _depart(self) -> None:
         began = perf_counter()
-        convoys, self._assembled = self._assembled, []
-        company, started = 0, self._started
-        for convoy in convoys:
-            travellers = convoy.depart()
-            if not self._doors.stand_open:
-                travellers = self._answering.let_in(travellers, started)
-            count = len(travellers.writers)
-            company += count
-            if count <= _MOST_TOGETHER:
-                self._write(convoy.name, travellers, started)
-            else:
-                for start in range(0, count, _MOST_TOGETHER):
-                    part = range(start, min(start + _MOST_TOGETHER, count))
-                    self._write(convoy.name, travellers.chosen(part), started)
-        self._company = company
+        assembled, self._assembled = self._assembled, []
+        self._plain.clear()
+        self._keyed.clear()
+        started = self._started
+        if not self._doors.stand_open:
+            assembled = [
+                (name, self._answering.let_in(Travellers(*sent), started)) for name, sent in assembled
+            ]
+        self._company = sum([len(sent[0]) for _, sent in assembled])
+        if self._company > _MOST_TOGETHER:
+            assembled = [(name, part) for name, sent in assembled for part in Travellers(*sent).parts()]
+        for index in self._together.append(assembled, started):
+            name, sent = assembled[index]
+            self._write(name, Travellers(*sent), started)
         self._answering.note_held(perf_counter() - began)
 
     def _write(self, name: str, travellers: Travellers[Writer], started: float) -> None:

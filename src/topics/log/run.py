@@ -20,7 +20,7 @@ from topics.storage import DEAD, I64, U8, U32, Columns, around_data, total_at
 _FEW = 64
 # What a record takes in the columns beside its row, and a name that occurs for the first time, roughly: a
 # string, its place in a dictionary here and in the index of tags, and their numbers.
-_RECORD_BYTES = 16
+RECORD_BYTES = 16
 _NAME_BYTES = 224
 # Runs that take less grow as they please.
 _LARGE_ROWS = 64 * 1024
@@ -88,6 +88,38 @@ class HotColumns:
         """Rows could not be added without copying all that are there."""
         return type(self.rows) is memoryview and self.size + more_bytes > len(self.rows)
 
+    @property
+    def is_plain(self) -> bool:
+        """Its records have nothing but their rows, and there may be more of them."""
+        return (
+            self.data_lens is None
+            and self.tag_codes is None
+            and self.hops is None
+            and not isinstance(self.ends, PackedEnds)
+        )
+
+    def extend_plain(self, rows: memoryview, ends: bytes, count: int, ts: int) -> int:
+        """The same as `extend` for records that have nothing but a row; `ends`: where each ends."""
+        added = len(rows) + RECORD_BYTES * count
+        if not self.ts_values or self.ts_values[-1] != ts:
+            self.ts_starts.append(len(self.ends))
+            self.ts_values.append(ts)
+        self._add_rows(rows)
+        self.ends.frombytes(ends)  # type: ignore[union-attr]
+        self.weight += added
+        return added
+
+    def _add_rows(self, rows: bytes | memoryview) -> None:
+        offset = self.size
+        self.size = end = offset + len(rows)
+        if type(self.rows) is bytearray:
+            self.rows += rows
+        elif end <= len(self.rows):
+            self.rows[offset:end] = rows
+        else:
+            self.rows = bytearray(self.rows[:offset])
+            self.rows += rows
+
     def extend(self, batch: Batch, rows: bytes | memoryview, ts: int, hops: bytes | None = None) -> int:
         """Returns by how much the weight has grown."""
         ends = self.ends
@@ -99,9 +131,8 @@ class HotColumns:
         elif batch.nodes is not None or batch.meta_lens is not None:
             self.data_lens = array("I", self.view().data_lens.tobytes() if before else b"")
             self.data_lens.extend(batch.data_lens)
-        offset = self.size
-        self.size = end = offset + len(rows)
-        kept_bytes = len(rows)
+        offset, kept_bytes = self.size, len(rows)
+        end = offset + kept_bytes
         if (
             not offset
             and kept_bytes >= _KEPT_ROWS
@@ -109,15 +140,10 @@ class HotColumns:
             and type(rows) is memoryview
         ):
             # The first of a run, and most of what it will hold: they stay in the payload that they lie in.
-            self.rows, kept_bytes = rows, len(batch.prepared[0])
-        elif type(self.rows) is bytearray:
-            self.rows += rows
-        elif end <= len(self.rows):
-            self.rows[offset:end] = rows
+            self.rows, self.size, kept_bytes = rows, end, len(batch.prepared[0])
         else:
-            self.rows = bytearray(self.rows[:offset])
-            self.rows += rows
-        added = kept_bytes + _RECORD_BYTES * batch.count
+            self._add_rows(rows)
+        added = kept_bytes + RECORD_BYTES * batch.count
         if batch.count == 1:
             ends.append(end)
         elif (behind := batch.ends_behind(offset)) is not None:
@@ -165,7 +191,7 @@ class HotColumns:
         """Forget everything from index `count` on (records whose commit failed); returns its weight."""
         if isinstance(self.ends, PackedEnds):
             self.ends = self.ends.unpacked()
-        before = self.size + _RECORD_BYTES * len(self.ends)
+        before = self.size + RECORD_BYTES * len(self.ends)
         self.size = self.ends[count - 1] if count else 0
         if type(self.rows) is bytearray:
             del self.rows[self.size :]
@@ -175,7 +201,7 @@ class HotColumns:
         while self.ts_starts and self.ts_starts[-1] >= count:
             self.ts_starts.pop()
             self.ts_values.pop()
-        removed = before - self.size - _RECORD_BYTES * len(self.ends)
+        removed = before - self.size - RECORD_BYTES * len(self.ends)
         self.weight -= removed
         return removed
 

@@ -223,7 +223,7 @@ class Topic(Watermarks):
                 self.tags.extend(run.base, batch.tags, self.assigned + 1)
             added = run.extend(batch, rows, ts, hops)
         except MemoryError:
-            self._undo_extend(run)
+            self.undo_extend(run)
             raise
         if not ephemeral:
             # Asked and added here, not in there: every append passes this line.
@@ -237,6 +237,49 @@ class Topic(Watermarks):
         self.totals.pending_bytes += batch.size
         self.last_ts = ts
         return run
+
+    def plain_run(self, position: int, row_bytes: int) -> HotColumns | None:
+        """Of the run that takes the next records, if it can take rows of so many bytes, and nothing else."""
+        if not self.runs:
+            return None
+        run, unsealed = self.runs[-1], self.store.unsealed
+        hot = run.hot
+        if (
+            hot is None
+            or not hot.is_plain
+            or run.dead is not None
+            or run.frozen
+            or run.ephemeral
+            or run.base + run.count != self.assigned + 1
+            or run.count >= unsealed.max_events
+            or hot.size >= unsealed.max_bytes
+            or position < run.start_position
+            or (hot.size > _MOVED_BYTES and hot.has_to_move(row_bytes))
+        ):
+            return None
+        return hot
+
+    def assign_plain(self, rows: memoryview, ends: bytes, count: int, size: int, ts: int) -> None:
+        """The same as `assign` for plain records, whose run `plain_run` has found."""
+        run, unsealed = self.runs[-1], self.store.unsealed
+        hot = run.hot
+        assert hot is not None
+        try:
+            added = hot.extend_plain(rows, ends, count, ts)
+        except MemoryError:
+            self.undo_extend(run)
+            raise
+        run.last_ts = self.last_ts = ts
+        run.count += count
+        run.live_count += count
+        run.live_bytes += size
+        unsealed.bytes += added
+        if run.count >= unsealed.max_events or hot.size >= unsealed.max_bytes:
+            unsealed.complete(run)
+        self.assigned += count
+        self.pending_count += count
+        self.pending_bytes += size
+        self.totals.pending_bytes += size
 
     def promise(self, count: int, size: int, ts: int) -> None:
         """The next seqs are given out to records that will be adopted: a file is being written with them."""
@@ -292,7 +335,7 @@ class Topic(Watermarks):
             unsealed.add(self, run)
         return run
 
-    def _undo_extend(self, run: Run) -> None:
+    def undo_extend(self, run: Run) -> None:
         """There was no memory for records that should have gone into the run: it is as it was before."""
         if run.count:
             run.cut(run.count)

@@ -28,6 +28,43 @@ class Records:
     def give_node(self, node: str, /) -> bool:
         """To each that has none; False, and nothing is changed, if that is for others to do."""
 
+class Together:
+    """Small writes to many topics, put behind their records; `together.py` says what that means."""
+
+    def __init__(
+        self, types: tuple[type, ...], judge: Any, digest: Any, most_seq: int, record_bytes: int, /
+    ) -> None: ...
+    def append(
+        self,
+        wanted: list[Any],
+        by_name: dict[str, Any],
+        turn: tuple[int, int, int, int, int],
+        held: set[Any],
+        touched: set[Any],
+        hasher: Any,
+        key_heads: list[bytes],
+        lists: tuple[list[Any], list[bytes], list[Any], list[bytes], list[Any], list[int]],
+        sums: Any,
+        /,
+    ) -> None: ...
+    def publish(self, shares: list[Any], /) -> list[Any]:
+        """What they have brought becomes visible; returns the topics that have listeners."""
+
+def plain_frame(
+    kind: int,
+    keys: bytes,
+    bodies: list[bytes],
+    topic_id: int,
+    first_seq: int,
+    ts: int,
+    ahead_ms: int,
+    synced: int,
+    offset: int,
+    digest: Any,
+    /,
+) -> tuple[bytes, int, int, bytes, int] | None:
+    """The frame of writes of one plain record each; None if one of them is anything else."""
+
 def cut(body: bytes, start: int, stop: int, /) -> Records | None:
     """The records of the JSON array between these two; None if any of them is unusual, or wrong."""
 

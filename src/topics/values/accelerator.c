@@ -4,12 +4,9 @@
  * Whatever is unusual is not decided here: `cut` and `gather` leave it out, and the caller, in Python, decides and
  * says what is wrong. So this file may be too strict, and never too lax. What it returns, it has checked.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "accelerator.h"
+
 #include <math.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
@@ -523,6 +520,24 @@ static char *put_payload(const Records *self, char *start, char *end_at, uint64_
     return w;
 }
 
+/* What stands between the seq of a row and what its record holds; returns its length. */
+static int put_middle(char middle[64], uint64_t ts) {
+    memcpy(middle, ",\"$ts\":", 7);
+    return 7 + decimal(middle + 7, ts);
+}
+
+/* What a payload takes, or a little less: as long as the last seq, all seqs together are as long as can be. */
+static uint64_t most_bytes(const Records *self, uint64_t first, int middle_bytes) {
+    char last[MOST_DIGITS];
+    int seq_bytes = decimal(last, first + (uint64_t)self->count - 1);
+    uint64_t row_bytes = (uint64_t)self->count * (8 + seq_bytes + middle_bytes + 8 + 2) + self->data_bytes +
+                         self->meta_bytes + 8 * (uint64_t)self->metas + self->node_bytes + 11 * (uint64_t)self->nodes;
+    uint64_t most = 8 + row_bytes + 4 * (uint64_t)self->count * (1 + (self->metas > 0));
+    if (self->tags) most += 5 + 3 * (uint64_t)self->count + self->tag_bytes;
+    if (self->nodes) most += 5 + 3 * (uint64_t)self->count + self->node_bytes;
+    return most;
+}
+
 /* payload(first_seq, ts) -> (payload, bytes of rows, where each row ends, flags), as `append_frame.py` describes it.
  * A large one is a bytearray: its seqs may be put right later on. */
 static PyObject *payload(PyObject *object, PyObject *const *given, Py_ssize_t given_count) {
@@ -538,16 +553,9 @@ static PyObject *payload(PyObject *object, PyObject *const *given, Py_ssize_t gi
         PyErr_SetString(PyExc_OverflowError, "seqs and times have 63 bits");
         return NULL;
     }
-    char middle[64], last[MOST_DIGITS];
-    memcpy(middle, ",\"$ts\":", 7);
-    int middle_bytes = 7 + decimal(middle + 7, ts);
-    int seq_bytes = decimal(last, first + (uint64_t)self->count - 1);
-    /* As long as the last seq, all seqs together are as long as can be. */
-    uint64_t row_bytes = (uint64_t)self->count * (8 + seq_bytes + middle_bytes + 8 + 2) + self->data_bytes +
-                         self->meta_bytes + 8 * (uint64_t)self->metas + self->node_bytes + 11 * (uint64_t)self->nodes;
-    uint64_t most = 8 + row_bytes + 4 * (uint64_t)self->count * (1 + (self->metas > 0));
-    if (self->tags) most += 5 + 3 * (uint64_t)self->count + self->tag_bytes;
-    if (self->nodes) most += 5 + 3 * (uint64_t)self->count + self->node_bytes;
+    char middle[64];
+    int middle_bytes = put_middle(middle, ts);
+    uint64_t most = most_bytes(self, first, middle_bytes);
     if (most > UINT32_MAX) {
         PyErr_NoMemory();
         return NULL;
@@ -974,6 +982,103 @@ static uint32_t header_checksum(const char *fields) {
     return (uint32_t)(sum ^ sum >> 32);
 }
 
+/* The header of a frame without flags. */
+static void put_header(char *start, uint64_t checksum, uint32_t bytes, uint8_t kind, uint32_t count, uint64_t topic,
+                       uint64_t first, uint64_t ts, uint64_t ahead_ms, uint64_t synced) {
+    uint16_t ahead_high = (uint16_t)(ahead_ms >> 32);
+    uint32_t ahead_low = (uint32_t)ahead_ms;
+    char *w = start + 8;
+    PUT(&checksum, 8);
+    PUT(&bytes, 4);
+    *w++ = (char)kind;
+    *w++ = 0;
+    PUT(&ahead_high, 2);
+    PUT(&count, 4);
+    PUT(&ahead_low, 4);
+    PUT(&topic, 8);
+    PUT(&first, 8);
+    PUT(&ts, 8);
+    PUT(&synced, 8);
+    uint32_t sum = header_checksum(start + 8);
+    memcpy(start, FRAME_MAGIC, 4);
+    memcpy(start + 4, &sum, 4);
+}
+
+/* The frame of writes that consist of one plain record each, as `plain_frame.py` describes it: a new reference; NULL
+ * without an exception if one of the bodies is anything else. */
+PyObject *make_plain_frame(uint8_t kind, PyObject *keys, PyObject *bodies, uint64_t topic, uint64_t first, uint64_t ts,
+                           uint64_t ahead_ms, uint64_t synced, uint64_t offset, PyObject *digest, PlainRows *rows) {
+    PyObject *out = NULL, *view = NULL, *sum = NULL, *result = NULL;
+    Py_ssize_t count = PyList_GET_SIZE(bodies), keys_bytes = PyBytes_GET_SIZE(keys), added = 1;
+    Records found = {.room = count, .records = PyMem_RawMalloc(sizeof(Record) * (count + 1))};
+    rows->ends = NULL;
+    if (!found.records) return PyErr_NoMemory();
+    for (Py_ssize_t i = 0; i < count && added == 1; i++) {
+        PyObject *body = PyList_GET_ITEM(bodies, i);
+        added = PyBytes_CheckExact(body) ? add_body(&found, body) : 0;
+    }
+    if (added < 0) PyErr_NoMemory();
+    if (added != 1 || !count || found.metas || found.tags || found.nodes) goto done;
+    char middle[64];
+    int middle_bytes = put_middle(middle, ts);
+    uint64_t most = FRAME_HEADER + (uint64_t)keys_bytes + most_bytes(&found, first, middle_bytes);
+    if (most > UINT32_MAX) goto done;
+    out = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)most);
+    rows->ends = PyBytes_FromStringAndSize(NULL, 4 * count);
+    if (!out || !rows->ends) goto done;
+    char *start = PyBytes_AS_STRING(out), *end_at = PyBytes_AS_STRING(rows->ends), *behind = start + FRAME_HEADER;
+    uint32_t lengths[2], end;
+    memcpy(behind, PyBytes_AS_STRING(keys), keys_bytes);
+    char *w = put_payload(&found, behind + keys_bytes, end_at, first, middle, middle_bytes, lengths);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        memcpy(&end, end_at + 4 * i, 4);
+        end += (uint32_t)offset;
+        memcpy(end_at + 4 * i, &end, 4);
+    }
+    view = PyMemoryView_FromMemory(behind, w - behind, PyBUF_READ);
+    if (!view || !(sum = PyObject_CallOneArg(digest, view))) goto done;
+    uint64_t checksum = PyLong_AsUnsignedLongLong(sum);
+    if (PyErr_Occurred()) goto done;
+    put_header(start, checksum, (uint32_t)(w - behind), kind, (uint32_t)count, topic, first, ts, ahead_ms, synced);
+    Py_ssize_t bytes = w - start;
+    if ((uint64_t)bytes != most && _PyBytes_Resize(&out, bytes)) goto done;
+    rows->at = FRAME_HEADER + keys_bytes + 8;
+    rows->bytes = (Py_ssize_t)lengths[0];
+    rows->data_bytes = found.data_bytes;
+    result = Py_NewRef(out);
+done:
+    PyMem_RawFree(found.records);
+    Py_XDECREF(view);
+    Py_XDECREF(sum);
+    Py_XDECREF(out);
+    if (!result) Py_CLEAR(rows->ends);
+    return result;
+}
+
+/* plain_frame(kind, keys, bodies, topic_id, first_seq, ts, ahead_ms, synced, offset, digest) -> (frame, where its rows
+ * begin in it and end, where each row ends behind `offset` bytes of others, bytes of data), or None */
+static PyObject *plain_frame(PyObject *module, PyObject *const *given, Py_ssize_t given_count) {
+    enum { KIND, KEYS, BODIES, TOPIC, FIRST, TS, AHEAD, SYNCED, OFFSET, DIGEST, ALL };
+    uint64_t numbers[ALL] = {0};
+    if (given_count != ALL || !PyBytes_CheckExact(given[KEYS]) || !PyList_CheckExact(given[BODIES])) {
+        PyErr_SetString(PyExc_TypeError, "plain_frame(kind, keys: bytes, bodies: list[bytes], topic_id, first_seq, ts, "
+                                         "ahead_ms, synced, offset, digest)");
+        return NULL;
+    }
+    for (int i = 0; i < DIGEST; i++)
+        if (i != KEYS && i != BODIES) numbers[i] = PyLong_AsUnsignedLongLong(given[i]);
+    if (PyErr_Occurred()) return NULL;
+    if (numbers[FIRST] > INT64_MAX || numbers[TS] > INT64_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "seqs and times have 63 bits");
+        return NULL;
+    }
+    PlainRows rows;
+    PyObject *frame = make_plain_frame((uint8_t)numbers[KIND], given[KEYS], given[BODIES], numbers[TOPIC], numbers[FIRST],
+                                       numbers[TS], numbers[AHEAD], numbers[SYNCED], numbers[OFFSET], given[DIGEST], &rows);
+    if (!frame) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    return Py_BuildValue("NnnNK", frame, rows.at, rows.at + rows.bytes, rows.ends, (unsigned long long)rows.data_bytes);
+}
+
 /* frames(window, topic, first_seq, position) -> where small plain frames with sound headers begin, one behind the
  * other from the window's first byte on, and where the last one ends, as int64. Payloads are not looked at. */
 static PyObject *frames(PyObject *module, PyObject *args) {
@@ -1043,6 +1148,31 @@ done:
 
 /* --- heads of requests -------------------------------------------------------------------------------------- */
 
+/* Where the line of an idempotency key begins, the key itself, and where both end; 0 if there is none to be seen, or
+ * one that `known_requests.py` leaves to the parser. */
+int key_in_head(const unsigned char *start, const unsigned char *end, KeyLine *found) {
+    Text p = start, stop;
+    for (;; p++) {
+        if (!(p = memchr(p, '\r', end - p)) || end - p < 19) return 0;
+        if (!memcmp(p, "\r\nIdempotency-Key: ", 19) || !memcmp(p, "\r\nidempotency-key: ", 19)) break;
+    }
+    Text key = p + 19;
+    for (stop = key; stop < end && *stop != '\r'; stop++)
+        if (*stop < 0x20 || *stop > 0x7e) return 0;
+    if (stop == key || *key == ' ' || stop[-1] == ' ' || (stop < end && (end - stop < 2 || stop[1] != '\n'))) return 0;
+    *found = (KeyLine){p, key, stop};
+    return 1;
+}
+
+/* The head without that line. */
+PyObject *head_without(const unsigned char *start, const unsigned char *end, const KeyLine *line) {
+    PyObject *rest = PyBytes_FromStringAndSize(NULL, (line->start - start) + (end - line->stop));
+    if (!rest) return NULL;
+    memcpy(PyBytes_AS_STRING(rest), start, line->start - start);
+    memcpy(PyBytes_AS_STRING(rest) + (line->start - start), line->stop, end - line->stop);
+    return rest;
+}
+
 /* key_of_head(head) -> (head without the line of its idempotency key, that key), or None, as `known_requests.py`
  * describes it. */
 static PyObject *key_of_head(PyObject *module, PyObject *head) {
@@ -1050,21 +1180,11 @@ static PyObject *key_of_head(PyObject *module, PyObject *head) {
         PyErr_SetString(PyExc_TypeError, "key_of_head(head: bytes)");
         return NULL;
     }
-    Text start = (Text)PyBytes_AS_STRING(head), end = start + PyBytes_GET_SIZE(head), p = start, key, stop;
-    for (;; p++) {
-        if (!(p = memchr(p, '\r', end - p)) || end - p < 19) Py_RETURN_NONE;
-        if (!memcmp(p, "\r\nIdempotency-Key: ", 19) || !memcmp(p, "\r\nidempotency-key: ", 19)) break;
-    }
-    key = p + 19;
-    for (stop = key; stop < end && *stop != '\r'; stop++)
-        if (*stop < 0x20 || *stop > 0x7e) Py_RETURN_NONE;
-    if (stop == key || *key == ' ' || stop[-1] == ' ' || (stop < end && (end - stop < 2 || stop[1] != '\n')))
-        Py_RETURN_NONE;
-    PyObject *rest = PyBytes_FromStringAndSize(NULL, (p - start) + (end - stop));
-    if (!rest) return NULL;
-    memcpy(PyBytes_AS_STRING(rest), start, p - start);
-    memcpy(PyBytes_AS_STRING(rest) + (p - start), stop, end - stop);
-    return Py_BuildValue("Ny#", rest, (const char *)key, (Py_ssize_t)(stop - key));
+    Text start = (Text)PyBytes_AS_STRING(head), end = start + PyBytes_GET_SIZE(head);
+    KeyLine line;
+    if (!key_in_head(start, end, &line)) Py_RETURN_NONE;
+    PyObject *rest = head_without(start, end, &line);
+    return rest ? Py_BuildValue("Ny#", rest, (const char *)line.key, (Py_ssize_t)(line.stop - line.key)) : NULL;
 }
 
 /* --- the module -------------------------------------------------------------------------------------------- */
@@ -1134,6 +1254,7 @@ static PyMethodDef functions[] = {
     {"encode", (PyCFunction)(void (*)(void))encode, METH_FASTCALL, NULL},
     {"post", (PyCFunction)(void (*)(void))post, METH_FASTCALL, NULL},
     {"page", (PyCFunction)(void (*)(void))page, METH_FASTCALL, NULL},
+    {"plain_frame", (PyCFunction)(void (*)(void))plain_frame, METH_FASTCALL, NULL},
     {"frames", frames, METH_VARARGS, NULL},
     {"frame_parts", frame_parts, METH_VARARGS, NULL},
     {"key_of_head", key_of_head, METH_O, NULL},
@@ -1145,15 +1266,14 @@ static PyMethodDef functions[] = {
 
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_accelerator", NULL, -1, functions, NULL, NULL, NULL, NULL};
 
-/* In sockets.c. */
-extern PyTypeObject SocketsType;
-
 PyMODINIT_FUNC PyInit__accelerator(void) {
     PyObject *module;
-    if (PyType_Ready(&RecordsType) < 0 || PyType_Ready(&SocketsType) < 0 || !(module = PyModule_Create(&definition)))
+    if (PyType_Ready(&RecordsType) < 0 || PyType_Ready(&SocketsType) < 0 ||
+        PyType_Ready(&TogetherType) < 0 || !(module = PyModule_Create(&definition)))
         return NULL;
     if (PyModule_AddObjectRef(module, "Records", (PyObject *)&RecordsType) ||
         PyModule_AddObjectRef(module, "Sockets", (PyObject *)&SocketsType) ||
+        PyModule_AddObjectRef(module, "Together", (PyObject *)&TogetherType) ||
         PyModule_AddObject(module, "LIMITS",
                            Py_BuildValue("(iiiii)", MAX_RECORDS, MAX_RECORD, MAX_TAG, MAX_NODE, MAX_META)) ||
         PyModule_AddStringConstant(module, "SOURCE", SOURCE)) {

@@ -20,7 +20,9 @@ from topics.values.settings import (
     MAX_TAG_BYTES,
 )
 
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("accelerator.c", "sockets.c"))
+SOURCES = tuple(
+    Path(__file__).with_name(name) for name in ("accelerator.h", "accelerator.c", "sockets.c", "together.c")
+)
 # "off" for tests and benchmarks that want to see the server without it.
 SWITCH = "TOPICS_TEST_ACCELERATOR"
 # Fewer keys than the limit fit into this many bytes, so shorter metas need no counting.

@@ -4,13 +4,9 @@
  * else under way. All other input is handed over as it came, and where a socket has ended, or something is wrong with
  * it, it is given back to the loop, which will see the same. Nothing here waits.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "accelerator.h"
+
 #include <errno.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
-#include <structmember.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -18,44 +14,11 @@
 /* So many sockets in one call: then it is the turn of others. As much of each as the loop would read at once. */
 enum { MOST_SOCKETS = 256, BUFFER_BYTES = 256000 };
 
-/* --- slots: fields of Python objects, found once by name and then read where they are ------------------------- */
-
 enum { MODE, BEHIND, BEGUN, CURRENT, WRITE_PAUSED, REQUESTS, UNKNOWN_HEADS, TRANSPORT, DESCRIPTOR, CONNECTION_SLOTS };
 static const char *const connection_slots[] = {"mode",      "_behind",        "_begun",    "_current",  "_write_paused",
                                                "_requests", "_unknown_heads", "transport", "descriptor"};
-enum { CONVOY, KEY, BODY_BYTES, KNOWN_SLOTS };
-static const char *const known_slots[] = {"convoy", "key", "body_bytes"};
-
-#define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
-
-/* 0 if one of the names is no slot of the type. */
-static int find_slots(PyTypeObject *type, const char *const *names, int count, Py_ssize_t *offsets) {
-    for (int i = 0; i < count; i++) {
-        PyObject *found = PyObject_GetAttrString((PyObject *)type, names[i]);
-        if (!found) return 0;
-        int is_slot = Py_IS_TYPE(found, &PyMemberDescr_Type) &&
-                      ((PyMemberDescrObject *)found)->d_member->type == T_OBJECT_EX;
-        if (is_slot) offsets[i] = ((PyMemberDescrObject *)found)->d_member->offset;
-        Py_DECREF(found);
-        if (!is_slot) {
-            PyErr_Format(PyExc_TypeError, "%s is no slot", names[i]);
-            return 0;
-        }
-    }
-    return 1;
-}
-
-static void put(PyObject **slot, PyObject *value) {
-    PyObject *before = *slot;
-    *slot = value;
-    Py_XDECREF(before);
-}
-
-/* -1 if it is no number, or too large a one. */
-static long number_in(PyObject *slot) {
-    int overflow;
-    return slot && PyLong_CheckExact(slot) ? PyLong_AsLongAndOverflow(slot, &overflow) : -1;
-}
+enum { CONVOYS, NAME, KEY, BODY_BYTES, KNOWN_SLOTS };
+static const char *const known_slots[] = {"convoys", "name", "key", "body_bytes"};
 
 /* --- the sockets ---------------------------------------------------------------------------------------------- */
 
@@ -191,24 +154,42 @@ static long ask(PyObject *transport, PyObject *method) {
     return told;
 }
 
-/* The request that these bytes are, if nothing about it can be refused before its body is looked at; borrowed, or
- * NULL: then there is no exception, or one. `end`: where its head ends. */
-static PyObject *known_request(Sockets *self, PyObject *connection, PyObject *heads, Py_ssize_t bytes, Py_ssize_t *end) {
+/* What was read of one socket, if nothing about it can be refused before its body is looked at. */
+typedef struct {
+    /* The request that it is like, borrowed, or NULL. */
+    PyObject *known;
+    /* Where its head ends; its idempotency key, if it has one. */
+    Py_ssize_t end, key_bytes;
+    const char *key;
+} Found;
+
+/* Nothing is known if there is an exception. */
+static Found known_request(Sockets *self, PyObject *connection, PyObject *heads, Py_ssize_t bytes) {
+    Found found = {0};
     if (OF(connection, CURRENT) != Py_None || OF(connection, BEHIND) != Py_False ||
         OF(connection, BEGUN) != Py_False || OF(connection, WRITE_PAUSED) != Py_False ||
         number_in(OF(connection, MODE)) != 0)
-        return NULL;
-    char *found = memmem(self->buffer, bytes, "\r\n\r\n", 4);
-    if (!found) return NULL;
-    *end = found - self->buffer;
-    PyObject *head = PyBytes_FromStringAndSize(self->buffer, *end);
-    if (!head) return NULL;
-    PyObject *known = PyDict_GetItemWithError(heads, head);
-    Py_DECREF(head);
-    if (!known || !Py_IS_TYPE(known, self->known_type)) return NULL;
-    PyObject *convoy = SLOT(known, self->of_known[CONVOY]);
-    int may_travel = convoy && convoy != Py_None && SLOT(known, self->of_known[KEY]) == Py_None;
-    return may_travel && number_in(SLOT(known, self->of_known[BODY_BYTES])) == bytes - *end - 4 ? known : NULL;
+        return found;
+    const char *end = memmem(self->buffer, bytes, "\r\n\r\n", 4);
+    if (!end) return found;
+    found.end = end - self->buffer;
+    /* A head with an idempotency key is remembered without it. */
+    KeyLine line;
+    const unsigned char *start = (const unsigned char *)self->buffer;
+    int is_keyed = key_in_head(start, start + found.end, &line);
+    PyObject *head = is_keyed ? head_without(start, start + found.end, &line)
+                              : PyBytes_FromStringAndSize(self->buffer, found.end);
+    PyObject *known = head ? PyDict_GetItemWithError(heads, head) : NULL;
+    if (is_keyed) {
+        found.key = (const char *)line.key;
+        found.key_bytes = line.stop - line.key;
+    }
+    Py_XDECREF(head);
+    if (!known || !Py_IS_TYPE(known, self->known_type)) return found;
+    PyObject *convoys = SLOT(known, self->of_known[CONVOYS]);
+    int may_travel = convoys && convoys != Py_None && SLOT(known, self->of_known[KEY]) == Py_None;
+    if (may_travel && number_in(SLOT(known, self->of_known[BODY_BYTES])) == bytes - found.end - 4) found.known = known;
+    return found;
 }
 
 /* Appends a new reference, and lets go of it; 0 if that fails. */
@@ -218,37 +199,76 @@ static int append(PyObject *list, PyObject *item) {
     return !failed;
 }
 
-/* It joins those who go with the same convoy; 0 if that fails. */
-static int travel(Sockets *self, PyObject *groups, PyObject *connection, PyObject *known, Py_ssize_t start, Py_ssize_t end) {
-    PyObject *convoy = SLOT(known, self->of_known[CONVOY]), *group = NULL;
-    for (Py_ssize_t i = PyList_GET_SIZE(groups) - 1; i >= 0 && !group; i--)
-        if (PyTuple_GET_ITEM(PyList_GET_ITEM(groups, i), 0) == convoy) group = PyList_GET_ITEM(groups, i);
-    if (!group) {
-        if (!append(groups, Py_BuildValue("O[][]", convoy))) return 0;
-        group = PyList_GET_ITEM(groups, PyList_GET_SIZE(groups) - 1);
+/* Those who travel to the same name, all with idempotency keys or all without; borrowed. */
+typedef struct {
+    PyObject *convoys, *name, *connections, *bodies, *keys;
+} Group;
+
+typedef struct {
+    Group all[MOST_SOCKETS];
+    int count;
+    /* What the caller gets: [(convoys, [(name, (connections, bodies, keys or None))])] */
+    PyObject *list;
+} Groups;
+
+/* A group of its own, the first to this name; NULL if that fails. */
+static Group *begin_group(Groups *groups, PyObject *convoys, PyObject *name, int is_keyed) {
+    PyObject *several = NULL;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(groups->list) && !several; i++)
+        if (PyTuple_GET_ITEM(PyList_GET_ITEM(groups->list, i), 0) == convoys)
+            several = PyTuple_GET_ITEM(PyList_GET_ITEM(groups->list, i), 1);
+    if (!several) {
+        if (!append(groups->list, Py_BuildValue("O[]", convoys))) return NULL;
+        several = PyTuple_GET_ITEM(PyList_GET_ITEM(groups->list, PyList_GET_SIZE(groups->list) - 1), 1);
     }
+    PyObject *one = is_keyed ? Py_BuildValue("O([][][])", name) : Py_BuildValue("O([][]O)", name, Py_None);
+    if (!append(several, one)) return NULL;
+    PyObject *sent = PyTuple_GET_ITEM(PyList_GET_ITEM(several, PyList_GET_SIZE(several) - 1), 1);
+    Group *group = &groups->all[groups->count++];
+    *group = (Group){convoys, name, PyTuple_GET_ITEM(sent, 0), PyTuple_GET_ITEM(sent, 1),
+                     is_keyed ? PyTuple_GET_ITEM(sent, 2) : NULL};
+    return group;
+}
+
+/* It joins those who go the same way; 0 if that fails. */
+static int travel(Sockets *self, Groups *groups, PyObject *connection, const Found *found, Py_ssize_t stop) {
+    PyObject *convoys = SLOT(found->known, self->of_known[CONVOYS]), *name = SLOT(found->known, self->of_known[NAME]);
     PyObject *requests = PyLong_FromLong(number_in(OF(connection, REQUESTS)) + 1), *none = PyLong_FromLong(0);
-    PyObject *connections = PyTuple_GET_ITEM(group, 1), *bodies = PyTuple_GET_ITEM(group, 2);
-    if (!requests || !none || PyList_Append(connections, connection)) {
-        Py_XDECREF(requests);
-        Py_XDECREF(none);
-        return 0;
+    PyObject *body = PyBytes_FromStringAndSize(self->buffer + found->end + 4, stop - found->end - 4);
+    PyObject *key = found->key ? PyBytes_FromStringAndSize(found->key, found->key_bytes) : NULL;
+    Group *group = NULL;
+    Py_ssize_t before = 0;
+    int is_in = 0;
+    if (!requests || !none || !body || (found->key && !key)) goto done;
+    for (int i = groups->count - 1; i >= 0 && !group; i--) {
+        Group *one = &groups->all[i];
+        if (one->name == name && one->convoys == convoys && !one->keys == !key) group = one;
     }
-    put(&OF(connection, REQUESTS), requests);
-    put(&OF(connection, UNKNOWN_HEADS), none);
-    if (!append(bodies, PyBytes_FromStringAndSize(self->buffer + start, end - start))) {
-        PyObject *error_type, *error, *traceback;
+    if (!group && !(group = begin_group(groups, convoys, name, key != NULL))) goto done;
+    before = PyList_GET_SIZE(group->connections);
+    is_in = !PyList_Append(group->connections, connection) && !PyList_Append(group->bodies, body) &&
+            (!key || !PyList_Append(group->keys, key));
+    if (is_in) {
+        put(&OF(connection, REQUESTS), Py_NewRef(requests));
+        put(&OF(connection, UNKNOWN_HEADS), Py_NewRef(none));
+        put(&OF(connection, CURRENT), Py_NewRef(found->known));
+    } else {
+        PyObject *error_type, *error, *traceback, *lists[3] = {group->connections, group->bodies, group->keys};
         PyErr_Fetch(&error_type, &error, &traceback);
-        PyList_SetSlice(connections, PyList_GET_SIZE(connections) - 1, PyList_GET_SIZE(connections), NULL);
+        for (int i = 0; i < 3; i++)
+            if (lists[i]) PyList_SetSlice(lists[i], before, PY_SSIZE_T_MAX, NULL);
         PyErr_Restore(error_type, error, traceback);
-        return 0;
     }
-    put(&OF(connection, CURRENT), Py_NewRef(known));
-    return 1;
+done:
+    Py_XDECREF(requests);
+    Py_XDECREF(none);
+    Py_XDECREF(body);
+    Py_XDECREF(key);
+    return is_in;
 }
 
 /* One socket; 0 if that fails. */
-static int receive_one(Sockets *self, PyObject *connection, int fd, uint32_t events, PyObject *heads, PyObject *groups,
+static int receive_one(Sockets *self, PyObject *connection, int fd, uint32_t events, PyObject *heads, Groups *groups,
                        PyObject *others, PyObject *ended, PyObject *broken) {
     long is_closing = ask(OF(connection, TRANSPORT), self->is_closing);
     if (is_closing) return is_closing > 0;
@@ -258,20 +278,20 @@ static int receive_one(Sockets *self, PyObject *connection, int fd, uint32_t eve
     int is_over = events & EPOLLRDHUP;
     if (bytes < 0 && errno != EAGAIN && errno != EINTR) return !PyList_Append(broken, connection);
     if (bytes > 0) {
-        Py_ssize_t end = 0;
-        PyObject *known = heads == Py_None ? NULL : known_request(self, connection, heads, bytes, &end);
+        Found found = {0};
+        if (heads != Py_None) found = known_request(self, connection, heads, bytes);
         if (PyErr_Occurred()) return 0;
-        if (known && !travel(self, groups, connection, known, end + 4, bytes)) return 0;
-        if (!known && !append(others, Py_BuildValue("Oy#", connection, self->buffer, (Py_ssize_t)bytes))) return 0;
+        if (found.known && !travel(self, groups, connection, &found, bytes)) return 0;
+        if (!found.known && !append(others, Py_BuildValue("Oy#", connection, self->buffer, (Py_ssize_t)bytes))) return 0;
     }
     /* There may be more than was read. */
     is_over |= bytes == BUFFER_BYTES || !bytes || (bytes < 0 && errno == EINTR);
     return !is_over || !PyList_Append(ended, connection);
 }
 
-/* receive(heads or None) -> ([(convoy, connections, bodies)], [(connection, input)], [connection], [connection]): those
- * whose requests travel; what others have sent; whose sockets the loop should read; and whose are broken. Without
- * heads, none travels. */
+/* receive(heads or None) -> ([(convoys, [(name, (connections, bodies, keys or None))])], [(connection, input)],
+ * [connection], [connection]): those whose requests travel; what others have sent; whose sockets the loop should read;
+ * and whose are broken. Without heads, none travels. */
 static PyObject *sockets_receive(PyObject *object, PyObject *heads) {
     Sockets *self = (Sockets *)object;
     struct epoll_event ready[MOST_SOCKETS];
@@ -279,9 +299,12 @@ static PyObject *sockets_receive(PyObject *object, PyObject *heads) {
         PyErr_SetString(PyExc_TypeError, "receive(heads: dict | None)");
         return NULL;
     }
-    PyObject *groups = PyList_New(0), *others = PyList_New(0), *ended = PyList_New(0), *broken = PyList_New(0);
+    Groups groups;
+    groups.count = 0;
+    groups.list = PyList_New(0);
+    PyObject *others = PyList_New(0), *ended = PyList_New(0), *broken = PyList_New(0);
     PyObject *result = NULL;
-    if (!groups || !others || !ended || !broken) goto done;
+    if (!groups.list || !others || !ended || !broken) goto done;
     int count = epoll_wait(self->poll, ready, MOST_SOCKETS, 0);
     if (count < 0 && errno != EINTR) {
         PyErr_SetFromErrno(PyExc_OSError);
@@ -291,7 +314,7 @@ static PyObject *sockets_receive(PyObject *object, PyObject *heads) {
         int fd = ready[i].data.fd;
         if (fd >= self->room || !self->seats[fd]) continue;
         PyObject *connection = Py_NewRef(self->seats[fd]);
-        int went_well = receive_one(self, connection, fd, ready[i].events, heads, groups, others, ended, broken);
+        int went_well = receive_one(self, connection, fd, ready[i].events, heads, &groups, others, ended, broken);
         /* There is no memory: its client finds it closed. What others have sent is not lost for that. */
         if (!went_well) {
             PyErr_Clear();
@@ -299,9 +322,9 @@ static PyObject *sockets_receive(PyObject *object, PyObject *heads) {
         }
         Py_DECREF(connection);
     }
-    result = PyTuple_Pack(4, groups, others, ended, broken);
+    result = PyTuple_Pack(4, groups.list, others, ended, broken);
 done:
-    Py_XDECREF(groups);
+    Py_XDECREF(groups.list);
     Py_XDECREF(others);
     Py_XDECREF(ended);
     Py_XDECREF(broken);

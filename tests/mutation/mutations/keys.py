@@ -10,7 +10,25 @@ _PRODUCER = (
     "tests/contract/test_idempotency.py::test_a_producer_that_retries_over_restarts_writes_every_record_once"
 )
 
+_MANY = "tests/log/write/test_together.py"
+
 MUTATIONS = (
+    Mutation(
+        "part-a-key-from-its-records-in-company",
+        "Records that are written together and their keys are one frame.",
+        "log/write/together.py",
+        "                kind, encoded = _KEYED, taken.encoded()\n",
+        "                taken.encoded()\n",
+        (_MANY,),
+    ),
+    Mutation(
+        "keep-the-keys-of-what-is-left",
+        "A write that is left to others has taken no key: it is written.",
+        "log/write/together.py",
+        "            if taken is not None:\n                taken.withdraw()\n            return False\n",
+        "            return False\n",
+        (_MANY,),
+    ),
     Mutation(
         "forget-keys-at-a-restart",
         "A producer that retries over restarts writes every record once.",
@@ -99,8 +117,8 @@ MUTATIONS = (
         "keep-keys-of-ephemeral-records",
         "A restart that takes records takes their keys along.",
         "log/write/idempotency.py",
-        "        return [chunk.dump(self.topic.head) for chunk in self._chunks if chunk.is_kept]\n",
-        "        return [chunk.dump(self.topic.head) for chunk in self._chunks]\n",
+        "        return [chunk.dump(self.topic.head) for chunk in self.chunks if chunk.is_kept]\n",
+        "        return [chunk.dump(self.topic.head) for chunk in self.chunks]\n",
         (_RESTARTS,),
     ),
     Mutation(
@@ -155,8 +173,8 @@ MUTATIONS = (
         "write-keys-down",
         "What a client chose as a key is in no file.",
         "log/write/idempotency.py",
-        "        hasher.update(key)\n        digest = hasher.digest()\n        place = hash(digest)",
-        "        digest = key[:DIGEST_BYTES].ljust(DIGEST_BYTES)\n        place = hash(digest)",
+        "        hasher.update(key)\n        digest = hasher.digest()\n        place = place_of(digest)",
+        "        digest = key[:DIGEST_BYTES].ljust(DIGEST_BYTES)\n        place = place_of(digest)",
         (_RESTARTS,),
     ),
     Mutation(

@@ -12,7 +12,41 @@ def _crash(*operations: str) -> tuple[str, ...]:
     return tuple(f"{_EVERY_CHANGE}[{operation}]" for operation in operations)
 
 
+_MANY = "tests/log/write/test_together.py"
+
 MUTATIONS = (
+    Mutation(
+        "keep-what-was-refused-in-company",
+        "Of a write that was refused together with others, nothing stays in any of their topics.",
+        "log/write/together.py",
+        "            topic.take_back(first_seq - 1, count, size)\n",
+        "            pass\n",
+        (_MANY,),
+    ),
+    Mutation(
+        "use-seqs-that-are-not-reserved-in-company",
+        "Writers who come together do not get seqs that are not reserved.",
+        "log/write/together.py",
+        "        if last_seq > topic.reserved or last_seq",
+        "        if last_seq",
+        (_MANY,),
+    ),
+    Mutation(
+        "forget-limits-in-company",
+        "Caps and ages hold for writers who come together.",
+        "log/write/together.py",
+        "    if config.ttl_ms or config.cap_records or config.cap_bytes or",
+        "    if",
+        (_MANY,),
+    ),
+    Mutation(
+        "overtake-in-company",
+        "A write does not overtake one of its topic that waits for the disk.",
+        "log/write/together.py",
+        "        return bool(verdict & _SYNCED) or not topic.pending_sync\n",
+        "        return True\n",
+        (_MANY,),
+    ),
     Mutation(
         "wait-on-fast-disks",
         "Only a slow sync waits for the writers who were just answered.",

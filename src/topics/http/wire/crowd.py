@@ -1,7 +1,7 @@
 """Connections that send the same kind of request again and again are read together, and answered together.
 
     a request of a kept connection travels ─▶ the connection joins the crowd ─▶ one call reads all of its
-    sockets that have something ─▶ what travels joins its convoy, all else goes to `data_received`
+    sockets that have something ─▶ what travels joins its convoys, all else goes to `data_received`
 
 The transport stays the owner of its socket, and only pauses its reading. It reads again as soon as anything
 about the connection is not as usual: its client has ended its side, it is to be left alone for a while, or it
@@ -33,12 +33,6 @@ class Member(Protocol):
         """The transport reads its socket itself, as it did at first."""
 
 
-class Traveller(Member, Protocol):
-    @staticmethod
-    def travel_together(groups: list[tuple[Any, list[Any], list[bytes]]]) -> None:
-        """Requests of several connections join their convoys: a convoy, the connections, their bodies."""
-
-
 class Crowd:
     def __init__(
         self,
@@ -46,7 +40,7 @@ class Crowd:
         known_requests: KnownRequests,
         heads: Heads,
         readiness: Readiness,
-        members: type[Traveller],
+        members: type[Member],
     ) -> None:
         self._loop = loop
         self._known_requests = known_requests
@@ -86,8 +80,24 @@ class Crowd:
 
     def _read(self) -> None:
         heads = self._known_requests.heads if self._readiness.open else None
-        groups, others, ended, broken = self._sockets.receive(heads)
-        self._members.travel_together(groups)
+        travelling, others, ended, broken = self._sockets.receive(heads)
+        if travelling:
+            # What has come meanwhile goes along: one large group costs less than two.
+            more = self._sockets.receive(heads)
+            travelling += more[0]
+            others += more[1]
+            ended += more[2]
+            broken += more[3]
+        try:
+            self._hand_over(others, ended, broken)
+        finally:
+            # What was handed over may go along.
+            for convoys, several in travelling:
+                convoys.depart(several)
+
+    def _hand_over(
+        self, others: list[tuple[Member, bytes]], ended: list[Member], broken: list[Member]
+    ) -> None:
         for connection in ended:
             # The transport finds the same end, behind what was read here.
             connection.leave_crowd()

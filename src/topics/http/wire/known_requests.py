@@ -5,11 +5,12 @@ need neither parsing nor routing nor a look at the key. An idempotency key, whic
 left out of what is remembered.
 """
 
+from sys import intern
 from typing import ClassVar
 
 from topics.http.wire.answer_heads import JSON
 from topics.http.wire.request import Request
-from topics.http.wire.routing import Convoy, KeyedConvoy, Route
+from topics.http.wire.routing import Convoys, Route
 from topics.log import SMALL_BODY_BYTES
 from topics.values import accelerator
 
@@ -34,11 +35,10 @@ class KnownRequest:
 
     __slots__ = (
         "body_bytes",
-        "convoy",
+        "convoys",
         "headers",
         "is_json",
         "key",
-        "keyed_convoy",
         "method",
         "name",
         "params",
@@ -56,21 +56,20 @@ class KnownRequest:
         self.headers = {name: value for name, value in like.headers.items() if name != KEY_HEADER}
         self.key = like.key
         self.method = like.method_bytes
-        self.name = like.name
+        # Equal names are one object: those who group by them need not look closer.
+        self.name = intern(like.name)
         self.params = like.params
         self.route = route
         self.target = like.target
         # Nothing about the body has to be asked before its handler gets it.
         plain_json = self.headers.get(b"content-type") == JSON and b"content-encoding" not in self.headers
         self.is_json = not route.is_async and plain_json and route.takes_body
-        self.convoy: Convoy | None = None
-        self.keyed_convoy: KeyedConvoy | None = None
+        self.convoys: Convoys | None = None
 
     def travel(self) -> None:
         """Requests like this one need not be looked at one by one."""
-        of, is_small = self.route.convoys_of, self.body_bytes <= SMALL_BODY_BYTES
-        if of is not None and is_small and self.is_json and _QUERY not in self.target:
-            self.convoy, self.keyed_convoy = of(self.name)
+        if self.body_bytes <= SMALL_BODY_BYTES and self.is_json and _QUERY not in self.target:
+            self.convoys = self.route.convoys
 
 
 class KnownRequests:

@@ -18,7 +18,7 @@ from topics.http.wire.crowd import OUTSIDE
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.known_requests import END, KEY_HEADER, KnownRequest
 from topics.http.wire.request_body import Gunzip, is_compressed, refuse_unread, shrink
-from topics.http.wire.routing import Convoy, Route
+from topics.http.wire.routing import Route
 from topics.log import LARGE_BYTES
 from topics.values import ApiError
 
@@ -107,8 +107,8 @@ class Pipeline(Channel):
                 if known is None:
                     known, idempotency_key = context.known_requests.find_keyed(head)
                 if known is not None and len(data) - end - 4 == known.body_bytes:
-                    body, convoy = data[end + 4 :], known.convoy
-                    if convoy is not None and known.key is None and context.readiness.open:
+                    body = data[end + 4 :]
+                    if known.convoys is not None and known.key is None and context.readiness.open:
                         # Nothing about it can be refused before its body is looked at.
                         self._travel(known, body, idempotency_key)
                         return
@@ -126,7 +126,7 @@ class Pipeline(Channel):
             if most and key.inflight >= most:
                 return False
             key.inflight += 1
-        if known.convoy is not None:
+        if known.convoys is not None:
             self._travel(known, body, idempotency_key)
             return True
         self._requests += 1
@@ -155,16 +155,12 @@ class Pipeline(Channel):
         crowd = self.context.crowd
         if crowd is not None and self.descriptor == OUTSIDE and self._requests > 1:
             crowd.admit(self)
+        convoys = known.convoys
+        assert convoys is not None
         if idempotency_key:
-            known.keyed_convoy.join_keyed(self, body, idempotency_key)  # type: ignore[union-attr]
+            convoys.join_keyed(known.name, self, body, idempotency_key)
         else:
-            known.convoy.join(self, body)  # type: ignore[union-attr]
-
-    @staticmethod
-    def travel_together(groups: "list[tuple[Convoy, list[Pipeline], list[bytes]]]") -> None:
-        """Those that the crowd has read: each connection knows already which request it has under way."""
-        for convoy, connections, bodies in groups:
-            convoy.join_all(connections, bodies)
+            convoys.join(known.name, self, body)
 
     def step_out(self, known: KnownRequest, idempotency_key: bytes = b"") -> Exchange:
         """The request under way, which is like this one, gets an exchange of its own, still without a body.

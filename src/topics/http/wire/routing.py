@@ -33,18 +33,15 @@ class Body(Enum):
     NEVER_EMPTY = "an empty body is refused whatever its type"
 
 
-class Convoy(Protocol):
-    """Takes the body of a request; the connection is told later how to answer it."""
+class Convoys(Protocol):
+    """Take bodies of requests to whatever names; the connections are told later how to answer them."""
 
-    def join(self, connection: Any, body: bytes) -> None: ...
+    def join(self, name: str, connection: Any, body: bytes) -> None: ...
 
-    def join_all(self, connections: list[Any], bodies: list[bytes]) -> None: ...
+    def join_keyed(self, name: str, connection: Any, body: bytes, key: bytes) -> None: ...
 
-
-class KeyedConvoy(Protocol):
-    """The same for requests with an idempotency key."""
-
-    def join_keyed(self, connection: Any, body: bytes, key: bytes) -> None: ...
+    def depart(self, several: list[tuple[str, tuple[list[Any], list[bytes], list[bytes] | None]]]) -> None:
+        """Many at once. By name: connections, their bodies, and their idempotency keys, if they have some."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,8 +75,8 @@ class Route:
     all_names: bool = False
     # Answers while recovering, while draining, and however busy its key is.
     always_open: bool = False
-    # Small requests for one name may travel together, without an exchange each: in one of these two convoys.
-    convoys_of: Callable[[str], "tuple[Convoy, KeyedConvoy]"] | None = None
+    # Small requests may travel together, without an exchange each.
+    convoys: Convoys | None = None
     is_async: bool = field(init=False)
     # The same, with those that any such route has.
     known_query: frozenset[str] = field(init=False)

@@ -74,14 +74,14 @@ class AllKeys(Extension):
         self.salt = salt
         # To be copied for each key.
         self.hasher = blake2b(digest_size=DIGEST_BYTES, salt=salt)
-        self._heads = [self._head(count, 0) for count in range(_COMMON_COUNTS)]
+        self.heads = [self._head(count, 0) for count in range(_COMMON_COUNTS)]
 
     def _head(self, count: int, records: int) -> bytes:
         return keys_head(self.salt, range(count), [records or 1] * count)
 
     def frame_head(self, count: int, records: int) -> bytes:
         """What a frame says of its keys before their digests; see `KeyedWrite`."""
-        return self._head(count, records) if records or count >= _COMMON_COUNTS else self._heads[count]
+        return self._head(count, records) if records or count >= _COMMON_COUNTS else self.heads[count]
 
     def of(self, topic: Topic) -> TopicKeys:
         keys: TopicKeys | None = topic.keys

@@ -195,6 +195,7 @@ class CommitLoop:
         self._quiet: list[asyncio.Future[None]] = []
         self._kernel = _kernel_sync(loop)
         self._queue.wake = self._schedule
+        self._queue.hurry = self._hurry
         if self._queue.wants_flush:
             self._schedule()
 
@@ -210,6 +211,13 @@ class CommitLoop:
             self._loop.call_soon(self._loop.call_soon, self._tick)
         else:
             self._loop.call_soon(self._tick)
+
+    def _hurry(self) -> None:
+        """Commit now rather than in the next turn of the loop, unless writes have to wait."""
+        if self._pressure.commit_window_s > 0 or self._held_until:
+            self._schedule()
+        else:
+            self._tick()
 
     def _tick(self) -> None:
         # One that is under way calls again when it is over.
@@ -357,7 +365,7 @@ class CommitLoop:
         if self._kernel is not None:
             self._kernel.close()
             self._kernel = None
-        self._queue.wake = lambda: None
+        self._queue.wake = self._queue.hurry = lambda: None
         self._queue.settle()
         self._writer.shutdown()
 

@@ -60,8 +60,10 @@ class CommitQueue(Refusals):
         self.counters = counters
         # Operations are taking effect right now: a callback must not flush, only submit.
         self.applying = False
-        # Set by the commit loop: called when there is something to flush or to sync.
+        # Set by the commit loop: called when there is something to flush or to sync; and when that need not
+        # wait for anything else to come.
         self.wake: Callable[[], None] = lambda: None
+        self.hurry: Callable[[], None] = lambda: None
         # Callbacks that gather writes until the last moment, and submit them when called.
         self._gatherers: list[Callable[[], None]] = []
         self._gathering = False
@@ -127,6 +129,12 @@ class CommitQueue(Refusals):
         if len(self._gatherers) == 1 and (self._gathering or not self.waiting):
             self.wake()
 
+    def commit_now(self, gatherer: Callable[[], None] | None) -> None:
+        """The same, for one that is not to wait until others have come; None if it waits already."""
+        if gatherer is not None:
+            self._gatherers.append(gatherer)
+        self.hurry()
+
     def flush(self) -> None:
         """Hand every waiting frame to the operating system, then apply what needs no sync."""
         if self._under_way is not None:
@@ -170,6 +178,10 @@ class CommitQueue(Refusals):
     @property
     def held(self) -> int:
         return len(self._held)
+
+    @property
+    def held_topics(self) -> set[Topic]:
+        return self._held_topics
 
     def holds(self, topic: Topic) -> bool:
         """Whether what is written to the topic now has to wait. Exact after a flush."""

@@ -48,11 +48,11 @@ def gather(bodies: list[bytes]) -> Gathered:
 def _gather_values(bodies: list[bytes]) -> Gathered:
     """Without the accelerator: all that is not one plain record is odd."""
     odd: list[int] = []
-    values = _split(bodies)
+    values = split_plain(bodies)
     if values is None:
         values = []
         for index, body in enumerate(bodies):
-            found = _split([_compact(body)])
+            found = split_plain([_compact(body)])
             if found is None:
                 odd.append(index)
             else:
@@ -62,7 +62,7 @@ def _gather_values(bodies: list[bytes]) -> Gathered:
     return Gathered(Batch([PlainLine(data=value) for value in values], list(map(len, values))), None, odd)
 
 
-def _split(bodies: list[bytes]) -> list[Raw] | None:
+def split_plain(bodies: list[bytes]) -> list[Raw] | None:
     """The data of each, if each is exactly one plain record, without a blank and in ASCII."""
     text = b"\n".join(bodies)
     # No body has a line feed of its own, so that every one begins and ends where it is cut.

@@ -43,9 +43,14 @@ def keys_kept_ms(topic: Topic, now_ms: int) -> int:
     return min(window_ms, max(now_ms - keys.forgotten_ms, 0))
 
 
+def place_of(digest: bytes) -> int:
+    """A digest is as good as chance: some of its bits tell it from nearly all others."""
+    return int.from_bytes(digest[:8], "little") & _PLACES
+
+
 def _places(digests: bytes) -> list[int]:
     starts = range(0, len(digests), DIGEST_BYTES)
-    return [hash(digests[start : start + DIGEST_BYTES]) & _PLACES for start in starts]
+    return [int.from_bytes(digests[start : start + 8], "little") & _PLACES for start in starts]
 
 
 class Retry(Protocol):
@@ -104,9 +109,9 @@ class TopicKeys:
     """The keys of one topic that are remembered, the oldest first."""
 
     __slots__ = (
-        "_by_place",
-        "_chunks",
         "all",
+        "by_place",
+        "chunks",
         "count",
         "forgotten_ms",
         "over_before_ms",
@@ -117,8 +122,8 @@ class TopicKeys:
     def __init__(self, topic: Topic, all_keys: "AllKeys") -> None:
         self.topic = topic
         self.all = all_keys
-        self._by_place: dict[int, KeyChunk] = {}
-        self._chunks: list[KeyChunk] = []
+        self.by_place: dict[int, KeyChunk] = {}
+        self.chunks: list[KeyChunk] = []
         self.count = 0
         # Keys from before this time are over, even where the window reaches further back by now.
         self.over_before_ms = 0
@@ -145,8 +150,8 @@ class TopicKeys:
         hasher = self.all.hasher.copy()
         hasher.update(key)
         digest = hasher.digest()
-        place = hash(digest) & _PLACES
-        known = self._by_place.get(place)
+        place = place_of(digest)
+        known = self.by_place.get(place)
         at = -1 if known is None else known.find(digest)
         if known is not None and at >= 0:
             if known.time(at) >= self.since(now_ms):
@@ -154,7 +159,7 @@ class TopicKeys:
                 return None
             # It is over and comes again; no chunk has a key twice.
             known.is_closed = True
-        chunk = self._by_place[place] = self._open_chunk(self.topic.config.durability != "ephemeral")
+        chunk = self.by_place[place] = self._open_chunk(self.topic.config.durability != "ephemeral")
         return KeyedWrite(self, chunk, digest, op.count if op.count > 1 else 0)
 
     def take_each(self, keys: list[bytes]) -> KeyedWrite:
@@ -162,14 +167,14 @@ class TopicKeys:
 
         Raises `MaybeRetry`, with no key taken, when one of them should be looked at by itself.
         """
-        fresh, by_place, places = self.all.hasher.copy, self._by_place, _PLACES
+        fresh, by_place = self.all.hasher.copy, self.by_place
         chunk = self._open_chunk(self.topic.config.durability != "ephemeral")
         digests: list[bytes] = []
         for key in keys:
             hasher = fresh()
             hasher.update(key)
             digest = hasher.digest()
-            place = hash(digest) & places
+            place = place_of(digest)
             if place in by_place:
                 # With the chunk, if it was opened for them: none stays empty where others come behind it.
                 self.withdraw(b"".join(digests), chunk)
@@ -180,10 +185,10 @@ class TopicKeys:
 
     def _open_chunk(self, is_kept: bool) -> KeyChunk:
         """The one that takes the next keys."""
-        chunk = self._chunks[-1] if self._chunks else None
+        chunk = self.chunks[-1] if self.chunks else None
         if chunk is None or chunk.is_closed or chunk.is_kept is not is_kept:
             chunk = KeyChunk(is_kept=is_kept)
-            self._chunks.append(chunk)
+            self.chunks.append(chunk)
         return chunk
 
     def added(self, count: int, ts: int) -> None:
@@ -198,7 +203,7 @@ class TopicKeys:
         self._unlink(digests, chunk)
 
     def _unlink(self, digests: bytes, chunk: KeyChunk) -> None:
-        by_place = self._by_place
+        by_place = self.by_place
         for place in _places(digests):
             if by_place.get(place) is chunk:
                 del by_place[place]
@@ -227,26 +232,26 @@ class TopicKeys:
     @property
     def oldest_ms(self) -> int:
         """Only to be asked where there are keys."""
-        return self._chunks[0].time(self._chunks[0].gone)
+        return self.chunks[0].time(self.chunks[0].gone)
 
     @property
     def is_idle(self) -> bool:
         return not self.count and not self.waiters
 
     def has_over(self, now_ms: int) -> bool:
-        return bool(self._chunks) and self._chunks[0].index_at(self.since(now_ms)) > self._chunks[0].gone
+        return bool(self.chunks) and self.chunks[0].index_at(self.since(now_ms)) > self.chunks[0].gone
 
     def expire(self, now_ms: int) -> None:
         """Let go of keys that are over; not of all of them, if there are very many."""
         since = self.since(now_ms)
-        for chunk in self._chunks[:_CHUNKS_AT_ONCE]:
+        for chunk in self.chunks[:_CHUNKS_AT_ONCE]:
             self._let_go(chunk, chunk.index_at(since))
 
     def forget(self, count: int, now_ms: int) -> None:
         """There are too many: the oldest ones go."""
         since = self.since(now_ms)
-        while count > 0 and self._chunks:
-            chunk = self._chunks[0]
+        while count > 0 and self.chunks:
+            chunk = self.chunks[0]
             upto = min(chunk.gone + count, len(chunk))
             count -= upto - chunk.gone
             early = upto - max(chunk.index_at(since), chunk.gone)
@@ -258,7 +263,7 @@ class TopicKeys:
     def set_back(self, shown_ms: int, now_ms: int) -> None:
         """The clock was set back: what was over stays over, and later keys count as written now."""
         since = self.since(shown_ms)
-        for chunk in list(self._chunks):
+        for chunk in list(self.chunks):
             self._let_go(chunk, chunk.index_at(since))
             chunk.set_back(now_ms)
         self.over_before_ms = min(self.over_before_ms, now_ms)
@@ -274,18 +279,18 @@ class TopicKeys:
         self.count -= gone
         self.all.count -= gone
         if upto == len(chunk):
-            self._chunks.remove(chunk)
-            if not self._chunks:
-                self._by_place = {}  # a dictionary does not shrink by itself
+            self.chunks.remove(chunk)
+            if not self.chunks:
+                self.by_place = {}  # a dictionary does not shrink by itself
 
     def clear(self) -> None:
         self.all.count -= self.count
-        self._by_place, self._chunks, self.count = {}, [], 0
+        self.by_place, self.chunks, self.count = {}, [], 0
 
     def take_back(self, head: int) -> None:
         """Forget what belongs to records above `head`."""
-        while self._chunks:
-            chunk = self._chunks[-1]
+        while self.chunks:
+            chunk = self.chunks[-1]
             size, before = chunk.length_at(head), len(chunk)
             self._unlink(chunk.digests_between(size, before), chunk)
             chunk.cut(size)
@@ -293,17 +298,17 @@ class TopicKeys:
             self.all.count -= before - size
             if size > chunk.gone:
                 return
-            self._chunks.pop()
+            self.chunks.pop()
 
     # --- over a restart ---------------------------------------------------------------------------------
 
     def replay(self, keys: Keys, first_seq: int, ts: int) -> None:
         """The keys of a frame that was read back."""
         for at, place in enumerate(_places(keys.digests)):
-            known = self._by_place.get(place)
+            known = self.by_place.get(place)
             if known is not None:
                 known.is_closed = True  # it was over then
-            chunk = self._by_place[place] = self._open_chunk(is_kept=True)
+            chunk = self.by_place[place] = self._open_chunk(is_kept=True)
             digest = keys.digests[at * DIGEST_BYTES : (at + 1) * DIGEST_BYTES]
             first, records = first_seq + keys.offsets[at], keys.counts[at]
             chunk.add(digest, first, ts, records if records > 1 else 0)
@@ -311,13 +316,13 @@ class TopicKeys:
 
     def dump(self) -> list[tuple[int, Part, Part]]:
         """The chunks that a restart keeps, as far as their records are committed."""
-        return [chunk.dump(self.topic.head) for chunk in self._chunks if chunk.is_kept]
+        return [chunk.dump(self.topic.head) for chunk in self.chunks if chunk.is_kept]
 
     def load(self, chunks: list[tuple[int, bytes, bytes]]) -> None:
         for gone, digests, rows in chunks:
             chunk = KeyChunk(is_kept=True, digests=digests, rows=rows, gone=gone)
             places = _places(chunk.digests_between(gone, len(chunk)))
-            self._by_place.update(zip(places, repeat(chunk), strict=False))
-            self._chunks.append(chunk)
+            self.by_place.update(zip(places, repeat(chunk), strict=False))
+            self.chunks.append(chunk)
             self.count += len(places)
             self.all.count += len(places)

@@ -51,7 +51,7 @@ def known(app: RunningApp) -> Wire:
         wire.send(append())
         assert wire.read().status == 200
     seen = app.inside(lambda: list(app.app.server.context.known_requests.heads.values()))
-    assert any(one.convoy is not None for one in seen)
+    assert any(one.convoys is not None for one in seen)
     return wire
 
 
@@ -193,7 +193,7 @@ def test_with_an_access_log_every_request_is_one(tmp_path: Path) -> None:
             assert wire.read().status == 200
         heads = app.inside(lambda: list(app.app.server.context.known_requests.heads.values()))
         assert heads
-        assert all(known.convoy is None for known in heads)
+        assert all(known.convoys is None for known in heads)
     finally:
         app.stop()
 

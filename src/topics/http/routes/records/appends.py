@@ -20,6 +20,8 @@ from topics.log import (
     SMALL_BODY_BYTES,
     AppendOp,
     AppendRequest,
+    TogetherOp,
+    Topic,
     check_append,
     decode_append,
     disables_backpressure,
@@ -50,7 +52,7 @@ class AppendRoutes:
             body=Body.REQUIRED,
             takes_large=True,
             query=("return_seqs",),
-            convoys_of=self._convoys.of,
+            convoys=self._convoys,
         )
 
     def routes(self) -> list[Route]:
@@ -67,11 +69,11 @@ class AppendRoutes:
         if len(body) > SMALL_BODY_BYTES or _QUERY in exchange.target:
             self._append_by_itself(exchange)
         elif key is not None:
-            self._convoys.of(exchange.name)[1].join_keyed(exchange, body, key.strip(b" \t"))
+            self._convoys.join_keyed(exchange.name, exchange, body, key.strip(b" \t"))
         elif (parted := key_apart(body)) is not None:
-            self._convoys.of(exchange.name)[1].join_keyed(exchange, *parted)
+            self._convoys.join_keyed(exchange.name, exchange, *parted)
         else:
-            self._convoys.of(exchange.name)[0].join(exchange, body)
+            self._convoys.join(exchange.name, exchange, body)
 
     def _append_by_itself(self, exchange: Exchange) -> None:
         body = exchange.body
@@ -109,6 +111,16 @@ class AppendRoutes:
         """They came in the same turn of the loop: what the first one waited, all did, but for a few
         microseconds."""
         reply_together(self._route, writers, answers_of(op, counts, started), started)
+
+    def answer_together(self, op: TogetherOp[Asking]) -> None:
+        elapsed_s = perf_counter() - op.started
+        after = _after(1, elapsed_s, op.wal_ms, op.fsync_ms if op.sync else 0.0)
+        asking: list[Asking] = []
+        bodies: list[bytes] = []
+        for topic, writers, first_seq, count, *_ in op.shares:
+            asking += writers
+            bodies += _single_answers(_before(topic), first_seq, count, after)
+        reply_together(self._route, asking, bodies, op.started)
 
     def fail(self, writers: list[Asking], started: float, error: ApiError) -> None:
         for writer in writers:
@@ -167,11 +179,15 @@ def answers_of(op: AppendOp, counts: list[int] | None, started: float) -> list[b
     if counts is not None:
         return _answers_of_several(op, counts, elapsed_s)
     before, after = _around(op, 1, elapsed_s)
+    return _single_answers(before, op.first_seq, op.count, after)
+
+
+def _single_answers(before: bytes, first_seq: int, count: int, after: bytes) -> list[bytes]:
     native = accelerator.native
     if native is not None:
-        return native.answers(before, op.first_seq, op.count, after)  # type: ignore[no-any-return]
+        return native.answers(before, first_seq, count, after)  # type: ignore[no-any-return]
     answers = []
-    for seq in range(op.first_seq, op.first_seq + op.count):
+    for seq in range(first_seq, first_seq + count):
         # Formatted once and joined: a third of what formatting it four times takes.
         number = b"%d" % seq
         answers.append(b"".join((before, number, _LAST, number, _SEQS, number, _HEAD, number, after)))
@@ -195,17 +211,34 @@ def _around(op: AppendOp, count: int, elapsed_s: float) -> tuple[bytes, bytes]:
     """What the answer says before its seqs, and behind them."""
     topic = op.topic
     assert topic is not None
-    before = b'{"topic":"%b","epoch":%d,"first_seq":' % (topic.name_json, topic.id)
-    after = (
+    fsync_ms = op.fsync_ms if topic.config.durable else 0.0
+    return _before(topic), _after(
+        count, elapsed_s, op.wal_ms, fsync_ms, created=op.created, deduped=op.deduped
+    )
+
+
+def _before(topic: Topic) -> bytes:
+    return b'{"topic":"%b","epoch":%d,"first_seq":' % (topic.name_json, topic.id)
+
+
+def _after(
+    count: int,
+    elapsed_s: float,
+    wal_ms: float,
+    fsync_ms: float,
+    *,
+    created: bool = False,
+    deduped: bool = False,
+) -> bytes:
+    return (
         b',"count":%d,"created":%b,"deduped":%b,'
         b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
         % (
             count,
-            b"true" if op.created else b"false",
-            b"true" if op.deduped else b"false",
+            b"true" if created else b"false",
+            b"true" if deduped else b"false",
             elapsed_s * 1000,
-            op.wal_ms,
-            op.fsync_ms if topic.config.durable else 0.0,
+            wal_ms,
+            fsync_ms,
         )
     )
-    return before, after

@@ -1,0 +1,249 @@
+"""The small writes of one turn of the loop, to whatever topics: one operation, and one piece of the journal.
+
+    what each topic gets ─▶ a frame each ─▶ one operation for all that need no sync, one for the others
+            └─ what is not plain, or meets a limit, is left to `append`, one topic after the other
+
+Each topic stands for itself: nothing but the way is shared. What is left is not refused by that; whether it
+is, and what its writer is told, is decided where there is time to look closely.
+"""
+
+from array import array
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from xxhash import xxh3_64_intdigest
+
+from topics.log.core import Core
+from topics.log.run import RECORD_BYTES, HotColumns, Run
+from topics.log.topic import Topic
+from topics.log.write.commit_queue import MAX_WAITING_OPS, CommitQueue
+from topics.log.write.gather import SMALL_BODY_BYTES
+from topics.log.write.idempotency import KeyedWrite, MaybeRetry, TopicKeys
+from topics.log.write.key_chunk import KeyChunk
+from topics.log.write.operation import Op
+from topics.log.write.plain_frame import plain_frame
+from topics.log.write.reservation import extend_if_short
+from topics.storage import Kind
+from topics.values import MAX_IDEMPOTENCY_KEY_BYTES, MAX_SEQ, ApiError, TopicConfig, accelerator
+
+_APPEND, _KEYED = int(Kind.APPEND), int(Kind.KEYED)
+# No row of a small write takes more.
+_ROW_BYTES = SMALL_BODY_BYTES + 128
+# What a topic's config says about this way: not for it; for it; with a sync; and with a window for keys.
+_LIMITED, _PLAIN, _SYNCED, _REMEMBERS = 0, 1, 2, 4
+
+Writer = TypeVar("Writer")
+# What one topic has got, a record of each writer in this order: the topic, the writers, the first seq, how
+# many, how many bytes of data, their time, and who remembers their keys, if they have some.
+Share: TypeAlias = tuple[Topic, list[Writer], int, int, int, int, TopicKeys | None]
+
+# The writers of one topic, what each has sent, and their idempotency keys, if they have some; and its name.
+Sent: TypeAlias = tuple[list[Writer], list[bytes], list[bytes] | None]
+Addressed: TypeAlias = tuple[str, Sent[Writer]]
+
+
+class Answering(Protocol[Writer]):
+    def answer_together(self, op: "TogetherOp[Writer]") -> None: ...
+
+    def fail(self, writers: list[Writer], started: float, error: ApiError) -> None: ...
+
+
+class TogetherOp(Op, Generic[Writer]):
+    __slots__ = ("_lane", "shares", "started")
+
+    grows = True
+
+    def __init__(self, lane: "Together[Writer]", *, sync: bool) -> None:
+        super().__init__([], None, sync=sync)
+        self._lane = lane
+        self.writers = 0
+        self.shares: list[Share[Writer]] = []
+        # When the first of the writers came, on the clock of perf_counter.
+        self.started = 0.0
+
+    def forget(self, topic: Topic) -> None:
+        """It does not get its share after all, if that was the last."""
+        if self.shares and self.shares[-1][0] is topic:
+            self.shares.pop()
+            del self.buffers[len(self.shares) :]
+
+    def submit(self, queue: CommitQueue, started: float) -> None:
+        self.others = tuple([share[0] for share in self.shares])
+        self.started = started
+        queue.submit_checked(self)
+
+    def apply(self) -> None:
+        lane, shares = self._lane, self.shares
+        heard = lane.publish(shares)
+        for share in shares:
+            if share[6] is not None and share[6].waiters:
+                share[6].answer_waiters()
+        lane.answering.answer_together(self)
+        for topic in heard:
+            topic.wake()
+
+    def fail(self, error: ApiError) -> None:
+        for _, writers, *_, keys in self.shares:
+            if keys is not None:
+                keys.fail(error)
+            self._lane.answering.fail(writers, self.started, error)
+
+    def withdraw(self) -> None:
+        for topic, _, first_seq, count, size, _, _ in reversed(self.shares):
+            topic.take_back(first_seq - 1, count, size)
+            topic.withdraw_reservation()
+
+
+class Together(Generic[Writer]):
+    """The way itself, with the accelerator where there is one."""
+
+    def __init__(self, core: Core, answering: Answering[Writer]) -> None:
+        self._core = core
+        self.answering = answering
+        native = accelerator.native
+        types = Topic, Run, HotColumns, TopicKeys, KeyChunk, array
+        self._native: Any = native and native.Together(
+            types, _verdict, xxh3_64_intdigest, MAX_SEQ, RECORD_BYTES
+        )
+        self._sums = array("q", bytes(40))
+        # Of the turn to come, without a sync and with one; made before anything is written.
+        self._unsynced: TogetherOp[Writer] | None = None
+        self._synced: TogetherOp[Writer] | None = None
+
+    def append(self, wanted: list[Addressed[Writer]], started: float) -> list[int]:
+        """Write what can be written together; returns the indexes of what is left."""
+        core, queue = self._core, self._core.queue
+        left = list(range(len(wanted)))
+        # A reservation may come with each.
+        room = MAX_WAITING_OPS - len(queue.waiting) - queue.held
+        if queue.refusal is not None or core.settings.max_total_bytes or 2 * len(wanted) + 2 > room:
+            return left
+        unsynced = self._unsynced = self._unsynced or TogetherOp(self, sync=False)
+        synced = self._synced = self._synced or TogetherOp(self, sync=True)
+        now = core.now()
+        if self._native is not None:
+            self._append_natively(wanted, now, unsynced, synced, left)
+        left = [index for index in left if not self._append_one(*wanted[index], now, unsynced, synced)]
+        if unsynced.shares:
+            self._unsynced = None
+            unsynced.submit(queue, started)
+        if synced.shares:
+            self._synced = None
+            synced.submit(queue, started)
+        return left
+
+    def _append_natively(
+        self,
+        wanted: list[Addressed[Writer]],
+        now: int,
+        unsynced: TogetherOp[Writer],
+        synced: TogetherOp[Writer],
+        left: list[int],
+    ) -> None:
+        core, unsealed, sums = self._core, self._core.store.unsealed, self._sums
+        journal, notable = core.journal, list[Topic]()
+        self._native.append(
+            wanted,
+            core.by_name,
+            (now, journal.position, journal.synced, unsealed.max_events, unsealed.max_bytes),
+            core.queue.held_topics,
+            core.touched,
+            core.keys.hasher,
+            core.keys.heads,
+            (unsynced.shares, unsynced.buffers, synced.shares, synced.buffers, notable, left),
+            sums,
+        )
+        unsynced.writers, synced.writers, size, added, keyed = sums
+        core.counters.frames += unsynced.writers + synced.writers
+        core.totals.pending_bytes += size
+        unsealed.bytes += added
+        if keyed:
+            for share in (*unsynced.shares, *synced.shares):
+                if share[6] is not None:
+                    share[6].added(share[3], now)
+        for topic in notable:
+            run = topic.runs[-1]
+            if unsealed.has_reached_limit(run):
+                unsealed.complete(run)
+            extend_if_short(core, topic)
+
+    def _append_one(
+        self,
+        name: str,
+        sent: Sent[Writer],
+        now: int,
+        unsynced: TogetherOp[Writer],
+        synced: TogetherOp[Writer],
+    ) -> bool:
+        """False if it is left."""
+        core, journal = self._core, self._core.journal
+        topic, (writers, bodies, keys), count = core.by_name.get(name), sent, len(sent[0])
+        verdict = _LIMITED if topic is None or not count else _verdict(topic.config)
+        if topic is None or not verdict or not self._takes(topic, count, verdict):
+            return False
+        hot = topic.plain_run(journal.position, count * _ROW_BYTES)
+        if hot is None:
+            return False
+        first_seq = topic.assigned + 1
+        # Later than now where the clock was set back: the time of records never falls.
+        ts = now if now > topic.last_ts else topic.last_ts
+        op = synced if verdict & _SYNCED else unsynced
+        kind, encoded = _APPEND, b""
+        taken: KeyedWrite | None = None
+        try:
+            if keys is not None and verdict & _REMEMBERS:
+                # A key stands for all records that came with it: those with more than one are left.
+                if max(map(len, keys)) > MAX_IDEMPOTENCY_KEY_BYTES:
+                    return False
+                taken = core.keys.of(topic).take_each(keys)
+                kind, encoded = _KEYED, taken.encoded()
+            made = plain_frame(
+                kind, encoded, bodies, topic.id, first_seq, ts, ts - now, journal.synced, hot.size
+            )
+            if made is None:
+                raise MaybeRetry
+            frame, start, stop, ends, size = made
+            holder = None if taken is None else topic.keys
+            op.shares.append((topic, writers, first_seq, count, size, ts, holder))
+            op.buffers.append(frame)
+            if taken is not None:
+                taken.remember(first_seq, now)
+            topic.assign_plain(memoryview(frame)[start:stop], ends, count, size, ts)
+        except (MaybeRetry, MemoryError):
+            op.forget(topic)
+            if taken is not None:
+                taken.withdraw()
+            return False
+        op.writers += count
+        core.touched.add(topic)
+        core.counters.frames += count
+        extend_if_short(core, topic)
+        return True
+
+    def _takes(self, topic: Topic, count: int, verdict: int) -> bool:
+        """Nothing else has to be journalled first, or waited for."""
+        last_seq = topic.assigned + count
+        if last_seq > topic.reserved or last_seq > MAX_SEQ or self._core.queue.holds(topic):
+            return False
+        return bool(verdict & _SYNCED) or not topic.pending_sync
+
+    def publish(self, shares: list[Share[Writer]]) -> list[Topic]:
+        """They become visible; returns the topics that have listeners."""
+        if self._native is None:
+            for topic, _, _, count, size, ts, _ in shares:
+                topic.publish(count, size, ts)
+            return [share[0] for share in shares if share[0].listeners]
+        heard: list[Topic] = self._native.publish(shares)
+        count, size = sum([share[3] for share in shares]), sum([share[4] for share in shares])
+        totals = self._core.totals
+        totals.pending_bytes -= size
+        totals.records += count
+        totals.bytes += size
+        return heard
+
+
+def _verdict(config: TopicConfig) -> int:
+    """Whether nothing limits what a topic holds, and so nothing has to be looked at once there is more."""
+    if config.ttl_ms or config.cap_records or config.cap_bytes or config.durability == "ephemeral":
+        return _LIMITED
+    verdict = _SYNCED if config.durability == "fsync" else _PLAIN
+    return verdict | _REMEMBERS if config.idempotency_window_ms else verdict

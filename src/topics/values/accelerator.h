@@ -1,0 +1,72 @@
+/* What the files of the accelerator share. */
+#ifndef TOPICS_ACCELERATOR_H
+#define TOPICS_ACCELERATOR_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <structmember.h>
+
+extern PyTypeObject SocketsType;  /* sockets.c */
+extern PyTypeObject TogetherType; /* together.c */
+
+/* --- frames ---------------------------------------------------------------------------------------------------- */
+
+/* The rows in a frame: where they begin, how many bytes they have; where each of them ends, as u32 in bytes of their
+ * own; and how much data the records have. */
+typedef struct {
+    Py_ssize_t at, bytes;
+    PyObject *ends;
+    uint64_t data_bytes;
+} PlainRows;
+
+PyObject *make_plain_frame(uint8_t kind, PyObject *keys, PyObject *bodies, uint64_t topic, uint64_t first, uint64_t ts,
+                           uint64_t ahead_ms, uint64_t synced, uint64_t offset, PyObject *digest, PlainRows *rows);
+
+/* --- heads of requests -------------------------------------------------------------------------------------------- */
+
+/* The line of an idempotency key in a head: where it begins, where the key does, and where both end. */
+typedef struct {
+    const unsigned char *start, *key, *stop;
+} KeyLine;
+
+int key_in_head(const unsigned char *start, const unsigned char *end, KeyLine *found);
+PyObject *head_without(const unsigned char *start, const unsigned char *end, const KeyLine *line);
+
+/* --- slots: fields of Python objects, found once by name and then read where they are ------------------------- */
+
+#define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
+
+/* 0 if one of the names is no slot of the type. */
+static inline int find_slots(PyTypeObject *type, const char *const *names, int count, Py_ssize_t *offsets) {
+    for (int i = 0; i < count; i++) {
+        PyObject *found = PyObject_GetAttrString((PyObject *)type, names[i]);
+        if (!found) return 0;
+        int is_slot = Py_IS_TYPE(found, &PyMemberDescr_Type) &&
+                      ((PyMemberDescrObject *)found)->d_member->type == T_OBJECT_EX;
+        if (is_slot) offsets[i] = ((PyMemberDescrObject *)found)->d_member->offset;
+        Py_DECREF(found);
+        if (!is_slot) {
+            PyErr_Format(PyExc_TypeError, "%s is no slot", names[i]);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Takes the reference over. */
+static inline void put(PyObject **slot, PyObject *value) {
+    PyObject *before = *slot;
+    *slot = value;
+    Py_XDECREF(before);
+}
+
+/* -1 if it is no number, or too large a one. */
+static inline long number_in(PyObject *slot) {
+    int overflow;
+    return slot && PyLong_CheckExact(slot) ? PyLong_AsLongAndOverflow(slot, &overflow) : -1;
+}
+
+#endif

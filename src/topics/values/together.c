@@ -1,0 +1,552 @@
+/* Small writes to many topics, each put behind its topic's records: `log/write/together.py` says what that means, and
+ * does the same without this file.
+ *
+ * A share of which anything is not as usual is left as it is, and to Python. What is done here is done whole: all that
+ * takes memory comes first, and what was taken for nothing is given back.
+ */
+#include "accelerator.h"
+
+enum {
+    ID, ASSIGNED, RESERVED, RESERVE_ASKED, RESERVING, LAST_TS, PENDING_COUNT, PENDING_BYTES, PENDING_SYNC, RUNS, CONFIG,
+    HEAD, FLOOR, FLOOR_TS, LIVE_COUNT, LIVE_BYTES, LAST_WRITE_TS, CHANGED, LISTENERS, KEYS, TOPIC_SLOTS
+};
+static const char *const topic_slots[] = {
+    "id", "assigned", "reserved", "reserve_asked", "reserving", "last_ts", "pending_count", "pending_bytes",
+    "pending_sync", "runs", "config", "head", "floor", "floor_ts", "live_count", "live_bytes", "last_write_ts",
+    "changed", "listeners", "keys"};
+enum { BASE, COUNT, RUN_LIVE_COUNT, RUN_LIVE_BYTES, RUN_LAST_TS, HOT, DEAD, FROZEN, EPHEMERAL, START_POSITION, RUN_SLOTS };
+static const char *const run_slots[] = {"base", "count", "live_count", "live_bytes",   "last_ts",
+                                        "hot",  "dead",  "frozen",     "ephemeral", "start_position"};
+enum { SIZE, WEIGHT, ROWS, ENDS, TS_STARTS, TS_VALUES, DATA_LENS, TAG_CODES, HOPS, HOT_SLOTS };
+static const char *const hot_slots[] = {"size",      "weight",    "rows",      "ends", "ts_starts",
+                                        "ts_values", "data_lens", "tag_codes", "hops"};
+
+enum { BY_PLACE, CHUNKS, KEYS_SLOTS };
+static const char *const keys_slots[] = {"by_place", "chunks"};
+enum { DIGESTS, KEY_ROWS, IS_CLOSED, IS_KEPT, CHUNK_SLOTS };
+static const char *const chunk_slots[] = {"digests", "rows", "is_closed", "is_kept"};
+
+/* Kinds of frames, as `frame.py` numbers them. */
+enum { APPEND_FRAME = 4, KEYED_FRAME = 20 };
+
+/* What a config says about writes: there is a limit; or there is none, perhaps a sync, and perhaps a window for keys.
+ * Configs may share a place here, and are then asked about again. */
+enum { LIMITED = 0, PLAIN = 1, SYNCED = 2, REMEMBERS = 4 };
+enum { PLACES = 64 };
+typedef struct {
+    PyObject *config;
+    int verdict;
+} Judged;
+
+typedef struct {
+    PyObject_HEAD
+    PyTypeObject *topic_type, *run_type, *hot_type, *keys_type, *chunk_type, *array_type;
+    Py_ssize_t of_topic[TOPIC_SLOTS], of_run[RUN_SLOTS], of_hot[HOT_SLOTS], of_keys[KEYS_SLOTS], of_chunk[CHUNK_SLOTS];
+    PyObject *judge, *digest, *no_keys;
+    /* Names of methods. */
+    PyObject *append, *frombytes, *undo_extend, *withdraw, *copy, *update, *digest_of;
+    long most_seq, record_bytes;
+    Judged judged[PLACES];
+} Together;
+
+#define OF_TOPIC(topic, name) SLOT(topic, self->of_topic[name])
+#define OF_RUN(run, name) SLOT(run, self->of_run[name])
+#define OF_HOT(hot, name) SLOT(hot, self->of_hot[name])
+
+static void together_dealloc(PyObject *object) {
+    Together *self = (Together *)object;
+    for (int i = 0; i < PLACES; i++) Py_XDECREF(self->judged[i].config);
+    Py_XDECREF(self->topic_type);
+    Py_XDECREF(self->run_type);
+    Py_XDECREF(self->hot_type);
+    Py_XDECREF(self->keys_type);
+    Py_XDECREF(self->chunk_type);
+    Py_XDECREF(self->array_type);
+    Py_XDECREF(self->judge);
+    Py_XDECREF(self->digest);
+    Py_XDECREF(self->no_keys);
+    Py_XDECREF(self->append);
+    Py_XDECREF(self->frombytes);
+    Py_XDECREF(self->undo_extend);
+    Py_XDECREF(self->withdraw);
+    Py_XDECREF(self->copy);
+    Py_XDECREF(self->update);
+    Py_XDECREF(self->digest_of);
+    PyObject_Free(object);
+}
+
+/* Together((Topic, Run, HotColumns, TopicKeys, KeyChunk, array), judge, digest, most_seq, record_bytes) */
+static PyObject *together_new(PyTypeObject *type, PyObject *args, PyObject *unused) {
+    PyTypeObject *types[6];
+    PyObject *judge, *digest;
+    long most_seq, record_bytes;
+    if (!PyArg_ParseTuple(args, "(O!O!O!O!O!O!)OOll:Together", &PyType_Type, &types[0], &PyType_Type, &types[1],
+                          &PyType_Type, &types[2], &PyType_Type, &types[3], &PyType_Type, &types[4], &PyType_Type,
+                          &types[5], &judge, &digest, &most_seq, &record_bytes))
+        return NULL;
+    Together *self = PyObject_New(Together, type);
+    if (!self) return NULL;
+    memset((char *)self + offsetof(Together, topic_type), 0, sizeof(Together) - offsetof(Together, topic_type));
+    PyTypeObject **kept[6] = {&self->topic_type, &self->run_type,   &self->hot_type,
+                              &self->keys_type,  &self->chunk_type, &self->array_type};
+    for (int i = 0; i < 6; i++) *kept[i] = (PyTypeObject *)Py_NewRef(types[i]);
+    self->judge = Py_NewRef(judge);
+    self->digest = Py_NewRef(digest);
+    self->most_seq = most_seq;
+    self->record_bytes = record_bytes;
+    self->no_keys = PyBytes_FromStringAndSize(NULL, 0);
+    self->append = PyUnicode_InternFromString("append");
+    self->frombytes = PyUnicode_InternFromString("frombytes");
+    self->undo_extend = PyUnicode_InternFromString("undo_extend");
+    self->withdraw = PyUnicode_InternFromString("withdraw");
+    self->copy = PyUnicode_InternFromString("copy");
+    self->update = PyUnicode_InternFromString("update");
+    self->digest_of = PyUnicode_InternFromString("digest");
+    if (PyErr_Occurred() || !find_slots(self->topic_type, topic_slots, TOPIC_SLOTS, self->of_topic) ||
+        !find_slots(self->run_type, run_slots, RUN_SLOTS, self->of_run) ||
+        !find_slots(self->hot_type, hot_slots, HOT_SLOTS, self->of_hot) ||
+        !find_slots(self->keys_type, keys_slots, KEYS_SLOTS, self->of_keys) ||
+        !find_slots(self->chunk_type, chunk_slots, CHUNK_SLOTS, self->of_chunk)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+/* What `judge` says of a config, which never changes. -1 if it raises. */
+static int verdict_of(Together *self, PyObject *config) {
+    Judged *place = &self->judged[((uintptr_t)config >> 4) % PLACES];
+    if (place->config != config) {
+        PyObject *said = PyObject_CallOneArg(self->judge, config);
+        long verdict = said ? PyLong_AsLong(said) : -1;
+        Py_XDECREF(said);
+        if (verdict < 0) return -1;
+        place->verdict = (int)verdict;
+        put(&place->config, Py_NewRef(config));
+    }
+    return place->verdict;
+}
+
+/* --- a share of one topic ---------------------------------------------------------------------------------------- */
+
+/* What the numbers of a share are before it, and what they become; all new ones are made before the first is put. */
+typedef struct {
+    PyObject **slot;
+    PyObject *value;
+} Change;
+
+enum { MOST_CHANGES = 12 };
+typedef struct {
+    Change changes[MOST_CHANGES];
+    int count, failed;
+} Changes;
+
+static void change(Changes *all, PyObject **slot, int64_t value) {
+    PyObject *number = all->failed ? NULL : PyLong_FromLongLong(value);
+    if (!number) all->failed = 1;
+    else all->changes[all->count++] = (Change){slot, number};
+}
+
+static void make_changes(Changes *all) {
+    for (int i = 0; i < all->count; i++) put(all->changes[i].slot, all->changes[i].value);
+}
+
+static void forget_changes(Changes *all) {
+    for (int i = 0; i < all->count; i++) Py_DECREF(all->changes[i].value);
+}
+
+/* Calls a method with one argument, of which nobody wants to know the answer; 0 if it raises. */
+static int tell(PyObject *object, PyObject *method, PyObject *argument) {
+    PyObject *given[2] = {object, argument}, *done = PyObject_VectorcallMethod(method, given, 2, NULL);
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
+static int tell_number(PyObject *object, PyObject *method, int64_t number) {
+    PyObject *argument = PyLong_FromLongLong(number);
+    int done = argument && tell(object, method, argument);
+    Py_XDECREF(argument);
+    return done;
+}
+
+/* Whether the last time in the array is this one. -1 if that cannot be told. */
+static int is_last_time(PyObject *times, int64_t ts) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(times, &view, PyBUF_SIMPLE)) return -1;
+    int64_t last = ts - 1;
+    if (view.len >= 8) memcpy(&last, (char *)view.buf + view.len - 8, 8);
+    PyBuffer_Release(&view);
+    return last == ts;
+}
+
+/* Whether rows of so many bytes fit behind `size` others, without moving much that is there. */
+static int has_room(PyObject *rows, int64_t size, int64_t bytes) {
+    if (PyByteArray_CheckExact(rows)) return PyByteArray_GET_SIZE(rows) == size;
+    if (!PyMemoryView_Check(rows)) return 0;
+    const Py_buffer *view = PyMemoryView_GET_BUFFER(rows);
+    return !view->readonly && view->itemsize == 1 && PyBuffer_IsContiguous(view, 'C') && view->len - size >= bytes;
+}
+
+/* The columns get the rows of a frame; 0 if there is no memory for them. */
+static int extend(Together *self, PyObject *hot, int64_t size, int64_t count, PyObject *frame, const PlainRows *rows,
+                  int64_t ts) {
+    PyObject *to = OF_HOT(hot, ROWS);
+    const char *from = PyBytes_AS_STRING(frame) + rows->at;
+    if (PyByteArray_CheckExact(to)) {
+        if (PyByteArray_Resize(to, (Py_ssize_t)size + rows->bytes)) return 0;
+        memcpy(PyByteArray_AS_STRING(to) + size, from, rows->bytes);
+    } else {
+        memcpy((char *)PyMemoryView_GET_BUFFER(to)->buf + size, from, rows->bytes);
+    }
+    int is_last = is_last_time(OF_HOT(hot, TS_VALUES), ts);
+    if (is_last < 0) return 0;
+    if (!is_last && (!tell_number(OF_HOT(hot, TS_STARTS), self->append, count) ||
+                     !tell_number(OF_HOT(hot, TS_VALUES), self->append, ts)))
+        return 0;
+    return tell(OF_HOT(hot, ENDS), self->frombytes, rows->ends);
+}
+
+/* What all shares of one turn have in common, and what comes of them. */
+typedef struct {
+    int64_t now, position, synced, max_events, max_bytes;
+    PyObject *held, *touched;
+    /* To be copied for each idempotency key; and what a frame says before the digests of so many. */
+    PyObject *hasher, *key_heads;
+    /* Of those without a sync, and of those with one. */
+    PyObject *shares[2], *frames[2];
+    int64_t counts[2], size, added, keyed;
+    /* Topics of which something else is to be done. */
+    PyObject *notable;
+} Turn;
+
+/* Whether the topic takes so many plain records as they are: then its open run is put to `run`. -1 if that raises. */
+static int takes(Together *self, const Turn *turn, PyObject *topic, int64_t count, int64_t most_bytes, PyObject **run,
+                 int *verdict) {
+    if (!Py_IS_TYPE(topic, self->topic_type)) return 0;
+    PyObject *runs = OF_TOPIC(topic, RUNS), *hot;
+    if ((*verdict = verdict_of(self, OF_TOPIC(topic, CONFIG))) <= LIMITED) return *verdict;
+    if (!(*verdict & SYNCED) && number_in(OF_TOPIC(topic, PENDING_SYNC)) != 0) return 0;
+    int is_held = PySet_GET_SIZE(turn->held) ? PySet_Contains(turn->held, topic) : 0;
+    if (is_held) return is_held < 0 ? -1 : 0;
+    int64_t assigned = number_in(OF_TOPIC(topic, ASSIGNED));
+    if (assigned < 0 || assigned + count > number_in(OF_TOPIC(topic, RESERVED)) || assigned + count > self->most_seq)
+        return 0;
+    if (!runs || !PyList_CheckExact(runs) || !PyList_GET_SIZE(runs)) return 0;
+    *run = PyList_GET_ITEM(runs, PyList_GET_SIZE(runs) - 1);
+    if (!Py_IS_TYPE(*run, self->run_type)) return 0;
+    hot = OF_RUN(*run, HOT);
+    if (!hot || !Py_IS_TYPE(hot, self->hot_type) || OF_RUN(*run, DEAD) != Py_None || OF_RUN(*run, FROZEN) != Py_False ||
+        OF_RUN(*run, EPHEMERAL) != Py_False || OF_HOT(hot, DATA_LENS) != Py_None ||
+        OF_HOT(hot, TAG_CODES) != Py_None || OF_HOT(hot, HOPS) != Py_None)
+        return 0;
+    int64_t held = number_in(OF_RUN(*run, COUNT)), size = number_in(OF_HOT(hot, SIZE));
+    return held >= 0 && size >= 0 && number_in(OF_RUN(*run, BASE)) + held == assigned + 1 && held < turn->max_events &&
+           size < turn->max_bytes && number_in(OF_RUN(*run, START_POSITION)) <= turn->position &&
+           Py_IS_TYPE(OF_HOT(hot, ENDS), self->array_type) && has_room(OF_HOT(hot, ROWS), size, most_bytes);
+}
+
+/* --- idempotency keys -------------------------------------------------------------------------------------------- */
+
+enum { DIGEST = 16, MOST_KEY = 256, RECORDS_BITS = 24, FULL_CHUNK = 512 * DIGEST };
+/* Numbers up to here take 32 bytes. */
+#define PLACE_MASK ((1LL << 60) - 1)
+
+/* Of the keys of one share: who remembers them and where; what stands in the frame; and how many have their place. */
+typedef struct {
+    PyObject *holder, *by_place, *chunk, *encoded;
+    Py_ssize_t head_bytes, count, placed;
+} Keys;
+
+/* The place of a digest, as `place_of` in idempotency.py has it. */
+static PyObject *place_of(const char *digest) {
+    uint64_t some = 0;
+    for (int i = 7; i >= 0; i--) some = some << 8 | (unsigned char)digest[i];
+    return PyLong_FromLongLong((long long)(some & PLACE_MASK));
+}
+
+/* 0 if it cannot be made. */
+static int put_digest(Together *self, PyObject *hasher, PyObject *key, char *to) {
+    PyObject *fresh = PyObject_VectorcallMethod(self->copy, &hasher, 1, NULL), *made = NULL;
+    if (fresh && tell(fresh, self->update, key)) made = PyObject_VectorcallMethod(self->digest_of, &fresh, 1, NULL);
+    int done = made && PyBytes_CheckExact(made) && PyBytes_GET_SIZE(made) == DIGEST;
+    if (done) memcpy(to, PyBytes_AS_STRING(made), DIGEST);
+    Py_XDECREF(fresh);
+    Py_XDECREF(made);
+    return done;
+}
+
+static void leave_places(Keys *keys) {
+    PyObject *error_type, *error, *traceback;
+    PyErr_Fetch(&error_type, &error, &traceback);
+    for (; keys->placed; keys->placed--) {
+        PyObject *place = place_of(PyBytes_AS_STRING(keys->encoded) + keys->head_bytes + DIGEST * (keys->placed - 1));
+        if (!place || PyDict_DelItem(keys->by_place, place)) PyErr_Clear();
+        Py_XDECREF(place);
+    }
+    PyErr_Restore(error_type, error, traceback);
+}
+
+/* Takes the keys of a share, each of which stands for one record. 1 if none of them is remembered; 0 if this is for
+ * Python; -1 if it raises. */
+static int take_keys(Together *self, const Turn *turn, PyObject *topic, PyObject *given, Keys *keys) {
+    PyObject *holder = OF_TOPIC(topic, KEYS), *chunks, *chunk, *head;
+    Py_ssize_t count = PyList_GET_SIZE(given);
+    if (!holder || !Py_IS_TYPE(holder, self->keys_type) || count >= PyList_GET_SIZE(turn->key_heads)) return 0;
+    chunks = SLOT(holder, self->of_keys[CHUNKS]);
+    keys->by_place = SLOT(holder, self->of_keys[BY_PLACE]);
+    if (!chunks || !PyList_CheckExact(chunks) || !PyList_GET_SIZE(chunks) || !PyDict_CheckExact(keys->by_place)) return 0;
+    chunk = PyList_GET_ITEM(chunks, PyList_GET_SIZE(chunks) - 1);
+    if (!Py_IS_TYPE(chunk, self->chunk_type) || SLOT(chunk, self->of_chunk[IS_CLOSED]) != Py_False ||
+        SLOT(chunk, self->of_chunk[IS_KEPT]) != Py_True || !PyByteArray_CheckExact(SLOT(chunk, self->of_chunk[DIGESTS])))
+        return 0;
+    head = PyList_GET_ITEM(turn->key_heads, count);
+    if (!PyBytes_CheckExact(head)) return 0;
+    keys->holder = holder;
+    keys->chunk = chunk;
+    keys->count = count;
+    keys->head_bytes = PyBytes_GET_SIZE(head);
+    if (!(keys->encoded = PyBytes_FromStringAndSize(NULL, keys->head_bytes + DIGEST * count))) return -1;
+    char *w = PyBytes_AS_STRING(keys->encoded);
+    memcpy(w, PyBytes_AS_STRING(head), keys->head_bytes);
+    w += keys->head_bytes;
+    for (Py_ssize_t i = 0; i < count; i++, w += DIGEST) {
+        PyObject *key = PyList_GET_ITEM(given, i), *place = NULL;
+        if (!PyBytes_CheckExact(key) || PyBytes_GET_SIZE(key) > MOST_KEY) break;
+        if (!put_digest(self, turn->hasher, key, w) || !(place = place_of(w))) break;
+        Py_ssize_t before = PyDict_GET_SIZE(keys->by_place);
+        PyObject *there = PyDict_SetDefault(keys->by_place, place, chunk);
+        Py_DECREF(place);
+        if (!there || PyDict_GET_SIZE(keys->by_place) == before) break;
+        keys->placed++;
+    }
+    if (keys->placed == count) return 1;
+    leave_places(keys);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* The records of the keys have their seqs; 0 if there is no memory for it. */
+static int remember_keys(Together *self, const Turn *turn, Keys *keys, int64_t first) {
+    PyObject *digests = SLOT(keys->chunk, self->of_chunk[DIGESTS]);
+    Py_ssize_t before = PyByteArray_GET_SIZE(digests), bytes = DIGEST * keys->count;
+    int64_t row[3] = {first, turn->now, before / DIGEST << RECORDS_BITS};
+    PyObject *packed = PyBytes_FromStringAndSize((const char *)row, sizeof row);
+    int done = packed && tell(SLOT(keys->chunk, self->of_chunk[KEY_ROWS]), self->frombytes, packed);
+    Py_XDECREF(packed);
+    if (!done || PyByteArray_Resize(digests, before + bytes)) return 0;
+    memcpy(PyByteArray_AS_STRING(digests) + before, PyBytes_AS_STRING(keys->encoded) + keys->head_bytes, bytes);
+    if (before >= FULL_CHUNK) put(&SLOT(keys->chunk, self->of_chunk[IS_CLOSED]), Py_NewRef(Py_True));
+    return 1;
+}
+
+/* They belong to no records after all. */
+static void withdraw_keys(Together *self, Keys *keys) {
+    PyObject *digests = PyBytes_FromStringAndSize(PyBytes_AS_STRING(keys->encoded) + keys->head_bytes, DIGEST * keys->count);
+    PyObject *given[3] = {keys->holder, digests, keys->chunk};
+    PyObject *done = digests ? PyObject_VectorcallMethod(self->withdraw, given, 3, NULL) : NULL;
+    if (!done) PyErr_Clear();
+    Py_XDECREF(done);
+    Py_XDECREF(digests);
+}
+
+/* --- a share ------------------------------------------------------------------------------------------------------ */
+
+/* 1 if the topic has the records, 0 if they are left; negative if that raises, and then they are left too. */
+static int append_share(Together *self, Turn *turn, PyObject *topic, PyObject *writers, PyObject *bodies, PyObject *given) {
+    PyObject *run = NULL, *hot, *frame = NULL, *share = NULL;
+    PlainRows rows = {0};
+    Changes changes = {.count = 0};
+    Keys keys = {0};
+    int verdict = LIMITED, done = -1, is_listed = 0;
+    int64_t count = PyList_GET_SIZE(bodies), most_bytes = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *body = PyList_GET_ITEM(bodies, i);
+        if (!PyBytes_CheckExact(body)) return 0;
+        most_bytes += PyBytes_GET_SIZE(body) + 128;
+    }
+    int taken = count ? takes(self, turn, topic, count, most_bytes, &run, &verdict) : 0;
+    if (taken > 0 && given != Py_None && verdict & REMEMBERS) {
+        if (!PyList_CheckExact(given) || PyList_GET_SIZE(given) != count) return 0;
+        taken = take_keys(self, turn, topic, given, &keys);
+    }
+    if (taken <= 0) {
+        Py_XDECREF(keys.encoded);
+        return taken;
+    }
+    hot = OF_RUN(run, HOT);
+    int64_t size = number_in(OF_HOT(hot, SIZE)), held = number_in(OF_RUN(run, COUNT));
+    int64_t assigned = number_in(OF_TOPIC(topic, ASSIGNED)), last_ts = number_in(OF_TOPIC(topic, LAST_TS));
+    /* Later than now where the clock was set back: the time of records never falls. */
+    int64_t ts = turn->now > last_ts ? turn->now : last_ts;
+    frame = make_plain_frame(keys.encoded ? KEYED_FRAME : APPEND_FRAME, keys.encoded ? keys.encoded : self->no_keys, bodies, (uint64_t)number_in(OF_TOPIC(topic, ID)),
+                             (uint64_t)assigned + 1, (uint64_t)ts, (uint64_t)(ts - turn->now), (uint64_t)turn->synced,
+                             (uint64_t)size, self->digest, &rows);
+    if (!frame) {
+        done = PyErr_Occurred() ? -1 : 0;
+        goto done;
+    }
+    int64_t data = (int64_t)rows.data_bytes, added = rows.bytes + self->record_bytes * count;
+    int is_synced = (verdict & SYNCED) != 0;
+    change(&changes, &OF_TOPIC(topic, ASSIGNED), assigned + count);
+    change(&changes, &OF_TOPIC(topic, PENDING_COUNT), number_in(OF_TOPIC(topic, PENDING_COUNT)) + count);
+    change(&changes, &OF_TOPIC(topic, PENDING_BYTES), number_in(OF_TOPIC(topic, PENDING_BYTES)) + data);
+    change(&changes, &OF_TOPIC(topic, LAST_TS), ts);
+    change(&changes, &OF_RUN(run, COUNT), held + count);
+    change(&changes, &OF_RUN(run, RUN_LIVE_COUNT), number_in(OF_RUN(run, RUN_LIVE_COUNT)) + count);
+    change(&changes, &OF_RUN(run, RUN_LIVE_BYTES), number_in(OF_RUN(run, RUN_LIVE_BYTES)) + data);
+    change(&changes, &OF_RUN(run, RUN_LAST_TS), ts);
+    change(&changes, &OF_HOT(hot, SIZE), size + rows.bytes);
+    change(&changes, &OF_HOT(hot, WEIGHT), number_in(OF_HOT(hot, WEIGHT)) + added);
+    share = Py_BuildValue("OOLLLLO", topic, writers, (long long)assigned + 1, (long long)count, (long long)data,
+                          (long long)ts, keys.encoded ? keys.holder : Py_None);
+    int64_t asked = number_in(OF_TOPIC(topic, RESERVE_ASKED)), step = number_in(OF_TOPIC(topic, RESERVING));
+    int is_notable = held + count >= turn->max_events || size + rows.bytes >= turn->max_bytes ||
+                     asked - assigned - count < step >> 2;
+    if (changes.failed || !share || (is_notable && PyList_Append(turn->notable, topic)) ||
+        PySet_Add(turn->touched, topic) || PyList_Append(turn->shares[is_synced], share))
+        goto done;
+    is_listed = 1;
+    if (PyList_Append(turn->frames[is_synced], frame)) goto done;
+    is_listed = 2;
+    if (!extend(self, hot, size, held, frame, &rows, ts) ||
+        (keys.encoded && !remember_keys(self, turn, &keys, assigned + 1))) {
+        PyObject *error_type, *error, *traceback;
+        PyErr_Fetch(&error_type, &error, &traceback);
+        if (!tell(topic, self->undo_extend, run)) PyErr_Clear();
+        if (keys.encoded) withdraw_keys(self, &keys);
+        PyErr_Restore(error_type, error, traceback);
+        goto done;
+    }
+    make_changes(&changes);
+    changes.count = 0;
+    turn->counts[is_synced] += count;
+    turn->size += data;
+    turn->added += added;
+    turn->keyed += keys.count;
+    keys.placed = 0;
+    done = 1;
+done:
+    leave_places(&keys);
+    if (done < 0 && is_listed) {
+        PyObject *error_type, *error, *traceback, *lists[2] = {turn->shares[is_synced], turn->frames[is_synced]};
+        PyErr_Fetch(&error_type, &error, &traceback);
+        for (int i = 0; i < is_listed; i++) PyList_SetSlice(lists[i], PyList_GET_SIZE(lists[i]) - 1, PY_SSIZE_T_MAX, NULL);
+        PyErr_Restore(error_type, error, traceback);
+    }
+    forget_changes(&changes);
+    Py_XDECREF(share);
+    Py_XDECREF(frame);
+    Py_XDECREF(rows.ends);
+    Py_XDECREF(keys.encoded);
+    return done;
+}
+
+/* What is wanted of one topic; 0 if this is something else. */
+static int parse(PyObject *one, PyObject **name, PyObject **writers, PyObject **bodies, PyObject **keys) {
+    return PyArg_ParseTuple(one, "O(O!O!O):append", name, &PyList_Type, writers, &PyList_Type, bodies, keys);
+}
+
+/* append(wanted, by_name, (now, position, synced, max_events, max_bytes), held, touched, hasher, key_heads, lists, sums):
+ * what comes of it is put into the lists, which are shares, their frames, shares with a sync, their frames, topics with
+ * something to be seen to, and, full at first, the indexes of what is left; and into the sums: records, those with a
+ * sync, bytes of data, weight, keys. Nothing can be refused once the first share has its seqs. */
+static PyObject *together_append(PyObject *object, PyObject *args) {
+    Together *self = (Together *)object;
+    PyObject *wanted, *by_name, *left, *name, *writers, *bodies, *keys;
+    long long now, position, synced, max_events, max_bytes;
+    Py_buffer sums;
+    Turn turn = {0};
+    if (!PyArg_ParseTuple(args, "O!O!(LLLLL)O!O!OO!(O!O!O!O!O!O!)w*:append", &PyList_Type, &wanted, &PyDict_Type, &by_name,
+                          &now, &position, &synced, &max_events, &max_bytes, &PySet_Type, &turn.held, &PySet_Type,
+                          &turn.touched, &turn.hasher, &PyList_Type, &turn.key_heads, &PyList_Type, &turn.shares[0], &PyList_Type, &turn.frames[0], &PyList_Type,
+                          &turn.shares[1], &PyList_Type, &turn.frames[1], &PyList_Type, &turn.notable, &PyList_Type, &left,
+                          &sums))
+        return NULL;
+    Py_ssize_t count = PyList_GET_SIZE(wanted);
+    int is_sound = sums.len == 5 * sizeof(int64_t) && PyList_GET_SIZE(left) == count;
+    for (Py_ssize_t i = 0; is_sound && i < count; i++)
+        is_sound = parse(PyList_GET_ITEM(wanted, i), &name, &writers, &bodies, &keys);
+    if (!is_sound) {
+        PyBuffer_Release(&sums);
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "append: sums are five, and all is left at first");
+        return NULL;
+    }
+    turn.now = now;
+    turn.position = position;
+    turn.synced = synced;
+    turn.max_events = max_events;
+    turn.max_bytes = max_bytes;
+    for (Py_ssize_t i = 0, written = 0; i < count; i++) {
+        parse(PyList_GET_ITEM(wanted, i), &name, &writers, &bodies, &keys);
+        PyObject *topic = PyDict_GetItemWithError(by_name, name);
+        int appended = topic ? append_share(self, &turn, topic, writers, bodies, keys) : 0;
+        /* Without memory, it is for Python to say so. */
+        PyErr_Clear();
+        if (appended > 0) {
+            PyList_SetSlice(left, i - written, i - written + 1, NULL);
+            written++;
+        }
+    }
+    int64_t all[5] = {turn.counts[0], turn.counts[1], turn.size, turn.added, turn.keyed};
+    memcpy(sums.buf, all, sizeof all);
+    PyBuffer_Release(&sums);
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
+/* --- showing ------------------------------------------------------------------------------------------------------ */
+
+/* publish(shares) -> topics that have listeners: what each share has brought becomes visible */
+static PyObject *together_publish(PyObject *object, PyObject *shares) {
+    Together *self = (Together *)object;
+    if (!PyList_CheckExact(shares)) {
+        PyErr_SetString(PyExc_TypeError, "publish(shares: list)");
+        return NULL;
+    }
+    PyObject *heard = PyList_New(0);
+    for (Py_ssize_t i = 0; heard && i < PyList_GET_SIZE(shares); i++) {
+        PyObject *topic, *writers, *keys;
+        long long first, count, size, ts;
+        Changes changes = {.count = 0};
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(shares, i), "O!OLLLLO:publish", self->topic_type, &topic, &writers, &first,
+                              &count, &size, &ts, &keys))
+            goto failed;
+        int64_t head = number_in(OF_TOPIC(topic, HEAD)), live = number_in(OF_TOPIC(topic, LIVE_COUNT));
+        change(&changes, &OF_TOPIC(topic, PENDING_COUNT), number_in(OF_TOPIC(topic, PENDING_COUNT)) - count);
+        change(&changes, &OF_TOPIC(topic, PENDING_BYTES), number_in(OF_TOPIC(topic, PENDING_BYTES)) - size);
+        if (!live) {
+            change(&changes, &OF_TOPIC(topic, FLOOR), head + 1);
+            change(&changes, &OF_TOPIC(topic, FLOOR_TS), ts);
+        }
+        change(&changes, &OF_TOPIC(topic, HEAD), head + count);
+        change(&changes, &OF_TOPIC(topic, LIVE_COUNT), live + count);
+        change(&changes, &OF_TOPIC(topic, LIVE_BYTES), number_in(OF_TOPIC(topic, LIVE_BYTES)) + size);
+        change(&changes, &OF_TOPIC(topic, LAST_WRITE_TS), ts);
+        PyObject *listeners = OF_TOPIC(topic, LISTENERS);
+        int has_listeners = listeners && PyList_CheckExact(listeners) && PyList_GET_SIZE(listeners);
+        if (changes.failed || PySet_Add(OF_TOPIC(topic, CHANGED), OF_TOPIC(topic, ID)) ||
+            (has_listeners && PyList_Append(heard, topic))) {
+            forget_changes(&changes);
+            goto failed;
+        }
+        make_changes(&changes);
+    }
+    return heard;
+failed:
+    Py_XDECREF(heard);
+    return NULL;
+}
+
+static PyMethodDef together_methods[] = {
+    {"append", together_append, METH_VARARGS, NULL},
+    {"publish", together_publish, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+PyTypeObject TogetherType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "topics.values._accelerator.Together",
+    .tp_basicsize = sizeof(Together),
+    .tp_new = together_new,
+    .tp_dealloc = together_dealloc,
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_methods = together_methods,
+};

@@ -1,0 +1,301 @@
+"""Small writes to many topics at once: it ends as if each topic had been written by itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.log.harness import Lab
+from tests.support.accelerated import WAYS, using
+from topics.flow.convoys import Convoys, Travellers
+from topics.log.topic import Topic
+from topics.log.write.append import AppendOp
+from topics.log.write.append_request import parse_append
+from topics.log.write.together import TogetherOp
+from topics.values.errors import ApiError
+
+PLAIN = b'{"records":[{"data":%d}]}'
+SETTINGS = {"segment_max_events": 40, "hot_bytes": 1 << 20}
+
+
+class Answers:
+    """Who was told what, in the order of the writers."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self.told: dict[str, object] = {}
+        self.together = 0
+
+    def let_in(self, travellers: Travellers[str], started: float) -> Travellers[str]:
+        return travellers
+
+    def answer(self, writers: list[str], counts: list[int] | None, started: float, op: AppendOp) -> None:
+        seq = op.first_seq
+        for writer, count in zip(writers, counts or [1] * len(writers), strict=True):
+            self.told[writer] = seq, count, op.deduped
+            seq += count
+
+    def answer_together(self, op: TogetherOp[str]) -> None:
+        self.together += len(op.shares)
+        for _, writers, first_seq, count, *_ in op.shares:
+            assert count == len(writers)
+            self.told.update({writer: (first_seq + at, 1, False) for at, writer in enumerate(writers)})
+
+    def fail(self, writers: list[str], started: float, error: ApiError) -> None:
+        self.told.update(dict.fromkeys(writers, error.code))
+
+    def note_held(self, held_s: float) -> None:
+        return None
+
+    def append_alone(self, writer: str, body: bytes, key: bytes | None, started: float) -> None:
+        name = writer.partition("/")[0]
+        try:
+            request = parse_append(body, key)
+            self._lab.engine.append(
+                name,
+                request,
+                lambda op: self.answer([writer], [op.count], started, op),
+                lambda error: self.fail([writer], started, error),
+            )
+        except ApiError as error:
+            self.fail([writer], started, error)
+
+
+class World:
+    """A log, and how it is written."""
+
+    def __init__(self, directory: Path, native: Any, *, by_topic: bool = False) -> None:
+        self._native = native
+        with using(native):
+            self.lab = Lab(directory, **SETTINGS)
+            # Digests are the same in all worlds.
+            self.lab.engine.keys._use_salt(bytes(16))
+            self.answers = Answers(self.lab)
+            doors: Any = SimpleNamespace(stand_open=True)
+            self.convoys: Convoys[str] = Convoys(self.lab.engine, doors, self.answers)
+        if by_topic:
+            # Nothing goes together: each topic is written by itself, as it always could be.
+            alone: Any = SimpleNamespace(append=lambda wanted, started: list(range(len(wanted))))
+            self.convoys._together = alone
+
+    def do(self, step: tuple[Any, ...]) -> None:
+        kind, *given = step
+        engine = self.lab.engine
+        with using(self._native):
+            if kind == "write":
+                for name, writer, body, key in given[0]:
+                    if key is None:
+                        self.convoys.join(name, writer, body)
+                    else:
+                        self.convoys.join_keyed(name, writer, body, key)
+                engine.queue.flush()
+            elif kind == "sync":
+                engine.queue.sync_now()
+            elif kind == "clock":
+                self.lab.clock.advance(given[0])
+            elif kind == "config":
+                self.lab.put(given[0], **given[1])
+                # Reservations run out soon.
+                self.lab.topic(given[0]).reserving = 2
+            elif kind == "delete":
+                self.lab.delete(given[0], given[1])
+
+    def seen(self) -> dict[str, Any]:
+        engine = self.lab.engine
+        return {
+            "topics": {topic.name: _state(topic) for topic in engine.by_name.values()},
+            "totals": (engine.totals.bytes, engine.totals.records, engine.totals.pending_bytes),
+            "unsealed": engine.store.unsealed.bytes,
+            "frames": engine.counters.frames,
+            "told": self.answers.told,
+            "touched": {topic.name for topic in engine.touched},
+        }
+
+
+def _state(topic: Topic) -> dict[str, Any]:
+    names = (
+        "id head assigned floor floor_ts last_ts reserved reserve_asked live_count live_bytes pending_count"
+    )
+    names += " pending_bytes pending_sync last_write_ts mixed cap_hi ttl_hi"
+    state = {name: getattr(topic, name) for name in names.split()}
+    state["runs"] = [_run(run) for run in topic.runs]
+    keys = topic.keys
+    if keys is not None and not keys.is_idle:
+        state["keys"] = [(bytes(chunk.digests), list(chunk.rows), chunk.gone) for chunk in keys.chunks]
+        state["places"] = sorted(keys.by_place), keys.count
+    return state
+
+
+def _run(run: Any) -> tuple[Any, ...]:
+    hot = run.hot
+    columns = None
+    if hot is not None:
+        view = hot.view()
+        columns = bytes(view.rows), view.ends.tolist(), view.ts.tolist(), hot.size, hot.weight
+    numbers = run.base, run.count, run.live_count, run.live_bytes, run.first_ts, run.last_ts
+    return *numbers, run.start_position, run.dead_count, columns
+
+
+def journal(lab: Lab) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(Path(lab.engine.dirs.journal).glob("*.journal")))
+
+
+def history(seed: int) -> list[tuple[Any, ...]]:
+    chance = random.Random(seed)
+    names, writers = [f"t{at}" for at in range(5)], iter(range(10**6))
+    steps: list[tuple[Any, ...]] = [("config", name, _config(chance, plain=True)) for name in names[:3]]
+    steps += [("config", "t3", {"cap_records": 5}), ("config", "t4", {"ttl_ms": 300})]
+    for _ in range(70):
+        what = chance.random()
+        if what < 0.72:
+            # Between writers with keys and writers without, nobody promises an order.
+            keyed = chance.sample(names, chance.randrange(4))
+            writes = []
+            for _ in range(chance.choice([1, 3, 8, 20])):
+                name = chance.choice([*names, "missing"])
+                key = b"k%d" % chance.randrange(400) if name in keyed else None
+                writes.append((name, f"{name}/{next(writers)}", _body(chance), key))
+            steps.append(("write", writes))
+        elif what < 0.87:
+            steps.append(("sync",))
+        elif what < 0.92:
+            steps.append(("clock", chance.choice([0, 1, 1, 5, 400])))
+        elif what < 0.96:
+            steps.append(("config", chance.choice(names), _config(chance)))
+        else:
+            steps.append(("delete", chance.choice(names), chance.randrange(1, 40)))
+    return [*steps, ("sync",)]
+
+
+def _body(chance: random.Random) -> bytes:
+    if chance.random() < 0.93:
+        return PLAIN % chance.randrange(10 ** chance.randrange(1, 9))
+    return chance.choice(
+        [
+            b'{"records": [{"data": "a blank"}]}',
+            b'{"records":[{"data":1},{"data":2}]}',
+            b'{"records":[{"data":1,"tag":"a"}]}',
+            b'{"records":[{"data":1,"node":"n","meta":{"a":1}}]}',
+            '{"records":[{"data":"ä"}]}'.encode(),
+            b'{"records":[{"data":}]}',
+            b'{"records":[{"data":1,"dta":1}]}',
+        ]
+    )
+
+
+def _config(chance: random.Random, *, plain: bool = False) -> dict[str, Any]:
+    durability = chance.choice(["disk", "disk", "fsync"])
+    if plain or chance.random() < 0.5:
+        return {"durability": durability}
+    limit = chance.choice(
+        [{"ttl_ms": 300}, {"cap_records": 30}, {"cap_bytes": 200}, {"idempotency_window_ms": 0}]
+    )
+    return {"durability": chance.choice([durability, "ephemeral"])} | limit
+
+
+@pytest.mark.parametrize("native", WAYS.values(), ids=list(WAYS))
+@pytest.mark.parametrize("seed", range(5))
+def test_it_ends_as_if_each_topic_had_been_written_by_itself(tmp_path: Path, seed: int, native: Any) -> None:
+    alone = World(tmp_path / "alone", native, by_topic=True)
+    together = World(tmp_path / "together", native)
+    for step in history(seed):
+        alone.do(step)
+        together.do(step)
+        assert together.seen() == alone.seen(), step
+    # The same frames, though those of one turn may stand in another order.
+    assert len(journal(together.lab)) == len(journal(alone.lab))
+    assert together.answers.together > 20
+    alone.lab.restart()
+    together.lab.restart()
+    assert together.lab.states() == alone.lab.states()
+    for world in (alone, together):
+        world.lab.kill()
+
+
+@pytest.fixture(params=WAYS.values(), ids=list(WAYS))
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    world = World(tmp_path / "data", request.param)
+    for name in ("a", "b"):
+        world.do(("config", name, {}))
+        world.do(("write", [(name, f"{name}/first", PLAIN % 0, None)]))
+    world.do(("sync",))
+    yield world
+    world.lab.kill()
+
+
+def both(world: World, *, key: bytes | None = None) -> None:
+    world.do(("write", [(name, f"{name}/next", PLAIN % 1, key) for name in ("a", "b")]))
+
+
+def test_a_turn_is_one_operation(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    queue = world.lab.engine.queue
+    take = queue._take
+
+    def counted() -> list[Any]:
+        ops = take()
+        taken.append(len(ops))
+        return ops
+
+    monkeypatch.setattr(queue, "_take", counted)
+    both(world)
+    assert taken == [1]
+    assert world.answers.told["a/next"] == world.answers.told["b/next"] == (2, 1, False)
+
+
+@pytest.mark.parametrize("key", [None, b"k"])
+def test_what_the_disk_refuses_is_taken_back_everywhere(world: World, key: bytes | None) -> None:
+    lab, before = world.lab, world.seen()
+    refuse = OSError(28, "no space left on device")
+
+    def full(*_: object) -> None:
+        raise refuse
+
+    file = lab.engine.journal._file
+    lab.engine.journal._file = SimpleNamespace(  # type: ignore[assignment]
+        write=full, truncate=lambda _: None, sync=lambda: None, fileno=file.fileno, path=file.path
+    )
+    both(world, key=key)
+    lab.engine.journal._file = file
+    assert world.answers.told["a/next"] == world.answers.told["b/next"] == "disk_full"
+    lab.engine.queue.resume()
+    after = world.seen()
+    for seen in (before, after):
+        del seen["told"], seen["frames"]
+    assert {k: v for k, v in after["topics"]["a"].items() if k not in ("keys", "places")} == {
+        k: v for k, v in before["topics"]["a"].items() if k not in ("keys", "places")
+    }
+    assert after["totals"] == before["totals"]
+    both(world, key=key)
+    assert world.answers.told["a/next"] == world.answers.told["b/next"] == (2, 1, False)
+
+
+def test_a_reader_that_waits_is_woken_behind_the_answer(world: World) -> None:
+    topic = world.lab.topic("a")
+    seen: list[object] = []
+    topic.listeners.append(lambda: seen.append((topic.head, world.answers.told.get("a/next"))))
+    both(world)
+    assert seen == [(2, (2, 1, False))]
+
+
+def test_a_retry_is_not_written_again(world: World) -> None:
+    both(world, key=b"k")
+    world.answers.told.clear()
+    both(world, key=b"k")
+    assert world.answers.told == {"a/next": (2, 1, True), "b/next": (2, 1, True)}
+    assert world.lab.topic("a").head == 2
+
+
+def test_a_seq_that_is_not_reserved_waits_for_the_disk(world: World) -> None:
+    for name in ("a", "b"):
+        topic = world.lab.topic(name)
+        topic.reserved = topic.reserve_asked = topic.assigned
+    both(world)
+    assert "a/next" not in world.answers.told
+    world.do(("sync",))
+    assert world.answers.told["a/next"] == world.answers.told["b/next"] == (2, 1, False)
