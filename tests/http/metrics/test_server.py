@@ -77,6 +77,9 @@ def test_who_holds_the_loop(app: RunningApp) -> None:
     before = scrape(app)
     assert before[f'{name}{{method="any",route="none"}}'] >= 0
     routes = {route.template: route for route in app.app.server.routes if route.method == "GET"}
+    # Answered by its handler at once, while the two below are taken in steps.
+    app.call("GET", "/v0/topics/t")
+    assert 0 < scrape(app)[f'{name}{{method="GET",route="/v0/topics/:topic"}}'] < 60
     app.app.node.upkeep.holds.note(6.0)
     assert scrape(app)[f'{name}{{method="any",route="upkeep"}}'] == 6
     routes["/v0/topics/:topic"].holds.note(7.0)
