@@ -48,7 +48,7 @@ class Together:
         /,
     ) -> None: ...
     def publish(self, shares: list[Any], /) -> list[Any]:
-        """What they have brought becomes visible; returns the topics that have listeners."""
+        """What they have brought becomes visible; returns those of topics that a limit has come to."""
 
 def plain_frame(
     kind: int,

@@ -8,12 +8,12 @@
 
 enum {
     ID, ASSIGNED, RESERVED, RESERVE_ASKED, RESERVING, LAST_TS, PENDING_COUNT, PENDING_BYTES, PENDING_SYNC, RUNS, CONFIG,
-    HEAD, FLOOR, FLOOR_TS, LIVE_COUNT, LIVE_BYTES, LAST_WRITE_TS, CHANGED, LISTENERS, KEYS, TOPIC_SLOTS
+    HEAD, FLOOR, FLOOR_TS, LIVE_COUNT, LIVE_BYTES, LAST_WRITE_TS, CHANGED, KEYS, TOPIC_SLOTS
 };
 static const char *const topic_slots[] = {
     "id", "assigned", "reserved", "reserve_asked", "reserving", "last_ts", "pending_count", "pending_bytes",
     "pending_sync", "runs", "config", "head", "floor", "floor_ts", "live_count", "live_bytes", "last_write_ts",
-    "changed", "listeners", "keys"};
+    "changed", "keys"};
 enum { BASE, COUNT, RUN_LIVE_COUNT, RUN_LIVE_BYTES, RUN_LAST_TS, HOT, DEAD, FROZEN, EPHEMERAL, START_POSITION, RUN_SLOTS };
 static const char *const run_slots[] = {"base", "count", "live_count", "live_bytes",   "last_ts",
                                         "hot",  "dead",  "frozen",     "ephemeral", "start_position"};
@@ -495,21 +495,27 @@ static PyObject *together_append(PyObject *object, PyObject *args) {
 
 /* --- showing ------------------------------------------------------------------------------------------------------ */
 
-/* publish(shares) -> topics that have listeners: what each share has brought becomes visible */
+/* publish(shares) -> those of topics that a limit has come to: what the others have brought becomes visible */
 static PyObject *together_publish(PyObject *object, PyObject *shares) {
     Together *self = (Together *)object;
     if (!PyList_CheckExact(shares)) {
         PyErr_SetString(PyExc_TypeError, "publish(shares: list)");
         return NULL;
     }
-    PyObject *heard = PyList_New(0);
-    for (Py_ssize_t i = 0; heard && i < PyList_GET_SIZE(shares); i++) {
-        PyObject *topic, *writers, *keys;
+    PyObject *limited = PyList_New(0);
+    for (Py_ssize_t i = 0; limited && i < PyList_GET_SIZE(shares); i++) {
+        PyObject *share = PyList_GET_ITEM(shares, i), *topic, *writers, *keys;
         long long first, count, size, ts;
         Changes changes = {.count = 0};
-        if (!PyArg_ParseTuple(PyList_GET_ITEM(shares, i), "O!OLLLLO:publish", self->topic_type, &topic, &writers, &first,
-                              &count, &size, &ts, &keys))
+        if (!PyArg_ParseTuple(share, "O!OLLLLO:publish", self->topic_type, &topic, &writers, &first, &count, &size, &ts,
+                              &keys))
             goto failed;
+        int verdict = verdict_of(self, OF_TOPIC(topic, CONFIG));
+        if (verdict < 0) goto failed;
+        if (verdict == LIMITED) {
+            if (PyList_Append(limited, share)) goto failed;
+            continue;
+        }
         int64_t head = number_in(OF_TOPIC(topic, HEAD)), live = number_in(OF_TOPIC(topic, LIVE_COUNT));
         change(&changes, &OF_TOPIC(topic, PENDING_COUNT), number_in(OF_TOPIC(topic, PENDING_COUNT)) - count);
         change(&changes, &OF_TOPIC(topic, PENDING_BYTES), number_in(OF_TOPIC(topic, PENDING_BYTES)) - size);
@@ -521,18 +527,15 @@ static PyObject *together_publish(PyObject *object, PyObject *shares) {
         change(&changes, &OF_TOPIC(topic, LIVE_COUNT), live + count);
         change(&changes, &OF_TOPIC(topic, LIVE_BYTES), number_in(OF_TOPIC(topic, LIVE_BYTES)) + size);
         change(&changes, &OF_TOPIC(topic, LAST_WRITE_TS), ts);
-        PyObject *listeners = OF_TOPIC(topic, LISTENERS);
-        int has_listeners = listeners && PyList_CheckExact(listeners) && PyList_GET_SIZE(listeners);
-        if (changes.failed || PySet_Add(OF_TOPIC(topic, CHANGED), OF_TOPIC(topic, ID)) ||
-            (has_listeners && PyList_Append(heard, topic))) {
+        if (changes.failed || PySet_Add(OF_TOPIC(topic, CHANGED), OF_TOPIC(topic, ID))) {
             forget_changes(&changes);
             goto failed;
         }
         make_changes(&changes);
     }
-    return heard;
+    return limited;
 failed:
-    Py_XDECREF(heard);
+    Py_XDECREF(limited);
     return NULL;
 }
 

@@ -13,10 +13,12 @@ import pytest
 from tests.log.harness import Lab
 from tests.support.accelerated import WAYS, using
 from topics.flow.convoys import Convoys, Travellers
+from topics.log.lifecycle import put_topic
 from topics.log.topic import Topic
 from topics.log.write.append import AppendOp
 from topics.log.write.append_request import parse_append
 from topics.log.write.together import TogetherOp
+from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
 
 PLAIN = b'{"records":[{"data":%d}]}'
@@ -88,6 +90,9 @@ class World:
         engine = self.lab.engine
         with using(self._native):
             if kind == "write":
+                for changed, config in given[1]:
+                    # On its way before them, and in effect when they are shown.
+                    put_topic(engine, changed, TopicConfig(**config), _ignore, _ignore)
                 for name, writer, body, key in given[0]:
                     if key is None:
                         self.convoys.join(name, writer, body)
@@ -141,6 +146,10 @@ def _run(run: Any) -> tuple[Any, ...]:
     return *numbers, run.start_position, run.dead_count, columns
 
 
+def _ignore(_: object) -> None:
+    return None
+
+
 def journal(lab: Lab) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(Path(lab.engine.dirs.journal).glob("*.journal")))
 
@@ -160,7 +169,8 @@ def history(seed: int) -> list[tuple[Any, ...]]:
                 name = chance.choice([*names, "missing"])
                 key = b"k%d" % chance.randrange(400) if name in keyed else None
                 writes.append((name, f"{name}/{next(writers)}", _body(chance), key))
-            steps.append(("write", writes))
+            changed = [(chance.choice(names), _config(chance))] if chance.random() < 0.1 else []
+            steps.append(("write", writes, changed))
         elif what < 0.87:
             steps.append(("sync",))
         elif what < 0.92:
@@ -222,14 +232,14 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
     world = World(tmp_path / "data", request.param)
     for name in ("a", "b"):
         world.do(("config", name, {}))
-        world.do(("write", [(name, f"{name}/first", PLAIN % 0, None)]))
+        world.do(("write", [(name, f"{name}/first", PLAIN % 0, None)], []))
     world.do(("sync",))
     yield world
     world.lab.kill()
 
 
 def both(world: World, *, key: bytes | None = None) -> None:
-    world.do(("write", [(name, f"{name}/next", PLAIN % 1, key) for name in ("a", "b")]))
+    world.do(("write", [(name, f"{name}/next", PLAIN % 1, key) for name in ("a", "b")], []))
 
 
 def test_a_turn_is_one_operation(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,3 +309,26 @@ def test_a_seq_that_is_not_reserved_waits_for_the_disk(world: World) -> None:
     assert "a/next" not in world.answers.told
     world.do(("sync",))
     assert world.answers.told["a/next"] == world.answers.told["b/next"] == (2, 1, False)
+
+
+def test_a_cap_that_was_on_its_way_holds_for_them(world: World) -> None:
+    world.do(("config", "a", {"durability": "fsync"}))
+    put_topic(
+        world.lab.engine, "a", TopicConfig(durability="fsync", durable=True, cap_records=2), _ignore, _ignore
+    )
+    world.lab.engine.queue.flush()
+    topic = world.lab.topic("a")
+    topic.reserving, together = 256, world.answers.together
+    world.do(("write", [("a", f"a/{at}", PLAIN % at, None) for at in range(5)], []))
+    world.do(("sync",))
+    assert world.answers.together == together + 1
+    assert (topic.head, topic.live_count, topic.cap_hi) == (6, 2, 4)
+
+
+def test_writers_of_others_do_not_wait_for_a_change_of_one(world: World) -> None:
+    change = [("a", {"cap_records": 2})]
+    world.do(("write", [(name, f"{name}/next", PLAIN % 1, None) for name in ("a", "b")], change))
+    assert "b/next" in world.answers.told
+    assert "a/next" not in world.answers.told
+    world.do(("sync",))
+    assert "a/next" in world.answers.told

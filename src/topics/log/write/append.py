@@ -98,15 +98,7 @@ class AppendOp(Op):
         assert topic is not None
         if self.reserve_to:
             topic.reserve(self.reserve_to)
-        config = topic.config
-        if config.ttl_ms:
-            expire(topic, self.clock_ms)
-        topic.publish(self.count, self.size, self.ts)
-        if config.cap_records or config.cap_bytes:
-            cap_hi = topic.cap_hi
-            enforce_caps(topic)
-            if topic.mixed and topic.cap_hi != cap_hi:
-                self.core.note_lines(topic)
+        show(self.core, topic, self.count, self.size, self.ts, self.clock_ms)
         self.head_seq = topic.head
 
     def announce(self) -> None:
@@ -141,6 +133,19 @@ class AppendOp(Op):
 
 def _ignore(_: object) -> None:
     return None
+
+
+def show(core: Core, topic: Topic, count: int, size: int, ts: int, clock_ms: int) -> None:
+    """Records that were assigned become visible, and what limits the topic by now has its effect."""
+    config = topic.config
+    if config.ttl_ms:
+        expire(topic, clock_ms)
+    topic.publish(count, size, ts)
+    if config.cap_records or config.cap_bytes:
+        cap_hi = topic.cap_hi
+        enforce_caps(topic)
+        if topic.mixed and topic.cap_hi != cap_hi:
+            core.note_lines(topic)
 
 
 def append(

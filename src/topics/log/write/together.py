@@ -15,6 +15,7 @@ from xxhash import xxh3_64_intdigest
 from topics.log.core import Core
 from topics.log.run import RECORD_BYTES, HotColumns, Run
 from topics.log.topic import Topic
+from topics.log.write.append import show
 from topics.log.write.commit_queue import MAX_WAITING_OPS, CommitQueue
 from topics.log.write.gather import SMALL_BODY_BYTES
 from topics.log.write.idempotency import KeyedWrite, MaybeRetry, TopicKeys
@@ -48,7 +49,7 @@ class Answering(Protocol[Writer]):
 
 
 class TogetherOp(Op, Generic[Writer]):
-    __slots__ = ("_lane", "shares", "started")
+    __slots__ = ("_lane", "clock_ms", "shares", "started")
 
     grows = True
 
@@ -57,8 +58,9 @@ class TogetherOp(Op, Generic[Writer]):
         self._lane = lane
         self.writers = 0
         self.shares: list[Share[Writer]] = []
-        # When the first of the writers came, on the clock of perf_counter.
+        # When the first of the writers came, on the clock of perf_counter; and when all were written.
         self.started = 0.0
+        self.clock_ms = 0
 
     def forget(self, topic: Topic) -> None:
         """It does not get its share after all, if that was the last."""
@@ -66,14 +68,14 @@ class TogetherOp(Op, Generic[Writer]):
             self.shares.pop()
             del self.buffers[len(self.shares) :]
 
-    def submit(self, queue: CommitQueue, started: float) -> None:
+    def submit(self, queue: CommitQueue, started: float, clock_ms: int) -> None:
         self.others = tuple([share[0] for share in self.shares])
-        self.started = started
+        self.started, self.clock_ms = started, clock_ms
         queue.submit_checked(self)
 
     def apply(self) -> None:
         lane, shares = self._lane, self.shares
-        heard = lane.publish(shares)
+        heard = lane.publish(shares, self.clock_ms)
         for share in shares:
             if share[6] is not None and share[6].waiters:
                 share[6].answer_waiters()
@@ -119,22 +121,27 @@ class Together(Generic[Writer]):
             return left
         unsynced = self._unsynced = self._unsynced or TogetherOp(self, sync=False)
         synced = self._synced = self._synced or TogetherOp(self, sync=True)
+        # Behind what waits for something, a topic keeps its order; the others shall not wait for that.
+        held = queue.held_topics
+        if queue.waiting:
+            held = held.union(*[op.topics for op in queue.waiting])
         now = core.now()
         if self._native is not None:
-            self._append_natively(wanted, now, unsynced, synced, left)
-        left = [index for index in left if not self._append_one(*wanted[index], now, unsynced, synced)]
+            self._append_natively(wanted, now, held, unsynced, synced, left)
+        left = [index for index in left if not self._append_one(*wanted[index], now, held, unsynced, synced)]
         if unsynced.shares:
             self._unsynced = None
-            unsynced.submit(queue, started)
+            unsynced.submit(queue, started, now)
         if synced.shares:
             self._synced = None
-            synced.submit(queue, started)
+            synced.submit(queue, started, now)
         return left
 
     def _append_natively(
         self,
         wanted: list[Addressed[Writer]],
         now: int,
+        held: set[Topic],
         unsynced: TogetherOp[Writer],
         synced: TogetherOp[Writer],
         left: list[int],
@@ -145,7 +152,7 @@ class Together(Generic[Writer]):
             wanted,
             core.by_name,
             (now, journal.position, journal.synced, unsealed.max_events, unsealed.max_bytes),
-            core.queue.held_topics,
+            held,
             core.touched,
             core.keys.hasher,
             core.keys.heads,
@@ -171,6 +178,7 @@ class Together(Generic[Writer]):
         name: str,
         sent: Sent[Writer],
         now: int,
+        held: set[Topic],
         unsynced: TogetherOp[Writer],
         synced: TogetherOp[Writer],
     ) -> bool:
@@ -178,7 +186,7 @@ class Together(Generic[Writer]):
         core, journal = self._core, self._core.journal
         topic, (writers, bodies, keys), count = core.by_name.get(name), sent, len(sent[0])
         verdict = _LIMITED if topic is None or not count else _verdict(topic.config)
-        if topic is None or not verdict or not self._takes(topic, count, verdict):
+        if topic is None or not verdict or topic in held or not _takes(topic, count, verdict):
             return False
         hot = topic.plain_run(journal.position, count * _ROW_BYTES)
         if hot is None:
@@ -219,26 +227,36 @@ class Together(Generic[Writer]):
         extend_if_short(core, topic)
         return True
 
-    def _takes(self, topic: Topic, count: int, verdict: int) -> bool:
-        """Nothing else has to be journalled first, or waited for."""
-        last_seq = topic.assigned + count
-        if last_seq > topic.reserved or last_seq > MAX_SEQ or self._core.queue.holds(topic):
-            return False
-        return bool(verdict & _SYNCED) or not topic.pending_sync
-
-    def publish(self, shares: list[Share[Writer]]) -> list[Topic]:
+    def publish(self, shares: list[Share[Writer]], clock_ms: int) -> list[Topic]:
         """They become visible; returns the topics that have listeners."""
-        if self._native is None:
-            for topic, _, _, count, size, ts, _ in shares:
-                topic.publish(count, size, ts)
-            return [share[0] for share in shares if share[0].listeners]
-        heard: list[Topic] = self._native.publish(shares)
-        count, size = sum([share[3] for share in shares]), sum([share[4] for share in shares])
-        totals = self._core.totals
-        totals.pending_bytes -= size
-        totals.records += count
-        totals.bytes += size
-        return heard
+        limited = shares
+        if self._native is not None:
+            limited = self._native.publish(shares)
+            shown, totals = _amount(shares, limited), self._core.totals
+            totals.records += shown[0]
+            totals.bytes += shown[1]
+            totals.pending_bytes -= shown[1]
+        # A limit may have come meanwhile, by a change that was on its way before them.
+        for topic, _, _, count, size, ts, _ in limited:
+            show(self._core, topic, count, size, ts, clock_ms)
+        return [share[0] for share in shares if share[0].listeners]
+
+
+def _takes(topic: Topic, count: int, verdict: int) -> bool:
+    """Nothing else has to be journalled first, or waited for."""
+    last_seq = topic.assigned + count
+    if last_seq > topic.reserved or last_seq > MAX_SEQ:
+        return False
+    return bool(verdict & _SYNCED) or not topic.pending_sync
+
+
+def _amount(shares: list[Share[Writer]], without: list[Share[Writer]]) -> tuple[int, int]:
+    """How many records, and bytes of data."""
+    count, size = sum([share[3] for share in shares]), sum([share[4] for share in shares])
+    if without:
+        count -= sum([share[3] for share in without])
+        size -= sum([share[4] for share in without])
+    return count, size
 
 
 def _verdict(config: TopicConfig) -> int:
