@@ -138,9 +138,9 @@ def test_frames_of_plain_records_are_the_same_either_way(
     for native in WAYS.values():
         with using(native):
             made.append(plain_frame(20, b"keys", texts, 7, 995, TS, 1 << 33, 12, 77))
-    # Python leaves more to others: what is not ASCII.
-    if made[0] is not None:
-        assert made.count(made[0]) == len(made)
+    # Each may leave something to others: Python what is not ASCII, the accelerator halves of a pair.
+    frames = [frame for frame in made if frame is not None]
+    assert frames.count(frames[0]) == len(frames) if frames else True
 
 
 @given(st.lists(st.one_of(plain, bodies), min_size=1, max_size=6), spellings)
