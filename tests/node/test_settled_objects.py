@@ -14,9 +14,13 @@ from topics.node.settled_objects import SettledObjects
 
 @pytest.fixture(autouse=True)
 def nothing_set_aside() -> Iterator[None]:
+    """Servers that other tests run in this process look at their walks as well."""
+    others = gc.callbacks[:]
+    gc.callbacks.clear()
     gc.unfreeze()
     yield
     gc.unfreeze()
+    gc.callbacks[:] = others
 
 
 def test_a_long_walk_is_the_last_one_through_what_it_has_found(monkeypatch: pytest.MonkeyPatch) -> None:

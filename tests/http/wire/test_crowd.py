@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,44 @@ def test_a_connection_joins_when_its_second_request_travels(app: RunningApp) -> 
     asked(wire)
     assert members(app) == 1
     assert [asked(wire)["seqs"], asked(wire)["seqs"]] == [[5], [6]]
+
+
+class Interposed:
+    """The sockets of a crowd, and what happens behind the first time that they are read."""
+
+    def __init__(self, sockets: Any, then: Callable[[], None]) -> None:
+        self._sockets = sockets
+        self._then: Callable[[], None] | None = then
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sockets, name)
+
+    def receive(self, heads: Any) -> Any:
+        found = self._sockets.receive(heads)
+        then, self._then = self._then, None
+        if then is not None:
+            then()
+        return found
+
+
+def test_what_comes_behind_a_request_does_not_overtake_it(app: RunningApp, member: Wire) -> None:
+    """Not even if it is known, the other is not, and both are read in the same turn of the loop."""
+    other = app.wire()
+    for _ in range(4):
+        asked(other)
+    assert members(app) == 2
+    crowd = app.app.server.context.crowd
+    assert crowd is not None
+
+    def send_both() -> None:
+        crowd._sockets = Interposed(crowd._sockets, lambda: member.send(APPEND))
+        member.send(DIFF)
+        other.send(APPEND)
+
+    app.inside(send_both)
+    assert "records" in member.read().json
+    assert member.read().json["first_seq"] > 8
+    assert other.read().status == 200
 
 
 def test_many_writers_get_seqs_of_their_own(app: RunningApp) -> None:

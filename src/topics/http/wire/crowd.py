@@ -81,8 +81,9 @@ class Crowd:
     def _read(self) -> None:
         heads = self._known_requests.heads if self._readiness.open else None
         travelling, others, ended, broken = self._sockets.receive(heads)
-        if travelling:
-            # What has come meanwhile goes along: one large group costs less than two.
+        if travelling and not (others or ended or broken):
+            # What has come meanwhile goes along: one large group costs less than two. Not where something was
+            # read that its connection does not know of yet: what comes behind that must not overtake it.
             more = self._sockets.receive(heads)
             travelling += more[0]
             others += more[1]
