@@ -118,7 +118,6 @@ class Campaign:
             told += f", {resident[-1] >> 20} MiB"
             print(f"round {number + 1}: {told}, {left} sockets", file=sys.stderr)
         felt = {"stalls": 0} if pulse is None else json.loads(pulse.communicate()[0])
-        observed.settle(sockets)
         return {
             "seed": self._seed,
             "requests": attack.attempts + talks.attempts + schema.statuses.total(),
@@ -152,8 +151,10 @@ class Campaign:
         failures += [f"log: {line}" for line in observed.complaints()[:20]]
         if felt["stalls"]:
             failures.append(f"{felt['stalls']} stalls of more than 50 ms, the worst: {felt['worst']}")
-        if observed.sockets() > sockets:
-            failures.append(f"{observed.sockets() - sockets} sockets are still open")
+        # The last question of ours may be about to end.
+        left = observed.settle(sockets)
+        if left > sockets:
+            failures.append(f"{left - sockets} sockets are still open")
         grown = resident[-1] - max(resident[:WARM_ROUNDS])
         if len(resident) > WARM_ROUNDS and grown > MAY_GROW_BYTES:
             failures.append(f"memory grew by {grown >> 20} MiB after settling")

@@ -194,4 +194,10 @@ WRITES: tuple[Alike, ...] = (
         "if run.start_position <= self._newest:",
         "a run that is listed as displaced without being so is looked at twice and taken once",
     ),
+    Alike(
+        "log/write/ahead_batch.py",
+        "if self._for is None:",
+        "if False:",
+        "where nothing was rendered there is nothing to be put right",
+    ),
 )

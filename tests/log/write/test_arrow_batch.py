@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from topics.log.write import ahead_batch
 from topics.log.write import arrow_batch as columnar
 from topics.log.write.append_frame import encode_payload
 from topics.log.write.append_request import parse_append
@@ -374,3 +375,13 @@ def test_a_piece_has_so_many_cells_or_so_many_bytes(monkeypatch: pytest.MonkeyPa
 def test_metas_that_are_null_are_absent() -> None:
     plain = check_batch(batch(data=["1", "2"], meta=["null", None]))
     assert (plain.meta_lens, plain.size) == (None, 2)
+
+
+@pytest.mark.parametrize(("more", "is_alone"), [(0, True), (1, False)])
+def test_one_of_that_size_gets_a_run_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, more: int, is_alone: bool
+) -> None:
+    ahead = check_batch(batch(data=["12", "34"]))
+    monkeypatch.setattr(ahead_batch, "ALONE_BYTES", ahead.size + more)
+    ahead.prepare(1, 5, 5)
+    assert (ahead.columns is not None) == is_alone
