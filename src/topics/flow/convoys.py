@@ -108,7 +108,7 @@ class Convoys(Generic[Writer]):
         found = self._plain.get(name)
         if found is None:
             self._plain[name] = found = ([], [], None)
-            self._assemble((name, found))
+            self._assemble([(name, found)])
         found[0].append(writer)
         found[1].append(body)
 
@@ -117,33 +117,29 @@ class Convoys(Generic[Writer]):
         found = self._keyed.get(name)
         if found is None:
             self._keyed[name] = found = ([], [], [])
-            self._assemble((name, found))
+            self._assemble([(name, found)])
         writers, bodies, keys = found
         writers.append(writer)
         bodies.append(body)
         keys.append(key)  # type: ignore[union-attr]
 
-    def _assemble(self, one: Addressed[Writer]) -> None:
+    def _assemble(self, several: list[Addressed[Writer]]) -> None:
         if not self._assembled:
             self._started = perf_counter()
             # Where some have to wait at the door, there is no company to wait for.
             expects_more = self._doors.stand_open and self._company > _FEW
             self._engine.queue.before_flush(self._depart, expects_more=expects_more)
-        self._assembled.append(one)
-
-    def depart(self, several: list[Addressed[Writer]]) -> None:
-        """Many have come together, and wait for no others; who has joined before goes along."""
-        if not self._doors.stand_open:
-            # Where some have to wait at the door, nobody is in a hurry.
-            for one in several:
-                self._assemble(one)
-            return
-        gatherer = None
-        if not self._assembled:
-            self._started = perf_counter()
-            gatherer = self._depart
         self._assembled += several
-        self._engine.queue.commit_now(gatherer)
+
+    def join_all(self, several: list[Addressed[Writer]]) -> None:
+        """Some who were read together. Where only few write, there are no others to wait for."""
+        is_open = self._doors.stand_open
+        if self._assembled or not is_open or self._company > _FEW:
+            self._assemble(several)
+            return
+        self._started = perf_counter()
+        self._assembled += several
+        self._engine.queue.commit_now(self._depart)
 
     def _depart(self) -> None:
         began = perf_counter()

@@ -81,20 +81,12 @@ class Crowd:
     def _read(self) -> None:
         heads = self._known_requests.heads if self._readiness.open else None
         travelling, others, ended, broken = self._sockets.receive(heads)
-        if travelling and not (others or ended or broken):
-            # What has come meanwhile goes along: one large group costs less than two. Not where something was
-            # read that its connection does not know of yet: what comes behind that must not overtake it.
-            more = self._sockets.receive(heads)
-            travelling += more[0]
-            others += more[1]
-            ended += more[2]
-            broken += more[3]
         try:
             self._hand_over(others, ended, broken)
         finally:
             # What was handed over may go along.
             for convoys, several in travelling:
-                convoys.depart(several)
+                convoys.join_all(several)
 
     def _hand_over(
         self, others: list[tuple[Member, bytes]], ended: list[Member], broken: list[Member]

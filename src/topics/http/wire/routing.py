@@ -40,7 +40,7 @@ class Convoys(Protocol):
 
     def join_keyed(self, name: str, connection: Any, body: bytes, key: bytes) -> None: ...
 
-    def depart(self, several: list[tuple[str, tuple[list[Any], list[bytes], list[bytes] | None]]]) -> None:
+    def join_all(self, several: list[tuple[str, tuple[list[Any], list[bytes], list[bytes] | None]]]) -> None:
         """Many at once. By name: connections, their bodies, and their idempotency keys, if they have some."""
 
 

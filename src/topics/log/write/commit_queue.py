@@ -129,10 +129,9 @@ class CommitQueue(Refusals):
         if len(self._gatherers) == 1 and (self._gathering or not self.waiting):
             self.wake()
 
-    def commit_now(self, gatherer: Callable[[], None] | None) -> None:
-        """The same, for one that is not to wait until others have come; None if it waits already."""
-        if gatherer is not None:
-            self._gatherers.append(gatherer)
+    def commit_now(self, gatherer: Callable[[], None]) -> None:
+        """The same, for one that is not to wait until others have come."""
+        self._gatherers.append(gatherer)
         self.hurry()
 
     def flush(self) -> None:
