@@ -332,3 +332,16 @@ def test_writers_of_others_do_not_wait_for_a_change_of_one(world: World) -> None
     assert "a/next" not in world.answers.told
     world.do(("sync",))
     assert "a/next" in world.answers.told
+
+
+@pytest.mark.parametrize("body", [PLAIN % 1, b'{"records":[{"data":1,"tag":"a"}]}'])
+def test_what_is_left_takes_nothing_from_others_of_its_topic(world: World, body: bytes) -> None:
+    """Those without a key are written together; the one with a key, a retry or odd, is left."""
+    both(world, key=b"k")
+    key = b"k" if body == PLAIN % 1 else b"another"
+    world.do(("write", [("a", "a/plain", PLAIN % 7, None), ("a", "a/left", body, key)], []))
+    world.do(("sync",))
+    assert world.answers.told["a/plain"] == (3, 1, False)
+    assert world.answers.told["a/left"] == ((2, 1, True) if key == b"k" else (4, 1, False))
+    topic = world.lab.topic("a")
+    assert topic.head == topic.assigned == topic.live_count == (3 if key == b"k" else 4)

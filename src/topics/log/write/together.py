@@ -62,11 +62,9 @@ class TogetherOp(Op, Generic[Writer]):
         self.started = 0.0
         self.clock_ms = 0
 
-    def forget(self, topic: Topic) -> None:
-        """It does not get its share after all, if that was the last."""
-        if self.shares and self.shares[-1][0] is topic:
-            self.shares.pop()
-            del self.buffers[len(self.shares) :]
+    def forget_behind(self, count: int) -> None:
+        """Only so many shares, the first ones, have come about."""
+        del self.shares[count:], self.buffers[count:]
 
     def submit(self, queue: CommitQueue, started: float, clock_ms: int) -> None:
         self.others = tuple([share[0] for share in self.shares])
@@ -195,6 +193,7 @@ class Together(Generic[Writer]):
         # Later than now where the clock was set back: the time of records never falls.
         ts = now if now > topic.last_ts else topic.last_ts
         op = synced if verdict & _SYNCED else unsynced
+        before = len(op.shares)
         kind, encoded = _APPEND, b""
         taken: KeyedWrite | None = None
         try:
@@ -217,7 +216,7 @@ class Together(Generic[Writer]):
                 taken.remember(first_seq, now)
             topic.assign_plain(memoryview(frame)[start:stop], ends, count, size, ts)
         except (MaybeRetry, MemoryError):
-            op.forget(topic)
+            op.forget_behind(before)
             if taken is not None:
                 taken.withdraw()
             return False
