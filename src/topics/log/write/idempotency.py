@@ -50,7 +50,7 @@ def place_of(digest: bytes) -> int:
 
 def _places(digests: bytes) -> list[int]:
     starts = range(0, len(digests), DIGEST_BYTES)
-    return [int.from_bytes(digests[start : start + 8], "little") & _PLACES for start in starts]
+    return [place_of(digests[start : start + DIGEST_BYTES]) for start in starts]
 
 
 class Retry(Protocol):

@@ -6,18 +6,17 @@ front of them, where the writes have idempotency keys, those.
 
 from array import array
 from itertools import accumulate
-from struct import Struct
 
 from xxhash import xxh3_64_intdigest
 
 from topics.log.write.append_form import PlainLine
+from topics.log.write.append_frame import PAYLOAD_HEAD_BYTES, encode_payload
 from topics.log.write.batch import Batch
 from topics.log.write.gather import split_plain
 from topics.storage.frame import HEADER_BYTES
 from topics.storage.journal import encode_header
 from topics.values import accelerator
 
-_LENGTHS = Struct("<II")
 # The frame; where its rows begin in it, and end; where each row ends behind those that are there, as u32; and
 # how many bytes of data the records have.
 PlainFrame = tuple[bytes, int, int, bytes, int]
@@ -45,12 +44,13 @@ def plain_frame(
         return None
     batch = Batch([PlainLine(data=value) for value in values], list(map(len, values)))
     rows = bytes(batch.render(first_seq, ts))
-    payload = b"".join((keys, _LENGTHS.pack(len(rows), 0), rows, batch.data_lens.tobytes()))
+    payload, _ = encode_payload(batch, rows, keys=keys)
+    assert isinstance(payload, bytes)
     digest = xxh3_64_intdigest(payload)
     header = encode_header(
         kind, 0, len(values), topic_id, first_seq, ts, synced, digest, len(payload), ahead_ms
     )
-    start = HEADER_BYTES + len(keys) + _LENGTHS.size
+    start = HEADER_BYTES + len(keys) + PAYLOAD_HEAD_BYTES
     lengths = [len(row) + 1 for row in rows[:-1].split(b"\n")]
     ends = array("I", list(accumulate(lengths, initial=offset))[1:]).tobytes()
     return header + payload, start, start + len(rows), ends, batch.size
