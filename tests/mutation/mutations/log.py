@@ -56,6 +56,14 @@ MUTATIONS = (
         (_MANY,),
     ),
     Mutation(
+        "take-a-share-of-others-along",
+        "A write that is left takes nothing from others that go to its topic in the same turn.",
+        "log/write/together.py",
+        "            op.forget_behind(before)\n",
+        "            op.forget_behind(max(before - 1, 0))\n",
+        (_MANY,),
+    ),
+    Mutation(
         "overtake-in-company",
         "A write does not overtake one of its topic that waits for the disk.",
         "log/write/together.py",
