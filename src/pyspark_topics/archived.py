@@ -168,7 +168,9 @@ class UnionReader:
     def __post_init__(self) -> None:
         self._table = TableReader(self.options, self.schema, self.loss, self.filter)
         self._archived: Archived | None = None
+        # Where the log began when that was asked, and whether that was after what was scanned last.
         self._floor = ORIGIN
+        self._is_asked = False
 
     @staticmethod
     def inner(schema: ReadSchema) -> ReadSchema:
@@ -180,6 +182,7 @@ class UnionReader:
         self._floor = ORIGIN
         unread = wanted.unread  # of an earlier life, and told first
         for batch in batches:
+            self._is_asked = False
             if batch.num_rows == 1 and batch.column("gap_from")[0].is_valid:
                 gap = batch.select(["gap_from", "gap_to", "reason"]).to_pylist()[0]
                 if (gap["gap_from"], gap["gap_to"]) == unread:
@@ -191,6 +194,7 @@ class UnionReader:
             elif batch.num_rows:
                 yield from self._records(wanted, at, batch)
                 at = max(at, batch.column("seq")[-1].as_py())
+        self._is_asked = False
         if at < wanted.to_seq:
             yield from self._passed(wanted, at + 1, wanted.to_seq)
 
@@ -211,9 +215,12 @@ class UnionReader:
             yield batch.select(list(self.schema.names))
 
     def _passed(self, wanted: SeqRange, first: int, last: int) -> Iterator[pa.RecordBatch]:
-        """Seqs that the log did not mention: deleted, left out by a filter, or trimmed since the plan."""
-        if self._floor <= first:
-            self._floor = self._begins(wanted)
+        """Seqs that the log did not mention: deleted, left out by a filter, or trimmed since the plan.
+
+        A filter leaves out many: the server is asked once for all of a batch, when that has arrived.
+        """
+        if self._floor <= first and not self._is_asked:
+            self._floor, self._is_asked = self._begins(wanted), True
         yield from self._stored(wanted, first, min(last, self._floor - 1))
 
     def _begins(self, wanted: SeqRange) -> int:

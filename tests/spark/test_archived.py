@@ -279,6 +279,23 @@ def test_what_is_trimmed_in_the_middle_of_a_scan_comes_from_the_table(archive: A
     assert found == [1, 2, 3, 4, 5, 6, 7, 10]
 
 
+def test_what_a_filter_leaves_out_is_asked_for_once_a_batch(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.server.append(archive.topic, *({"data": n, "tag": f"t:{n % 2}"} for n in range(200)))
+    archive.up_to(20)
+    asked: list[int] = []
+    begins = UnionReader._begins
+
+    def noted(self: UnionReader, wanted: SeqRange) -> int:
+        asked.append(wanted.to_seq)
+        return begins(self, wanted)
+
+    monkeypatch.setattr(UnionReader, "_begins", noted)
+    assert seqs(rows(union(archive, tag="t:1"))) == list(range(2, 201, 2))
+    assert len(asked) <= 2, "the log was read in one batch; its end is asked for by itself"
+
+
 def read_all(chosen: ReadOptions, task: TaskPartition) -> list[pa.RecordBatch]:
     return list(BatchReader(chosen, spark_schema(chosen)).read(task))
 
