@@ -21,14 +21,14 @@ from pyspark_topics.offsets import Offsets, TopicView, advance
 from pyspark_topics.options import ReadOptions, parse_read
 from pyspark_topics.partitions import SMALLEST_TASK, SeqRange, TaskPartition, ranges_between
 from pyspark_topics.pipelines.context import Context, Outcome
-from pyspark_topics.pipelines.lake import Collision, Gap, Lake
+from pyspark_topics.pipelines.lake import Collision, Gap, Lake, is_archived
 from pyspark_topics.pipelines.parquet import RECORDS, TARGET_BYTES, DataFile, write_files
 from pyspark_topics.pipelines.rewriting import Compaction
 from pyspark_topics.pipelines.settings import check_table, check_topics, source_options
 from pyspark_topics.pipelines.sources import Homes, Missing
 from pyspark_topics.pipelines.tables.columns import Columns
 from pyspark_topics.pipelines.tables.layout import Layout
-from pyspark_topics.pipelines.tables.places import Place
+from pyspark_topics.pipelines.tables.places import Place, is_table, place
 from pyspark_topics.pipelines.tables.read_back import read_back
 from pyspark_topics.pipelines.tables.typed import DAY, Typing, check_columns, parse_schema, settled
 from pyspark_topics.reading import planned, read_ranges
@@ -100,10 +100,21 @@ class Archive(msgspec.Struct, frozen=True, kw_only=True):
             streaming=False,
         )
         with context.server.client() as client:
+            if context.once:
+                self._refuse_missing(client, options, context)
             lake = Lake.to_write(self.table, context.storage, self.columns)
             archiver = _Archiver(self, context, options, client, lake)
             archiver.run()
         return Outcome(facts={"table": archiver.lake.path, "records": archiver.records})
+
+    def _refuse_missing(self, client: Client, options: ReadOptions, context: Context) -> None:
+        """Before there is a table: what is refused leaves nothing behind."""
+        _, missing = subscribed(client, options)
+        where = place(self.table, context.storage)
+        # One that is in the table was there once.
+        if missing and is_table(where):
+            missing = [name for name in missing if not is_archived(where, name)]
+        Missing(client, context.progress, once=True).tell(missing)
 
 
 @dataclass(frozen=True)
@@ -140,8 +151,6 @@ class _Archiver:
         stop = self.context.stop
         self.lake.note_gaps()
         views = self._look()
-        if self.context.once:
-            self._missing.tell(self._absent)
         targets = views if self.context.once else None
         tasks_at_once = self.context.spark.sparkContext.defaultParallelism
         self.context.progress.say("running")

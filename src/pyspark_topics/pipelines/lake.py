@@ -81,10 +81,14 @@ class Lake:
         self.place = place(path, storage)
         self.path = self.place.uri
         self._gaps_place = self.place.beside("_gaps")
+        if not is_table(self.place):
+            _refuse_taken(self._gaps_place, GAPS)  # or there would be the first table without the second
         self.records = _open(self.place, RECORDS, columns or Columns())
         if columns is not None:
-            self._fit(columns)
+            refuse_unlike(self.records, columns, self.path)
         self.gaps_table = _open(self._gaps_place, GAPS)
+        if columns is not None:
+            self.add_columns(columns.lacking(self.records))
         self._noted = self.gaps_table.transaction_version(_GAPS_UP_TO) or 0
 
     @classmethod
@@ -102,10 +106,6 @@ class Lake:
         """Made if there is none, and refused where writers could overwrite each other."""
         place(path, storage).refuse_unsafe()
         return cls(path, storage, columns or Columns())
-
-    def _fit(self, columns: Columns) -> None:
-        refuse_unlike(self.records, columns, self.path)
-        self.add_columns(columns.lacking(self.records))
 
     # --- reading ----------------------------------------------------------------------------------------
 
@@ -301,12 +301,19 @@ def _open(where: Place, schema: pa.Schema, columns: Columns | None = None) -> De
     return table
 
 
-def _make(where: Place, schema: pa.Schema, columns: Columns | None) -> None:
-    if not where.is_free() and not is_table(where):
+def _refuse_taken(where: Place, schema: pa.Schema) -> None:
+    """A place with something else in it."""
+    if is_table(where):
+        refuse_other_table(open_table(where), Schema.from_arrow(schema))
+    elif not where.is_free() and not is_table(where):  # made by another writer meanwhile
         # Files that no commit names are removed after a while, and these are not ours.
         raise PipelineFailed(
             f"{where.uri} has files and is no Delta table: give a folder that is empty or new"
         )
+
+
+def _make(where: Place, schema: pa.Schema, columns: Columns | None) -> None:
+    _refuse_taken(where, schema)
     try:
         if columns is None:
             make_table(where, Schema.from_arrow(schema))

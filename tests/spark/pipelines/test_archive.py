@@ -280,6 +280,7 @@ def test_an_archive_names_or_waits_for_a_topic_that_is_not_there(
     archive = Archive(topics=[f"{topic}.ordres"], table=table)
     says = f'there is no topic "{topic}.ordres", did you mean "{topic}.orders"'
     assert pipelines.failure(archive) == says
+    assert not Path(table).parent.exists(), "what is refused leaves nothing behind"
     pipelines.notes.last.clear()
     with pipelines.following({"lake": archive}):
         until(lambda: pipelines.notes.last["lake"].state == "waiting" if pipelines.notes.last else False)

@@ -134,6 +134,19 @@ def test_a_table_with_constraints_or_files_of_something_else_is_refused(table: s
         Lake(f"{table}.2")
 
 
+def test_where_the_place_of_the_gaps_is_taken_no_table_is_made(table: str) -> None:
+    os.makedirs(f"{table}_gaps")
+    Path(f"{table}_gaps/notes.txt").write_text("")
+    DeltaTable.create(f"{table}.2_gaps", Schema.from_arrow(RECORDS))
+    for one, says in (
+        (table, "has files and is no Delta table"),
+        (f"{table}.2", "a table of something else"),
+    ):
+        with pytest.raises(PipelineFailed, match=f"{one}_gaps .*{says}"):
+            Lake(one)
+        assert not os.path.exists(one)
+
+
 def test_columns_of_a_table_may_come_in_any_order(table: str) -> None:
     DeltaTable.create(table, Schema.from_arrow(pa.schema(list(reversed(RECORDS)))))
     add(Lake(table), 1, 3)
