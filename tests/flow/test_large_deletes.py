@@ -15,6 +15,8 @@ from topics.flow import large_deletes as deleting
 from topics.flow.large_deletes import Deletions
 from topics.log import DeleteOutcome
 from topics.log.lifecycle import drop_topic
+from topics.log.remove import tags
+from topics.log.remove.search import Search
 from topics.log.remove.tags import parse_match
 from topics.log.write.append_request import parse_append
 from topics.log.write.commit_loop import CommitLoop
@@ -109,6 +111,114 @@ def test_whoever_asked_hears_of_a_failure(tmp_path: Path, monkeypatch: pytest.Mo
             await deleted(deletions, lab, "k1")
         assert refusal.value.code == "internal"
         assert len(lab.seqs("t")) == 40
+
+    driven(lab, scenario)
+
+
+def found_at_once(
+    deletions: Deletions,
+    lab: Lab,
+    match: str | None = None,
+    before: int | None = None,
+    seqs: list[int] | None = None,
+) -> bool:
+    """Whether a dry run was answered before the loop went on, and not on a thread or in turns."""
+    future = asyncio.get_running_loop().create_future()
+    wanted = None if match is None else parse_match(match)
+    deletions.preview(lab.topic("t"), before, wanted, future.set_result, future.set_exception, seqs=seqs)
+    return future.done()
+
+
+def test_only_what_asks_more_than_a_few_files_is_looked_up_ahead(tmp_path: Path) -> None:
+    """Each file has four records: below 17 there are four of them, which are a few; below 18, five."""
+    lab = Lab(tmp_path)
+
+    async def scenario(deletions: Deletions) -> None:
+        assert found_at_once(deletions, lab, before=39), "a cut asks no file for what it has"
+        assert found_at_once(deletions, lab, "k1", before=17)
+        assert not found_at_once(deletions, lab, "k1", before=18)
+        assert found_at_once(deletions, lab, seqs=[1, 5, 9, 13, 14])
+        assert not found_at_once(deletions, lab, seqs=[1, 5, 9, 13, 17])
+        await asyncio.gather(*deletions._tasks)
+
+    driven(lab, scenario)
+
+
+def in_memory(lab: Lab, scenario: Callable[[Deletions], Any]) -> None:
+    """Three records with one tag, and twenty-one with others, in six runs that no file has yet."""
+    for at in range(6):
+        lab.write("t", *({"data": n, "tag": "a" if n == 0 and at < 3 else f"b{n}"} for n in range(4)))
+
+    async def main() -> None:
+        await scenario(Deletions(lab.engine))
+
+    asyncio.run(main())
+    lab.kill()
+
+
+@pytest.mark.parametrize(("many", "at_once"), [(4, True), (3, False)])
+def test_many_records_in_memory_are_looked_up_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: int, at_once: bool
+) -> None:
+    monkeypatch.setattr(deleting, "MANY_MATCHES", many)
+    searched: list[Search] = []
+    look = Search.look_in_memory
+
+    def noted(self: Search) -> Any:
+        searched.append(self)
+        return look(self)
+
+    monkeypatch.setattr(Search, "look_in_memory", noted)
+    lab = Lab(tmp_path)
+
+    async def scenario(deletions: Deletions) -> None:
+        assert found_at_once(deletions, lab, "a") is at_once
+        assert found_at_once(deletions, lab, "a", seqs=[1, 2, 5]), "seqs are looked up one by one"
+        assert found_at_once(deletions, lab, seqs=[*range(1, 25)])
+        await asyncio.gather(*deletions._tasks)
+        assert len(searched) == (not at_once)
+
+    in_memory(lab, scenario)
+
+
+@pytest.mark.parametrize(("generation_records", "at_once"), [(24, True), (12, False)])
+def test_tags_of_which_more_than_one_generation_is_to_be_sorted_are_sorted_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, generation_records: int, at_once: bool
+) -> None:
+    monkeypatch.setattr(tags, "GENERATION_RECORDS", generation_records)
+    lab = Lab(tmp_path)
+
+    async def scenario(deletions: Deletions) -> None:
+        assert found_at_once(deletions, lab, "a"), "one tag is found without any order"
+        assert found_at_once(deletions, lab, "a*") is at_once
+        await asyncio.gather(*deletions._tasks)
+        assert found_at_once(deletions, lab, "a*"), "they are in order now"
+
+    in_memory(lab, scenario)
+
+
+def test_seqs_with_a_tag_take_no_other_record_of_that_tag_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are asked ahead, and beside them there are many of that tag in memory."""
+    monkeypatch.setattr(deleting, "MANY_MATCHES", 1)
+    lab = Lab(tmp_path)
+    named = [*range(1, 41, 4), 41]
+
+    async def scenario(deletions: Deletions) -> None:
+        topic = lab.topic("t")
+        for first in (41, 45, 49):
+            future = asyncio.get_running_loop().create_future()
+            body = json.dumps(
+                {"records": [{"data": n, "tag": "k0"} for n in range(first, first + 4)]}
+            ).encode()
+            lab.engine.append("t", parse_append(body), future.set_result, future.set_exception)
+            await future
+        done = asyncio.Future[int]()
+        deletions.delete(topic, None, parse_match("k0"), done.set_result, done.set_exception, seqs=named)
+        assert not done.done()
+        assert await done == 11
+        assert lab.seqs("t") == [seq for seq in range(1, 53) if seq not in named]
 
     driven(lab, scenario)
 

@@ -39,7 +39,7 @@ class FillRate:
         samples = self._samples
         samples.append((now_s, free_bytes))
         # The last one that is a whole window old stays: it is where the window begins.
-        while len(samples) > 2 and samples[1][0] <= now_s - WINDOW_S:
+        while len(samples) > 1 and samples[1][0] <= now_s - WINDOW_S:
             samples.popleft()
 
     @property
@@ -153,4 +153,4 @@ class DiskSpace:
 
 
 def _span(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{max(seconds / 60, 1):.0f} min"
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.0f} min"
