@@ -10,9 +10,10 @@ import pytest
 
 from tests.log.harness import Lab
 from topics.flow.doors import Doors
-from topics.flow.governor import Governor
+from topics.flow.governor import SHED_FROM_MS, Governor
 from topics.flow.pacing import Pacer
 from topics.log.topic import Topic
+from topics.values import FRESH
 from topics.values.errors import ApiError
 
 
@@ -123,6 +124,37 @@ def test_pressure_refuses_writers_unless_they_are_patient(entrance: Entrance) ->
     entrance.append(patient=True)
     entrance.append(name="new")
     assert entrance.client.entered == 2
+
+
+@pytest.mark.parametrize("turn", ["at once", "waited", "read"])
+def test_refusals_begin_with_the_lag_of_the_governor(entrance: Entrance, turn: str) -> None:
+    entrance.pacer.active = turn == "waited"
+    if turn == "waited":
+        entrance.append()
+    entrance.governor.lag_ms = SHED_FROM_MS
+    if turn == "waited":
+        entrance.pacer.works[0]()
+        assert len(entrance.client.errors) == 1
+    else:
+        with pytest.raises(ApiError, match="pressure"):
+            entrance.doors.read("t") if turn == "read" else entrance.append()
+    assert entrance.client.entered == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "protected"),
+    [
+        ({"priority": None, "auto_priority": True}, FRESH),
+        ({"priority": 0, "auto_priority": True}, 0),
+        ({"priority": None, "auto_priority": False}, 0),
+    ],
+)
+def test_a_topic_without_a_priority_of_its_own_is_protected_as_one_that_was_just_read(
+    entrance: Entrance, config: dict[str, object], protected: int
+) -> None:
+    entrance.lab.put("u", **config)
+    entrance.doors.read("u")
+    assert entrance.pacer.protected == [protected]
 
 
 def test_pressure_that_came_while_it_waited_refuses_it_too(entrance: Entrance) -> None:

@@ -7,7 +7,16 @@ import time
 
 import pytest
 
-from topics.flow.governor import MAX_COMMIT_WINDOW_S, Governor, Level
+from topics.flow.governor import (
+    MAX_COMMIT_WINDOW_S,
+    ONE_STALL_MS,
+    QUIET_CPU_SHARE,
+    QUIET_LAG_MS,
+    SHED_BELOW,
+    SMOOTHING,
+    Governor,
+    Level,
+)
 from topics.values.errors import ApiError
 
 
@@ -24,6 +33,86 @@ def under(lag_ms: float, cpu_share: float = 0.0, queue_share: float = 0.0) -> Go
 )
 def test_levels_rise_with_the_lag(lag_ms: float, level: Level) -> None:
     assert under(lag_ms).level == level
+
+
+@pytest.mark.parametrize(
+    ("measured", "least", "level"),
+    [
+        ("lag_ms", 20.0, Level.MERGE),
+        ("lag_ms", 50.0, Level.WIDEN),
+        ("lag_ms", 150.0, Level.DEFER),
+        ("lag_ms", 500.0, Level.SHED),
+        ("cpu_share", 0.9, Level.MERGE),
+        ("queue_share", 0.25, Level.WIDEN),
+        ("queue_share", 0.5, Level.DEFER),
+    ],
+)
+def test_a_level_begins_with_its_bound(measured: str, least: float, level: Level) -> None:
+    governor = Governor()
+    setattr(governor, measured, least)
+    assert governor.level == level
+    setattr(governor, measured, least * 0.999)
+    assert governor.level < level
+
+
+@pytest.mark.parametrize(
+    ("measured", "bound"),
+    [("lag_ms", QUIET_LAG_MS), ("cpu_share", QUIET_CPU_SHARE), ("queue_share", QUIET_CPU_SHARE)],
+)
+def test_it_is_quiet_below_each_bound(measured: str, bound: float) -> None:
+    governor = Governor()
+    setattr(governor, measured, bound * 0.999)
+    assert governor.is_quiet
+    setattr(governor, measured, bound)
+    assert not governor.is_quiet
+
+
+@pytest.mark.parametrize(("lag_ms", "bound"), SHED_BELOW)
+def test_refusals_begin_with_their_lag(lag_ms: float, bound: int) -> None:
+    governor = Governor()
+    governor.lag_ms = lag_ms
+    governor.check(bound)
+    with pytest.raises(ApiError):
+        governor.check(bound - 1)
+    governor.lag_ms = lag_ms * 0.999
+    governor.check(bound - 1)
+
+
+@pytest.mark.parametrize(("late_ms", "retry_ms"), [(0.0, 250), (600.0, 600), (60_000.0, 5000)])
+def test_whoever_is_refused_is_asked_back_within_bounds(late_ms: float, retry_ms: int) -> None:
+    assert Governor().refusal(late_ms).detail == {"retry_after_ms": retry_ms}
+
+
+def test_the_longest_lag_is_kept_and_a_stall_counts_as_no_more_than_its_bound() -> None:
+    governor = Governor()
+    governor.observe(2 * ONE_STALL_MS)
+    assert governor.lag_ms == SMOOTHING * ONE_STALL_MS
+    governor.observe(1.0)
+    assert governor.longest_lag_s == 2 * ONE_STALL_MS / 1000
+
+
+def test_a_timer_that_comes_early_is_not_late_and_one_that_comes_at_once_is_no_load() -> None:
+    """Clocks are coarse: the next sample may come in the moment of the last."""
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        governor = Governor()
+        governor.start(loop)
+        governor._expected = loop.time() + 100
+        governor._sampled_at = loop.time() + 1
+        governor._sample(loop)
+        governor.stop()
+    assert governor.lag_ms == 0
+    assert 0 <= governor.cpu_share < 1
+
+
+def test_one_that_is_stopped_measures_no_more() -> None:
+    Governor().stop()
+    with asyncio.Runner() as runner:
+        governor = Governor()
+        governor.start(runner.get_loop())
+        governor.stop()
+        assert governor._timer is not None
+        assert governor._timer.cancelled()
 
 
 @pytest.mark.parametrize(

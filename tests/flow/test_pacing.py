@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from topics.flow.governor import Governor
-from topics.flow.pacing import GAP, MOST_HELD_BYTES, MOST_IN_A_GROUP, SHARE_S, Pacer
+from topics.flow.pacing import GAP, LONGEST_WAIT_S, MOST_HELD_BYTES, MOST_IN_A_GROUP, SHARE_S, Pacer
 from topics.values.errors import ApiError
 
 HIGH, LOW = 900, -500
@@ -99,6 +99,15 @@ def test_no_more_pass_than_may_be_answered_together() -> None:
         lab.group = 0
         await lab.drained()
         assert len(lab.done) == 2 * MOST_IN_A_GROUP + 1
+
+    asyncio.run(scenario())
+
+
+def test_where_no_group_gathers_any_number_passes() -> None:
+    async def scenario() -> None:
+        lab = Lab()
+        lab.pacer.protect(HIGH)
+        assert not any(lab.offer(str(n), takes_s=0.0) for n in range(3 * MOST_IN_A_GROUP))
 
     asyncio.run(scenario())
 
@@ -209,6 +218,21 @@ def test_when_the_wait_would_be_long_more_work_is_refused_but_not_what_asked_to_
     asyncio.run(scenario())
 
 
+def test_only_a_longer_wait_than_the_longest_is_refused() -> None:
+    async def scenario() -> None:
+        lab = Lab()
+        lab.pacer.protect(HIGH)
+        lab.offer("first")
+        lab.pacer._pace_s = LONGEST_WAIT_S / 4
+        assert all(lab.offer(str(n)) for n in range(5))
+        with pytest.raises(ApiError):
+            lab.offer("one more")
+        assert lab.pacer.held == 5
+        await lab.drained()
+
+    asyncio.run(scenario())
+
+
 def test_one_stall_of_the_machine_refuses_nobody() -> None:
     async def scenario() -> None:
         lab = Lab()
@@ -228,11 +252,11 @@ def test_what_waits_is_bounded_in_bytes() -> None:
         lab = Lab()
         lab.pacer.protect(HIGH)
         lab.offer("a")
-        assert lab.offer("b", size=MOST_HELD_BYTES)
+        assert lab.offer("b", size=MOST_HELD_BYTES - 10)
+        assert lab.offer("c", size=10)
         with pytest.raises(ApiError):
-            lab.offer("c")
-        await asyncio.sleep(0)
-        assert lab.pacer.held == 0
+            lab.offer("d", size=1)
+        await lab.drained()
         assert lab.offer("e", size=MOST_HELD_BYTES)
 
     asyncio.run(scenario())

@@ -7,26 +7,28 @@ that comes to the same end. What merely has no test does not.
 from __future__ import annotations
 
 from tests.mutation.alike_change import Alike
+from tests.mutation.alike_flow import FLOW
 from tests.mutation.alike_writes import WRITES
 
 _ONE_BY_ONE = "frames that are not taken together have the same effect, one by one"
-_NO_MORE = "with none left to be found, later runs add nothing"
-_TIDIED_UP = "times that count no more are thrown away a little earlier"
-_BRACE = "a meta begins with a brace, which no key does"
-_SENT = "a record that was forwarded is not asked for again"
-_SOONER = "keys that are of no more use are thrown away sooner or later"
-_CLIPPED = "what lies outside of the window is cut off"
 _NOTHING_LEFT = "of a file that ends there no frame is read"
 _BEHIND = "a footer and a trailer follow, so that nothing intact ends there"
 _COUNTED = "the other way counts sizes, and finds the same rows"
 
 ALIKE: tuple[Alike, ...] = (
     *WRITES,
+    *FLOW,
     Alike(
         "log/read/audit.py",
         "if h[1] > after]",
         "if h[1] >= after]",
         "what is left of a hole that ends there is empty, and a ledger passes over empty ranges",
+    ),
+    Alike(
+        "log/read/audit.py",
+        "topic.runs[max(bisect_right",
+        "topic.runs[min(bisect_right",
+        "the floor lies in the first run, and of runs in front of the first seq nothing is told",
     ),
     Alike(
         "log/read/page.py",
@@ -209,114 +211,6 @@ ALIKE: tuple[Alike, ...] = (
         "head > topic.head:\n            topic.add_hole",
         "head >= topic.head:\n            topic.add_hole",
         "a hole without seqs is not made",
-    ),
-    Alike(
-        "flow/queues/claims.py", "if len(jobs) < len(picked):", "if len(jobs) <= len(picked):", "none is left"
-    ),
-    Alike("flow/queues/jobs.py", "if len(found) >= limit:", "if False:", _NO_MORE),
-    Alike("flow/queues/jobs.py", "if len(found) >= limit:", "if len(found) > limit:", _NO_MORE),
-    Alike(
-        "flow/queues/leases.py",
-        "if len(self._deadlines) > 2",
-        "if len(self._deadlines) >= 2",
-        _TIDIED_UP,
-    ),
-    Alike("flow/queues/leases.py", "if len(self._delays) > 2", "if len(self._delays) >= 2", _TIDIED_UP),
-    Alike("flow/queues/leases.py", "if not gone:", "if False:", "nothing is forgotten"),
-    Alike(
-        "flow/queues/acks.py",
-        "if count < len(seqs) else ()",
-        "if count <= len(seqs) else ()",
-        "of those that were all deleted, none is lost",
-    ),
-    Alike(
-        "flow/routers/exactly_once.py",
-        "max(router.keys_scanned + 1, dest.floor)",
-        "min(router.keys_scanned + 1, dest.floor)",
-        "what is looked through again has the same keys, and those of gone records count for nothing",
-    ),
-    Alike("flow/routers/exactly_once.py", "while at >= 0:", "while at > 0:", "no row begins with its meta"),
-    Alike("flow/routers/exactly_once.py", "if at >= meta_at:\n", "if at > meta_at:\n", _BRACE),
-    Alike("flow/routers/exactly_once.py", "end if at >= meta_at else", "end if at > meta_at else", _BRACE),
-    Alike("flow/routers/exactly_once.py", "int(number) > router.sent:", "int(number) >= router.sent:", _SENT),
-    Alike("flow/routers/exactly_once.py", "if seq > router.sent}", "if seq >= router.sent}", _SENT),
-    Alike("flow/routers/exactly_once.py", "if count >= _FEW_KEYS and", "if count > _FEW_KEYS and", _SOONER),
-    Alike("flow/routers/exactly_once.py", "(count - 1) == 0:", "(count - 1) != 0:", _SOONER),
-    Alike("flow/routers/source_window.py", "if first < source.floor:", "if first <= source.floor:", _CLIPPED),
-    Alike("flow/routers/source_window.py", "if account.firsts[at] > last:", "if False:", _CLIPPED),
-    Alike("flow/routers/source_window.py", "if hole.last < first:", "if False:", _CLIPPED),
-    Alike(
-        "flow/routers/source_window.py",
-        "if max_records <= 0 or",
-        "if max_records < 0 or",
-        "of the next run none fits, so that the window ends in front of it",
-    ),
-    Alike(
-        "flow/routers/lineage.py",
-        "or stretch.first > self.firsts[-1]:",
-        "or stretch.first >= self.firsts[-1]:",
-        "records that are noted twice are the same",
-    ),
-    Alike(
-        "flow/routers/recovery.py",
-        "if end > oldest}",
-        "if end >= oldest}",
-        "what no step refers to any more is followed in vain",
-    ),
-    Alike(
-        "flow/routers/registry.py",
-        "if router.sent < source.head and is_open:",
-        "if router.sent <= source.head and is_open:",
-        "a window of nothing moves no router",
-    ),
-    Alike(
-        "flow/routers/step.py",
-        "or engine.settings.max_total_bytes > 0",
-        "or engine.settings.max_total_bytes >= 0",
-        "where there is no bound, all of it fits",
-    ),
-    Alike(
-        "flow/routers/step.py",
-        "if whole and stamp is None and shape in self._shared:",
-        "if False:",
-        "copies that are not shared are the same",
-    ),
-    Alike(
-        "flow/routers/step.py",
-        "if last_seq > dest.reserved:",
-        "if last_seq >= dest.reserved:",
-        "seqs are reserved one seq earlier",
-    ),
-    Alike("flow/routers/step.py", "if not router.keys_seen:", "if False:", "none of them is known"),
-    Alike(
-        "flow/routers/step.py",
-        "if not router.options.exactly_once or not len(picked):",
-        "if False:",
-        "copies without a stamp are as large as what they are made from",
-    ),
-    Alike(
-        "flow/watch/fanout.py",
-        "if self.topic.head - subscription.seq <= subscription.options.limit:",
-        "if self.topic.head - subscription.seq < subscription.options.limit:",
-        "a page that is read for one alone tells the same",
-    ),
-    Alike(
-        "flow/watch/fanout.py",
-        "feed.deferred_since >= LONGEST_DEFER_S:",
-        "feed.deferred_since > LONGEST_DEFER_S:",
-        "it is looked at again and again, and a moment has no length",
-    ),
-    Alike(
-        "flow/stages/stages.py",
-        "and request.batch < oldest:",
-        "and request.batch <= oldest:",
-        "the oldest is known",
-    ),
-    Alike(
-        "flow/stages/spool.py",
-        "if self._gathered >= _PIECE_BYTES:",
-        "if self._gathered > _PIECE_BYTES:",
-        "the same bytes are written one piece later",
     ),
     Alike(
         "storage/arrow_columns.py",

@@ -70,6 +70,16 @@ def wanted(
     ]
 
 
+def test_records_without_any_tag_match_none(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab()
+    lab.write_each("t", 6)
+    lab.write("t", {"data": 1, "tag": "x"})
+    lab.checkpoint()
+    choice = Choice(parse_match("x"))
+    assert seqs(lab.engine.read(lab.topic("t"), 0, 100, 1 << 20, choice=choice)) == [7]
+    assert at_once(last_steps(lab.topic("t"), 2, None, choice)) == 0
+
+
 @pytest.mark.parametrize("asked", REQUESTS)
 @pytest.mark.parametrize("seed", range(6))
 def test_the_last_records_are_those_that_a_reader_would_get_last(

@@ -6,11 +6,13 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from msgspec import UNSET, UnsetType
 
 from tests.log.harness import Lab, gap, seqs
 from topics.log.read.tombstone import Tombstone, _gap_reason, passed_over
 from topics.log.remove import ledger
 from topics.log.topic import Topic
+from topics.values import NO_LIFE
 
 
 def test_a_gap_is_cut_where_a_range_ends_and_joined_with_what_follows() -> None:
@@ -83,6 +85,16 @@ def test_a_cursor_of_another_epoch(lab: Lab) -> None:
     page = lab.diff("t", 2, epoch=first)
     assert gap(page) == (1, 0, "recreated")
     assert seqs(page) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(("epoch", "previous"), [(7, 7), (NO_LIFE, UNSET), (None, UNSET)])
+def test_which_life_a_cursor_comes_from_is_told_if_it_is_known(
+    lab: Lab, epoch: int | None, previous: int | UnsetType
+) -> None:
+    lab.put("t")
+    tombstone = lab.diff("t", 9, epoch=epoch).tombstone
+    assert tombstone is not None
+    assert tombstone.previous_epoch == previous
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,16 @@ def test_what_goes_within_a_second_side_by_side_is_one_stretch() -> None:
     assert times.between(13, 20) is None
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "stretches"), [(6, 7, 1), (5, 6, 2), (14, 15, 1), (15, 16, 2), (1, 20, 1)]
+)
+def test_side_by_side_is_on_either_side(first: int, last: int, stretches: int) -> None:
+    times = GoneTimes()
+    times.note(8, 13, 1000, 1000)
+    times.note(first, last, 1100, 1100)
+    assert len(times.pack()) // 32 == stretches
+
+
 def test_a_whole_second_later_is_another_stretch() -> None:
     times = GoneTimes()
     times.note(1, 5, 1000, 1000)
@@ -53,11 +63,34 @@ def test_stretches_are_bounded_and_the_truth_lies_within_them() -> None:
         assert found[0] <= went <= found[1]
 
 
+def test_as_many_as_may_be_are_all_kept() -> None:
+    times = GoneTimes()
+    for number in range(MAX_STRETCHES):
+        times.note(10 * number, 10 * number, 10_000 * number, 10_000 * number)
+    assert len(times.pack()) // 32 == MAX_STRETCHES
+    times.note(10 * MAX_STRETCHES, 10 * MAX_STRETCHES, 10_000 * MAX_STRETCHES, 10_000 * MAX_STRETCHES)
+    # Room for some more, but not much more is given up than has to be.
+    assert MAX_STRETCHES // 2 < len(times.pack()) // 32 <= MAX_STRETCHES * 3 // 4
+
+
+def test_no_more_are_joined_than_have_to_be() -> None:
+    """At first those that took an eighth of the time since: nine of the same moment, and a pair."""
+    same, apart = [2**24 * 1000] * 9, [2**k * 1000 for k in range(23, 4, -1)]
+    # An eighth of these seven seconds and one; and for a second round, less than a quarter of the time since.
+    pair, wider = [8000, 7000], [4600, 3500]
+    ages = [*same, *apart, *pair, *wider, 0]
+    assert len(ages) == MAX_STRETCHES + 1
+    times = GoneTimes()
+    for number, age in enumerate(ages):
+        times.note(10 * number, 10 * number, 2**40 - age, 2**40 - age)
+    assert len(times.pack()) // 32 == MAX_STRETCHES * 3 // 4
+
+
 def test_the_longer_ago_the_wider() -> None:
-    """A cap that evicts every second for a month: an hour ago is told within an hour, a week within days."""
+    """A cap that evicts every minute for a month: an hour ago is told within an hour, a week within days."""
     times, month_s = GoneTimes(), 30 * 86_400
-    for second in range(0, month_s, 7):
-        times.note(second, second + 6, second * 1000, second * 1000)
+    for second in range(0, month_s, 60):
+        times.note(second, second + 59, second * 1000, second * 1000)
     for ago in (3600, 86_400, 7 * 86_400):
         found = times.between(month_s - ago, month_s - ago)
         assert found is not None
@@ -77,6 +110,9 @@ def test_nothing_above_a_rewound_head_is_remembered() -> None:
     times = GoneTimes()
     times.note(1, 5, 1000, 1000)
     times.note(400, 500, 9000, 9000)
+    times.cut(400)
+    assert times.between(400, 400) == (9000, 9000)
+    assert times.between(401, 1000) is None
     times.cut(3)
     assert times.between(3, 3) == (1000, 1000)
     assert times.between(4, 1000) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tests.log.harness import Lab, check_loss, three_segments
 from tests.support.damage import cut, flip
 from topics.log.remove import ledger
-from topics.log.remove.removal import stretches_of
+from topics.log.remove.removal import lose_runs, stretches_of
 from topics.storage.filesystem import File
 from topics.storage.segment import DEAD, LIVE
 
@@ -217,3 +218,32 @@ def test_seqs_in_a_row_are_one_stretch() -> None:
     seqs = np.array([1, 2, 3, 5, 7, 8])
     assert list(stretches_of(seqs)) == [(1, 3), (5, 5), (7, 8)]
     assert list(stretches_of(seqs[:0])) == []
+
+
+@pytest.mark.parametrize(("are_known", "told"), [(True, [(6, 6, 1), (8, 8, 1)]), (False, [(5, 8, 2)])])
+def test_what_had_been_deleted_before_a_hole_is_told_to_the_layer(
+    lab: Lab, are_known: bool, told: list[tuple[int, int, int]]
+) -> None:
+    """Which records those were, if it is known; otherwise how many."""
+    three_segments(lab)
+    lab.delete("t", seqs=[6, 8])
+    for _ in range(3):
+        lab.write("other", 1)
+        lab.checkpoint()
+    lab.restart()
+    topic, heard = lab.topic("t"), list[tuple[int, int, int]]()
+    topic.attach(SimpleNamespace(note_deleted=lambda *of: heard.append(of)))
+    run, another = topic.runs[1], topic.runs[2]
+    if are_known:
+        topic.load_marks(run)
+    assert (run.dead is not None) is are_known
+    lose_runs(topic, [run, another])
+    assert heard == told
+    assert lab.gaps("t") == [(5, 12, "cap")]
+
+
+def test_only_deletions_in_files_have_to_be_marked_there(lab: Lab) -> None:
+    three_segments(lab)
+    topic = lab.topic("t")
+    lab.delete("t", seqs=[2, 14])
+    assert topic.store.unflipped == {topic.runs[0]}

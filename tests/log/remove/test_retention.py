@@ -73,6 +73,19 @@ def test_each_record_lives_for_exactly_the_ttl(lab: Lab, sealed: bool) -> None:
         assert seqs(lab.diff(f"t{moment}")) == alive
 
 
+def test_age_that_takes_nothing_writes_nothing(lab: Lab) -> None:
+    """The time is marked on disk when records go by age, which costs a sync, and at no other time."""
+    lab.put("t", ttl_ms=1000)
+    lab.write("t", 1)
+    position = lab.engine.journal.position
+    lab.clock.advance(1000)
+    assert lab.seqs("t") == [1]
+    assert lab.engine.journal.position == position
+    lab.clock.advance(1)
+    assert lab.seqs("t") == []
+    assert lab.engine.journal.position > position
+
+
 def test_a_line_that_was_shown_takes_what_lies_on_it(lab: Lab) -> None:
     lab.write_each("t", 6)
     keep_lines(lab.topic("t"), 1, 0, T0)

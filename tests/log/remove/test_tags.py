@@ -159,6 +159,23 @@ def test_what_failed_to_commit_is_forgotten() -> None:
     assert found(index, "b") == [2, 6]
 
 
+def test_what_is_forgotten_may_be_forgotten_again_and_come_back() -> None:
+    """Of writes that failed, the last is taken back first."""
+    index = TagIndex()
+    index.extend(1, ["a", "b", "b"], 1)
+    for above in (1, 1, 0):
+        index.forget_above(above)
+        assert (found(index, "a"), found(index, "b")) == ([1] * above, [])
+    index.extend(1, ["b"], 1)
+    assert found(index, "b") == [1]
+
+
+def test_tags_may_come_in_any_sequence() -> None:
+    index = TagIndex()
+    index.extend(1, ("a", None, "a"), 1)
+    assert found(index, "a") == [1, 3]
+
+
 def test_seqs_far_apart_do_not_share_a_generation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tags, "_MAX_SPAN", 100)
     index = TagIndex()
