@@ -150,6 +150,47 @@ def test_a_topic_that_is_not_there_is_waited_for(
     assert first.data["reason"] == "recreated"
 
 
+def forgotten_later(server: Server, name: str, other: str, last_id: str, streams: Streams) -> None:
+    """Who stood in a topic that is gone, and got frames of another one since, is told when it comes again."""
+    reader = tail(streams, server, name, other, last_id=last_id)
+    (level,) = reader.until("caught-up")
+    topic = TopicHandle(server, name.rstrip("*"))
+    topic.fill(4)
+    assert told(reader.until("record"))[0] == ("tombstone", (1, 0, "recreated"))
+    again = tail(streams, server, name, other, last_id=level.id).until("record")
+    assert [frame.data["topic"] for frame in again if frame.event == "tombstone"] == [topic.name]
+    assert told(again)[-1] == ("record", [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("star", ["", "*"])
+def test_an_id_remembers_topics_that_are_gone(
+    server: Server, five: TopicHandle, new_topic: NewTopic, streams: Streams, star: str
+) -> None:
+    topic = new_topic()
+    topic.fill(3)
+    last = frames(tail(streams, server, topic.name + "@0", five.name), 3)[-1].id
+    assert last is not None
+    topic.drop().ok()
+    forgotten_later(server, topic.name + star, five.name, last, streams)
+
+
+def test_an_id_of_a_topic_that_this_server_never_had(
+    server: Server, five: TopicHandle, unborn: TopicHandle, streams: Streams
+) -> None:
+    """Of another server, or of what a restore has undone: nothing of what comes under its name is skipped."""
+    unknown = base64.urlsafe_b64encode(json.dumps({unborn.name: 3, five.name: 5}).encode()).decode()
+    forgotten_later(server, unborn.name, five.name, unknown, streams)
+
+
+def test_a_seq_in_a_topic_that_is_not_there_is_remembered(
+    server: Server, five: TopicHandle, unborn: TopicHandle, streams: Streams
+) -> None:
+    (level,) = tail(streams, server, unborn.name + "@3", five.name).until("caught-up")
+    unborn.fill(4)
+    again = tail(streams, server, unborn.name, five.name, last_id=level.id).until("record")
+    assert ("tombstone", (1, 0, "recreated")) in told(again)
+
+
 def test_a_prefix_takes_in_topics_that_come_later(server: Server, streams: Streams) -> None:
     server.topic("shop.a").fill(2)
     server.topic("shopping").fill(1)

@@ -43,6 +43,14 @@ MUTATIONS = (
         (_TAIL,),
     ),
     Mutation(
+        "forget-who-stood-in-a-lost-topic",
+        "A tail tells a client that stood in a topic that is gone when another of that name has come.",
+        "http/routes/streams/tail.py",
+        "            self._places.put(name, seq, epoch, first_life=False)\n",
+        "            pass\n",
+        (_TAIL,),
+    ),
+    Mutation(
         "redrive-and-keep",
         "A dead letter that goes back to its queue is in exactly one of the two places, whatever happens.",
         "flow/queues/redrive.py",

@@ -6,7 +6,7 @@ first record when they come.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 
 import msgspec
@@ -71,11 +71,10 @@ class From(msgspec.Struct, frozen=True, gc=False):
         # Above the head it is no position in this life, and will not be one when more was written.
         return self.seq, topic.id if self.seq <= topic.head else NO_LIFE
 
-    def place_in_late(self, topic: Topic) -> tuple[int, int]:
-        """In a topic that was not there when it was asked for. What was meant with a seq lay in another."""
-        if self.seq:
-            return self.seq, NO_LIFE if self.epoch is None else self.epoch
-        return 0, topic.id
+    @property
+    def former(self) -> tuple[int, int]:
+        """Where this is if the topic is not there: what was meant with a seq lies in a life that is over."""
+        return self.seq or 0, NO_LIFE if self.epoch is None else self.epoch
 
 
 class Wish:
@@ -127,16 +126,27 @@ class Wish:
             others |= dict.fromkeys(islice(readable, MAX_WATCH_TOPICS + 1))
         yield from others
 
-    def place(self, topic: Topic, *, late: bool = False) -> tuple[int, int]:
-        """Where to begin; `late`: the topic was not there when the stream was opened."""
+    def place(self, topic: Topic) -> tuple[int, int]:
+        """Where to begin in a topic that is there when the stream is opened."""
         if self._known is not None:
             seqs, later = self._known
             if topic.name not in seqs:
                 return 0, topic.id
             first = topic.id if topic.first_life else NO_LIFE
             return seqs[topic.name], later.get(topic.name, first)
-        start = self._start(topic.name)
-        return start.place_in_late(topic) if late else start.place_in(topic)
+        return self._start(topic.name).place_in(topic)
+
+    def left_behind(self, topics: Collection[str]) -> Iterator[tuple[str, int, int]]:
+        """Where the client stood in topics other than these, which are there: in lives that are over."""
+        if self._known is None:
+            former = {name: start.former for name, start in self.names.items()}
+        else:
+            seqs, later = self._known
+            former = {
+                name: (seq, later.get(name, NO_LIFE)) for name, seq in seqs.items() if self.covers(name)
+            }
+        left = ((name, *place) for name, place in former.items() if place[0] and name not in topics)
+        yield from islice(left, MAX_WATCH_TOPICS)
 
     def _start(self, name: str) -> From:
         if name in self.names:
@@ -224,6 +234,9 @@ class TailStream(EventWatcher):
         self._awaited = wish.names.keys() - {topic.name for topic in topics}
         for topic in topics:
             self._add(topic, *wish.place(topic))
+        # Ids keep what they said of topics that are gone: who comes back is told that what came is another.
+        for name, seq, epoch in wish.left_behind(self._subscriptions):
+            self._places.put(name, seq, epoch, first_life=False)
         if self._awaited or wish.prefixes:
             self._waiters.add(self)
 
@@ -247,11 +260,13 @@ class TailStream(EventWatcher):
             self._awaited.discard(name)
         elif not self._wish.covers(name) or not (self._key is None or self._key.allows(name)):
             return
-        elif len(self._places.seqs) + len(self._awaited) >= MAX_WATCH_TOPICS:
+        elif len(self._wish.names.keys() | self._subscriptions.keys()) >= MAX_WATCH_TOPICS:
             message = too_many_topics().message
             self.end(sse.last_words(sse.CLOSING, code="too_many_topics", message=message))
             return
-        self._fanout.attach(self._add(topic, *self._wish.place(topic, late=True)))
+        places = self._places
+        left = (places.seqs[name], places.epochs[name]) if name in places.seqs else (0, topic.id)
+        self._fanout.attach(self._add(topic, *left))
 
     def is_over(self) -> bool:
         return not (self._subscriptions or self._awaited or self._wish.prefixes)
