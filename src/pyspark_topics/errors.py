@@ -55,6 +55,10 @@ class PipelineFailed(ForUsers):
     """It cannot go on; one sentence says why and what to do."""
 
 
+class SparkDoesNotStart(PipelineFailed):
+    """Its cause says what the JVM had to say."""
+
+
 class TableChanged(PipelineFailed):
     """A table of a route has other columns than the query was made for."""
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from pyspark_topics.errors import ForUsers, PipelineFailed
+from pyspark_topics.errors import ForUsers, SparkDoesNotStart
 from pyspark_topics.java import ensure_java
 from pyspark_topics.processes import workers
 from pyspark_topics.source import DefaultSource
@@ -125,7 +125,7 @@ class SharedSession:
         except Exception as error:  # whatever is wrong with master or settings, the JVM has told its log
             where = f" on {self.master}" if self.master else ""
             why = f", and {self.log} says why" if self.log else ""
-            raise PipelineFailed(f"Spark does not start{where}{why}") from error
+            raise SparkDoesNotStart(f"Spark does not start{where}{why}") from error
 
     def is_gone(self) -> bool:
         """The JVM died, or the cluster ended the application. A process cannot start another one."""

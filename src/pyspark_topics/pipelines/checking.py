@@ -8,13 +8,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from deltalake import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from pyspark_topics.errors import ForUsers, PipelineFailed, did_you_mean
-from pyspark_topics.options import Server, WriteOptions
+from pyspark_topics.errors import ForUsers, PipelineFailed, SparkDoesNotStart, did_you_mean
+from pyspark_topics.options import Server, WriteOptions, parse_read
 from pyspark_topics.pipelines.archive import Archive
 from pyspark_topics.pipelines.audit import Audit
 from pyspark_topics.pipelines.context import Pipeline
@@ -24,7 +25,7 @@ from pyspark_topics.pipelines.load import Load
 from pyspark_topics.pipelines.loading.files import FileFormat
 from pyspark_topics.pipelines.parquet import RECORDS
 from pyspark_topics.pipelines.replay import Replay
-from pyspark_topics.pipelines.route import Route
+from pyspark_topics.pipelines.route import Route, prepared
 from pyspark_topics.pipelines.runner import explain
 from pyspark_topics.pipelines.tables.columns import Columns, refuse_unlike
 from pyspark_topics.pipelines.tables.fitting import misfits
@@ -32,6 +33,7 @@ from pyspark_topics.pipelines.tables.joined import read_table
 from pyspark_topics.pipelines.tables.places import is_table, open_table, place
 from pyspark_topics.pipelines.tombstones import Sieve
 from pyspark_topics.rows import Rows
+from pyspark_topics.schema import spark_schema
 from pyspark_topics.session import beside
 from topics.client import TopicsError
 
@@ -50,12 +52,19 @@ class Check:
     session: Callable[[], SparkSession]
     # Options of delta-rs.
     storage: Mapping[str, str] = field(default_factory=dict)
+    # Where the JVM writes what it has to say.
+    log: Path = Path(os.devnull)
 
     def mistakes(self) -> Iterator[str]:
         known = self._topics()
         for name, pipeline in self.pipelines.items():
-            for setting, sentence in self._of(pipeline, known):
-                yield f"pipeline {name}: {setting}: {sentence}"
+            try:
+                for setting, sentence in self._of(pipeline, known):
+                    yield f"pipeline {name}: {setting}: {sentence}"
+            except SparkDoesNotStart as failure:
+                # Nothing more can be told without it.
+                yield f"spark: it does not start: {_reason(failure.__cause__, self.log)}"
+                return
 
     def _topics(self) -> set[str] | None:
         """Of the server, and those that these pipelines make; None if the server does not answer."""
@@ -87,12 +96,14 @@ class Check:
             if not mistakes and not is_archived(place(pipeline.table, self.storage), pipeline.topic):
                 yield "topic", f'{pipeline.table} holds nothing of topic "{pipeline.topic}"'
         elif isinstance(pipeline, Audit | Erase):
-            tables = pipeline.tables if isinstance(pipeline, Erase) else [pipeline.table]
+            word, tables = (
+                ("tables", pipeline.tables) if isinstance(pipeline, Erase) else ("table", [pipeline.table])
+            )
             for table in tables:
                 if table is not None:
-                    yield from self._table(table)
+                    yield from self._table(table, word=word)
 
-    def _table(self, path: str, columns: Columns | None = None) -> Mistakes:
+    def _table(self, path: str, columns: Columns | None = None, word: str = "table") -> Mistakes:
         """`columns` if it is to be written to; then it need not be there yet."""
         where = place(path, self.storage)
 
@@ -108,7 +119,7 @@ class Check:
             elif not where.is_free():
                 raise PipelineFailed(f"{where.uri} has files and is no Delta table")
 
-        yield from _said("table", looked)
+        yield from _said(word, looked)
 
     # --- queries ----------------------------------------------------------------------------------------
 
@@ -117,6 +128,7 @@ class Check:
         mistakes = list(_schema(route.schema))
         for name, path in route.tables.items():
             mistakes += _said(f"tables.{name}", partial(read_table, spark, path, self.storage))
+        mistakes += [] if mistakes else self._times(spark, route)
         if not mistakes:
             sieve = Sieve(spark.sparkContext)
             word = "sql" if route.sql is not None else "python"
@@ -128,6 +140,19 @@ class Check:
 
             mistakes += _said(word, analysed)
         yield from mistakes
+
+    def _times(self, spark: SparkSession, route: Route) -> list[tuple[str, str]]:
+        """By which time a route goes, before its query is looked at: whose mistake it is can then be told."""
+        if route.event_ts is None and route.watermark is None:
+            return []
+        columns = parse_read({**self.server.options, "subscribe": "any", "loss": "ignore"})
+        none = spark.createDataFrame([], spark_schema(columns))
+        mistakes = _said("event_ts", lambda: prepared(none, route.schema, None, route.event_ts))
+        if not mistakes:
+            mistakes = _said(
+                "watermark", lambda: prepared(none, route.schema, route.watermark, route.event_ts).schema
+            )
+        return mistakes
 
     def _load(self, load: Load) -> Mistakes:
         found: list[str] = []
@@ -146,6 +171,13 @@ class Check:
                 Rows.of(frame.schema, WriteOptions(self.server, load.into))
 
             yield from _said("select" if load.select else "files", analysed)
+
+
+def _reason(error: BaseException | None, log: Path) -> str:
+    """What the JVM raised: in its log, or behind the line that says who called it."""
+    lines = [*log.read_text(errors="replace").splitlines(), *str(error).splitlines()]
+    raised = [line for line in lines if "Exception: " in line]
+    return (raised or lines or [type(error).__name__])[0].strip(": ")
 
 
 def _said(word: str, attempt: Callable[[], object]) -> list[tuple[str, str]]:

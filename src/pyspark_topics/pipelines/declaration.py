@@ -26,14 +26,15 @@ from pyspark_topics.pipelines.erase import Erase
 from pyspark_topics.pipelines.load import Load
 from pyspark_topics.pipelines.replay import Replay
 from pyspark_topics.pipelines.route import Route
-from pyspark_topics.pipelines.settings import NAME_RULE, run_file
+from pyspark_topics.pipelines.settings import NAME_RULE, check_table, run_file
 from topics.values.names import is_topic_name
 
 # By the word in a declaration.
 KINDS: Mapping[str, type[Any]] = {one.kind: one for one in (Archive, Replay, Route, Load, Audit, Erase)}
 STATE = "topics-pipelines"
-# What a TOML file may say beside its pipelines.
-_TOP = ("url", "state", "spark", "storage", "pipeline")
+# What a TOML file may say.
+_TOP: Mapping[str, type[Any]] = {"url": str, "state": str, "spark": dict, "storage": dict, "pipeline": dict}
+_EXAMPLES = {"spark": '"spark.executor.memory" = "2g"', "storage": 'aws_region = "eu-west-1"'}
 # The name in a Python file.
 VARIABLE = "pipelines"
 
@@ -159,34 +160,42 @@ def from_table(
     table: Mapping[str, Any], folder: Path = Path(), wrong: list[str] | None = None
 ) -> Declaration:
     """`folder` is where code named by a declaration is looked for."""
-    _refuse_unknown(table, _TOP, "the file")
-    entries = _expect(table, "pipeline", dict, {})
-    pipelines = _each(entries, lambda name, entry: _pipeline(name, entry, folder), wrong)
-    for part, example in (
-        ("spark", '"spark.executor.memory" = "2g"'),
-        ("storage", 'aws_region = "eu-west-1"'),
-    ):
-        for key, value in _expect(table, part, dict, {}).items():
-            if isinstance(value, dict | list):
-                raise DeclarationError(f'write "{key}" of [{part}] in quotes, as in {example}')
+    mistakes = list(_of_the_file(table))
+    if mistakes and wrong is None:
+        raise DeclarationError(*(sentence for _, sentence in mistakes))
+    if wrong is not None:
+        wrong += [sentence for _, sentence in mistakes]
+    right = {key: value for key, value in table.items() if key not in dict(mistakes)}
+    pipelines = _each(right.get("pipeline", {}), lambda name, entry: _pipeline(name, entry, folder), wrong)
     return Declaration(
         pipelines,
-        url=_expect(table, "url", str, None),
-        state=_expect(table, "state", str, STATE),
-        spark={key: _text(value) for key, value in table.get("spark", {}).items()},
-        storage={key: _text(value) for key, value in table.get("storage", {}).items()},
+        url=right.get("url"),
+        state=right.get("state", STATE),
+        spark={key: _text(value) for key, value in right.get("spark", {}).items()},
+        storage={key: _text(value) for key, value in right.get("storage", {}).items()},
     )
+
+
+def _of_the_file(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong with settings that are not those of a pipeline, by their names."""
+    for key, value in table.items():
+        if key not in _TOP:
+            yield key, f"the file{_no_setting(key, _TOP)}"
+        elif not isinstance(value, _TOP[key]):
+            yield key, f"{key} has to be {'text' if _TOP[key] is str else 'a table'}"
+        elif key in _EXAMPLES:
+            for name, inner in value.items():
+                if isinstance(inner, dict | list):
+                    yield key, f'write "{name}" of [{key}] in quotes, as in {_EXAMPLES[key]}'
+        elif key == "state":
+            try:
+                check_table(value, "state")
+            except ValueError as error:
+                yield key, str(error)
 
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _expect(table: Mapping[str, Any], key: str, kind: type, default: Any) -> Any:
-    value = table.get(key, default)
-    if value is not default and not isinstance(value, kind):
-        raise DeclarationError(f"{key} has to be {'text' if kind is str else 'a table'}")
-    return value
 
 
 def _pipeline(name: str, entry: object, folder: Path) -> Pipeline:
@@ -269,15 +278,14 @@ def _choices(kind: Any) -> list[str]:
     return [word for one in inner for word in ([one] if isinstance(one, str) else _choices(one))]
 
 
-def _refuse_unknown(given: Mapping[str, Any], known: Any, where: str) -> None:
-    for said in _unknown(given, known):
-        raise DeclarationError(f"{where}{said}")
-
-
 def _unknown(given: Mapping[str, Any], known: Any) -> Iterator[str]:
     for key in given:
         if key not in known:
-            yield f' has no setting "{key}"{did_you_mean(key, known)}; it knows: {_list(known)}'
+            yield _no_setting(key, known)
+
+
+def _no_setting(key: str, known: Any) -> str:
+    return f' has no setting "{key}"{did_you_mean(key, known)}; it knows: {_list(known)}'
 
 
 def _list(names: Any) -> str:

@@ -63,6 +63,13 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
                 _ms(value)
             except ValueError as error:
                 raise ValueError(f'{name} is "{value}", but {error}') from None
+        if self.from_seq is not None and self.to_seq is not None and self.to_seq < self.from_seq:
+            raise ValueError(
+                f"to_seq is {self.to_seq}, below from_seq, {self.from_seq}: there is nothing to replay"
+            )
+        since, until = _ms(self.since), _ms(self.until)
+        if since is not None and until is not None and until <= since:
+            raise ValueError("until is not behind since: there is nothing to replay")
         if self.rate < 0:
             raise ValueError("rate has to be 0 or more")
 

@@ -43,12 +43,13 @@ def check_name(topic: str | None) -> None:
         raise ValueError(f'a topic cannot be called "{topic}": {NAME_RULE}')
 
 
-def check_table(path: str | None) -> None:
+def check_table(path: str | None, what: str = "a table") -> None:
+    """Whether it can be there; `state` goes wherever tables go."""
     if path is None:
         return
     scheme, is_url, rest = path.partition("://")
     if not path.strip() or (is_url and (scheme not in SCHEMES or not rest.strip("/"))):
-        raise ValueError(f'a table cannot be at "{path}": it has to be a folder, or at {_ADDRESSES}')
+        raise ValueError(f'{what} cannot be at "{path}": it has to be a folder, or at {_ADDRESSES}')
 
 
 def source_options(server: Server, topics: list[str], pattern: str | None, **more: str) -> dict[str, str]:
@@ -65,9 +66,14 @@ def load_function(reference: str, folder: Path) -> Callable[..., Any]:
     file = folder / path
     if not file.is_file():
         raise ValueError(f"python names {file}, and there is no such file")
-    function = run_file(file).get(name)
+    try:
+        function = run_file(file).get(name)
+    except Exception as error:  # code of the user
+        raise ValueError(
+            f"python names {file}, and running it failed with {type(error).__name__}: {error}"
+        ) from error
     if not callable(function):
-        raise ValueError(f"{file} has no function {name}")
+        raise ValueError(f'python is "{reference}", and {file} has no function {name}')
     found: Callable[..., Any] = function
     return found
 

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,18 +99,24 @@ def _mistakes(arguments: argparse.Namespace) -> Generator[str]:
     from pyspark_topics.session import SharedSession
 
     declaration, wrong = read_what_is_right(arguments.file)
-    names = [name for name in arguments.names if not any(f"pipeline {name}" in line for line in wrong)]
+    told = [line.removeprefix("pipeline ").split(maxsplit=1)[0].rstrip(":") for line in wrong]
+    names = [name for name in arguments.names if name not in told]
     yield from wrong
     try:
         chosen = declaration.chosen(names) if names else {} if arguments.names else declaration.pipelines
     except DeclarationError as error:
         yield str(error)
         return
-    session = SharedSession("topics pipeline check", None, declaration.spark, Path(os.devnull))
-    try:
-        yield from Check(chosen, _server(arguments, declaration), session, declaration.storage).mistakes()
-    finally:
-        session.stop()
+    # Spark makes a folder for tables of its own wherever it is started, unless it is told another place.
+    with tempfile.TemporaryDirectory() as elsewhere:
+        settings = {"spark.sql.warehouse.dir": elsewhere, **declaration.spark}
+        log = Path(elsewhere, SPARK_LOG)
+        session = SharedSession("topics pipeline check", None, settings, log)
+        server = _server(arguments, declaration)
+        try:
+            yield from Check(chosen, server, session, declaration.storage, log).mistakes()
+        finally:
+            session.stop()
 
 
 def run(arguments: argparse.Namespace) -> int:

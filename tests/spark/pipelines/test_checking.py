@@ -63,10 +63,29 @@ topics = ["later"]
 into = "out"
 sql = "SELECT 7 AS data FROM records"
 
+[pipeline.time]
+kind = "route"
+topics = ["later"]
+into = "out"
+event_ts = "to_timestamp(nothing)"
+sql = "SELECT data FROM records"
+
+[pipeline.late]
+kind = "route"
+topics = ["later"]
+into = "out"
+watermark = "a while"
+sql = "SELECT data FROM records"
+
 [pipeline.other]
 kind = "archive"
 topics = ["later"]
 table = "{folder}/other"
+
+[pipeline.forget]
+kind = "erase"
+tag = "a"
+tables = ["{folder}/lake"]
 
 [pipeline.again]
 kind = "replay"
@@ -91,7 +110,9 @@ table = "{folder}/lake"
 kind = "route"
 topics = ["{topic}.orders"]
 into = "{topic}.out"
-schema = "sku STRING, qty INT"
+schema = "sku STRING, qty INT, at STRING"
+event_ts = "to_timestamp(data.at)"
+watermark = "1 minute"
 mode = "update"
 sql = "SELECT data.sku, sum(data.qty) AS qty FROM records JOIN names ON id = data.sku GROUP BY data.sku"
 tables = {{names = "{folder}/names.csv"}}
@@ -132,7 +153,10 @@ def test_every_mistake_is_told_with_its_pipeline_and_setting(
         f"pipeline join: tables.prices: there is no table at {tmp_path}/nowhere",
         "pipeline sums: sql: [STREAMING_OUTPUT_MODE",
         'pipeline null: sql: the sink takes a string, a struct, map, array or variant as column "data"',
+        "pipeline time: event_ts: [UNRESOLVED_COLUMN",
+        "pipeline late: watermark: [CANNOT_PARSE_INTERVAL]",
         f"pipeline other: table: {tmp_path}/other is a table of something else",
+        f"pipeline forget: tables: there is no table at {tmp_path}/lake",
         f"pipeline again: table: there is no table at {tmp_path}/lake",
         f"pipeline files: files: no file matches {tmp_path}/*.nothing",
         "pipeline files: select: [UNRESOLVED_COLUMN",
@@ -164,4 +188,37 @@ def test_mistakes_are_lines_and_exit_code_2(tmp_path: Path) -> None:
     assert second.startswith('pipeline b is of kind "rout"; the kinds are: ')
     named = subprocess.run([*command, "c"], capture_output=True, text=True, cwd=tmp_path, timeout=100)
     assert (named.returncode, 'there is no pipeline "c"' in named.stderr) == (2, True)
+    assert os.listdir(tmp_path) == ["pipelines.toml"]
+
+
+def test_a_mistake_of_the_file_hides_none_of_its_pipelines(tmp_path: Path) -> None:
+    declaration = tmp_path / "pipelines.toml"
+    declaration.write_text(
+        'stat = "x"\nstate = "s4://x"\n[spark]\na.b = 1\n[pipeline.ab]\nkind = "rout"\n'
+        f'[pipeline.a]\nkind = "audit"\ntable = "{tmp_path}/lake"\n'
+    )
+    command = [sys.executable, "-m", "topics.cli.main", "pipeline", "check", str(declaration), "a"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=100)
+    assert done.returncode == 2
+    beginnings = (
+        'the file has no setting "stat", did you mean "state"',
+        'state cannot be at "s4://x"',
+        'write "a" of [spark] in quotes',
+        'pipeline ab is of kind "rout"',
+        "pipeline a: table: there is no table at",
+    )
+    for line, beginning in zip(done.stderr.splitlines(), beginnings, strict=True):
+        assert line.startswith(beginning)
+
+
+def test_spark_that_does_not_start_is_one_line_with_its_reason(tmp_path: Path) -> None:
+    declaration = tmp_path / "pipelines.toml"
+    route = 'kind = "route"\ntopics = ["a"]\ninto = "b"\nsql = "SELECT data FROM nothing"\n'
+    declaration.write_text(f'[spark]\n"spark.master" = "nonsense"\n[pipeline.a]\n{route}')
+    command = [sys.executable, "-m", "topics.cli.main", "pipeline", "check", str(declaration)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=250)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("spark: it does not start: ")
+    assert "Master" in line
     assert os.listdir(tmp_path) == ["pipelines.toml"]
