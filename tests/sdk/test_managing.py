@@ -107,6 +107,7 @@ def test_the_server_itself(play: Play, client: Topics, name: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
+        "",
         "nonsense",
         "ftp://host",
         "http://",

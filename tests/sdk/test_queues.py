@@ -241,23 +241,25 @@ def test_a_worker_on_asyncio_takes_plain_functions(shared: Any, client: Topics, 
 
 def test_a_worker_stops_with_a_loss(play: Play, name: str, lose: Any) -> None:
     async def scenario(server: Any) -> None:
-        queue, seen, told = server.queue(name), [], []
-        for number in range(3):
+        seen: list[int] = []
+        told: list[Any] = []
+        queue, another = server.queue(name), server.queue(name + "-2")
+        for number in range(8):
             await queue.push(number)
+            await another.push(number)
         await asyncio.to_thread(lose, name, 2)
+        await asyncio.to_thread(lose, another.name, 7)
 
         async def handle(job: Any) -> None:
             seen.append(job.seq)
             worker.stop()
 
-        worker = queue.worker(handle, concurrency=1)
+        worker = queue.worker(handle)
         with pytest.raises(RecordsLost):
             await worker.run()
-        assert seen == []
-        await queue.push(3)
-        await asyncio.to_thread(lose, name, 1)
-        worker = queue.worker(handle, concurrency=1, on_loss=told.append)
+        assert seen == []  # nor has any of the others that work beside the one that was told
+        worker = another.worker(handle, on_loss=lambda loss: told.append((loss.gap_to, list(seen))))
         await worker.run()
-        assert seen != []
+        assert (told, seen) == ([(7, [])], [8])
 
     play(scenario)

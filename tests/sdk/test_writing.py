@@ -68,6 +68,9 @@ def test_a_writer_keeps_order_and_counts(play: Play, name: str) -> None:
             assert (writer.count, ack.last_seq, writer.last) == (300, 300, ack)
             await writer.write({"n": 300})
         assert writer.count == 301
+        with pytest.raises(RuntimeError, match="block has ended"):
+            await writer.write({"n": 301})
+        assert (await writer.flush()).last_seq == 301
         assert [record.data["n"] async for record in topic.read()] == list(range(301))
 
     play(scenario)

@@ -15,6 +15,7 @@ from topics.client.operations.choice import OnLoss
 from topics.client.operations.queueing import HEARTBEATS, Claiming, Holding, Lease, settlement
 from topics.client.wire.async_io import AsyncIO
 from topics.client.wire.session import Session
+from topics.values import MAX_CLAIM
 
 T = TypeVar("T")
 # How long a worker waits for a job before it looks whether it is to stop.
@@ -191,6 +192,9 @@ class AsyncWorker(Generic[T]):
         self._lease_ms = lease_ms
         self._on_loss = on_loss
         self._is_stopped = False
+        self._turn = asyncio.Lock()
+        self._waiting = 0  # for their turn
+        self._claimed: list[AsyncJob[T]] = []
 
     async def run(self) -> None:
         """Returns after `stop()`; raises what stopped it otherwise, such as a loss without `on_loss`.
@@ -204,22 +208,35 @@ class AsyncWorker(Generic[T]):
             # After a failure of one, or when run() itself is cancelled.
             self.stop()
             await asyncio.wait(tasks)
+            self._queue._claiming.keep([job._lease for job in self._claimed])
 
     def stop(self) -> None:
-        """Jobs under way are finished; no further one is begun."""
+        """Jobs under way are finished; no further one is claimed."""
         self._is_stopped = True
 
     async def _work(self) -> None:
-        while not self._is_stopped:
-            try:
-                jobs = await self._queue.claim(
-                    lease_ms=self._lease_ms, wait_s=WORKER_WAIT_S, on_loss=self._on_loss
-                )
-            except InvalidData as error:
-                _log.warning("%s: given back", error)
-                continue
-            for job in jobs:
-                await self._handle(job)
+        while (job := await self._next_job()) is not None:
+            await self._handle(job)
+
+    async def _next_job(self) -> AsyncJob[T] | None:
+        """One of the tasks claims for all that wait: none gets a job while another is told of a loss."""
+        self._waiting += 1
+        async with self._turn:
+            self._waiting -= 1
+            while not self._claimed and not self._is_stopped:
+                try:
+                    self._claimed += await self._queue.claim(
+                        min(self._waiting + 1, MAX_CLAIM),
+                        lease_ms=self._lease_ms,
+                        wait_s=WORKER_WAIT_S,
+                        on_loss=self._on_loss,
+                    )
+                except InvalidData as error:
+                    _log.warning("%s: given back", error)
+                except BaseException:
+                    self.stop()
+                    raise
+            return self._claimed.pop(0) if self._claimed else None
 
     async def _handle(self, job: AsyncJob[T]) -> None:
         try:

@@ -14,6 +14,7 @@ from topics.client.operations.queueing import HEARTBEATS, Claiming, Holding, Lea
 from topics.client.topic import Topic
 from topics.client.wire.blocking import Blocking
 from topics.client.wire.session import Session
+from topics.values import MAX_CLAIM
 
 T = TypeVar("T")
 # How long a worker waits for a job before it looks whether it is to stop.
@@ -181,6 +182,10 @@ class Worker(Generic[T]):
         self._on_loss = on_loss
         self._is_stopped = threading.Event()
         self._failure: BaseException | None = None
+        self._turn = threading.Lock()
+        self._counting = threading.Lock()
+        self._waiting = 0  # for their turn
+        self._claimed: list[Job[T]] = []
 
     def run(self) -> None:
         """Returns after `stop()`; raises what stopped it otherwise, such as a loss without `on_loss`.
@@ -199,25 +204,43 @@ class Worker(Generic[T]):
             self.stop()
             for thread in threads:
                 thread.join()
+            self._queue._claiming.keep([job._lease for job in self._claimed])
         if self._failure is not None:
             raise self._failure
 
     def stop(self) -> None:
-        """Jobs under way are finished; no further one is begun."""
+        """Jobs under way are finished; no further one is claimed."""
         self._is_stopped.set()
 
     def _work(self) -> None:
-        while not self._is_stopped.is_set():
-            try:
-                for job in self._queue.claim(
-                    lease_ms=self._lease_ms, wait_s=WORKER_WAIT_S, on_loss=self._on_loss
-                ):
-                    self._handle(job)
-            except InvalidData as error:
-                _log.warning("%s: given back", error)
-            except BaseException as error:
-                self._failure = self._failure or error
-                self.stop()
+        try:
+            while (job := self._next_job()) is not None:
+                self._handle(job)
+        except BaseException as error:
+            self._failure = self._failure or error
+            self.stop()
+
+    def _next_job(self) -> Job[T] | None:
+        """One of the threads claims for all that wait: none gets a job while another is told of a loss."""
+        with self._counting:
+            self._waiting += 1
+        with self._turn:
+            with self._counting:
+                self._waiting -= 1
+            while not self._claimed and not self._is_stopped.is_set():
+                try:
+                    self._claimed += self._queue.claim(
+                        min(self._waiting + 1, MAX_CLAIM),
+                        lease_ms=self._lease_ms,
+                        wait_s=WORKER_WAIT_S,
+                        on_loss=self._on_loss,
+                    )
+                except InvalidData as error:
+                    _log.warning("%s: given back", error)
+                except BaseException:
+                    self.stop()
+                    raise
+            return self._claimed.pop(0) if self._claimed else None
 
     def _handle(self, job: Job[T]) -> None:
         try:

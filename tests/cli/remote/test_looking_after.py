@@ -51,6 +51,10 @@ def test_status(own: ServerProcess) -> None:
     assert (ill.code, ill.json["status"], ill.json["writes"]) == (1, "attention", True)
     assert "dead has 1 dead letter of jobs" in attention(ill.json)
     assert any("router stuck waits for room in full" in text for text in attention(ill.json))
+    assert topics("drop", "dead", "--yes", TOPICS_URL=url).code == 0
+    own.put("/v0/topics/full", {"cap_records": 10})
+    own.get("/v0/routers/stuck")
+    assert attention(topics("status", TOPICS_URL=url).json) == []  # and not what it said a moment ago
 
 
 def test_status_tells_of_loss_that_readers_were_told_of(own: ServerProcess) -> None:

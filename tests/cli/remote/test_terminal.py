@@ -34,8 +34,13 @@ def test_records_and_losses_as_lines(server: ServerProcess) -> None:
     with Terminal("read", "shown", "--format", "{tag} {data[text]}", url=server.url, NO_COLOR="1") as plain:
         assert plain.ended() == 0
         assert r"\x1b[2J\x9b31m\u202egone\nnext" in plain.shown
-        assert "\x1b[1;31m" not in plain.raw
-        assert "\x1b[2J" not in plain.raw
+        assert "shown: lost 1-2 (cap)" in plain.shown
+    with Terminal("read", "shown", url=server.url, NO_COLOR="1") as human:
+        assert human.ended() == 0
+    with Terminal("list", "shown", url=server.url, NO_COLOR="1") as table:
+        assert table.ended() == 0
+    # Neither colours nor anything else that only a terminal understands.
+    assert "\x1b" not in plain.raw + human.raw + table.raw
     with Terminal("read", "shown", "--json", url=server.url) as machine:
         assert machine.ended() == 0
         assert '"lost":{"gap_from":1,"gap_to":2,"reason":"cap"}' in machine.shown
@@ -121,10 +126,11 @@ def test_deleting_shows_what_it_would_do(server: ServerProcess) -> None:
         terminal.type("\n")
         assert terminal.ended() == 1
     assert server.get("/v0/topics/trimmed")["count"] == 3
-    with Terminal("delete", "trimmed", "--before-seq", "3", url=server.url) as terminal:
-        terminal.await_text("delete them?")
-        terminal.type("y\n")
-        assert terminal.ended() == 0
+    for before, answer in (("2", "y\n"), ("3", "Yes\n")):
+        with Terminal("delete", "trimmed", "--before-seq", before, url=server.url) as terminal:
+            terminal.await_text("delete them?")
+            terminal.type(answer)
+            assert terminal.ended() == 0
     assert server.get("/v0/topics/trimmed")["count"] == 1
 
 

@@ -70,6 +70,22 @@ MUTATIONS = (
         ("tests/sdk/test_queues.py",),
     ),
     Mutation(
+        "let-others-work-on-behind-a-loss",
+        "A worker that comes to lost jobs hands out none behind them, to none of its threads or tasks.",
+        "client/aio_jobs.py",
+        "        async with self._turn:\n            self._waiting -= 1\n",
+        "        if True:\n            self._waiting -= 1\n",
+        ("tests/sdk/test_queues.py",),
+    ),
+    Mutation(
+        "take-records-behind-the-end",
+        "What is given to a writer whose block has ended is refused.",
+        "client/operations/writing.py",
+        "            self._has_ended, self._due = True, 0.0\n",
+        "            pass\n",
+        ("tests/sdk/test_writing.py",),
+    ),
+    Mutation(
         "send-what-is-no-number",
         "What is no JSON is not sent.",
         "client/encoding.py",

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from topics.cli.remote.feed import Item, Loss, Record
-from topics.cli.remote.output import Output, time_of
+from topics.cli.remote.output import Output, new_console, time_of
 from topics.cli.work import clean, clean_json
 from topics.values import UserMistake, did_you_mean, nearest
 
@@ -86,10 +86,9 @@ def _encodable(text: str) -> str:
 def tell_loss(loss: Loss) -> None:
     text = clean(loss.told())
     if sys.stderr.isatty():
-        from rich.console import Console
         from rich.text import Text
 
-        Console(stderr=True).print(Text(text, style="bold red"), soft_wrap=True)
+        new_console(stderr=True).print(Text(text, style="bold red"), soft_wrap=True)
     else:
         print(text, file=sys.stderr, flush=True)
 

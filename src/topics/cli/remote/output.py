@@ -1,6 +1,7 @@
 """Where verbs print: an object a line for machines, tables and colours for a person at a terminal."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,9 +35,7 @@ class Output:
     @property
     def console(self) -> "Console":
         if self._console is None:
-            from rich.console import Console
-
-            self._console = Console(highlight=False, markup=False, emoji=False)
+            self._console = new_console()
         return self._console
 
     def line(self, encoded: bytes) -> None:
@@ -108,6 +107,14 @@ class Output:
         self.console.print(table)
 
 
+def new_console(*, stderr: bool = False) -> "Console":
+    from rich.console import Console
+
+    # Without colours there is nothing else that only a terminal understands: no bold, no dim.
+    plain: dict[str, Any] = {"color_system": None} if os.environ.get("NO_COLOR") else {}
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, **plain)
+
+
 def _with_room(cells: dict[str, list[str]], width: int, kept: set[str]) -> list[str]:
     """The columns that fit beside each other. One that is long goes over several lines."""
     columns = list(cells)
@@ -163,14 +170,24 @@ def has_terminal() -> bool:
 
 
 def confirmed(question: str, expected: str) -> bool:
-    """Whether the person typed what stands for yes. Without a person it is a mistake to need one."""
+    """Whether the person typed this, to the letter."""
+    return _typed(question) == expected
+
+
+def agreed(question: str) -> bool:
+    """Whether the person said yes; anything else is a no."""
+    return _typed(f"{question} [y/N]").lower() in ("y", "yes")
+
+
+def _typed(question: str) -> str:
+    """Without a person it is a mistake to need one."""
     if not has_terminal():
         raise UserMistake("nobody can be asked here: say --yes")
     print(f"{clean(question)} ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()
     if not answer:
         print(file=sys.stderr)
-    return answer.strip() == expected
+    return answer.strip()
 
 
 @contextmanager
@@ -179,9 +196,8 @@ def progress(text: str, total: float | None, *, hidden: bool = False) -> Iterato
     if hidden or not sys.stderr.isatty():
         yield lambda _: None
         return
-    from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=new_console(stderr=True), transient=True) as bar:
         task = bar.add_task(text, total=total)
         yield lambda by: bar.advance(task, by)

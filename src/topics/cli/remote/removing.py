@@ -5,7 +5,7 @@ from typing import Any
 
 from topics.cli.remote.looking import state_of
 from topics.cli.remote.options import add_flags, natural, server_for
-from topics.cli.remote.output import Output, confirmed, has_terminal
+from topics.cli.remote.output import Output, agreed, confirmed, has_terminal
 from topics.cli.remote.server import Json, Server, topic_path
 from topics.cli.work import DONE, REFUSED, amount, counted, tell
 from topics.client import Refused
@@ -106,7 +106,7 @@ def run_delete(arguments: argparse.Namespace) -> int:
         if not arguments.yes:
             would = server.ask("POST", path, {**body, "dry_run": True})
             tell(f"this removes {counted(would['deleted'], 'record')} of {arguments.topic}, for good")
-            if not confirmed("delete them? [y/N]", "y"):
+            if not agreed("delete them?"):
                 tell("nothing was deleted")
                 return REFUSED
         told = server.ask("POST", path, body)

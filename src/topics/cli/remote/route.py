@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import quote
 
 from topics.cli.remote.options import add_flags, server_for
-from topics.cli.remote.output import Output, confirmed, has_terminal
+from topics.cli.remote.output import Output, agreed, has_terminal
 from topics.cli.remote.server import Json, Server
 from topics.cli.work import DONE, REFUSED, tell
 from topics.client import Refused
@@ -65,7 +65,7 @@ def run_drop(arguments: argparse.Namespace) -> int:
         if not arguments.yes:
             found = _found(server, arguments.name)
             tell(f"this ends the copying from {found['source']} into {found['dest']}; copies stay")
-            if not confirmed("drop the router? [y/N]", "y"):
+            if not agreed("drop the router?"):
                 tell("nothing was dropped")
                 return REFUSED
         told = server.ask("DELETE", _path(arguments.name), repeatable=False)

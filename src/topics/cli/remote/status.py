@@ -6,31 +6,17 @@ failed, and consumers that have stopped.
 """
 
 import argparse
-import time
 from collections.abc import Callable
 from typing import Any
 
 from topics.cli.remote.options import add_flags, server_for
 from topics.cli.remote.output import Output
-from topics.cli.remote.server import Json, Server
+from topics.cli.remote.server import Json
 from topics.cli.work import DONE, REFUSED, amount, counted
 
 # A disk that is filling needs attention when so little is left of it, in room and in time.
 _LITTLE_ROOM = 0.05
 _LITTLE_TIME_MS = 24 * 3_600_000
-# How old the server's list of what needs attention may be.
-_LIST_AGE_S = 2.1
-# What the server counts at once, and lists a moment later.
-_SIGNS = (
-    "topics_routers_blocked",
-    "topics_queue_dead_lettered",
-    "topics_consumer_lag_max",
-    'topics_tombstones_served_total{reason="cap"}',
-    'topics_tombstones_served_total{reason="ttl"}',
-    'topics_tombstones_served_total{reason="mixed"}',
-    'topics_tombstones_served_total{reason="source_trim"}',
-    'topics_tombstones_served_total{reason="recreated"}',
-)
 _WHY = {
     "cap": "a cap or a restart",
     "ttl": "age",
@@ -52,7 +38,7 @@ def add_parser(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     with server_for(arguments) as server:
-        found = _overview(server)
+        found = server.ask("GET", "/v0/overview?page_size=1")
         cursors = list(server.listed("/v0/cursors", "cursors"))
     about = found["server"]
     attention = [*_of_server(about), *(_TEXTS[item["kind"]](item) for item in found["attention"])]
@@ -80,18 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _show(output, told)
     return REFUSED if attention else DONE
-
-
-def _overview(server: Server) -> Json:
-    """The list is made now and then: where counters say that something is missing in it, the next one is."""
-    found = server.ask("GET", "/v0/overview?page_size=1")
-    if not found["attention"]:
-        accept = (("Accept", "application/json"),)
-        series = server.ask("GET", "/v0/metrics", headers=accept).get("series", {})
-        if any(series.get(name) for name in _SIGNS):
-            time.sleep(_LIST_AGE_S)
-            found = server.ask("GET", "/v0/overview?page_size=1")
-    return found
 
 
 def _of_server(about: Json) -> list[str]:

@@ -136,6 +136,11 @@ class Claiming(Generic[T]):
             if leases or time.monotonic() >= deadline:
                 return (yield from self._decoded(leases))
 
+    def keep(self, leases: list[Lease]) -> None:
+        """Jobs that nobody was given: for the next claim, or given back at the end."""
+        if leases:
+            self._holding.keep(self.topic, leases)
+
     def _ask(
         self, limit: int, lease_ms: int | None, wait_s: float
     ) -> Operation[tuple[list[Lease], AnyLoss | None]]:

@@ -163,11 +163,12 @@ class Batching(Generic[T]):
         self._rows: list[bytes] = []
         # How many bytes the batch still takes: with several threads an estimate, which no batch relies upon.
         self._bytes_left = batch_bytes
-        # Until when the oldest of them may wait; 0 where that is still to be said, or `_failure` is.
+        # Until when the oldest of them may wait; 0 where that, `_failure`, or the end is still to be said.
         self._due = 0.0
         # The batch under way.
         self._sent: Sent | None = None
         self._failure: TopicsError | None = None
+        self._has_ended = False
         self.count = 0
         self.last: Ack | None = None
         # For threads: one batch at a time is handed over, so that order is kept and all wait for a server
@@ -198,6 +199,9 @@ class Batching(Generic[T]):
     def is_due(self) -> bool:
         """Whether it is time to `send`: another thread may have done it, or a batch may only have begun."""
         self._raise_failure()
+        if self._has_ended:
+            self._rows.clear()  # nobody would send it
+            raise RuntimeError("this writer's block has ended: what it is given now would never be written")
         if not self._rows:
             return False
         if not self._due:
@@ -256,6 +260,8 @@ class Batching(Generic[T]):
                 raise
             if failure is not error:
                 error.add_note(f"and what the writer still had was not written: {failure}")
+        finally:
+            self._has_ended, self._due = True, 0.0
 
     def forget_parent(self) -> None:
         """Behind a fork: what was given before is in the parent's hands, which writes it."""

@@ -53,7 +53,8 @@ def _first_line(method: str, target: str) -> bytes:
 
 
 def address_of(url: str | None, api_key: str | None) -> Address:
-    url = url or os.environ.get("TOPICS_URL") or DEFAULT_URL
+    if url is None:
+        url = os.environ.get("TOPICS_URL") or DEFAULT_URL
     if api_key is None:
         api_key = os.environ.get("TOPICS_API_KEY") or None
     try:

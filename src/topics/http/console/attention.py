@@ -1,7 +1,7 @@
 """What a person should look at, over all topics.
 
 Found in passes over everything, a slice at a time, so that requests are answered in between. A pass is made
-when somebody looks and the last one has become old; the more topics there are, the longer it holds.
+when somebody looks, unless the last one was just made: the more topics there are, the longer it holds.
 """
 
 import asyncio
@@ -24,8 +24,7 @@ KINDS = ("told", "overtaken", "damage", "failed", "blocked", "stalled", "dead_le
 # How many of one kind are told; the rest is a number.
 MOST_OF_A_KIND = 20
 _SLICE = 2_000
-_FRESH_S = 2.0
-# A pass that took a second is good for twenty.
+# A pass that took a second is good for twenty: whoever asks all the time takes a twentieth of the loop's.
 _REST = 20
 # A cursor is about to lose when less than this is left, and less than it has already waited.
 SOON_S = 3600.0
@@ -65,8 +64,8 @@ class Attention:
                 return
             began = monotonic()
             self._found = await self._pass()
-            took = monotonic() - began
-            self._good_until = monotonic() + max(_FRESH_S, took * _REST)
+            ended = monotonic()
+            self._good_until = ended + (ended - began) * _REST
 
     def _failed(self) -> list[Item]:
         return [
