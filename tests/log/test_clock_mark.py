@@ -8,7 +8,7 @@ import pytest
 
 from tests.log.harness import Lab, gap
 from tests.support.damage import cut
-from topics.log.clock_mark import AHEAD_MS
+from topics.log.clock_mark import AHEAD_MS, ClockMark
 from topics.storage.fileheader import FILE_HEADER_BYTES
 from topics.storage.frame import Kind
 
@@ -151,6 +151,25 @@ def test_marks_are_renewed_ahead_of_need_while_records_go(lab: Lab) -> None:
     engine.clock_mark.extend(engine.now())
     engine.queue.sync_now()
     assert marks(lab) == 2, "nothing has gone for long"
+
+
+@pytest.mark.parametrize(
+    ("after_ms", "is_renewed"),
+    [(AHEAD_MS // 2, False), (AHEAD_MS // 2 + 1, True), (AHEAD_MS - 1, True), (AHEAD_MS, False)],
+)
+def test_a_mark_is_renewed_in_its_second_half(after_ms: int, is_renewed: bool) -> None:
+    mark, asked = ClockMark(), list[int]()
+    mark.start(lambda ms: True, lambda ms, done: asked.append(ms))
+    mark.cover(5000)
+    mark.extend(5000 + after_ms)
+    assert asked == [5000 + after_ms + AHEAD_MS] * is_renewed
+
+
+def test_a_mark_that_comes_late_takes_nothing_back() -> None:
+    mark = ClockMark()
+    for ms in (2000, 1000):
+        mark.note(ms)
+        assert mark.reached_ms == 2000
 
 
 def test_a_disk_that_takes_no_mark_ends_writing_and_keeps_nothing_too_long(lab: Lab) -> None:

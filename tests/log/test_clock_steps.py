@@ -9,6 +9,7 @@ import pytest
 from tests.log.harness import Lab, gap, records
 from tests.log.test_clock_mark import lose_power
 from topics.log.clock_lead import TOLD_FROM_MS
+from topics.log.clock_mark import AHEAD_MS
 from topics.log.write.operation import CallbackOp
 from topics.storage.frame import Kind
 from topics.storage.witness import WAITED_FOR_MS
@@ -196,6 +197,30 @@ def test_a_disk_that_takes_no_mark_keeps_the_time_where_it_is(lab: Lab) -> None:
     assert engine.now() == lab.clock.now_ms() + TEN_DAYS_MS
     engine.queue.note_synced = note  # type: ignore[method-assign]
     assert engine.now() == lab.clock.now_ms()
+
+
+def test_a_mark_that_was_under_way_when_the_clock_was_set_back_covers_nothing(lab: Lab) -> None:
+    """It is written before the step, and its sync ends behind it: what goes by age then needs another."""
+    configure(lab, ttl_ms=TTL_MS)
+    engine = lab.engine
+    lab.clock.step(TEN_DAYS_MS)
+    lab.write("t", 1)
+    lab.clock.advance(TTL_MS + 1)
+    assert gap(lab.diff("t")) == (1, 1, "ttl")
+    lab.clock.advance(AHEAD_MS - 1)
+    engine.clock_mark.extend(engine.now())
+    engine.queue.flush()
+    assert engine.queue.wants_sync
+    lab.clock.step(-TEN_DAYS_MS)
+    assert engine.now() == lab.clock.now_ms()
+    engine.queue.sync_now()
+    lab.put("u", durability="fsync", ttl_ms=TTL_MS)
+    lab.write("u", 1)
+    lab.clock.advance(TTL_MS + 1)
+    assert gap(lab.diff("u")) == (1, 1, "ttl")
+    lab.clock.advance(-TTL_MS)
+    lose_power(lab, synced=engine.journal.position)
+    assert gap(lab.diff("u")) == (1, 1, "ttl")
 
 
 # --- being told -------------------------------------------------------------------------------------------

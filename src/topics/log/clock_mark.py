@@ -18,6 +18,8 @@ class ClockMark:
         # The latest time that the journal or the snapshot has on disk.
         self.reached_ms = 0
         self._asked_ms = 0
+        # How often the clock was set back.
+        self._steps_back = 0
         # How marks are written, once writes are taken.
         self._write: Callable[[int], bool] | None = None
         self._submit: Callable[[int, Callable[[], None]], None] | None = None
@@ -39,7 +41,13 @@ class ClockMark:
     def extend(self, now_ms: int) -> None:
         """Ahead of need, so that no reader waits for the disk because records go by age."""
         if self._submit is not None and self._is_running_out(now_ms):
-            self._submit(now_ms + AHEAD_MS, lambda: self.note(now_ms + AHEAD_MS))
+            upto, steps_back = now_ms + AHEAD_MS, self._steps_back
+            self._submit(upto, lambda: self._note_if_it_counts(upto, steps_back))
+
+    def _note_if_it_counts(self, ms: int, steps_back: int) -> None:
+        """Where the clock was set back meanwhile, the journal says so behind this mark: it is over."""
+        if steps_back == self._steps_back:
+            self.note(ms)
 
     def note(self, ms: int) -> None:
         """This time is on disk."""
@@ -56,5 +64,6 @@ class ClockMark:
 
     def set_back(self, now_ms: int) -> None:
         """The clock was set back to here, and the journal knows: later times have to be marked again."""
+        self._steps_back += 1
         self.reached_ms = now_ms
         self._asked_ms = min(self._asked_ms, now_ms)

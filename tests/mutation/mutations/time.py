@@ -51,6 +51,14 @@ MUTATIONS = (
         (f"{_STEPS}::test_what_age_has_taken_stays_gone",),
     ),
     Mutation(
+        "go-by-a-mark-of-before-the-step",
+        "What age takes after the clock was set back stays gone, also if a sync was under way just then.",
+        "log/clock_mark.py",
+        "        if steps_back == self._steps_back:\n",
+        "        if True:\n",
+        (f"{_STEPS}::test_a_mark_that_was_under_way_when_the_clock_was_set_back_covers_nothing",),
+    ),
+    Mutation(
         "take-the-time-of-records-for-the-time-of-day",
         "A restart ages a topic that is ahead of the clock just as it was aged before.",
         "log/recover/replay.py",
