@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass
-from math import isnan
+from math import inf, isnan
 from typing import Any
+from urllib.request import Request, urlopen
 
 import msgspec
 import pytest
 
 from tests.sdk.conftest import Play
 from tests.sdk.test_reading import seqs
-from topics import AsyncTopics, ConfigDiffers, Draft, InvalidData, Refused, Topics
+from topics import AsyncTopics, ConfigDiffers, Draft, InvalidData, MemoryCursor, Refused, Topics
 from topics.testing import TopicsServer
 
 
@@ -125,6 +126,25 @@ def test_numbers_beyond_64_bits_come_back(client: Topics, name: str) -> None:
     client.topic(name).write({"n": 2**80})
     assert client.topic(name).get is not None
     assert [record.data for record in client.topic(name).read()] == [{"n": 2**80}]
+
+
+def test_numbers_that_no_float_holds_keep_nobody_from_the_others(
+    client: Topics, shared: TopicsServer, name: str
+) -> None:
+    """Other programs write them: they are JSON."""
+    odd = b'{"records": [{"data": 1}, {"data": 1e400, "meta": {"n": -1e400}}, {"data": %b}]}' % (b"9" * 5000)
+    asked = Request(
+        f"{shared.url}/v0/topics/{name}", odd, {"Content-Type": "application/json"}, method="POST"
+    )
+    urlopen(asked).close()
+    topic, cursor = client.topic(name), MemoryCursor()
+    got = list(topic.read(cursor, limit=2))
+    with pytest.raises(InvalidData) as misfit:
+        list(topic.read(cursor))
+    assert [(record.data, record.meta) for record in got] == [(1, None), (inf, {"n": -inf})]
+    assert (misfit.value.seq, topic.get(2).data, topic.get(2).meta) == (3, inf, {"n": -inf})
+    with pytest.raises(InvalidData):
+        list(client.topic(name, type=int).read(from_seq=1))
 
 
 # --- types --------------------------------------------------------------------------------------------------

@@ -72,6 +72,14 @@ def encode_json(value: Any) -> bytes:
         raise ValueError("data that contains itself, or is nested too deeply, is no JSON") from None
 
 
+def decode_json(raw: bytes | msgspec.Raw) -> Any:
+    """A number that the fast reader does not hold, such as 1e400, is what Python's own makes of it."""
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.DecodeError:
+        return json.loads(bytes(raw))
+
+
 class Codec(Generic[T]):
     """How a topic's data is written and read."""
 
@@ -102,7 +110,7 @@ class Codec(Generic[T]):
 
 def codec_for(kind: "type[T] | None") -> Codec[T]:
     if kind is None:
-        return cast("Codec[T]", Codec(None, encode_json, msgspec.json.decode))
+        return cast("Codec[T]", Codec(None, encode_json, decode_json))
     if hasattr(kind, "model_validate_json"):
         return Codec(kind, *_pydantic(kind))
     decoder = msgspec.json.Decoder(kind)

@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from topics.client.encoding import Codec
+from topics.client.encoding import Codec, decode_json
 from topics.client.errors import InvalidData
 from topics.client.records import AnyLoss, Lost, Record, Restarted
 
@@ -23,6 +23,13 @@ class _Row(msgspec.Struct, gc=False):
 
 class _RawRow(_Row, gc=False):
     data: msgspec.Raw
+
+
+class _BareRow(_RawRow, gc=False):
+    meta: msgspec.Raw = msgspec.Raw()  # type: ignore[assignment]
+
+    def decoded_meta(self) -> dict[str, Any] | None:
+        return decode_json(self.meta) if len(self.meta) else None
 
 
 class Tombstone(msgspec.Struct, gc=False):
@@ -52,8 +59,27 @@ class _RawPage(Page, gc=False):
     records: list[_RawRow]  # type: ignore[assignment]
 
 
-_decode_page = msgspec.json.Decoder(Page).decode
-_decode_raw_page = msgspec.json.Decoder(_RawPage).decode
+class _BarePage(Page, gc=False):
+    records: list[_BareRow]  # type: ignore[assignment]
+
+
+_decode_bare_page = msgspec.json.Decoder(_BarePage).decode
+
+
+def _forgiving(decode: Callable[[bytes], Page]) -> Callable[[bytes], Page]:
+    """One of a page's records may be odd, which is no reason to withhold the others."""
+
+    def forgiving(body: bytes) -> Page:
+        try:
+            return decode(body)
+        except msgspec.DecodeError:
+            return _decode_bare_page(body)
+
+    return forgiving
+
+
+_decode_plain = _forgiving(msgspec.json.Decoder(Page).decode)
+_decode_typed = _forgiving(msgspec.json.Decoder(_RawPage).decode)
 
 
 class Batch(Generic[T]):
@@ -70,12 +96,12 @@ class Batch(Generic[T]):
 
 
 def page_decoder(codec: Codec[Any]) -> Callable[[bytes], Page]:
-    return _decode_page if codec.is_plain else _decode_raw_page
+    return _decode_plain if codec.is_plain else _decode_typed
 
 
 def records_of(codec: Codec[T], topic: str, page: Page) -> Batch[T]:
     epoch = page.epoch
-    if codec.is_plain:
+    if codec.is_plain and not isinstance(page, _BarePage):
         return Batch(
             [
                 Record(topic, epoch, row.seq, row.ts, row.data, row.tag, row.node, row.meta)
@@ -87,17 +113,18 @@ def records_of(codec: Codec[T], topic: str, page: Page) -> Batch[T]:
     for row in page.records:
         try:
             data = decode(row.data)
+            meta = row.decoded_meta() if isinstance(row, _BareRow) else row.meta
         except ValueError as error:
             # Those before it are handed out first; the cursor stays in front of it.
             return Batch(records, None, InvalidData(topic, row.seq, str(error)))
-        records.append(Record(topic, epoch, row.seq, row.ts, data, row.tag, row.node, row.meta))
+        records.append(Record(topic, epoch, row.seq, row.ts, data, row.tag, row.node, meta))
     return Batch(records)
 
 
 class _SingleRecord(msgspec.Struct, gc=False):
     topic: str
     epoch: int
-    record: _RawRow
+    record: _BareRow
 
 
 _decode_single = msgspec.json.Decoder(_SingleRecord).decode
@@ -108,7 +135,7 @@ def single_record(codec: Codec[T], body: bytes) -> Record[T]:
     found = _decode_single(body)
     row = found.record
     try:
-        data = codec.decode(row.data)
+        data, meta = codec.decode(row.data), row.decoded_meta()
     except ValueError as error:
         raise InvalidData(found.topic, row.seq, str(error)) from error
-    return Record(found.topic, found.epoch, row.seq, row.ts, data, row.tag, row.node, row.meta)
+    return Record(found.topic, found.epoch, row.seq, row.ts, data, row.tag, row.node, meta)
