@@ -162,13 +162,15 @@ def forgotten_later(server: Server, name: str, other: str, last_id: str, streams
     assert told(again)[-1] == ("record", [1, 2, 3, 4])
 
 
-@pytest.mark.parametrize("star", ["", "*"])
+@pytest.mark.parametrize(("star", "records"), [("", 3), ("*", 3), ("", 0)])
 def test_an_id_remembers_topics_that_are_gone(
-    server: Server, five: TopicHandle, new_topic: NewTopic, streams: Streams, star: str
+    server: Server, five: TopicHandle, new_topic: NewTopic, streams: Streams, star: str, records: int
 ) -> None:
     topic = new_topic()
-    topic.fill(3)
-    last = frames(tail(streams, server, topic.name + "@0", five.name), 3)[-1].id
+    topic.drop().ok()
+    topic.put()
+    topic.fill(records)
+    last = frames(tail(streams, server, topic.name + "@0", five.name), 3 if records else 2)[-1].id
     assert last is not None
     topic.drop().ok()
     forgotten_later(server, topic.name + star, five.name, last, streams)

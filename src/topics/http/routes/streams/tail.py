@@ -145,7 +145,8 @@ class Wish:
             former = {
                 name: (seq, later.get(name, NO_LIFE)) for name, seq in seqs.items() if self.covers(name)
             }
-        left = ((name, *place) for name, place in former.items() if place[0] and name not in topics)
+        begun = ((name, *place) for name, place in former.items() if place != (0, NO_LIFE))
+        left = (place for place in begun if place[0] not in topics)
         yield from islice(left, MAX_WATCH_TOPICS)
 
     def _start(self, name: str) -> From:
