@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.cli.command import Outcome, topics
 from tests.support import ServerProcess
+from topics.cli.remote import write
+from topics.cli.remote.server import Server
 
 Run = Callable[..., Outcome]
 
@@ -92,3 +99,46 @@ def test_what_a_server_refuses(server: ServerProcess, run: Run) -> None:
     assert (refused.code, "record_too_large" in refused.errors) == (1, True)
     invalid = run("write", "no/name", "1")
     assert (invalid.code, "invalid_request" in invalid.errors) == (2, True)
+
+
+def test_an_interrupted_write_says_how_to_go_on(server: ServerProcess) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "topics", "write", "part", "--tag", "a b", "--json", "--wait", "60"],
+        env={**os.environ, "TOPICS_URL": server.url},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    process.stdin.write(b"1\n\n2\n3")
+    process.stdin.flush()
+    # The topic comes into being with its first record; the last line has not come to its end.
+    server.put("/v0/topics/part", {})
+    while len(data_of(server, "part")) < 2:
+        pass
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b'"first_seq":1,"last_seq":2,"count":2' in output
+    assert errors.decode().splitlines() == [
+        "topics: interrupted: 2 records written",
+        "topics: go on behind line 3 with: topics write part --tag 'a b' --json",
+    ]
+
+
+def test_what_is_left_of_the_arguments(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each record is a request here, and Ctrl-C comes with the third."""
+    send = Server.write
+    sent: list[Any] = []
+
+    def interrupted(self: Server, topic: str, body: Any) -> Any:
+        sent.append(body)
+        if len(sent) == 3:
+            raise KeyboardInterrupt
+        return send(self, topic, body)
+
+    monkeypatch.setattr(write, "MOST_RECORDS", 1)
+    monkeypatch.setattr(Server, "write", interrupted)
+    done = run("queue", "push", "left", "sku,qty", "A,1", "", "B,2", "C,3", "D 4,4", "--input", "csv")
+    assert done.code == 130
+    assert "topics queue push left sku,qty C,3 'D 4,4' --input csv" in done.errors

@@ -30,6 +30,13 @@ def add_flags(parser: argparse.ArgumentParser, *, wait: bool = True) -> None:
     parser.add_argument("--json", action="store_true", help="an object a line, as in a pipe")
 
 
+def given_flags(arguments: argparse.Namespace) -> list[str]:
+    """Those of `add_flags` that say which server, and how: for the command that goes on."""
+    given = {"--url": arguments.url, "--key-file": arguments.key_file, "--profile": arguments.profile}
+    words = [word for flag, value in given.items() if value is not None for word in (flag, value)]
+    return [*words, "--json"] if arguments.json else words
+
+
 def server_for(arguments: argparse.Namespace) -> Server:
     """The server that was meant. It has answered."""
     for flag, value in (("--url", arguments.url), ("--key-file", arguments.key_file)):

@@ -16,7 +16,7 @@ from typing import Any
 
 from topics.cli.remote.feed import Choice, Entry, Feed, Record
 from topics.cli.remote.formats import Printer, printer
-from topics.cli.remote.options import add_flags, moment, natural, server_for
+from topics.cli.remote.options import add_flags, given_flags, moment, natural, server_for
 from topics.cli.remote.output import Output
 from topics.cli.remote.server import Server, topic_path
 from topics.cli.work import DONE, INTERRUPTED, LOSS, UNREACHABLE, tell
@@ -301,13 +301,13 @@ class _Reader:
         for flag, when in (("--since", given.since), ("--until", given.until)):
             if when is not None:
                 words += [flag, datetime.fromtimestamp(when / 1000, UTC).isoformat()]
-        texts = {"--tag": given.tag, "--format": given.format, "--url": given.url}
-        texts |= {"--key-file": given.key_file, "--profile": given.profile}
-        for flag, text in texts.items():
+        for flag, text in (("--tag", given.tag), ("--format", given.format)):
             if text is not None:
                 words += [flag, text]
         if self._left is not None:
             words += ["--limit", str(self._left)]
-        switches = {"--follow": given.follow and given.verb != "tail", "--json": given.json}
-        switches["--fail-on-loss"] = given.fail_on_loss
-        return shlex.join([*words, *(flag for flag, is_on in switches.items() if is_on)])
+        if given.follow and given.verb != "tail":
+            words.append("--follow")
+        if given.fail_on_loss:
+            words.append("--fail-on-loss")
+        return shlex.join([*words, *given_flags(given)])

@@ -18,7 +18,9 @@ def add_parser(verbs: Any) -> None:
         "create", help="make a topic", description="Make a topic; one that is there already is a refusal."
     )
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("settings", nargs="*", metavar="name=value", help="as in cap_records=1000")
+    parser.add_argument(
+        "settings", nargs="*", default=[], metavar="name=value", help="as in cap_records=1000"
+    )
     add_flags(parser)
     parser.set_defaults(run=run_create)
 

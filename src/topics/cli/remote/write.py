@@ -8,6 +8,7 @@ written, and nothing behind it.
 import argparse
 import csv
 import os
+import shlex
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from topics.cli.remote.options import add_flags, server_for
+from topics.cli.remote.options import add_flags, given_flags, server_for
 from topics.cli.remote.output import Output, progress
 from topics.cli.remote.server import Server
 from topics.cli.work import DONE, INTERRUPTED, counted, tell
@@ -27,8 +28,9 @@ MOST_BYTES = 1 << 20
 _PIECE = 1 << 16
 _BOM = b"\xef\xbb\xbf"
 
-# A line and what it is called in a message.
+# A line and what it is called in a message; and the record it has become.
 Line = tuple[str, bytes]
+Row = tuple[str, msgspec.Raw]
 
 
 def add_parser(verbs: Any) -> None:
@@ -45,7 +47,9 @@ def add_parser(verbs: Any) -> None:
 
 def add_input(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("data", nargs="*", metavar="DATA", help="records; without any, or -, standard input")
+    parser.add_argument(
+        "data", nargs="*", default=[], metavar="DATA", help="records; without any, or -, standard input"
+    )
     parser.add_argument(
         "--input", choices=("json", "lines", "csv"), default="json", help="what they are (json)"
     )
@@ -71,10 +75,25 @@ def append(arguments: argparse.Namespace, config: dict[str, Any] | None) -> int:
                 raise UserMistake("there is nothing to write")
         except KeyboardInterrupt:
             tell(f"interrupted: {counted(writer.count, 'record')} written")
+            tell(f"go on{writer.behind} with: {_going_on(arguments, writer.count)}")
             return INTERRUPTED
         finally:
             writer.report(Output(arguments))
     return DONE
+
+
+def _going_on(arguments: argparse.Namespace, count: int) -> str:
+    """The command for what is left. Standard input has to be given to it again, from there on."""
+    verb = ["write"] if arguments.verb == "write" else [arguments.verb, "push"]
+    words = ["topics", *verb, arguments.topic]
+    # Of a table, the names are one of the arguments.
+    rest = [] if _from_standard_input(arguments) else arguments.data
+    names = rest[: arguments.input == "csv"]
+    words += [*names, *[word for word in rest[len(names) :] if word.strip()][count:]]
+    given = {"--input": None if arguments.input == "json" else arguments.input}
+    given |= {"--tag": arguments.tag, "--node": arguments.node}
+    flags = [word for flag, value in given.items() if value is not None for word in (flag, value)]
+    return shlex.join([*words, *flags, *given_flags(arguments)])
 
 
 class _Writer:
@@ -88,12 +107,14 @@ class _Writer:
         self._first: dict[str, Any] = {}
         self._last: dict[str, Any] = {}
         self.count = 0
+        self.behind = ""
 
-    def write(self, batch: list[msgspec.Raw]) -> None:
-        records = [{"data": data, **self._label} for data in batch]
+    def write(self, batch: list[Row]) -> None:
+        records = [{"data": data, **self._label} for _, data in batch]
         self._last = self._server.write(self._topic, {"records": records, **self._common})
         self._first = self._first or self._last
         self.count += len(batch)
+        self.behind = f" behind {batch[-1][0]}"
 
     def report(self, output: Output) -> None:
         if not self.count:
@@ -111,7 +132,7 @@ class _Writer:
 # --- what is to be written ----------------------------------------------------------------------------------
 
 
-def _batches(arguments: argparse.Namespace, advance: Callable[[float], None]) -> Iterator[list[msgspec.Raw]]:
+def _batches(arguments: argparse.Namespace, advance: Callable[[float], None]) -> Iterator[list[Row]]:
     """What may be sent together. A mistake is raised behind the batch in front of it."""
     pieces = _pieces(arguments, advance)
     if arguments.input == "csv":
@@ -121,9 +142,9 @@ def _batches(arguments: argparse.Namespace, advance: Callable[[float], None]) ->
     yield from _gathered((encode(line) for line in piece if line[1].strip()) for piece in pieces)
 
 
-def _gathered(pieces: Iterable[Iterable[msgspec.Raw]]) -> Iterator[list[msgspec.Raw]]:
+def _gathered(pieces: Iterable[Iterable[Row]]) -> Iterator[list[Row]]:
     for piece in pieces:
-        batch: list[msgspec.Raw] = []
+        batch: list[Row] = []
         size = 0
         mistake: UserMistake | None = None
         records = iter(piece)
@@ -135,18 +156,18 @@ def _gathered(pieces: Iterable[Iterable[msgspec.Raw]]) -> Iterator[list[msgspec.
             except UserMistake as error:
                 mistake = error
                 break
-            if batch and (len(batch) == MOST_RECORDS or size + len(record) > MOST_BYTES):
+            if batch and (len(batch) == MOST_RECORDS or size + len(record[1]) > MOST_BYTES):
                 yield batch
                 batch, size = [], 0
             batch.append(record)
-            size += len(record)
+            size += len(record[1])
         if batch:
             yield batch
         if mistake is not None:
             raise mistake
 
 
-def _json(line: Line) -> msgspec.Raw:
+def _json(line: Line) -> Row:
     """The value as it was written: it is looked at, and sent as it is."""
     where, text = line
     try:
@@ -155,11 +176,11 @@ def _json(line: Line) -> msgspec.Raw:
         text.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserMistake(f"{where} is no JSON: {error}; --input lines takes it as text") from None
-    return msgspec.Raw(text.strip())
+    return where, msgspec.Raw(text.strip())
 
 
-def _text(line: Line) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(_decoded(line)))
+def _text(line: Line) -> Row:
+    return line[0], msgspec.Raw(msgspec.json.encode(_decoded(line)))
 
 
 def _decoded(line: Line) -> str:
@@ -170,7 +191,7 @@ def _decoded(line: Line) -> str:
         raise UserMistake(f"{where} is no UTF-8: {error.reason}") from None
 
 
-def _rows(lines: Iterator[Line]) -> Iterator[msgspec.Raw]:
+def _rows(lines: Iterator[Line]) -> Iterator[Row]:
     """A quoted cell may hold line breaks: rows are not lines."""
     last = ["the input"]
 
@@ -198,7 +219,7 @@ def _rows(lines: Iterator[Line]) -> Iterator[msgspec.Raw]:
                 f"{last[0]} has {counted(len(row), 'cell')}, the first line {counted(len(names), 'name')}; "
                 "--input lines takes it as text"
             )
-        yield msgspec.Raw(msgspec.json.encode(dict(zip(names, row, strict=True))))
+        yield last[0], msgspec.Raw(msgspec.json.encode(dict(zip(names, row, strict=True))))
 
 
 # --- where it comes from ------------------------------------------------------------------------------------
