@@ -24,6 +24,12 @@ NOT_IN_SQL = (
     "Spark does not hand the options of CREATE TABLE … USING topics to a source in Python: use "
     'pyspark_topics.attach(spark, url) for SELECT, and df.write.format("topics") for INSERT'
 )
+# What INSERT hands over of a view: it was made to be read.
+OF_VIEWS = ("subscribe", "subscribepattern")
+INTO_A_VIEW = (
+    "A view of a topic, as pyspark_topics.attach makes it, is not written to by INSERT: use "
+    'df.write.format("topics") with option "topic"'
+)
 # Options of delta-rs for the table of an archive begin so.
 STORAGE = "storage."
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown")
@@ -340,6 +346,9 @@ def _check_kind(reader: _Reader, streaming: bool) -> None:
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
+    for key in options:
+        if key.lower() in OF_VIEWS:
+            raise OptionError(f"{_unknown(key, WRITE, 'write')}. {INTO_A_VIEW}")
     reader = _Reader(options, WRITE, "write")
     name, version = reader.text("txnAppId"), reader.parsed("txnVersion", _version)
     if (name is None) != (version is None):

@@ -26,7 +26,11 @@ def attach(
     spark.dataSource.register(DefaultSource)
     for name in names:
         reader = (spark.readStream if streaming else spark.read).format(DefaultSource.name())
-        reader.options(**given, subscribe=name).load().createOrReplaceTempView(f"`{name}`")
+        frame = reader.options(**given, subscribe=name).load()
+        if streaming:
+            # INSERT into a stream as such breaks Spark's analysis; into what was selected of it is refused.
+            frame = frame.select("*")
+        frame.createOrReplaceTempView(f"`{name}`")
     return names
 
 

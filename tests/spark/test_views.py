@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import pyspark_topics
@@ -37,12 +38,18 @@ def test_topics_are_views_under_their_own_names(spark: SparkSession, server: Ser
     assert names == [orders]
     stream = session.sql(f"SELECT seq FROM `{orders}`")
     assert stream.isStreaming
+    with pytest.raises(AnalysisException, match="UNSUPPORTED_INSERT"):
+        session.sql(f"INSERT INTO `{orders}` (data) VALUES ('1')")
     with pytest.raises(OptionError, match="no option"):
         pyspark_topics.attach(session, server.url, subscribee="x")
     with pytest.raises(OptionError, match='"subscribe" is not for it: give a prefix'):
         pyspark_topics.attach(session, server.url, subscribe=orders)
     pyspark_topics.attach(session, server.url, prefix=orders, includeMeta=False, tag=None)
     assert "meta" not in session.table(f"`{orders}`").columns
+    with pytest.raises(Exception, match="attach makes it, is not written to by INSERT") as caught:
+        session.sql(f"INSERT INTO `{orders}` (data) VALUES ('1')")
+    assert 'use df.write.format("topics") with option "topic"' in str(caught.value)
+    assert server.state(orders)["head_seq"] == 3
 
 
 def test_names_that_sql_does_not_tell_apart_are_refused() -> None:
