@@ -15,6 +15,7 @@ from tests.log.write.test_large_append import in_pieces
 from topics.flow import large_writes
 from topics.flow.large_writes import get_ready
 from topics.log.write.large_append import LargeBatch
+from topics.storage.witness import WAITED_FOR_MS
 
 
 @pytest.fixture(autouse=True)
@@ -68,12 +69,23 @@ def test_a_topic_that_is_made_for_it(make_lab: Callable[..., Lab]) -> None:
 
 def test_a_topic_that_is_ahead_of_the_clock(make_lab: Callable[..., Lab]) -> None:
     lab = make_lab()
-    lab.clock.advance(5000)
+    lab.clock.step(10 * WAITED_FOR_MS)
     lab.write("t", 1)
     last = lab.engine.now()
-    lab.clock.advance(-3000)
-    assert write(lab) == ([(2, max(last, lab.engine.now()))], True)
+    lab.clock.step(-10 * WAITED_FOR_MS)
+    assert write(lab) == ([(2, last)], True)
+    assert lab.engine.now() < last
     assert lab.seqs("t") == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(("less", "rendered"), [(0, 0), (1, 1)])
+def test_what_is_no_larger_than_that_is_rendered_on_the_loop(
+    make_lab: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch, less: int, rendered: int
+) -> None:
+    monkeypatch.setattr(large_writes, "LARGE_BYTES", in_pieces(BODY).batch.size - less)
+    lab = make_lab()
+    assert len(write(lab)[0]) == rendered
+    assert lab.seqs("t") == [1, 2, 3, 4, 5]
 
 
 def test_others_that_write_meanwhile(make_lab: Callable[..., Lab]) -> None:

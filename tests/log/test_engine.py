@@ -19,6 +19,7 @@ def test_names_are_listed_in_order_and_by_prefix(lab: Lab) -> None:
     assert list(engine.names_after("", "")) == ["a", "a.1", "a.2", "b"]
     assert list(engine.names_after("", "a.")) == ["a.1", "a.2"]
     assert list(engine.names_after("a.1", "a.")) == ["a.2"]
+    assert list(engine.names_after("a", "a")) == ["a.1", "a.2"]
     assert list(engine.names_after("a", "b")) == ["b"]
     assert list(engine.names_after("z", "")) == []
 
@@ -55,6 +56,64 @@ def test_a_closed_journal_file_ends_with_the_heads_of_what_was_written_in_it(lab
     lab.open()
     assert (lab.seqs("a"), lab.gaps("a")) == ([1, 2], [])
     assert lab.gaps("b") == [(1, 1, "cap")]
+
+
+def test_a_journal_file_is_closed_when_it_is_full(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.write("t", 1)
+    size = lab.engine.journal.current_bytes
+    for limit, files in ((size + 1, 1), (size, 2)):
+        monkeypatch.setattr("topics.log.engine.ROTATE_BYTES", limit)
+        lab.engine.rotate_if_full()
+        assert len(lab.journal_files()) == files
+
+
+@pytest.mark.parametrize(
+    ("moved", "is_mixed", "are_noted"),
+    [
+        ({}, True, False),
+        ({"ttl_hi": 1}, False, True),
+        ({"cap_hi": 1}, True, True),
+        ({"cap_hi": 1}, False, False),
+    ],
+)
+def test_lines_that_replay_would_not_find_again_are_noted(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, moved: dict[str, int], is_mixed: bool, are_noted: bool
+) -> None:
+    lab.put("t")
+    topic, noted = lab.topic("t"), list[object]()
+    monkeypatch.setattr(lab.engine, "note_lines", noted.append)
+    topic.mixed = is_mixed
+    for line, seq in moved.items():
+        setattr(topic, line, seq)
+    lab.engine.note_moved_lines(topic, 0, 0)
+    assert noted == [topic] * are_noted
+
+
+def test_a_start_that_cannot_be_finished_yet_takes_no_writes(lab: Lab) -> None:
+    """There is room again, and then there is none for what has to be written first."""
+    may_finish = iter((False, True))
+    lab.engine.hold_until(lambda: next(may_finish))
+    lab.engine.resume_writes()
+    with pytest.raises(ApiError, match="full"):
+        lab.write("t", 1)
+    lab.engine.resume_writes()
+    lab.write("t", 1)
+    # It is finished once.
+    lab.engine.queue.note_full()
+    lab.engine.resume_writes()
+    assert lab.engine.writes_off is None
+
+
+def test_no_mark_is_asked_for_where_not_even_removals_find_room(lab: Lab) -> None:
+    asked: list[int] = []
+    lab.engine.queue.note_full()
+    lab.engine.queue.is_stuck = True
+    lab.engine._submit_mark(1, lambda: asked.append(1))
+    assert not lab.engine.queue.waiting
+    lab.engine.queue.try_again()
+    lab.engine._submit_mark(1, lambda: asked.append(2))
+    lab.engine.queue.sync_now()
+    assert asked == [2]
 
 
 def test_a_clean_end_survives_a_power_loss_and_another_does_not(lab: Lab) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import SimpleNamespace
+
 import pytest
 
 from tests.log.harness import Lab
+from topics.log.lifecycle import preview_topic
+from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
 
 
@@ -28,3 +33,41 @@ def test_a_put_replaces_every_setting(lab: Lab) -> None:
     with pytest.raises(ApiError) as caught:
         lab.put("q")
     assert caught.value.code == "topic_exists_incompatible"
+
+
+def test_as_many_topics_are_made_as_may_be(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab(max_topics=2)
+    lab.put("a")
+    assert preview_topic(lab.engine, "b", TopicConfig()) == 0
+    lab.put("b")
+    for make in (lambda: lab.put("c"), lambda: preview_topic(lab.engine, "c", TopicConfig())):
+        with pytest.raises(ApiError) as refused:
+            make()
+        assert refused.value.detail == {"limit": "max_topics", "max": 2}
+
+
+def test_what_a_config_would_take_is_foretold(lab: Lab) -> None:
+    lab.write("t", 1, 2, 3)
+    assert preview_topic(lab.engine, "t", TopicConfig(cap_records=1)) == 2
+    assert lab.topic("t").live_count == 3
+
+
+def test_a_name_whose_creation_failed_is_free(lab: Lab) -> None:
+    journal = lab.engine.journal
+    file = journal._file
+
+    def full(*_: object) -> None:
+        raise OSError(28, "no space left on device")
+
+    journal._file = SimpleNamespace(  # type: ignore[assignment]
+        write=full, truncate=lambda _: None, sync=lambda: None, fileno=file.fileno, path=file.path
+    )
+    with pytest.raises(ApiError) as refused:
+        lab.put("t")
+    assert refused.value.code == "disk_full"
+    journal._file = file
+    lab.engine.resume_writes()
+    assert "t" not in lab.engine.by_name
+    assert lab.put("t") is True
+    lab.restart()
+    assert lab.engine.find("t") is not None

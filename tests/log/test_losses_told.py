@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topics.log.losses_told import HOUR_MS, MAX_TOPICS, LossesTold
+from topics.log.losses_told import HOUR_MS, KEPT_HOURS, MAX_TOPICS, LossesTold
 
 
 class Now:
@@ -25,6 +25,16 @@ def test_what_is_older_than_a_day_is_forgotten() -> None:
     now.ms += 15 * HOUR_MS
     assert [(topic, told.missed) for topic, told in losses.recent()] == [("u", 1), ("t", 3)]
     now.ms += 10 * HOUR_MS
+    assert list(losses.recent()) == []
+
+
+def test_an_hour_is_forgotten_when_a_day_has_passed() -> None:
+    now = Now()
+    losses = LossesTold(now)
+    losses.note("t", "cap", 5)
+    now.ms += (KEPT_HOURS - 1) * HOUR_MS
+    assert [topic for topic, _ in losses.recent()] == ["t"]
+    now.ms += HOUR_MS
     assert list(losses.recent()) == []
 
 

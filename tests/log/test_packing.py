@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.log.harness import Lab
 from tests.support.accelerated import WAYS, using
-from topics.log.packing import Names, PackedEnds, grow, grow_codes, whole_codes
+from topics.log.packing import Names, PackedEnds, copied, grow, grow_codes, whole_codes
 
 
 @given(st.lists(st.sampled_from([1, 100, 65_535, 65_536, 65_537, 1_000_000]), max_size=30))
@@ -41,6 +41,17 @@ def test_names_are_coded_in_the_order_in_which_they_come() -> None:
     names.close(4)
     assert names.encode(["a", "c"]) == array("B", [2, 3])
     assert names.names == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize("native", WAYS.values(), ids=WAYS)
+def test_names_may_come_in_any_sequence(native: Any) -> None:
+    with using(native):
+        assert Names().encode(("b", None, "b")) == array("B", [1, 0, 1])
+
+
+def test_a_column_is_copied_as_far_as_it_is_wanted() -> None:
+    assert copied(None, 2) is None
+    assert copied(np.array([7, 8, 9], np.uint32), 2) == array("I", [7, 8])
 
 
 def test_columns_that_appear_late_have_zeros_before() -> None:

@@ -207,6 +207,30 @@ ALIKE: tuple[Alike, ...] = (
         "that offset still fits into 32 bits",
     ),
     Alike(
+        "log/packing.py",
+        "if 2 * len(self.names) <= count:",
+        "if 2 * len(self.names) < count:",
+        "names that are shared are equal to those that are not",
+    ),
+    Alike(
+        "log/packing.py",
+        "if column.itemsize < values.itemsize:",
+        "if column.itemsize <= values.itemsize:",
+        "of the same width, a copy says the same",
+    ),
+    Alike(
+        "log/lives.py",
+        "if len(self._recent) >= _RECENT:",
+        "if len(self._recent) > _RECENT:",
+        "names are put in order one name later",
+    ),
+    Alike(
+        "log/lives.py",
+        "if not self._recent:",
+        "if False:",
+        "with none put among them, a copy of the others says the same",
+    ),
+    Alike(
         "log/recover/lost_frames.py",
         "head > topic.head:\n            topic.add_hole",
         "head >= topic.head:\n            topic.add_hole",

@@ -120,4 +120,16 @@ FLOW: tuple[Alike, ...] = (
         "if self._gathered > _PIECE_BYTES:",
         "the same bytes are written one piece later",
     ),
+    Alike(
+        "flow/pacing.py",
+        "if priority <= self._lately or",
+        "if priority < self._lately or",
+        "what is protected already is noted again",
+    ),
+    Alike(
+        "flow/pacing.py",
+        "now - self._pumped_at < CROWDED_S else",
+        "now - self._pumped_at <= CROWDED_S else",
+        "where it has taken exactly so long, one more turn is made",
+    ),
 )

@@ -200,4 +200,16 @@ WRITES: tuple[Alike, ...] = (
         "if False:",
         "where nothing was rendered there is nothing to be put right",
     ),
+    Alike(
+        "log/write/together.py",
+        "ts = now if now > topic.last_ts else",
+        "ts = now if now >= topic.last_ts else",
+        "both are the same time",
+    ),
+    Alike(
+        "log/write/plain_frame.py",
+        "    if native is not None:\n",
+        "    if False:\n",
+        "without the accelerator the same is done",
+    ),
 )

@@ -218,8 +218,6 @@ def _hide(core: Core, topic: Topic) -> None:
 
 
 def apply_drop(core: Core, topic: Topic) -> None:
-    if topic.dropped:
-        return
     _hide(core, topic)
     core.by_id.pop(topic.id, None)
     core.touched.discard(topic)

@@ -228,8 +228,9 @@ static int takes(Together *self, const Turn *turn, PyObject *topic, int64_t coun
     if (!(*verdict & SYNCED) && number_in(OF_TOPIC(topic, PENDING_SYNC)) != 0) return 0;
     int is_held = PySet_GET_SIZE(turn->held) ? PySet_Contains(turn->held, topic) : 0;
     if (is_held) return is_held < 0 ? -1 : 0;
+    /* What is left is looked at, not what it will be: behind the last seq that there is comes a negative one. */
     int64_t assigned = number_in(OF_TOPIC(topic, ASSIGNED));
-    if (assigned < 0 || assigned + count > number_in(OF_TOPIC(topic, RESERVED)) || assigned + count > self->most_seq)
+    if (assigned < 0 || count > number_in(OF_TOPIC(topic, RESERVED)) - assigned || count > self->most_seq - assigned)
         return 0;
     if (!runs || !PyList_CheckExact(runs) || !PyList_GET_SIZE(runs)) return 0;
     *run = PyList_GET_ITEM(runs, PyList_GET_SIZE(runs) - 1);

@@ -190,6 +190,24 @@ def test_the_journal_answers_for_its_segments_until_snapshots_do(large_lab: Larg
     assert lab.commit_stage("0") == ({"a": (2, 5, 4), "b": (1, 2, 2)}, True)
 
 
+def test_after_a_restart_no_segment_is_written_over_one_that_was_adopted(large_lab: LargeLab) -> None:
+    lab = large_lab
+    lab.write("a", "before")
+    lab.checkpoint()
+    for number in range(2):
+        lab.part("0", ROWS, stage=f"s{number}")
+        lab.commit_stage("0", stage=f"s{number}", batch=number)
+    adopted = {path.name: path.read_bytes() for path in lab.segment_files()}
+    lab.restart()
+    lab.write_each("c", 8)
+    lab.checkpoint(everything=True)
+    files = {path.name: path.read_bytes() for path in lab.segment_files()}
+    assert len(files) > len(adopted)
+    assert {name: files[name] for name in adopted} == adopted
+    lab.restart()
+    assert lab.data("a") == ["before", 1, 3, 4, 6, 1, 3, 4, 6]
+
+
 def test_an_older_release_refuses_the_journal_until_it_is_gone(large_lab: LargeLab) -> None:
     """Before it looks at segments: it would remove those of which it has not heard."""
     lab = large_lab

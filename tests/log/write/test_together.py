@@ -15,9 +15,11 @@ from tests.support.accelerated import WAYS, using
 from topics.flow.convoys import Convoys, Travellers
 from topics.log.lifecycle import put_topic
 from topics.log.topic import Topic
+from topics.log.write import together as together_module
 from topics.log.write.append import AppendOp
 from topics.log.write.append_request import parse_append
 from topics.log.write.together import TogetherOp
+from topics.values import MAX_IDEMPOTENCY_KEY_BYTES, MAX_SEQ
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
 
@@ -309,6 +311,77 @@ def test_a_seq_that_is_not_reserved_waits_for_the_disk(world: World) -> None:
     assert "a/next" not in world.answers.told
     world.do(("sync",))
     assert world.answers.told["a/next"] == world.answers.told["b/next"] == (2, 1, False)
+
+
+def test_the_last_seq_that_is_reserved_is_given_out_without_waiting(world: World) -> None:
+    for name in ("a", "b"):
+        topic = world.lab.topic(name)
+        topic.reserved = topic.assigned + 1
+    together = world.answers.together
+    both(world)
+    assert world.answers.told["a/next"] == world.answers.told["b/next"] == (2, 1, False)
+    assert world.answers.together == together + 2
+
+
+def test_the_last_seq_that_there_is_is_given_out_and_none_behind_it(world: World) -> None:
+    world.lab.engine.settings.seq_base = MAX_SEQ - 1
+    world.do(("config", "c", {}))
+    world.lab.topic("c").reserve(MAX_SEQ + 256)
+    together = world.answers.together
+    for number in range(3):
+        world.do(("write", [("c", f"c/{number}", PLAIN % 1, None)], []))
+    told = [world.answers.told[f"c/{number}"] for number in range(3)]
+    assert told[:2] == [(MAX_SEQ - 1, 1, False), (MAX_SEQ, 1, False)]
+    assert told[2] == "internal"
+    assert world.lab.topic("c").head == MAX_SEQ
+    assert world.answers.together == together + 1, "the first has no run to go to"
+
+
+def test_where_all_topics_share_a_bound_each_is_looked_at(world: World) -> None:
+    world.lab.engine.settings.max_total_bytes = 1 << 40
+    together = world.answers.together
+    both(world)
+    assert world.answers.told["a/next"] == world.answers.told["b/next"] == (2, 1, False)
+    assert world.answers.together == together
+
+
+@pytest.mark.parametrize(("room", "shares"), [(6, 2), (5, 0)])
+def test_there_has_to_be_room_for_them_and_for_reservations(
+    world: World, monkeypatch: pytest.MonkeyPatch, room: int, shares: int
+) -> None:
+    monkeypatch.setattr(together_module, "MAX_WAITING_OPS", room)
+    together = world.answers.together
+    both(world)
+    assert world.answers.told["a/next"] == world.answers.told["b/next"] == (2, 1, False)
+    assert world.answers.together == together + shares
+
+
+@pytest.mark.parametrize(("longer", "shares"), [(0, 1), (1, 0)])
+def test_a_key_may_be_as_long_as_keys_may_be(world: World, longer: int, shares: int) -> None:
+    together, key = world.answers.together, b"k" * (MAX_IDEMPOTENCY_KEY_BYTES + longer)
+    writes = [("a", "a/short", PLAIN % 1, b"short"), ("a", "a/long", PLAIN % 2, key)]
+    world.do(("write", writes, []))
+    assert world.answers.together == together + shares
+    assert world.answers.told["a/short"] == (2, 1, False)
+    assert world.answers.told["a/long"] == ("invalid_request" if longer else (3, 1, False))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_retry_that_waits_for_the_first_is_answered_with_it(world: World, fails: bool) -> None:
+    world.do(("config", "a", {"durability": "fsync"}))
+    for writer in ("a/first", "a/retry"):
+        world.answers.told.pop(writer, None)
+        world.do(("write", [("a", writer, PLAIN % 1, b"k")], []))
+    assert "a/first" not in world.answers.told
+    assert "a/retry" not in world.answers.told
+    if fails:
+        world.lab.engine.queue.give_up(OSError(5, "no"))
+    world.do(("sync",))
+    if fails:
+        assert world.answers.told["a/first"] == world.answers.told["a/retry"] == "internal"
+    else:
+        assert world.answers.told["a/first"] == (2, 1, False)
+        assert world.answers.told["a/retry"] == (2, 1, True)
 
 
 def test_a_cap_that_was_on_its_way_holds_for_them(world: World) -> None:

@@ -54,6 +54,14 @@ MUTATIONS = (
         (_SEGMENTS,),
     ),
     Mutation(
+        "give-out-the-numbers-of-adopted-segments-again",
+        "After a restart, no segment is written over one that the journal has adopted.",
+        "log/recover/replay.py",
+        "self._engine.next_segment = max(self._engine.next_segment, adopted.segment + 1)",
+        "self._engine.next_segment = min(self._engine.next_segment, adopted.segment + 1)",
+        (f"{_SEGMENTS}::test_after_a_restart_no_segment_is_written_over_one_that_was_adopted",),
+    ),
+    Mutation(
         "show-adopted-segments-to-older-releases",
         "A release that does not know adopted segments refuses the directory before it removes them.",
         "log/engine.py",
