@@ -206,6 +206,15 @@ def test_it_follows_over_a_restart_and_says_how_to_go_on(tmp_path: Path) -> None
     server.stop()
 
 
+def test_what_is_to_come_is_no_loss(server: ServerProcess) -> None:
+    server.post("/v0/topics/young", {"records": [{"data": 1}]})
+    assert topics("read", "young", "--from", "4", "--fail-on-loss", TOPICS_URL=server.url).rows == []
+    tail = Tail(server.url, "tail", "young", "--from", "4", "--fail-on-loss")
+    server.post("/v0/topics/young", {"records": [{"data": number} for number in range(2, 6)]})
+    assert [tail.next()["seq"] for _ in range(2)] == [4, 5]
+    assert tail.interrupt()[0] == 130
+
+
 def test_what_follows_says_how_to_go_on_without_a_server(tmp_path: Path) -> None:
     server = ServerProcess(tmp_path).start()
     server.post("/v0/topics/gone", {"records": [{"data": 1}]})

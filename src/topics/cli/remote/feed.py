@@ -126,13 +126,21 @@ class Feed:
     """One topic, from a position on. `seq` and `epoch` say how far its items were used: see `done`."""
 
     def __init__(
-        self, server: Server, topic: str, choice: Choice, seq: int = 0, epoch: int | None = None
+        self,
+        server: Server,
+        topic: str,
+        choice: Choice,
+        seq: int = 0,
+        epoch: int | None = None,
+        first: int = 0,
     ) -> None:
+        """`first`: what comes before it is left out, in this life of the topic."""
         self._server = server
         self._choice = choice
         self.topic = topic
         self.seq = seq
         self.epoch = epoch
+        self._first = first
 
     def done(self, entry: Entry) -> None:
         _, self.seq, self.epoch = entry
@@ -194,13 +202,15 @@ class Feed:
         if page.is_of_another_life:
             assert gap is not None
             before = gap.previous_epoch if gap.previous_epoch is not None else epoch
+            self._first = 0
             yield Restarted(self.topic, page.epoch, Formerly(before)), gap.gap_from - 1, page.epoch
             return
         if gap is not None:
             told = Gap(gap.gap_from, gap.gap_to, gap.reason)
             yield Lost(self.topic, page.epoch, told), gap.gap_to, page.epoch
         for found in page.records:
-            yield self._record(found, page.epoch), found.seq, page.epoch
+            if found.seq >= self._first:
+                yield self._record(found, page.epoch), found.seq, page.epoch
         yield None, page.next_from_seq, page.epoch
 
     def _record(self, found: _Record, epoch: int) -> Record:

@@ -200,8 +200,13 @@ class _Reader:
             if each.name == name and not each.is_prefix and each.seq is not None:
                 whole = Choice(None, self._choice.since, self._choice.until, self._choice.tag)
                 return Feed(self._server, name, whole, each.seq, each.epoch)
-        first = self._arguments.first
-        return Feed(self._server, name, self._choice, max((first or 0) - 1, 0))
+        first: int = self._arguments.first or 0
+        before = max(first - 1, 0)
+        if before:
+            # A position behind the head would be one of another life; a wish for what is to come is none.
+            head: int = self._server.ask("GET", topic_path(name) + "?touch=false")["head_seq"]
+            before = min(before, head)
+        return Feed(self._server, name, self._choice, before, first=first)
 
     def _take(self, feed: Feed, entry: Entry) -> None:
         item = entry[0]
