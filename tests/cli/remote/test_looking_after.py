@@ -16,6 +16,7 @@ import pytest
 from tests.cli.command import topics
 from tests.cli.terminal import Terminal
 from tests.support import ServerProcess
+from topics.cli.remote.status import of_server
 
 
 @pytest.fixture
@@ -55,6 +56,30 @@ def test_status(own: ServerProcess) -> None:
     own.put("/v0/topics/full", {"cap_records": 10})
     own.get("/v0/routers/stuck")
     assert attention(topics("status", TOPICS_URL=url).json) == []  # and not what it said a moment ago
+
+
+@pytest.mark.parametrize(
+    ("free", "writes", "full_in_ms", "told"),
+    [
+        (2_000_000, True, None, ["the disk has 1.9 MiB left, less than the 8.0 MiB that are kept"]),
+        (
+            2_000_000,
+            False,
+            0,
+            ["writes are off: disk_full", "the disk has 1.9 MiB left and is full in about"],
+        ),
+        (40_000_000, True, 7_200_000, ["the disk has 38.1 MiB left and is full in about 2 h"]),
+        (40_000_000, True, None, []),
+        (400_000_000, True, 7_200_000, []),
+    ],
+)
+def test_a_disk_that_is_short_of_room(
+    free: int, writes: bool, full_in_ms: int | None, told: list[str]
+) -> None:
+    disk = {"free_bytes": free, "size_bytes": 10**9, "reserve_bytes": 1 << 23, "full_in_ms": full_in_ms}
+    found = of_server({"writes": writes, "reason": None if writes else "disk_full", "disk": disk})
+    assert len(found) == len(told)
+    assert all(text.startswith(begin) for text, begin in zip(found, told, strict=True)), found
 
 
 def test_status_tells_of_loss_that_readers_were_told_of(own: ServerProcess) -> None:

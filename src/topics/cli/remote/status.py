@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = server.ask("GET", "/v0/overview?page_size=1")
         cursors = list(server.listed("/v0/cursors", "cursors"))
     about = found["server"]
-    attention = [*_of_server(about), *(_TEXTS[item["kind"]](item) for item in found["attention"])]
+    attention = [*of_server(about), *(_TEXTS[item["kind"]](item) for item in found["attention"])]
     more = sum(found["attention_counts"].values()) - len(found["attention"])
     if more:
         attention.append(f"and {more} more like these")
@@ -68,12 +68,17 @@ def run(arguments: argparse.Namespace) -> int:
     return REFUSED if attention else DONE
 
 
-def _of_server(about: Json) -> list[str]:
+def of_server(about: Json) -> list[str]:
     texts = [] if about["writes"] else [f"writes are off: {about['reason']}"]
     disk = about["disk"]
     full_in_ms = disk["full_in_ms"]
     is_short = disk["free_bytes"] < disk["size_bytes"] * _LITTLE_ROOM
-    if is_short and full_in_ms is not None and full_in_ms < _LITTLE_TIME_MS:
+    if about["writes"] and disk["free_bytes"] < disk["reserve_bytes"]:
+        texts.append(
+            f"the disk has {amount(disk['free_bytes'])} left,"
+            f" less than the {amount(disk['reserve_bytes'])} that are kept for removals"
+        )
+    elif is_short and full_in_ms is not None and full_in_ms < _LITTLE_TIME_MS:
         texts.append(
             f"the disk has {amount(disk['free_bytes'])} left and is full in about {_long(full_in_ms)}"
         )
