@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -32,7 +33,9 @@ class Listener:
     def __init__(self) -> None:
         self.say: Say = ack
         self.bodies: list[dict[str, Any]] = []
+        self.keys: list[str] = []
         self.writers: list[asyncio.StreamWriter] = []
+        self.last: asyncio.StreamWriter | None = None
         self.ended = 0
         self.came = asyncio.Condition()
         self.tasks: set[asyncio.Task[None] | None] = set()
@@ -46,6 +49,8 @@ class Listener:
                 length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0] or b"0")
                 body = await reader.readexactly(length)
                 self.bodies.append(json.loads(body or b"{}"))
+                self.last = writer
+                self.keys.append(head.partition(b"Idempotency-Key: ")[2].partition(b"\r")[0].decode())
                 await self.tell()
                 said = self.say(len(self.bodies))
                 if said == b"":
@@ -125,9 +130,7 @@ def test_what_is_not_answered_in_time_is_not_asked_for_beyond_patience() -> None
             with pytest.raises(Uncertain) as uncertain:
                 await topic.write("x")
             # Patience is counted from when it was sent: over, when the answer did not come.
-            assert [body["idempotency_key"] for body in listener.bodies[1:]] == [
-                uncertain.value.idempotency_key
-            ]
+            assert listener.keys[1:] == [uncertain.value.idempotency_key]
             assert topic._io._pool().places.free == MAX_CONNECTIONS
 
     asyncio.run(scenario())
@@ -143,7 +146,7 @@ def test_a_connection_that_ends_instead_of_an_answer_has_the_write_repeated_unde
         async with writing() as (listener, topic):
             listener.say = say
             assert (await topic.write("again")).seq == 4
-            _, first, _, second, _ = listener.bodies
+            _, first, _, second, _ = zip(listener.bodies, listener.keys, strict=True)
             assert first == second
 
     asyncio.run(scenario())
@@ -176,6 +179,7 @@ def test_a_refusal_that_passes_is_waited_out() -> None:
             listener.say = lambda number: busy if number < 4 else ack(number)
             assert (await topic.write("x")).seq == 4
             assert listener.bodies[1] == listener.bodies[2] == listener.bodies[3]
+            assert listener.keys[1] == listener.keys[2] == listener.keys[3] != ""
 
     asyncio.run(scenario())
 
@@ -188,5 +192,145 @@ def test_a_server_that_says_more_than_it_was_asked_is_not_asked_again_over_that_
             await listener.until(lambda: listener.ended == 1)
             assert not connection.is_usable
             assert (await topic.write("next")).seq == 2
+
+    asyncio.run(scenario())
+
+
+# --- many at once -----------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def many_writing(**more: Any) -> AsyncIterator[tuple[Listener, AsyncTopic[Any]]]:
+    """A topic of which it is known that many write to it, with some connections that are free."""
+    async with writing(**more) as (listener, topic):
+        await asyncio.gather(*(topic.write(n) for n in range(8)))
+        pool = topic._io._pool()
+        pool.outbox.note(8, 1)
+        assert len(pool.idle) == 8
+        listener.bodies.clear()
+        listener.keys.clear()
+        yield listener, topic
+
+
+def values(listener: Listener) -> list[Any]:
+    return [body["records"][0]["data"] for body in listener.bodies if body]
+
+
+def test_writes_of_one_turn_go_out_together_and_each_gets_its_own_answer() -> None:
+    async def scenario() -> None:
+        async with many_writing() as (listener, topic):
+            pool = topic._io._pool()
+            tasks = [asyncio.create_task(topic.write(n)) for n in range(40)]
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert pool.places.free == MAX_CONNECTIONS - 3
+            acks = await asyncio.gather(*tasks)
+            assert [ack.seq for ack in acks] == [1 + values(listener).index(n) for n in range(40)]
+            assert sorted(values(listener)) == list(range(40))
+            assert len(set(listener.keys)) == 40
+            assert pool.places.free == MAX_CONNECTIONS
+            assert len(pool.idle) == 8
+
+    asyncio.run(scenario())
+
+
+def test_what_was_not_answered_when_the_connection_ended_is_repeated_under_its_key() -> None:
+    state = saying(200, b'{"config":{"idempotency_window_ms":60000}}')
+
+    async def scenario() -> None:
+        async with many_writing() as (listener, topic):
+
+            def say(number: int) -> bytes:
+                if not listener.keys[-1]:
+                    return state
+                return b"" if number == 5 else ack(1000 + listener.bodies[-1]["records"][0]["data"])
+
+            listener.say = say
+            acks = await asyncio.gather(*(topic.write(n) for n in range(12)))
+            assert [ack.seq for ack in acks] == list(range(1000, 1012))
+            first = listener.keys[:5]
+            # The fifth came again under its key; those behind it had not been looked at.
+            again = [key for key in listener.keys[5:] if key]
+            assert first[4] in again
+            assert not set(first[:4]) & set(again)
+            assert len({*first, *again}) == 12
+            assert topic._io._pool().places.free == MAX_CONNECTIONS
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("more", [b"", b"Connection: close\r\n"])
+def test_a_refusal_is_told_to_the_one_it_is_for(more: bytes) -> None:
+    full = saying(422, b'{"error":{"code":"topic_full","message":"full"}}').replace(
+        b"\r\n", b"\r\n" + more, 1
+    )
+    state = saying(200, b'{"config":{"idempotency_window_ms":60000}}')
+
+    async def scenario() -> None:
+        async with many_writing() as (listener, topic):
+
+            def say(number: int) -> bytes:
+                if not listener.keys[-1]:
+                    return state
+                return full if values(listener)[-1] == 3 else ack(number)
+
+            listener.say = say
+            told = await asyncio.gather(*(topic.write(n) for n in range(8)), return_exceptions=True)
+            assert [index for index, one in enumerate(told) if isinstance(one, Refused)] == [3]
+            assert sum(not isinstance(one, BaseException) for one in told) == 7
+            assert topic._io._pool().places.free == MAX_CONNECTIONS
+
+    asyncio.run(scenario())
+
+
+def test_who_is_cancelled_leaves_the_others_their_answers() -> None:
+    async def scenario() -> None:
+        async with many_writing() as (listener, topic):
+            listener.say = lambda number: None
+            tasks = [asyncio.create_task(topic.write(n)) for n in range(6)]
+            await asyncio.sleep(0)
+            tasks[1].cancel()  # before it went out
+            await listener.until(lambda: len(listener.bodies) == 5)
+            tasks[2].cancel()
+            said = b"".join(ack(100 + value) for value in values(listener))
+            assert listener.last is not None
+            listener.last.write(said)
+            told = await asyncio.gather(*tasks, return_exceptions=True)
+            assert [getattr(one, "seq", None) for one in told] == [100, None, None, 103, 104, 105]
+            assert topic._io._pool().places.free == MAX_CONNECTIONS
+
+    asyncio.run(scenario())
+
+
+def test_all_that_is_not_answered_in_time_is_uncertain() -> None:
+    async def scenario() -> None:
+        async with many_writing(timeout_s=0.3, retry_s=0.3) as (listener, topic):
+            listener.say = lambda number: None
+            told = await asyncio.gather(*(topic.write(n) for n in range(6)), return_exceptions=True)
+            assert [type(one) for one in told] == [Uncertain] * 6
+            assert len({one.idempotency_key for one in told if isinstance(one, Uncertain)}) == 6
+            assert topic._io._pool().places.free == MAX_CONNECTIONS
+
+    asyncio.run(scenario())
+
+
+def test_where_each_is_answered_by_itself_each_goes_by_itself() -> None:
+    """Behind a proxy, one would wait for the other."""
+
+    async def scenario() -> None:
+        async with many_writing() as (_, topic):
+            outbox, now = topic._io._pool().outbox, monotonic()
+            for _ in range(7):
+                outbox.note(8, 8)
+            outbox.note(8, 1)
+            for _ in range(7):
+                outbox.note(8, 4)
+            assert outbox.gathers(now)
+            outbox.note(8, 4)
+            assert not outbox.gathers(now)
+            assert (await topic.write("alone")).seq == 1
+            outbox.note(8, 1)
+            assert not outbox.gathers(now)
+            assert outbox.gathers(now + 60)
 
     asyncio.run(scenario())

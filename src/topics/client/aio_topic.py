@@ -49,7 +49,7 @@ class AsyncTopic(Generic[T]):
         self._settings = settings
         wanted = Wanted(session, name, settings)
         self._writing = Writing(session, name, codec, wanted)
-        self._before_length = io.before_length(self._writing.request(b""))
+        self._before_headers = io.before_headers(self._writing.request(b""))
         self._ignored = Ignored()
         self._columns = Columns(session, name, wanted, self._ignored)
 
@@ -71,24 +71,31 @@ class AsyncTopic(Generic[T]):
     ) -> Ack:
         """One record. It is in the log when this returns."""
         writing, since = self._writing, monotonic()
-        body, key = writing.single(data, tag, node, meta, idempotency_key)
-        asked = self._io.attempt(self._before_length, body, since) if writing.wanted.is_there else None
+        body, header_key = writing.single(data, tag, node, meta, idempotency_key)
+        key = header_key or idempotency_key or ""
+        asked = None
+        if header_key and writing.wanted.is_there:
+            asked = self._io.attempt(self._before_headers, header_key, body, since)
         if asked is None:
-            return await self._run(writing.send(body, key))
+            return await self._run(writing.send(writing.request(body, header_key), key))
         connection, answer = asked
-        came: Response | Broken
+        came: Response | Broken | None
         try:
-            came = await answer
-            if came.status == 200:  # most are
-                return decode_ack(came.body)
+            came = heard = await answer
+            if heard is not None and heard.status == 200:  # most are
+                return decode_ack(heard.body)
         except msgspec.DecodeError:
             pass
         except Broken as error:
             came = error
         except BaseException:
-            connection.abandon(answer)
+            if connection is not None:
+                connection.abandon(answer)
             raise
-        return await self._run(writing.finish(writing.request(body), key, None, since, came))
+        request = writing.request(body, header_key)
+        if came is None:
+            return await self._run(writing.send(request, key))
+        return await self._run(writing.finish(request, key, None, since, came))
 
     async def write_many(self, items: Iterable[T | Draft[T]], *, idempotency_key: str | None = None) -> Ack:
         """One batch of data or `Draft`s: all of it is written, or nothing."""

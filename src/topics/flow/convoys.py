@@ -55,6 +55,9 @@ class Answering(Protocol[Writer]):
 
     def fail(self, writers: list[Writer], started: float, error: ApiError) -> None: ...
 
+    def take_apart(self, writer: Writer) -> None:
+        """Of all that this writer has sent as a bundle nothing is written: now each is to come by itself."""
+
     def append_alone(self, writer: Writer, body: bytes, key: bytes | None, started: float) -> None:
         """Append what one writer sent as if there had been no others; what is wrong with it is answered."""
 
@@ -82,6 +85,11 @@ class Travellers(NamedTuple, Generic[Writer]):
         """None of which is too large."""
         count, most = len(self.writers), _MOST_TOGETHER
         return (self.chosen(range(start, min(start + most, count))) for start in range(0, count, most))
+
+    @property
+    def is_bundle(self) -> bool:
+        """One writer has sent all of it, and nobody else has a part in that."""
+        return len(self.writers) > 1 and self.writers[0] is self.writers[-1]
 
     def each(self) -> Iterator[tuple[Writer, bytes, bytes | None]]:
         keys: Iterable[bytes | None] = repeat(None) if self.keys is None else self.keys
@@ -122,6 +130,10 @@ class Convoys(Generic[Writer]):
         writers.append(writer)
         bodies.append(body)
         keys.append(key)  # type: ignore[union-attr]
+
+    def join_bundle(self, name: str, writer: Writer, bodies: list[bytes], keys: list[bytes] | None) -> None:
+        """Somebody has sent several, which are answered in their order: they share nothing with others."""
+        self._assemble([(name, ([writer] * len(bodies), bodies, keys))])
 
     def _assemble(self, several: list[Addressed[Writer]]) -> None:
         if not self._assembled:
@@ -169,6 +181,9 @@ class Convoys(Generic[Writer]):
         except MemoryError:
             self._answering.fail(travellers.writers, started, short_of_memory())
             return
+        if odd and travellers.is_bundle:
+            self._each_alone(travellers, started)
+            return
         if odd:
             self._each_alone(travellers.chosen(odd), started)
             travellers = travellers.chosen(sorted({*range(len(travellers.writers))} - {*odd}))
@@ -202,5 +217,8 @@ class Convoys(Generic[Writer]):
             self._each_alone(travellers, started)
 
     def _each_alone(self, travellers: Travellers[Writer], started: float) -> None:
+        if travellers.is_bundle:
+            self._answering.take_apart(travellers.writers[0])
+            return
         for writer, body, key in travellers.each():
             self._answering.append_alone(writer, body, key, started)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topics.client.wire.answers import AnswerParser, KnownHeads
+from topics.client.wire.answers import AnswerParser, AnswersInTurn, KnownHeads
 from topics.client.wire.effects import Response
 
 
@@ -137,3 +137,35 @@ def test_answers_of_one_length_are_told_apart_by_their_heads() -> None:
         said = parser.answer(len(whole))
         assert said is not None
         assert (said.headers["x-request-id"], said.body) == (told, whole[-3:])
+
+
+def test_answers_in_turn_are_the_same_however_they_are_cut() -> None:
+    said = [answer(b"one"), answer(b"two"), answer(b"", b"X: y"), answer(b"three", status=b"503 Away")]
+    whole = b"HTTP/1.1 100 Continue\r\n\r\n".join(said)
+    expected = [(200, b"one"), (200, b"two"), (200, b""), (503, b"three")]
+    known: KnownHeads = {}
+    for first in range(len(whole) + 1):
+        for size in (1, 7, len(whole)):
+            answers = AnswersInTurn(known if first % 2 else {})
+            pieces = [whole[:first], *(whole[at : at + size] for at in range(first, len(whole), size))]
+            came = [one for piece in pieces for one in answers.received(piece)]
+            assert [(one.status, one.body) for one in came] == expected
+            assert came[3].headers == {"content-length": "5"}
+            assert not answers.is_last
+            assert not answers.has_rest
+    assert len(known) == 4
+
+
+def test_nothing_is_heard_behind_the_last_of_the_answers() -> None:
+    known: KnownHeads = {}
+    answers = AnswersInTurn(known)
+    came = answers.received(answer(b"one") + answer(b"two", b"Connection: close") + answer(b"three"))
+    assert [one.body for one in came] == [b"one", b"two"]
+    assert answers.is_last
+    assert len(known) == 1
+
+
+@pytest.mark.parametrize("said", [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"what?\r\n\r\n"])
+def test_answers_in_turn_tell_their_length(said: bytes) -> None:
+    with pytest.raises(ValueError, match="answer"):
+        AnswersInTurn({}).received(said)

@@ -72,4 +72,20 @@ MUTATIONS = (
         "return False",
         ("tests/http/wire/http2/test_sockets.py",),
     ),
+    Mutation(
+        "take-a-bundle-apart-behind-others",
+        "Requests that are sent one behind the other are answered in that order, each with its own.",
+        "http/wire/pipeline.py",
+        "        self._waiting.extendleft(reversed(apart))\n",
+        "        self._waiting.extend(apart)\n",
+        ("tests/http/wire/test_bundle.py",),
+    ),
+    Mutation(
+        "bundle-what-has-a-key-with-what-has-none",
+        "Requests that are sent one behind the other are answered in that order, each with its own.",
+        "http/wire/bundle.py",
+        "    return same_way and bool(key) is bool(first_key)\n",
+        "    return same_way\n",
+        ("tests/http/wire/test_bundle.py",),
+    ),
 )

@@ -49,7 +49,7 @@ MUTATIONS = (
         "another-key-than-the-callers",
         "A write that is repeated under its key is in the log once.",
         "client/operations/writing.py",
-        "        if key:\n            return self.body((row,), key), key\n",
+        '        if key:\n            return self.body((row,), key), ""\n',
         "",
         ("tests/sdk/test_writing.py",),
     ),
@@ -92,5 +92,22 @@ MUTATIONS = (
         '        if not isfinite(value):\n            raise ValueError(f"{value} is no JSON")\n',
         "        pass\n",
         ("tests/sdk/test_writing.py",),
+    ),
+    Mutation(
+        "repeat-what-went-out-with-others-without-its-key",
+        "A write that is repeated under its key is in the log once.",
+        "client/aio_topic.py",
+        "        request = writing.request(body, header_key)\n",
+        "        request = writing.request(body)\n",
+        ("tests/client/test_aio_topic.py",),
+    ),
+    Mutation(
+        "give-an-answer-to-the-next-in-turn",
+        "Writes that go out together get their own answers, also where one of them was given up.",
+        "client/wire/async_connection.py",
+        "                waiter = waiters.popleft()\n                if not waiter.done():\n",
+        "                waiter = waiters.popleft()\n                while waiter.done() and waiters:\n"
+        "                    waiter = waiters.popleft()\n                if not waiter.done():\n",
+        ("tests/client/test_aio_topic.py",),
     ),
 )

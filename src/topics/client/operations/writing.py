@@ -18,6 +18,7 @@ from topics.client.wire.session import Session, topic_path, understood
 
 T = TypeVar("T")
 MAX_BATCH_RECORDS = 10_000
+KEY_HEADER = "Idempotency-Key"
 decode_ack = msgspec.json.Decoder(Ack).decode
 
 
@@ -54,7 +55,7 @@ class Writing(Generic[T]):
         self.wanted = wanted
         # A topic with settings is made with them, never by chance with others.
         self._before_key = b'"create":false,"idempotency_key":' if wanted.is_given else b'"idempotency_key":'
-        self._before_own_key = _END + self._before_key + b'"'
+        self._after_single = _END[:-1] + (b',"create":false}' if wanted.is_given else b"}")
 
     def write(
         self,
@@ -64,20 +65,23 @@ class Writing(Generic[T]):
         meta: dict[str, Any] | None,
         key: str | None,
     ) -> Operation[Ack]:
-        return self.send(*self.single(data, tag, node, meta, key))
+        body, header_key = self.single(data, tag, node, meta, key)
+        return self.send(self.request(body, header_key), key or header_key)
 
     def single(
         self, data: T, tag: str | None, node: str | None, meta: dict[str, Any] | None, key: str | None
     ) -> tuple[bytes, str]:
-        """The body of a write of one record, and its key."""
+        """The body of a write of one record, and the key of its own that goes into a header.
+
+        A key that is given goes into the body instead, for it may be any text: then this one is empty.
+        """
         if tag is None and node is None and meta is None:
             row = self.encode(data)
         else:
             row = render(self.codec, self.topic, data, tag, node, meta)
         if key:
-            return self.body((row,), key), key
-        key = self.new_key()  # which needs nothing done to be JSON
-        return b"".join((_BEGIN, row, self._before_own_key, key.encode(), b'"}')), key
+            return self.body((row,), key), ""
+        return b"".join((_BEGIN, row, self._after_single)), self.new_key()
 
     def write_many(self, items: Iterable[T | Draft[T]], key: str | None) -> Operation[Ack]:
         if isinstance(items, str | bytes | Mapping):
@@ -91,18 +95,18 @@ class Writing(Generic[T]):
         if not rows:
             raise ValueError("write_many needs at least one record")
         key = key or self.new_key()
-        return self.send(self.body(rows, key), key)
+        return self.send(self.request(self.body(rows, key)), key)
 
-    def send(self, body: bytes, key: str) -> Operation[Ack]:
-        request = self.request(body)
+    def send(self, request: Request, key: str) -> Operation[Ack]:
         return self.finish(request, key) if self.wanted.is_there else self._make_and_finish(request, key)
 
     def _make_and_finish(self, request: Request, key: str) -> Operation[Ack]:
         yield from self.wanted.ensure()
         return (yield from self.finish(request, key))
 
-    def request(self, body: bytes) -> Request:
-        return Request(method="POST", target=topic_path(self.topic), body=body)
+    def request(self, body: bytes, header_key: str = "") -> Request:
+        headers = ((KEY_HEADER, header_key),) if header_key else ()
+        return Request(method="POST", target=topic_path(self.topic), body=body, headers=headers)
 
     def body(self, rows: Sequence[bytes], key: str) -> bytes:
         # A single record's seq may be told twice: a write of nothing but record and key is the quickest.

@@ -21,30 +21,25 @@ class Address(msgspec.Struct, frozen=True):
     base: str
     head: bytes
 
-    def before_length(self, request: Request) -> bytes:
-        """What a request with a body, and no headers of its own, begins with."""
-        return _before_length(request.method, self.base + request.target, self.head, request.content_type)
+    def before_headers(self, request: Request) -> bytes:
+        """What a request with a body begins with, up to headers of its own."""
+        return _before_headers(request.method, self.base + request.target, self.head, request.content_type)
 
     def render(self, request: Request) -> bytes:
         """The bytes of a request."""
         body = request.body
-        if body is not None and not request.headers:  # as most are
-            return b"%b%d\r\n\r\n%b" % (self.before_length(request), len(body), body)
-        begin = _first_line(request.method, self.base + request.target) + self.head
-        if request.headers:
-            begin += b"".join([f"{name}: {value}\r\n".encode() for name, value in request.headers])
-        if body is None:
-            # A POST without a body says so, or proxies wait for one.
-            ends = request.method in ("GET", "HEAD", "DELETE")
-            return begin + (b"\r\n" if ends else b"Content-Length: 0\r\n\r\n")
-        kind = request.content_type.encode()
-        return b"%bContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (begin, kind, len(body), body)
+        own = b"".join([f"{name}: {value}\r\n".encode() for name, value in request.headers])
+        if body is not None:
+            return b"%b%bContent-Length: %d\r\n\r\n%b" % (self.before_headers(request), own, len(body), body)
+        # A POST without a body says so, or proxies wait for one.
+        ends = request.method in ("GET", "HEAD", "DELETE")
+        line = _first_line(request.method, self.base + request.target)
+        return line + self.head + own + (b"\r\n" if ends else b"Content-Length: 0\r\n\r\n")
 
 
 @lru_cache(256)  # a program asks for few things, again and again
-def _before_length(method: str, target: str, head: bytes, content_type: str) -> bytes:
-    line = _first_line(method, target)
-    return b"%b%bContent-Type: %b\r\nContent-Length: " % (line, head, content_type.encode())
+def _before_headers(method: str, target: str, head: bytes, content_type: str) -> bytes:
+    return b"%b%bContent-Type: %b\r\n" % (_first_line(method, target), head, content_type.encode())
 
 
 @lru_cache(256)

@@ -10,23 +10,91 @@ _END = b"\r\n\r\n"
 _MOST_HEADS = 256
 # Larger answers are parsed: beside their bodies, that costs nothing.
 _SMALL = 8192
+# Others say that there will be an answer.
+_FINAL = 200
 _FIRST_ROOM, _MOST_ROOM = 1 << 14, 1 << 18
 
 
 class KnownHead:
     """What parsing a head came to."""
 
-    __slots__ = ("headers", "length", "status")
+    __slots__ = ("headers", "is_last", "length", "status")
 
     def __init__(self, status: int, headers: dict[str, str], length: int) -> None:
         self.status = status
         self.headers = headers
         self.length = length
+        # The connection ends behind it. No such head is remembered.
+        self.is_last = False
 
 
 # A server says the same heads again and again: the same bytes need not be parsed a second time. All
 # connections of a client share what they have learnt.
 KnownHeads: TypeAlias = dict[bytes, KnownHead]
+
+
+def _keep(known_heads: KnownHeads, head: bytes, known: KnownHead) -> None:
+    if len(known_heads) >= _MOST_HEADS:
+        known_heads.clear()
+    known_heads[head] = known
+
+
+class AnswersInTurn:
+    """To requests that were sent one behind the other, in their order."""
+
+    __slots__ = ("_head", "_known", "_known_head", "_rest", "is_last")
+
+    def __init__(self, known: KnownHeads) -> None:
+        self._known = known
+        # The head that came last, with what ends it.
+        self._head = b""
+        self._known_head: KnownHead = None  # type: ignore[assignment]
+        self._rest = b""
+        # The server ends the connection behind an answer that has come.
+        self.is_last = False
+
+    def received(self, data: bytes) -> list[Response]:
+        """Those that are complete now. `ValueError`: this is no HTTP, or does not tell its length."""
+        if self._rest:
+            data = self._rest + data
+        answers: list[Response] = []
+        at = 0
+        while not self.is_last:
+            # Most are as long as the one before, and then their heads are the same.
+            if not self._head or not data.startswith(self._head, at):
+                end = data.find(_END, at)
+                if end < 0:
+                    break
+                self._head = data[at : end + len(_END)]
+                self._known_head = self._known.get(data[at:end]) or self._learnt(data[at:end])
+            known, start = self._known_head, at + len(self._head)
+            if start + known.length > len(data):
+                break
+            at = start + known.length
+            if known.status >= _FINAL:
+                answers.append(Response(known.status, known.headers, data[start:at]))
+                self.is_last = known.is_last
+        self._rest = data[at:]
+        return answers
+
+    @property
+    def has_rest(self) -> bool:
+        return bool(self._rest)
+
+    def _learnt(self, head: bytes) -> KnownHead:
+        parser = AnswerParser(self._known)
+        parser.feed(head + _END)
+        response = parser.head()
+        has_body = response.status >= _FINAL and response.status != 204
+        try:
+            length = int(response.headers["content-length"]) if has_body else 0
+        except KeyError:
+            raise ValueError("the answer does not tell how long it is") from None
+        known = KnownHead(response.status, response.headers, length)
+        known.is_last = has_body and not parser.keeps
+        if not known.is_last:
+            _keep(self._known, head, known)
+        return known
 
 
 class AnswerParser:
@@ -148,15 +216,18 @@ class AnswerParser:
         end = data.find(_END)
         length = len(data) - end - 4
         if self.is_complete and self._keep and self._headers.get("content-length") == str(length):
-            if len(self._known) >= _MOST_HEADS:
-                self._known.clear()
-            self._known[data[:end]] = KnownHead(self._status, self._headers, length)
+            _keep(self._known, data[:end], KnownHead(self._status, self._headers, length))
 
     def finish(self) -> bool:
         """The peer has closed: whether that is where the answer ends (neither length nor chunks)."""
         lengths = {"content-length", "transfer-encoding"}
         self.is_complete = self.is_complete or (self.head_done and not lengths & self._headers.keys())
         return self.is_complete
+
+    @property
+    def keeps(self) -> bool:
+        """The connection stays open behind the answer whose head has come."""
+        return self._keep
 
     @property
     def is_ready(self) -> bool:

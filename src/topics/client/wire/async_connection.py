@@ -1,10 +1,11 @@
 """One connection on asyncio, and what waits for its answers."""
 
 import asyncio
+from collections import deque
 from time import monotonic
 from typing import Any, Protocol
 
-from topics.client.wire.answers import AnswerParser, KnownHeads
+from topics.client.wire.answers import AnswerParser, AnswersInTurn, KnownHeads
 from topics.client.wire.effects import Broken, Response
 
 # A stream that is not read stops being received.
@@ -20,10 +21,13 @@ class Home(Protocol):
     def failed(self) -> None:
         """The place is free, and the connection is closed."""
 
+    def answered_in_turn(self, count: int, pieces: int) -> None:
+        """So many requests went out in one piece, and their answers came in so many."""
+
 
 class Connection(asyncio.BufferedProtocol):
-    """Used by one request at a time, in one of two ways: it is asked for a whole answer, whose place it holds
-    until then; or something is sent, and what comes is received as it is wanted."""
+    """Used in one of two ways at a time: it is asked for a whole answer, or for some that come in turn, whose
+    place it holds until then; or something is sent, and what comes is received as it is wanted."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, known: KnownHeads, home: Home) -> None:
         self._loop = loop
@@ -36,6 +40,10 @@ class Connection(asyncio.BufferedProtocol):
         # For the answer to what was asked, or for something to have come.
         self._waiter: asyncio.Future[Any] | None = None
         self._is_asked = False
+        # For the answers to what was asked in one piece.
+        self._waiters: deque[asyncio.Future[Response]] = deque()
+        self._in_turn = AnswersInTurn(known)
+        self._count = self._pieces = 0
         # Something was sent, and what comes is being received.
         self._is_receiving = False
         # For another request; asked for each of them, so that it is kept, not found out.
@@ -55,6 +63,9 @@ class Connection(asyncio.BufferedProtocol):
         return self._parser.room
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self._waiters:
+            self._take_in_turn(self._parser.room[:nbytes].tobytes())
+            return
         if self._is_asked:
             if (answer := self._parser.answer(nbytes)) is not None:
                 self._answer(answer)
@@ -82,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._parser.finish():
+        if self._parser.finish() and not self._waiters:
             self._failure = ConnectionResetError("closed")
             self.is_usable = False
             if self._is_asked:
@@ -98,9 +109,11 @@ class Connection(asyncio.BufferedProtocol):
         if not self._is_asked:
             self._wake()
             return
+        waiters, self._waiters = self._waiters or (self._waiter,), deque()
         self._stop_asking()
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(broken(error))
+        for waiter in waiters:
+            if waiter is not None and not waiter.done():
+                waiter.set_exception(broken(error))
 
     def _take_answer(self) -> None:
         answer = self._parser.take()
@@ -114,6 +127,26 @@ class Connection(asyncio.BufferedProtocol):
             waiter.set_result(answer)
         # Before its writer is awake: whoever asks next in this turn of the loop can have it.
         self._home.answered(self)
+
+    def _take_in_turn(self, data: bytes) -> None:
+        self._pieces += 1
+        waiters = self._waiters
+        try:
+            answers = self._in_turn.received(data)
+            for answer in answers:
+                waiter = waiters.popleft()
+                if not waiter.done():
+                    waiter.set_result(answer)
+        except (ValueError, IndexError) as error:
+            self._fail(error)
+            return
+        if not waiters:
+            self._is_asked = False
+            self.is_usable = self.is_usable and not (self._in_turn.is_last or self._in_turn.has_rest)
+            self._home.answered_in_turn(self._count, self._pieces)
+            self._home.answered(self)
+        elif self._in_turn.is_last:
+            self._fail(ConnectionResetError("the server closed the connection"))
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -134,6 +167,22 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._fail(self._failure)
         return waiter
+
+    def ask_in_turn(
+        self, data: list[bytes], waiters: "list[asyncio.Future[Response]]", now: float, timeout_s: float
+    ) -> None:
+        """Send several requests in one piece. The answer to one that nobody waits for any more is dropped."""
+        self._is_asked = True
+        self._waiter = None
+        self._waiters.extend(waiters)
+        self._count, self._pieces = len(waiters), 0
+        self._deadline = deadline = now + timeout_s
+        if self._timer is None or self._timer_at > deadline:
+            self._set_timer()
+        if self._failure is None:
+            self._transport.write(b"".join(data))
+        else:
+            self._fail(self._failure)
 
     def abandon(self, answer: "asyncio.Future[Response]") -> None:
         """Nobody waits for it any more. Should it still come, it would be taken for the next request's."""
@@ -219,7 +268,7 @@ class Connection(asyncio.BufferedProtocol):
     def _time_has_come(self) -> None:
         """For what is waited for now, or only for something before it."""
         self._timer = None
-        if self._waiter is None or self._waiter.done():
+        if not self._waiters and (self._waiter is None or self._waiter.done()):
             return
         if monotonic() < self._deadline:
             self._set_timer()
@@ -227,7 +276,7 @@ class Connection(asyncio.BufferedProtocol):
         late = TimeoutError("no answer in time")
         if self._is_asked:
             self._fail(late)
-        else:
+        elif self._waiter is not None:
             self._waiter.set_exception(late)
 
 

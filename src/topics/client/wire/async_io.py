@@ -45,7 +45,7 @@ class AsyncIO:
     def __init__(self, address: Address, timeout_s: float) -> None:
         self._address = address
         self._timeout_s = timeout_s
-        self.before_length = address.before_length
+        self.before_headers = address.before_headers
         self._known: KnownHeads = {}
         # Those of the loops there are, and the one that was used last.
         self._pools: dict[asyncio.AbstractEventLoop, Pool] = {}
@@ -113,9 +113,13 @@ class AsyncIO:
             raise
 
     def attempt(
-        self, before_length: bytes, body: bytes, now: float
-    ) -> "tuple[Connection, asyncio.Future[Response]] | None":
-        """What `_exchange` begins with, if nothing has to be waited for before it."""
+        self, before_headers: bytes, key: str, body: bytes, now: float
+    ) -> "tuple[Connection | None, asyncio.Future[Any]] | None":
+        """What `_exchange` begins with, if nothing has to be waited for before it; for a write with this key.
+
+        Without a connection, it goes out with others, and its answer may be dropped; or is None, if it could
+        not go out after all.
+        """
         pool = self._last
         if pool is None or pool.loop is not asyncio.get_running_loop():
             pool = self._pool()
@@ -123,11 +127,18 @@ class AsyncIO:
         idle = pool.idle
         if not places.free or not idle:
             return None
+        data = b"%bIdempotency-Key: %b\r\nContent-Length: %d\r\n\r\n%b" % (
+            before_headers,
+            key.encode(),
+            len(body),
+            body,
+        )
+        if pool.outbox.gathers(now):
+            return None, pool.outbox.add(before_headers, data, self._timeout_s)
         connection = idle.pop()
         if not connection.is_usable:
             return None
         places.free -= 1
-        data = b"%b%d\r\n\r\n%b" % (before_length, len(body), body)
         return connection, connection.ask(data, now, self._timeout_s)
 
     async def _perform(self, pool: Pool, effect: Effect) -> Any:

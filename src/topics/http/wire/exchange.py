@@ -169,6 +169,10 @@ class Exchange(Request):
         """Answered now, it would be more than counted; as far as is known, if its client has gone."""
         return self._connection is None or elapsed_s >= self._connection.context.request_log.notable_s
 
+    def reply_noted(self, body: bytes, started: float) -> None:
+        """The usual answer, of which more than a number is kept."""
+        self.reply(body)
+
     def reply_uncounted(self, body: bytes) -> bool:
         """The usual answer, to a request that is counted together with others. True if sent."""
         connection = self._connection

@@ -369,6 +369,12 @@ class Connection(Pipeline):
         if not self._held_back or self.mode or self._feeding or self._too_much_waiting():
             return False
         data, start = self._held_back, self._held_at
+        if self._current is None and not (self._begun or self._waiting):
+            # What is parsed behind it is held back again.
+            self._held_back, self._held_at = b"", 0
+            if self.take_bundle(data, start):
+                return True
+            self._held_back, self._held_at = data, start
         end = self._held_at = self._part_of(data, start)
         if end == len(data):
             self._held_back = b""

@@ -5,6 +5,7 @@ Those whose head is known are taken here, without parsing; `http1` parses the ot
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Iterator
 from time import perf_counter
 from typing import TypeAlias
 
@@ -12,6 +13,7 @@ from topics.http.door.admission import admit, too_large
 from topics.http.door.callers import Preflight
 from topics.http.door.required_headers import require_body_type
 from topics.http.wire.answer_heads import CONTINUE, JSON, LENGTHS, HeaderList
+from topics.http.wire.bundle import Bundle, bundle_in
 from topics.http.wire.channel import DEAF, RAW, STREAM, Channel
 from topics.http.wire.context import WireContext
 from topics.http.wire.crowd import OUTSIDE
@@ -33,7 +35,7 @@ class Pipeline(Channel):
     def __init__(self, context: WireContext) -> None:
         super().__init__(context)
         # The request whose turn it is, from its head until its answer; in a convoy, one like it.
-        self._current: Exchange | KnownRequest | None = None
+        self._current: Exchange | KnownRequest | Bundle | None = None
         self._waiting: deque[Exchange] = deque()
         # A request is waiting, or input that is not parsed yet.
         self._behind = False
@@ -48,6 +50,10 @@ class Pipeline(Channel):
         current, waiting = self._current, list(self._waiting)
         # What travels in a convoy is written all the same, and nobody is answered.
         self._current = self.step_out(current) if isinstance(current, KnownRequest) else None
+        if isinstance(current, Bundle):
+            current.is_gone = True
+            current.leave_places()
+            self._current = current
         self.forget_input()
         super().connection_lost(error)
         for exchange in (self._current or current, *waiting):
@@ -66,7 +72,8 @@ class Pipeline(Channel):
             return False
         if isinstance(last, KnownRequest):
             last = self.step_out(last)
-        last.plain = False
+        if isinstance(last, Exchange):
+            last.plain = False
         last.closes = True
         self._half_closed = True
         return True
@@ -106,7 +113,10 @@ class Pipeline(Channel):
                 idempotency_key = b""
                 if known is None:
                     known, idempotency_key = context.known_requests.find_keyed(head)
-                if known is not None and len(data) - end - 4 == known.body_bytes:
+                beyond = -1 if known is None else len(data) - end - 4 - known.body_bytes
+                if beyond > 0 and self.take_bundle(data, 0):
+                    return
+                if known is not None and not beyond:
                     body = data[end + 4 :]
                     if known.convoys is not None and known.key is None and context.readiness.open:
                         # Nothing about it can be refused before its body is looked at.
@@ -148,13 +158,16 @@ class Pipeline(Channel):
 
     # In a convoy
 
-    def _travel(self, known: KnownRequest, body: bytes, idempotency_key: bytes) -> None:
-        self._requests += 1
+    def _begin_travel(self, request: KnownRequest | Bundle, count: int) -> None:
+        self._requests += count
         self._unknown_heads = 0
-        self._current = known
+        self._current = request
         crowd = self.context.crowd
         if crowd is not None and self.descriptor == OUTSIDE and self._requests > 1:
             crowd.admit(self)
+
+    def _travel(self, known: KnownRequest, body: bytes, idempotency_key: bytes) -> None:
+        self._begin_travel(known, 1)
         convoys = known.convoys
         assert convoys is not None
         if idempotency_key:
@@ -162,16 +175,72 @@ class Pipeline(Channel):
         else:
             convoys.join(known.name, self, body)
 
-    def step_out(self, known: KnownRequest, idempotency_key: bytes = b"") -> Exchange:
-        """The request under way, which is like this one, gets an exchange of its own, still without a body.
+    def take_bundle(self, data: bytes, at: int) -> bool:
+        """Input goes on there, and nothing is under way: False if it does not begin with a bundle."""
+        context = self.context
+        found = bundle_in(context.known_requests, data, at) if context.readiness.open else None
+        if found is None or not found[0].take_places(context.settings.max_inflight_per_key):
+            return False
+        bundle, stop = found
+        bodies = bundle.bodies
+        self._begin_travel(bundle, len(bodies))
+        bundle.convoys.join_bundle(bundle.name, self, bodies, bundle.keys)
+        if stop < len(data):
+            self.parse(data[stop:])
+        return True
 
-        It has got its place among those of its key already.
-        """
+    def take_apart(self) -> None:
+        """The bundle under way was not written: its requests are handled one by one, before all others."""
+        bundle = self._current
+        assert isinstance(bundle, Bundle)
+        if bundle.is_gone:
+            return
+        bundle.leave_places()
+        apart = [self._exchange_like(known, key) for known, key in bundle.each()]
+        for exchange, body in zip(apart, bundle.bodies, strict=True):
+            exchange.body = body
+            exchange.received = len(body)
+        if bundle.closes:
+            apart[-1].plain = False
+            apart[-1].closes = True
+        self._current = None
+        self._waiting.extendleft(reversed(apart))
+        self._behind = True
+        self.advance()
+
+    def stepping_out(self, started: float) -> Iterator[Exchange]:
+        """The requests of the bundle under way, each of which is answered before the next is asked for."""
+        bundle = self._current
+        assert isinstance(bundle, Bundle)
+        if bundle.is_gone:
+            return
+        was_advancing, self._advancing = self._advancing, True
+        try:
+            for known, key in bundle.each():
+                exchange = self.step_out(known, key)
+                exchange.started = started
+                yield exchange
+        finally:
+            self._advancing = was_advancing
+        if bundle.closes:
+            self.end(unread=False)
+        elif self._behind:
+            self.advance()
+
+    def _exchange_like(self, known: KnownRequest, idempotency_key: bytes) -> Exchange:
         headers = known.headers
         if idempotency_key:
             headers = {**headers, KEY_HEADER: idempotency_key}
         exchange = Exchange(self, known.method, known.target, headers)
         exchange.complete = True
+        return exchange
+
+    def step_out(self, known: KnownRequest, idempotency_key: bytes = b"") -> Exchange:
+        """The request under way, which is like this one, gets an exchange of its own, still without a body.
+
+        It has got its place among those of its key already.
+        """
+        exchange = self._exchange_like(known, idempotency_key)
         exchange.route = known.route
         exchange.name = known.name
         exchange.params = known.params
@@ -185,6 +254,7 @@ class Pipeline(Channel):
         """The request that travelled with others is to be handled by itself."""
         current = self._current
         assert current is not None
+        assert not isinstance(current, Bundle)
         exchange = self.step_out(current) if isinstance(current, KnownRequest) else current
         exchange.started = started
         exchange.body = body
@@ -205,11 +275,36 @@ class Pipeline(Channel):
         if isinstance(current, Exchange):
             # It has stepped out meanwhile, for its client has gone or ended its side.
             return current.reply_uncounted(body)
+        if isinstance(current, Bundle):
+            return self._reply_bundled(current, body)
         assert current is not None
         if current.key is not None:
             current.key.inflight -= 1
         self.send(body)
         return True
+
+    def _reply_bundled(self, bundle: Bundle, body: bytes) -> bool:
+        if bundle.is_gone:
+            return False
+        if bundle.add_answer(body):
+            self._current = None
+            bundle.leave_places()
+            if not self.transport.is_closing():
+                self.transport.write(bundle.rendered(self.context.heads))
+            if bundle.closes:
+                self.end(unread=False)
+            elif self._behind:
+                self.advance()
+        return True
+
+    def reply_noted(self, body: bytes, started: float) -> None:
+        """The usual answer, of which more than a number is kept."""
+        bundle = self._current
+        if not isinstance(bundle, Bundle):
+            self.leave_convoy(started).reply(body)
+        elif bundle.add_answer(body):
+            for exchange, answer in zip(self.stepping_out(started), bundle.answers, strict=True):
+                exchange.reply(answer)
 
     def take(self, exchange: Exchange) -> None:
         """A request whose head is complete."""
@@ -415,7 +510,7 @@ def reply_together(route: Route, asking: list[Asking], bodies: list[bytes], star
     elapsed_s = perf_counter() - started
     if asking[0].is_noted(elapsed_s):
         for one, body in zip(asking, bodies, strict=True):
-            one.leave_convoy(started).reply(body)
+            one.reply_noted(body, started)
         return
     crowd = None if isinstance(asking[0], Exchange) else asking[0].context.crowd
     answered, head, length = 0, b"", -1

@@ -43,6 +43,9 @@ class Convoys(Protocol):
     def join_all(self, several: list[tuple[str, tuple[list[Any], list[bytes], list[bytes] | None]]]) -> None:
         """Many at once. By name: connections, their bodies, and their idempotency keys, if they have some."""
 
+    def join_bundle(self, name: str, connection: Any, bodies: list[bytes], keys: list[bytes] | None) -> None:
+        """Several of one connection. They go together, or the connection is told to take them apart."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:

@@ -97,12 +97,19 @@ class AppendRoutes:
     def let_in(self, travellers: Travellers[Asking], started: float) -> Travellers[Asking]:
         """What has an exchange came through the door before; what has none comes to it now."""
         inside: list[int] = []
+        if travellers.is_bundle:
+            self.take_apart(travellers.writers[0])
+            return travellers.chosen(inside)
         for index, (writer, body, key) in enumerate(travellers.each()):
             if isinstance(writer, Exchange):
                 inside.append(index)
             else:
                 _answering_errors(writer.leave_convoy(started, body, key), self.append)
         return travellers.chosen(inside)
+
+    def take_apart(self, writer: Asking) -> None:
+        assert not isinstance(writer, Exchange)
+        writer.take_apart()
 
     def append_alone(self, writer: Asking, body: bytes, key: bytes | None, started: float) -> None:
         _answering_errors(writer.leave_convoy(started, body, key), self._append_by_itself)
@@ -123,6 +130,11 @@ class AppendRoutes:
         reply_together(self._route, asking, bodies, op.started)
 
     def fail(self, writers: list[Asking], started: float, error: ApiError) -> None:
+        first = writers[0]
+        if len(writers) > 1 and first is writers[-1] and not isinstance(first, Exchange):
+            for exchange in first.stepping_out(started):
+                exchange.fail(error)
+            return
         for writer in writers:
             writer.leave_convoy(started).fail(error)
 
