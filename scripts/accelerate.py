@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "src" / "topics" / "values"
-SOURCES = tuple(FOLDER / name for name in ("accelerator.h", "accelerator.c", "sockets.c", "together.c"))
+SOURCES = tuple(FOLDER / name for name in ("accelerator.h", "accelerator.c", "sockets.c", "together.c", "keys.c"))
 FLAGS = ("-O2", "-fno-strict-aliasing", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wno-unused-parameter")
 
 

@@ -1258,6 +1258,7 @@ static PyMethodDef functions[] = {
     {"frames", frames, METH_VARARGS, NULL},
     {"frame_parts", frame_parts, METH_VARARGS, NULL},
     {"key_of_head", key_of_head, METH_O, NULL},
+    {"key_digest", (PyCFunction)(void (*)(void))key_digest, METH_FASTCALL, NULL},
     {"answers", (PyCFunction)(void (*)(void))answers, METH_FASTCALL, NULL},
     {"ends_behind", (PyCFunction)(void (*)(void))ends_behind, METH_FASTCALL, NULL},
     {"seqs", (PyCFunction)(void (*)(void))seqs, METH_FASTCALL, NULL},
@@ -1269,11 +1270,12 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_accelerator", N
 PyMODINIT_FUNC PyInit__accelerator(void) {
     PyObject *module;
     if (PyType_Ready(&RecordsType) < 0 || PyType_Ready(&SocketsType) < 0 ||
-        PyType_Ready(&TogetherType) < 0 || !(module = PyModule_Create(&definition)))
+        PyType_Ready(&TogetherType) < 0 || PyType_Ready(&PlacesType) < 0 || !(module = PyModule_Create(&definition)))
         return NULL;
     if (PyModule_AddObjectRef(module, "Records", (PyObject *)&RecordsType) ||
         PyModule_AddObjectRef(module, "Sockets", (PyObject *)&SocketsType) ||
         PyModule_AddObjectRef(module, "Together", (PyObject *)&TogetherType) ||
+        PyModule_AddObjectRef(module, "Places", (PyObject *)&PlacesType) ||
         PyModule_AddObject(module, "LIMITS",
                            Py_BuildValue("(iiiii)", MAX_RECORDS, MAX_RECORD, MAX_TAG, MAX_NODE, MAX_META)) ||
         PyModule_AddStringConstant(module, "SOURCE", SOURCE)) {

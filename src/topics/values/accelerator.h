@@ -11,6 +11,21 @@
 
 extern PyTypeObject SocketsType;  /* sockets.c */
 extern PyTypeObject TogetherType; /* together.c */
+extern PyTypeObject PlacesType;   /* keys.c */
+
+/* --- idempotency keys -------------------------------------------------------------------------------------------- */
+
+enum { SALT_BYTES = 16, DIGEST_BYTES = 16 };
+
+void digest_of_key(const unsigned char salt[SALT_BYTES], const char *key, size_t bytes, char to[DIGEST_BYTES]);
+PyObject *key_digest(PyObject *module, PyObject *const *given, Py_ssize_t count);
+
+/* Some bits of a digest, which tell it from nearly all others. */
+uint64_t place_of(const char *digest);
+/* Of `Places`. 1 if it was free; 0 if it is taken; -1 if there is no memory, without an exception. */
+int take_place(PyObject *places, uint64_t place, PyObject *chunk);
+/* 0 if it was not taken. */
+int leave_place(PyObject *places, uint64_t place);
 
 /* --- frames ---------------------------------------------------------------------------------------------------- */
 

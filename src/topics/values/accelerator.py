@@ -21,7 +21,8 @@ from topics.values.settings import (
 )
 
 SOURCES = tuple(
-    Path(__file__).with_name(name) for name in ("accelerator.h", "accelerator.c", "sockets.c", "together.c")
+    Path(__file__).with_name(name)
+    for name in ("accelerator.h", "accelerator.c", "sockets.c", "together.c", "keys.c")
 )
 # "off" for tests and benchmarks that want to see the server without it.
 SWITCH = "TOPICS_TEST_ACCELERATOR"

@@ -333,6 +333,17 @@ done:
 
 /* --- answering ------------------------------------------------------------------------------------------------ */
 
+/* Writes a length, and what ends a head. */
+static char *put_length(char *w, Py_ssize_t length) {
+    char digits[24];
+    int count = 0;
+    do digits[count++] = (char)('0' + length % 10);
+    while (length /= 10);
+    while (count) *w++ = digits[--count];
+    memcpy(w, "\r\n\r\n", 4);
+    return w + 4;
+}
+
 /* Sends what the socket takes, and leaves the rest to the transport. -1 if that raises, 1 otherwise; 0 if this is
  * nothing for us. */
 static int answer_one(Sockets *self, PyObject *connection, PyObject *body, const char *head, Py_ssize_t head_bytes) {
@@ -347,7 +358,7 @@ static int answer_one(Sockets *self, PyObject *connection, PyObject *body, const
     char *w = self->buffer;
     memcpy(w, head, head_bytes);
     w += head_bytes;
-    w += PyOS_snprintf(w, 32, "%zd\r\n\r\n", body_bytes);
+    w = put_length(w, body_bytes);
     memcpy(w, PyBytes_AS_STRING(body), body_bytes);
     w += body_bytes;
     put(&OF(connection, CURRENT), Py_NewRef(Py_None));

@@ -21,8 +21,8 @@ enum { SIZE, WEIGHT, ROWS, ENDS, TS_STARTS, TS_VALUES, DATA_LENS, TAG_CODES, HOP
 static const char *const hot_slots[] = {"size",      "weight",    "rows",      "ends", "ts_starts",
                                         "ts_values", "data_lens", "tag_codes", "hops"};
 
-enum { BY_PLACE, CHUNKS, KEYS_SLOTS };
-static const char *const keys_slots[] = {"by_place", "chunks"};
+enum { BY_PLACE, CHUNKS, KEY_COUNT, KEYS_SLOTS };
+static const char *const keys_slots[] = {"by_place", "chunks", "count"};
 enum { DIGESTS, KEY_ROWS, IS_CLOSED, IS_KEPT, CHUNK_SLOTS };
 static const char *const chunk_slots[] = {"digests", "rows", "is_closed", "is_kept"};
 
@@ -44,7 +44,7 @@ typedef struct {
     Py_ssize_t of_topic[TOPIC_SLOTS], of_run[RUN_SLOTS], of_hot[HOT_SLOTS], of_keys[KEYS_SLOTS], of_chunk[CHUNK_SLOTS];
     PyObject *judge, *digest, *no_keys;
     /* Names of methods. */
-    PyObject *append, *frombytes, *undo_extend, *withdraw, *copy, *update, *digest_of;
+    PyObject *append, *frombytes, *undo_extend, *withdraw;
     long most_seq, record_bytes;
     Judged judged[PLACES];
 } Together;
@@ -69,9 +69,6 @@ static void together_dealloc(PyObject *object) {
     Py_XDECREF(self->frombytes);
     Py_XDECREF(self->undo_extend);
     Py_XDECREF(self->withdraw);
-    Py_XDECREF(self->copy);
-    Py_XDECREF(self->update);
-    Py_XDECREF(self->digest_of);
     PyObject_Free(object);
 }
 
@@ -99,9 +96,6 @@ static PyObject *together_new(PyTypeObject *type, PyObject *args, PyObject *unus
     self->frombytes = PyUnicode_InternFromString("frombytes");
     self->undo_extend = PyUnicode_InternFromString("undo_extend");
     self->withdraw = PyUnicode_InternFromString("withdraw");
-    self->copy = PyUnicode_InternFromString("copy");
-    self->update = PyUnicode_InternFromString("update");
-    self->digest_of = PyUnicode_InternFromString("digest");
     if (PyErr_Occurred() || !find_slots(self->topic_type, topic_slots, TOPIC_SLOTS, self->of_topic) ||
         !find_slots(self->run_type, run_slots, RUN_SLOTS, self->of_run) ||
         !find_slots(self->hot_type, hot_slots, HOT_SLOTS, self->of_hot) ||
@@ -208,13 +202,16 @@ static int extend(Together *self, PyObject *hot, int64_t size, int64_t count, Py
 
 /* What all shares of one turn have in common, and what comes of them. */
 typedef struct {
-    int64_t now, position, synced, max_events, max_bytes;
+    int64_t now, position, synced, max_events, max_bytes, max_keys;
     PyObject *held, *touched;
-    /* To be copied for each idempotency key; and what a frame says before the digests of so many. */
-    PyObject *hasher, *key_heads;
+    /* Of the digests of idempotency keys; and what a frame says before so many of them. */
+    const unsigned char *salt;
+    PyObject *key_heads;
     /* Of those without a sync, and of those with one. */
     PyObject *shares[2], *frames[2];
     int64_t counts[2], size, added, keyed;
+    /* How many topics remember more keys than they should. */
+    int64_t crowded;
     /* Topics of which something else is to be done. */
     PyObject *notable;
 } Turn;
@@ -248,9 +245,7 @@ static int takes(Together *self, const Turn *turn, PyObject *topic, int64_t coun
 
 /* --- idempotency keys -------------------------------------------------------------------------------------------- */
 
-enum { DIGEST = 16, MOST_KEY = 256, RECORDS_BITS = 24, FULL_CHUNK = 512 * DIGEST };
-/* Numbers up to here take 32 bytes. */
-#define PLACE_MASK ((1LL << 60) - 1)
+enum { MOST_KEY = 256, RECORDS_BITS = 24, FULL_CHUNK = 512 * DIGEST_BYTES };
 
 /* Of the keys of one share: who remembers them and where; what stands in the frame; and how many have their place. */
 typedef struct {
@@ -258,33 +253,9 @@ typedef struct {
     Py_ssize_t head_bytes, count, placed;
 } Keys;
 
-/* The place of a digest, as `place_of` in idempotency.py has it. */
-static PyObject *place_of(const char *digest) {
-    uint64_t some = 0;
-    for (int i = 7; i >= 0; i--) some = some << 8 | (unsigned char)digest[i];
-    return PyLong_FromLongLong((long long)(some & PLACE_MASK));
-}
-
-/* 0 if it cannot be made. */
-static int put_digest(Together *self, PyObject *hasher, PyObject *key, char *to) {
-    PyObject *fresh = PyObject_VectorcallMethod(self->copy, &hasher, 1, NULL), *made = NULL;
-    if (fresh && tell(fresh, self->update, key)) made = PyObject_VectorcallMethod(self->digest_of, &fresh, 1, NULL);
-    int done = made && PyBytes_CheckExact(made) && PyBytes_GET_SIZE(made) == DIGEST;
-    if (done) memcpy(to, PyBytes_AS_STRING(made), DIGEST);
-    Py_XDECREF(fresh);
-    Py_XDECREF(made);
-    return done;
-}
-
 static void leave_places(Keys *keys) {
-    PyObject *error_type, *error, *traceback;
-    PyErr_Fetch(&error_type, &error, &traceback);
-    for (; keys->placed; keys->placed--) {
-        PyObject *place = place_of(PyBytes_AS_STRING(keys->encoded) + keys->head_bytes + DIGEST * (keys->placed - 1));
-        if (!place || PyDict_DelItem(keys->by_place, place)) PyErr_Clear();
-        Py_XDECREF(place);
-    }
-    PyErr_Restore(error_type, error, traceback);
+    for (; keys->placed; keys->placed--)
+        leave_place(keys->by_place, place_of(PyBytes_AS_STRING(keys->encoded) + keys->head_bytes + DIGEST_BYTES * (keys->placed - 1)));
 }
 
 /* Takes the keys of a share, each of which stands for one record. 1 if none of them is remembered; 0 if this is for
@@ -295,7 +266,7 @@ static int take_keys(Together *self, const Turn *turn, PyObject *topic, PyObject
     if (!holder || !Py_IS_TYPE(holder, self->keys_type) || count >= PyList_GET_SIZE(turn->key_heads)) return 0;
     chunks = SLOT(holder, self->of_keys[CHUNKS]);
     keys->by_place = SLOT(holder, self->of_keys[BY_PLACE]);
-    if (!chunks || !PyList_CheckExact(chunks) || !PyList_GET_SIZE(chunks) || !PyDict_CheckExact(keys->by_place)) return 0;
+    if (!chunks || !PyList_CheckExact(chunks) || !PyList_GET_SIZE(chunks) || !Py_IS_TYPE(keys->by_place, &PlacesType)) return 0;
     chunk = PyList_GET_ITEM(chunks, PyList_GET_SIZE(chunks) - 1);
     if (!Py_IS_TYPE(chunk, self->chunk_type) || SLOT(chunk, self->of_chunk[IS_CLOSED]) != Py_False ||
         SLOT(chunk, self->of_chunk[IS_KEPT]) != Py_True || !PyByteArray_CheckExact(SLOT(chunk, self->of_chunk[DIGESTS])))
@@ -306,30 +277,27 @@ static int take_keys(Together *self, const Turn *turn, PyObject *topic, PyObject
     keys->chunk = chunk;
     keys->count = count;
     keys->head_bytes = PyBytes_GET_SIZE(head);
-    if (!(keys->encoded = PyBytes_FromStringAndSize(NULL, keys->head_bytes + DIGEST * count))) return -1;
+    if (!(keys->encoded = PyBytes_FromStringAndSize(NULL, keys->head_bytes + DIGEST_BYTES * count))) return -1;
     char *w = PyBytes_AS_STRING(keys->encoded);
     memcpy(w, PyBytes_AS_STRING(head), keys->head_bytes);
     w += keys->head_bytes;
-    for (Py_ssize_t i = 0; i < count; i++, w += DIGEST) {
-        PyObject *key = PyList_GET_ITEM(given, i), *place = NULL;
+    for (Py_ssize_t i = 0; i < count; i++, w += DIGEST_BYTES) {
+        PyObject *key = PyList_GET_ITEM(given, i);
         if (!PyBytes_CheckExact(key) || PyBytes_GET_SIZE(key) > MOST_KEY) break;
-        if (!put_digest(self, turn->hasher, key, w) || !(place = place_of(w))) break;
-        Py_ssize_t before = PyDict_GET_SIZE(keys->by_place);
-        PyObject *there = PyDict_SetDefault(keys->by_place, place, chunk);
-        Py_DECREF(place);
-        if (!there || PyDict_GET_SIZE(keys->by_place) == before) break;
+        digest_of_key(turn->salt, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), w);
+        if (take_place(keys->by_place, place_of(w), chunk) <= 0) break;
         keys->placed++;
     }
     if (keys->placed == count) return 1;
     leave_places(keys);
-    return PyErr_Occurred() ? -1 : 0;
+    return 0;
 }
 
 /* The records of the keys have their seqs; 0 if there is no memory for it. */
 static int remember_keys(Together *self, const Turn *turn, Keys *keys, int64_t first) {
     PyObject *digests = SLOT(keys->chunk, self->of_chunk[DIGESTS]);
-    Py_ssize_t before = PyByteArray_GET_SIZE(digests), bytes = DIGEST * keys->count;
-    int64_t row[3] = {first, turn->now, before / DIGEST << RECORDS_BITS};
+    Py_ssize_t before = PyByteArray_GET_SIZE(digests), bytes = DIGEST_BYTES * keys->count;
+    int64_t row[3] = {first, turn->now, before / DIGEST_BYTES << RECORDS_BITS};
     PyObject *packed = PyBytes_FromStringAndSize((const char *)row, sizeof row);
     int done = packed && tell(SLOT(keys->chunk, self->of_chunk[KEY_ROWS]), self->frombytes, packed);
     Py_XDECREF(packed);
@@ -341,7 +309,7 @@ static int remember_keys(Together *self, const Turn *turn, Keys *keys, int64_t f
 
 /* They belong to no records after all. */
 static void withdraw_keys(Together *self, Keys *keys) {
-    PyObject *digests = PyBytes_FromStringAndSize(PyBytes_AS_STRING(keys->encoded) + keys->head_bytes, DIGEST * keys->count);
+    PyObject *digests = PyBytes_FromStringAndSize(PyBytes_AS_STRING(keys->encoded) + keys->head_bytes, DIGEST_BYTES * keys->count);
     PyObject *given[3] = {keys->holder, digests, keys->chunk};
     PyObject *done = digests ? PyObject_VectorcallMethod(self->withdraw, given, 3, NULL) : NULL;
     if (!done) PyErr_Clear();
@@ -397,6 +365,8 @@ static int append_share(Together *self, Turn *turn, PyObject *topic, PyObject *w
     change(&changes, &OF_RUN(run, RUN_LAST_TS), ts);
     change(&changes, &OF_HOT(hot, SIZE), size + rows.bytes);
     change(&changes, &OF_HOT(hot, WEIGHT), number_in(OF_HOT(hot, WEIGHT)) + added);
+    int64_t remembered = keys.encoded ? number_in(SLOT(keys.holder, self->of_keys[KEY_COUNT])) + keys.count : 0;
+    if (keys.encoded) change(&changes, &SLOT(keys.holder, self->of_keys[KEY_COUNT]), remembered);
     share = Py_BuildValue("OOLLLLO", topic, writers, (long long)assigned + 1, (long long)count, (long long)data,
                           (long long)ts, keys.encoded ? keys.holder : Py_None);
     int64_t asked = number_in(OF_TOPIC(topic, RESERVE_ASKED)), step = number_in(OF_TOPIC(topic, RESERVING));
@@ -423,6 +393,7 @@ static int append_share(Together *self, Turn *turn, PyObject *topic, PyObject *w
     turn->size += data;
     turn->added += added;
     turn->keyed += keys.count;
+    turn->crowded += remembered > turn->max_keys;
     keys.placed = 0;
     done = 1;
 done:
@@ -446,29 +417,30 @@ static int parse(PyObject *one, PyObject **name, PyObject **writers, PyObject **
     return PyArg_ParseTuple(one, "O(O!O!O):append", name, &PyList_Type, writers, &PyList_Type, bodies, keys);
 }
 
-/* append(wanted, by_name, (now, position, synced, max_events, max_bytes), held, touched, hasher, key_heads, lists, sums):
+/* append(wanted, by_name, (now, position, synced, max_events, max_bytes, max_keys), held, touched, salt, key_heads, lists, sums):
  * what comes of it is put into the lists, which are shares, their frames, shares with a sync, their frames, topics with
  * something to be seen to, and, full at first, the indexes of what is left; and into the sums: records, those with a
- * sync, bytes of data, weight, keys. Nothing can be refused once the first share has its seqs. */
+ * sync, bytes of data, weight, keys, topics with too many of them. Nothing can be refused once the first share has its seqs. */
 static PyObject *together_append(PyObject *object, PyObject *args) {
     Together *self = (Together *)object;
-    PyObject *wanted, *by_name, *left, *name, *writers, *bodies, *keys;
-    long long now, position, synced, max_events, max_bytes;
+    PyObject *wanted, *by_name, *left, *name, *writers, *bodies, *keys, *salt;
+    long long now, position, synced, max_events, max_bytes, max_keys;
     Py_buffer sums;
     Turn turn = {0};
-    if (!PyArg_ParseTuple(args, "O!O!(LLLLL)O!O!OO!(O!O!O!O!O!O!)w*:append", &PyList_Type, &wanted, &PyDict_Type, &by_name,
-                          &now, &position, &synced, &max_events, &max_bytes, &PySet_Type, &turn.held, &PySet_Type,
-                          &turn.touched, &turn.hasher, &PyList_Type, &turn.key_heads, &PyList_Type, &turn.shares[0], &PyList_Type, &turn.frames[0], &PyList_Type,
+    if (!PyArg_ParseTuple(args, "O!O!(LLLLLL)O!O!SO!(O!O!O!O!O!O!)w*:append", &PyList_Type, &wanted, &PyDict_Type, &by_name,
+                          &now, &position, &synced, &max_events, &max_bytes, &max_keys, &PySet_Type, &turn.held, &PySet_Type,
+                          &turn.touched, &salt, &PyList_Type, &turn.key_heads, &PyList_Type, &turn.shares[0], &PyList_Type, &turn.frames[0], &PyList_Type,
                           &turn.shares[1], &PyList_Type, &turn.frames[1], &PyList_Type, &turn.notable, &PyList_Type, &left,
                           &sums))
         return NULL;
     Py_ssize_t count = PyList_GET_SIZE(wanted);
-    int is_sound = sums.len == 5 * sizeof(int64_t) && PyList_GET_SIZE(left) == count;
+    turn.salt = (const unsigned char *)PyBytes_AS_STRING(salt);
+    int is_sound = PyBytes_GET_SIZE(salt) == SALT_BYTES && sums.len == 6 * sizeof(int64_t) && PyList_GET_SIZE(left) == count;
     for (Py_ssize_t i = 0; is_sound && i < count; i++)
         is_sound = parse(PyList_GET_ITEM(wanted, i), &name, &writers, &bodies, &keys);
     if (!is_sound) {
         PyBuffer_Release(&sums);
-        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "append: sums are five, and all is left at first");
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "append: a salt has 16 bytes, sums are six, and all is left at first");
         return NULL;
     }
     turn.now = now;
@@ -476,6 +448,7 @@ static PyObject *together_append(PyObject *object, PyObject *args) {
     turn.synced = synced;
     turn.max_events = max_events;
     turn.max_bytes = max_bytes;
+    turn.max_keys = max_keys;
     for (Py_ssize_t i = 0, written = 0; i < count; i++) {
         parse(PyList_GET_ITEM(wanted, i), &name, &writers, &bodies, &keys);
         PyObject *topic = PyDict_GetItemWithError(by_name, name);
@@ -487,7 +460,7 @@ static PyObject *together_append(PyObject *object, PyObject *args) {
             written++;
         }
     }
-    int64_t all[5] = {turn.counts[0], turn.counts[1], turn.size, turn.added, turn.keyed};
+    int64_t all[6] = {turn.counts[0], turn.counts[1], turn.size, turn.added, turn.keyed, turn.crowded};
     memcpy(sums.buf, all, sizeof all);
     PyBuffer_Release(&sums);
     PyErr_Clear();

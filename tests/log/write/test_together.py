@@ -134,7 +134,7 @@ def _state(topic: Topic) -> dict[str, Any]:
     keys = topic.keys
     if keys is not None and not keys.is_idle:
         state["keys"] = [(bytes(chunk.digests), list(chunk.rows), chunk.gone) for chunk in keys.chunks]
-        state["places"] = sorted(keys.by_place), keys.count
+        state["places"] = sorted(keys.by_place.keys()), keys.count
     return state
 
 

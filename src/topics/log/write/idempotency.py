@@ -7,14 +7,13 @@ What is remembered up to the topic's head is committed; what lies above it is on
 it. Of a key nothing is kept but a salted digest, and of its answer the seqs.
 """
 
-from itertools import repeat
 from typing import TYPE_CHECKING, Protocol
 
 from topics.log.seal.snapshot_state import Part
 from topics.log.topic import Topic
 from topics.log.write.key_chunk import KeyChunk
 from topics.storage import DIGEST_BYTES, Keys
-from topics.values import MAX_IDEMPOTENCY_KEY_BYTES, ApiError, invalid
+from topics.values import MAX_IDEMPOTENCY_KEY_BYTES, ApiError, accelerator, invalid
 
 if TYPE_CHECKING:
     from topics.log.write.all_keys import AllKeys
@@ -46,6 +45,12 @@ def keys_kept_ms(topic: Topic, now_ms: int) -> int:
 def place_of(digest: bytes) -> int:
     """A digest is as good as chance: some of its bits tell it from nearly all others."""
     return int.from_bytes(digest[:8], "little") & _PLACES
+
+
+def _no_places() -> "dict[int, KeyChunk]":
+    """Who remembers which place: a dictionary, or what does the same in a third of the memory."""
+    native = accelerator.native
+    return {} if native is None else native.Places()
 
 
 def _places(digests: bytes) -> list[int]:
@@ -122,7 +127,7 @@ class TopicKeys:
     def __init__(self, topic: Topic, all_keys: "AllKeys") -> None:
         self.topic = topic
         self.all = all_keys
-        self.by_place: dict[int, KeyChunk] = {}
+        self.by_place = _no_places()
         self.chunks: list[KeyChunk] = []
         self.count = 0
         # Keys from before this time are over, even where the window reaches further back by now.
@@ -281,11 +286,11 @@ class TopicKeys:
         if upto == len(chunk):
             self.chunks.remove(chunk)
             if not self.chunks:
-                self.by_place = {}  # a dictionary does not shrink by itself
+                self.by_place = _no_places()  # it does not shrink by itself
 
     def clear(self) -> None:
         self.all.count -= self.count
-        self.by_place, self.chunks, self.count = {}, [], 0
+        self.by_place, self.chunks, self.count = _no_places(), [], 0
 
     def take_back(self, head: int) -> None:
         """Forget what belongs to records above `head`."""
@@ -322,7 +327,8 @@ class TopicKeys:
         for gone, digests, rows in chunks:
             chunk = KeyChunk(is_kept=True, digests=digests, rows=rows, gone=gone)
             places = _places(chunk.digests_between(gone, len(chunk)))
-            self.by_place.update(zip(places, repeat(chunk), strict=False))
+            for place in places:
+                self.by_place[place] = chunk
             self.chunks.append(chunk)
             self.count += len(places)
             self.all.count += len(places)

@@ -104,7 +104,7 @@ class Together(Generic[Writer]):
         self._native: Any = native and native.Together(
             types, _verdict, xxh3_64_intdigest, MAX_SEQ, RECORD_BYTES
         )
-        self._sums = array("q", bytes(40))
+        self._sums = array("q", bytes(48))
         # Of the turn to come, without a sync and with one; made before anything is written.
         self._unsynced: TogetherOp[Writer] | None = None
         self._synced: TogetherOp[Writer] | None = None
@@ -144,27 +144,35 @@ class Together(Generic[Writer]):
         synced: TogetherOp[Writer],
         left: list[int],
     ) -> None:
-        core, unsealed, sums = self._core, self._core.store.unsealed, self._sums
+        core, keys, unsealed, sums = self._core, self._core.keys, self._core.store.unsealed, self._sums
         journal, notable = core.journal, list[Topic]()
         self._native.append(
             wanted,
             core.by_name,
-            (now, journal.position, journal.synced, unsealed.max_events, unsealed.max_bytes),
+            (
+                now,
+                journal.position,
+                journal.synced,
+                unsealed.max_events,
+                unsealed.max_bytes,
+                keys.most_a_topic,
+            ),
             held,
             core.touched,
-            core.keys.hasher,
-            core.keys.heads,
+            keys.salt,
+            keys.heads,
             (unsynced.shares, unsynced.buffers, synced.shares, synced.buffers, notable, left),
             sums,
         )
-        unsynced.writers, synced.writers, size, added, keyed = sums
+        unsynced.writers, synced.writers, size, added, keyed, crowded = sums
         core.counters.frames += unsynced.writers + synced.writers
         core.totals.pending_bytes += size
         unsealed.bytes += added
-        if keyed:
+        keys.count += keyed
+        if crowded or keys.count > keys.most:
             for share in (*unsynced.shares, *synced.shares):
                 if share[6] is not None:
-                    share[6].added(share[3], now)
+                    keys.enforce_bounds(share[6], now)
         for topic in notable:
             run = topic.runs[-1]
             if unsealed.has_reached_limit(run):
