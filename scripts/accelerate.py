@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "src" / "topics" / "values"
-SOURCES = tuple(FOLDER / name for name in ("accelerator.h", "accelerator.c", "sockets.c", "together.c", "keys.c"))
+_NAMES = ("accelerator.h", "accelerator.c", "sockets.c", "together.c", "keys.c")
+SOURCES = tuple(FOLDER / name for name in _NAMES)
 FLAGS = ("-O2", "-fno-strict-aliasing", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wno-unused-parameter")
 
 

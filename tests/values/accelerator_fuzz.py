@@ -9,6 +9,7 @@ import importlib.util
 import random
 import sys
 from array import array
+from typing import Any
 
 from sockets_fuzz import drive
 
@@ -30,6 +31,23 @@ def body(chance: random.Random) -> bytes:
     return bytes(text[: chance.randrange(len(text) + 1)]) if chance.random() < 0.3 else bytes(text)
 
 
+def remember(native: Any, chance: random.Random, rounds: int) -> None:
+    """Keys come and go, and many want the same place."""
+    held, model = native.Places(), dict[int, object]()
+    for _ in range(rounds):
+        digest = native.key_digest(chance.randbytes(16), chance.randbytes(chance.randrange(300)))
+        assert len(digest) == 16
+        place = chance.getrandbits(60) if chance.random() < 0.5 else chance.randrange(40) << 16
+        if chance.random() < 0.6:
+            held[place] = model[place] = object()
+        elif model:
+            place = chance.choice([place, next(iter(model)), next(reversed(model))])
+            if place in model:
+                del held[place], model[place]
+        assert held.get(place) is model.get(place)
+    assert sorted(held.keys()) == sorted(model)
+
+
 def main(path: str, rounds: int) -> None:
     spec = importlib.util.spec_from_file_location("_accelerator", path)
     assert spec is not None
@@ -38,6 +56,7 @@ def main(path: str, rounds: int) -> None:
     spec.loader.exec_module(native)
     chance = random.Random(7)
     drive(native, chance, rounds // 20)
+    remember(native, chance, rounds)
     # So large that other threads are let in meanwhile.
     large = b"[%b]" % b",".join([b'{"data":"%b","tag":"t"}' % (b"x" * 500)] * 4000)
     assert len(native.cut(large, 0, len(large)).payload(1, 1)[0]) > len(large)
