@@ -127,7 +127,7 @@ class TopicKeys:
     def __init__(self, topic: Topic, all_keys: "AllKeys") -> None:
         self.topic = topic
         self.all = all_keys
-        self.by_place = _no_places()
+        self.by_place: dict[int, KeyChunk] = _no_places()
         self.chunks: list[KeyChunk] = []
         self.count = 0
         # Keys from before this time are over, even where the window reaches further back by now.
