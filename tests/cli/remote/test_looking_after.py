@@ -96,6 +96,21 @@ def test_status_tells_of_loss_that_readers_were_told_of(own: ServerProcess) -> N
     ]
 
 
+def test_bench_says_what_it_could_not_remove(own: ServerProcess) -> None:
+    bench = subprocess.Popen(
+        [sys.executable, "-m", "topics", "bench", "--seconds", "100", "--url", own.url, "--wait", "5"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (found := own.get("/v0/topics")["topics"]):
+        assert bench.poll() is None
+    own.kill()
+    _, errors = bench.communicate(timeout=60)
+    assert bench.returncode == 4
+    assert f"topics drop {found[0]['topic']} --yes" in errors
+
+
 def test_bench_leaves_nothing_behind(server: ServerProcess) -> None:
     before = [topic["topic"] for topic in server.get("/v0/topics")["topics"]]
     done = topics("bench", "--seconds", "0.2", TOPICS_URL=server.url)

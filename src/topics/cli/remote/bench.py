@@ -15,7 +15,8 @@ import msgspec
 from topics.cli.remote.options import add_flags, seconds, server_for
 from topics.cli.remote.output import Output, progress
 from topics.cli.remote.server import Json, Server, topic_path
-from topics.cli.work import DONE
+from topics.cli.work import DONE, tell
+from topics.client import TopicsError
 
 BATCH = 100
 SECONDS = 10.0
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             told = _measure(server, topic, arguments.seconds / 2)
         finally:
-            server.ask("DELETE", topic_path(topic))
+            _remove(server, topic)
     output = Output(arguments)
     if output.for_machines:
         output.row(told)
@@ -58,6 +59,14 @@ def run(arguments: argparse.Namespace) -> int:
             )
         output.say(f"limited by {told['limited_by']}")
     return DONE
+
+
+def _remove(server: Server, topic: str) -> None:
+    try:
+        server.ask("DELETE", topic_path(topic))
+    except (TopicsError, KeyboardInterrupt):
+        tell(f"this may be left behind: topics drop {topic} --yes")
+        raise
 
 
 def _measure(server: Server, topic: str, each_s: float) -> Json:
