@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +19,8 @@ from pyspark_topics.processes import workers
 from pyspark_topics.source import DefaultSource
 
 EMBEDDED = "local[*]"
+# Of a task, as clusters have it.
+ATTEMPTS = 4
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 # Where PySpark repeats, as JSON, what is wrong with a query, before it raises the error that says so.
 _ECHOES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -64,12 +67,18 @@ def spark_session(
         is_local = master is not None and master.startswith("local")
         os.environ["PYSPARK_PYTHON"] = workers.choose_python(os.environ, is_local=is_local)
     if master is not None:
-        builder = builder.master(master)
+        builder = builder.master(repeating(master))
         if master.startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for key, value in {**settings(master), **(extra or {})}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def repeating(master: str) -> str:
+    """On one machine Spark gives a task up when its worker dies, unless it is told to try again."""
+    cores = re.fullmatch(r"local(?:\[([^,\]]+)\])?", master)
+    return master if cores is None else f"local[{cores[1] or 1}, {ATTEMPTS}]"
 
 
 def beside(session: SparkSession) -> SparkSession:

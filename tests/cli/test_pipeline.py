@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -62,3 +63,12 @@ def test_without_spark_it_says_what_to_install(file: Path, monkeypatch: pytest.M
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "deltalake", None)
     assert "pip install 'topics-log[spark]'" in refused("pipeline", "run", file)
+
+
+def test_what_is_told_on_the_way_to_the_jvm_is_not_in_the_log() -> None:
+    """py4j has a trace for every call that a JVM which is ending does not answer, some under no name."""
+    said = [
+        logging.LogRecord("root", logging.INFO, path, 1, "Exception while sending command.", None, None)
+        for path in ("/x/site-packages/py4j/java_gateway.py", "/x/pyspark_topics/pipelines/runner.py")
+    ]
+    assert [pipeline._not_of_carriers(one) for one in said] == [False, True]

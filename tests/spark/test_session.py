@@ -15,7 +15,7 @@ from pyspark.logger import PySparkLogger
 
 from pyspark_topics import session as session_module
 from pyspark_topics.errors import NoJava, PipelineFailed
-from pyspark_topics.session import SharedSession
+from pyspark_topics.session import SharedSession, repeating
 
 JOB = """
 from pyspark_topics.session import beside, spark_session
@@ -40,6 +40,21 @@ def test_a_session_beside_knows_the_source_where_spark_does_not_look_for_it(tmp_
     )
     # It is the source that misses its options, both times.
     assert done.stdout.count("[PYTHON_DATA_SOURCE_ERROR]") == 2, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("local", "local[1, 4]"),
+        ("local[*]", "local[*, 4]"),
+        ("local[2]", "local[2, 4]"),
+        ("local[2, 1]", "local[2, 1]"),
+        ("local-cluster[1,1,1024]", "local-cluster[1,1,1024]"),
+        ("spark://a:7077", "spark://a:7077"),
+    ],
+)
+def test_a_task_whose_worker_dies_is_tried_again_on_one_machine_too(given: str, used: str) -> None:
+    assert repeating(given) == used
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:

@@ -152,7 +152,9 @@ def explain(error: BaseException) -> str:
     raised = [line.strip() for line in inside if _RAISED.match(line.strip())]
     if raised and raised[0] != text:
         return raised[0]
-    return text.splitlines()[0] if text else type(error).__name__
+    first, *others = text.splitlines() or [type(error).__name__]
+    # What the JVM raised stands behind the line that says who called it.
+    return others[0].removeprefix(": ") if others and others[0].startswith(": ") else first
 
 
 _TRACE = "Traceback (most recent call last):"

@@ -121,8 +121,11 @@ def _mistakes(arguments: argparse.Namespace) -> Generator[str]:
 
 def run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # An error of ours on its way through the JVM is told when it arrives, and not by those who carry it.
+    # An error of ours on its way through the JVM is told when it arrives, and not by those who carry it; some
+    # of which they tell under no name.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_not_of_carriers)
     declaration = _load(arguments.file)
     from pyspark_topics.pipelines.declaration import DeclarationError
 
@@ -139,6 +142,10 @@ def run(arguments: argparse.Namespace) -> int:
         finally:
             session.stop()
     return _report(outcomes, arguments.json)
+
+
+def _not_of_carriers(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _load(path: Path) -> "Declaration":

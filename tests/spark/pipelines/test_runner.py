@@ -124,3 +124,7 @@ def test_a_failure_that_was_not_foreseen_is_one_line_and_a_trace() -> None:
     assert explain(error) == "ValueError: boom"
     assert explain(ValueError("first\nsecond")) == "first"
     assert explain(ValueError()) == "ValueError"
+    of_the_jvm = (
+        "An error occurred while calling z:o.a.s.PythonRDD.collectAndServe.\n: SparkException: lost\n\tat x"
+    )
+    assert explain(RuntimeError(of_the_jvm)) == "SparkException: lost"
