@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
@@ -14,6 +15,7 @@ from wsproto.events import BytesMessage, CloseConnection, Message, Ping, Pong
 from tests.http.streaming import RunningApp, SocketClient
 from tests.support import eventually
 from topics.http.routes.streams import socket as socket_module
+from topics.http.wire import websocket as websocket_module
 from topics.http.wire.websocket import accept_token, text_frame
 from topics.values.errors import ApiError
 
@@ -448,6 +450,36 @@ def test_a_client_that_asks_and_never_listens_is_not_heard_any_more(app: Running
     # A hundred megabytes do not fit into two kernels and the server's own buffer: sending blocks in the end.
     with pytest.raises(TimeoutError):
         client.socket.sendall(question * 2000)
+    assert app.socket().ask(op="ping")["op"] == "pong"
+
+
+def test_what_comes_at_once_is_heard_turn_by_turn(app: RunningApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much one client says in one breath: others are served in between, and order is kept."""
+    monkeypatch.setattr(websocket_module, "TURN_S", 0.0)
+    told: list[str] = []
+    on_text = socket_module.SocketRoutes.on_text
+
+    def hear(routes: Any, socket: Any, text: bytes) -> None:
+        told.append("message")
+        asyncio.get_running_loop().call_soon(told.append, "others")
+        on_text(routes, socket, text)
+
+    monkeypatch.setattr(socket_module.SocketRoutes, "on_text", hear)
+    client = app.socket()
+    asked = [client.protocol.send(Message(data=f'{{"op":"ping","request_id":{n}}}')) for n in range(2000)]
+    client.socket.sendall(b"".join([*asked, client.protocol.send(CloseConnection(code=1000))]))
+    assert [client.next("pong")["request_id"] for _ in asked] == list(range(2000))
+    assert client.read() is None
+    assert told == ["message", "others"] * 2000
+
+
+def test_an_end_in_the_middle_of_much(app: RunningApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(websocket_module, "TURN_S", 0.0)
+    client = app.socket()
+    client.socket.sendall(client.protocol.send(Message(data='{"op":"ping"}')) * 2000)
+    client.next("pong")
+    client.close()
+    eventually(lambda: app.footprint()["slots"] == 0)
     assert app.socket().ask(op="ping")["op"] == "pong"
 
 

@@ -88,4 +88,12 @@ MUTATIONS = (
         "    return same_way\n",
         ("tests/http/wire/test_bundle.py",),
     ),
+    Mutation(
+        "hear-all-at-once",
+        "A client that says much over a WebSocket in one breath keeps nobody else waiting.",
+        "http/wire/websocket.py",
+        "            if perf_counter() > ends:\n",
+        "            if False:\n",
+        ("tests/http/wire/test_websocket.py",),
+    ),
 )

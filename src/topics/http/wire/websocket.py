@@ -6,12 +6,15 @@ What the messages mean is in `http.routes.streams.socket`.
 import asyncio
 import base64
 import binascii
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from hashlib import sha1
+from itertools import chain
+from time import perf_counter
 from typing import Protocol
 
 from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
+from wsproto.events import Event as FrameEvent
 from wsproto.frame_protocol import CloseReason
 
 from topics.flow.watch.fanout import Fanout
@@ -28,6 +31,10 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY_BYTES = 16
 # How long the client may take to answer our goodbye.
 CLOSE_S = 1.0
+# What arrives is looked at for so long; then others have their turn.
+TURN_S = 0.01
+# So much at a time: for every frame, what is left behind it is copied.
+_PIECE_BYTES = 16 * 1024
 
 
 def accept_token(headers: dict[bytes, bytes]) -> bytes:
@@ -108,6 +115,7 @@ class Socket(FedWatcher):
         "_protocol",
         "_received",
         "_refusal",
+        "_rest",
         "_room",
         "_room_bytes",
         "_waits",
@@ -137,6 +145,8 @@ class Socket(FedWatcher):
         self._room = connection.request_room
         self._room_bytes = 0
         self._protocol = Connection(ConnectionType.SERVER)
+        # Of what has come, the frames that were not looked at, as long as there may be any.
+        self._rest: Iterator[FrameEvent] | None = None
         # The message that is arriving, and its size so far.
         self._pieces = bytearray()
         self._received = 0
@@ -230,7 +240,7 @@ class Socket(FedWatcher):
             self._choose_reading()
 
     def _choose_reading(self) -> None:
-        if self.stalled or self._waits:
+        if self.stalled or self._waits or self._rest is not None:
             self._held.pause_reading()
         else:
             self._held.resume_reading()
@@ -248,25 +258,54 @@ class Socket(FedWatcher):
     # In
 
     def _receive(self, data: bytes) -> None:
-        protocol = self._protocol
-        if protocol.state not in (ConnectionState.OPEN, ConnectionState.LOCAL_CLOSING):
+        if self._protocol.state not in (ConnectionState.OPEN, ConnectionState.LOCAL_CLOSING):
             return
         self.last_sent = asyncio.get_running_loop().time()
         self._pinged = False
-        protocol.receive_data(data)
-        for event in protocol.events():
+        frames = self._frames(data)
+        if self._rest is None:
+            self._read(frames)
+        else:
+            self._rest = chain(self._rest, frames)
+
+    def _frames(self, data: bytes) -> Iterator[FrameEvent]:
+        protocol = self._protocol
+        for at in range(0, len(data), _PIECE_BYTES):
+            protocol.receive_data(data[at : at + _PIECE_BYTES])
+            yield from protocol.events()
+
+    def _read(self, frames: Iterator[FrameEvent]) -> None:
+        """As much as there is time for in one turn of the loop. Nothing more is received before the rest."""
+        ends = perf_counter() + TURN_S
+        was_behind = self._rest is not None
+        for event in frames:
             if isinstance(event, CloseConnection):
                 self._answer_close(event)
                 return
-            if protocol.state is not ConnectionState.OPEN:
-                continue
-            if isinstance(event, TextMessage):
-                self._take(event.data.encode(), is_last=event.message_finished)
-            elif isinstance(event, BytesMessage):
-                if event.message_finished:
-                    self._conversation.on_binary(self)
-            elif isinstance(event, Ping):
-                self.write(protocol.send(event.response()))
+            self._hear(event)
+            if perf_counter() > ends:
+                self._rest = frames
+                self._choose_reading()
+                asyncio.get_running_loop().call_soon(self._go_on)
+                return
+        self._rest = None
+        if was_behind:
+            self._choose_reading()
+
+    def _go_on(self) -> None:
+        if self._rest is not None and not self.closed:
+            self._read(self._rest)
+
+    def _hear(self, event: FrameEvent) -> None:
+        if self._protocol.state is not ConnectionState.OPEN:
+            return
+        if isinstance(event, TextMessage):
+            self._take(event.data.encode(), is_last=event.message_finished)
+        elif isinstance(event, BytesMessage):
+            if event.message_finished:
+                self._conversation.on_binary(self)
+        elif isinstance(event, Ping):
+            self.write(self._protocol.send(event.response()))
 
     def _take(self, piece: bytes, *, is_last: bool) -> None:
         """What is too much is dropped as it comes; the refusal waits for the message's end."""
