@@ -7,6 +7,7 @@ bytes; nobody who asks for them can see a difference.
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Callable
 
 import numpy as np
@@ -17,10 +18,11 @@ from hypothesis import strategies as st
 
 from tests.log.harness import Lab, records
 from topics.keep.check_columns import column_findings
-from topics.log.run import HotColumns
+from topics.log.run import _LARGE_ROWS, HotColumns, Run
 from topics.log.write.append_request import parse_append
 from topics.log.write.arrow_batch import check_batch
 from topics.log.write.batch import Batch, batch_from_columns
+from topics.storage.segment import DEAD, LIVE
 from topics.values.clock import ManualClock
 
 pytestmark = pytest.mark.usefixtures("both_ways")
@@ -207,3 +209,94 @@ def test_single_writes_read_back_together_keep_their_times(make_lab: Callable[..
     assert view.ts.tolist() == [*range(7, 19)]
     assert hot(lab).data_lens is None
     assert view.data_lens.tolist() == [11] * 12
+
+
+def plain(hot: HotColumns, size: int) -> None:
+    """Adds one row of this size."""
+    hot.extend_plain(memoryview(b"x" * size), np.uint32(hot.size + size).tobytes(), 1, 1000)
+
+
+def test_rows_that_fill_their_room_exactly_stay_in_it() -> None:
+    hot = HotColumns(1, 10)
+    plain(hot, 4)
+    assert not hot.has_to_move(6)
+    assert hot.has_to_move(7)
+    plain(hot, 6)
+    assert type(hot.rows) is memoryview
+    plain(hot, 1)
+    assert type(hot.rows) is bytearray
+    assert not hot.has_to_move(1000)
+    assert bytes(hot.rows) == b"x" * 11
+
+
+@pytest.mark.parametrize(("less", "room"), [(0, _LARGE_ROWS + _LARGE_ROWS // 8), (1, 0)])
+def test_room_is_made_for_what_follows_a_large_run(less: int, room: int) -> None:
+    hot = HotColumns(1)
+    plain(hot, _LARGE_ROWS - less)
+    assert hot.room_for_next == room
+
+
+@pytest.mark.parametrize("hops", [None, b"\0\1\2"])
+def test_the_beginning_of_columns_is_a_copy_of_its_records(hops: bytes | None) -> None:
+    hot = HotColumns(5)
+    batch = batch_from_columns([b"1", b"22", b"333"])
+    hot.extend(batch, batch.render(5, 1000), 1000, hops)
+    short = HotColumns.beginning(hot.view(), 2)
+    assert bytes(short.rows) == bytes(hot.rows)[: hot.ends[1]]
+    assert (short.hops is None) is (hops is None)
+    assert bytes(short.hops or b"") == (hops or b"")[:2]
+
+
+def test_what_is_taken_back_takes_its_time_along() -> None:
+    hot = HotColumns(1)
+    for ts in (1000, 2000, 3000):
+        hot.extend_plain(memoryview(b"x"), np.uint32(hot.size + 1).tobytes(), 1, ts)
+    hot.truncate(1)
+    assert hot.view().ts.tolist() == [1000]
+    plain(hot, 1)
+    assert hot.view().ts.tolist() == [1000, 1000]
+    hot.extend_plain(memoryview(b"x"), np.uint32(hot.size + 1).tobytes(), 1, 2000)
+    assert hot.view().ts.tolist() == [1000, 1000, 2000]
+
+
+def test_a_run_that_has_nothing_yet_has_nothing_to_take_back() -> None:
+    run = Run(1, 1, HotColumns(1))
+    assert run.cut(0) == 0
+    assert (run.count, run.live_count, run.live_bytes) == (0, 0, 0)
+
+
+def test_a_run_depends_on_the_first_of_its_frames() -> None:
+    run = Run(1, 1, HotColumns(1), start_position=50)
+    for position, first in ((80, 50), (20, 20)):
+        run.depend_on(position)
+        assert run.start_position == first
+
+
+def test_where_rows_begin_and_end_is_the_same_of_a_complete_run() -> None:
+    hot = HotColumns(1)
+    for size in (3, 4, 5):
+        plain(hot, size)
+    before = hot.edges(1, 3).tolist()
+    hot.close()
+    assert hot.edges(1, 3).tolist() == before == [3, 7, 12]
+
+
+def test_marks_are_loaded_where_there_are_some_and_not_yet() -> None:
+    run = Run(1, 1, None, count=3)
+    run.seal(1, array("I"))
+    flags = np.array([LIVE, DEAD, LIVE], np.uint8)
+    assert run.load_marks(flags)
+    assert run.dead is None, "none was deleted"
+    run.dead_count = 1
+    assert run.load_marks(flags)
+    assert run.dead == bytearray((0, 1, 0))
+    run.dead[0] = 1
+    assert run.load_marks(flags)
+    assert run.dead == bytearray((1, 1, 0)), "those in memory know more"
+
+
+@pytest.mark.parametrize("is_in_memory", [False, True])
+def test_marks_of_a_run_in_memory_are_nowhere_else(is_in_memory: bool) -> None:
+    run = Run(1, 1, HotColumns(1) if is_in_memory else None, dead=bytearray(3))
+    run.unload_marks()
+    assert (run.dead is not None) is is_in_memory

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from tests.mutation.alike_change import Alike
 from tests.mutation.alike_flow import FLOW
+from tests.mutation.alike_storage import ONE_BY_ONE, STORAGE
 from tests.mutation.alike_writes import WRITES
 
-_ONE_BY_ONE = "frames that are not taken together have the same effect, one by one"
-_NOTHING_LEFT = "of a file that ends there no frame is read"
-_BEHIND = "a footer and a trailer follow, so that nothing intact ends there"
+_SAME_ENDS = "both ways find where the rows end"
+_COUNTED_SIZES = "sizes that are added up otherwise come to the same"
 _COUNTED = "the other way counts sizes, and finds the same rows"
 
 ALIKE: tuple[Alike, ...] = (
     *WRITES,
     *FLOW,
+    *STORAGE,
     Alike(
         "log/read/audit.py",
         "if h[1] > after]",
@@ -219,6 +220,35 @@ ALIKE: tuple[Alike, ...] = (
         "of the same width, a copy says the same",
     ),
     Alike(
+        "log/run.py",
+        "and kept_bytes >= _KEPT_ROWS",
+        "and kept_bytes > _KEPT_ROWS",
+        "the same rows lie elsewhere",
+    ),
+    Alike("log/run.py", "elif batch.count <= _FEW and", "elif batch.count < _FEW and", _SAME_ENDS),
+    Alike("log/run.py", "_FEW and batch.ends is None and", "_FEW and batch.ends is not None and", _SAME_ENDS),
+    Alike(
+        "log/run.py",
+        "while self.ts_starts and self.ts_starts[-1] >= count:",
+        "while self.ts_starts and self.ts_starts[-1] > count:",
+        "a time from which on there is no record is that of none",
+    ),
+    Alike(
+        "log/run.py",
+        "        if self.data_lens is not None:\n            return total_at",
+        "        if False:\n            return total_at",
+        _COUNTED_SIZES,
+    ),
+    Alike("log/run.py", "if len(gaps) >= _FEW:", "if False:", _COUNTED_SIZES),
+    Alike("log/run.py", "if len(gaps) >= _FEW:", "if len(gaps) > _FEW:", _COUNTED_SIZES),
+    Alike("log/run.py", "if stop - start > 1 and", "if stop - start >= 1 and", "one row is like itself"),
+    Alike(
+        "log/run.py",
+        "if self.hot is not None and self.dead is None:\n            return stop",
+        "if False:\n            return stop",
+        _COUNTED_SIZES,
+    ),
+    Alike(
         "log/lives.py",
         "if len(self._recent) >= _RECENT:",
         "if len(self._recent) > _RECENT:",
@@ -236,123 +266,8 @@ ALIKE: tuple[Alike, ...] = (
         "head >= topic.head:\n            topic.add_hole",
         "a hole without seqs is not made",
     ),
-    Alike(
-        "storage/arrow_columns.py",
-        "np.where(lengths > 0,",
-        "np.where(lengths >= 0,",
-        "what is cut where there is no meta is not taken",
-    ),
-    Alike(
-        "storage/columns.py",
-        "    if len(parts) == 1:\n",
-        "    if False:\n",
-        "one part is put together with nothing",
-    ),
-    Alike(
-        "storage/columns.py",
-        "if least == around_data(base + len(ts) - 1, int(ts[-1])):",
-        "if False:",
-        "the other way counts digits, and finds that there are as many everywhere",
-    ),
-    Alike(
-        "storage/filesystem.py", "if len(buffers) == 1:", "if False:", "both ways write one buffer the same"
-    ),
-    Alike("storage/filesystem.py", "while size > 0:", "while size >= 0:", "a read of nothing ends it"),
-    Alike(
-        "storage/filesystem.py",
-        "if os.fstat(fd).st_size < size:",
-        "if os.fstat(fd).st_size <= size:",
-        "room is taken that is taken already",
-    ),
-    Alike(
-        "storage/frame_stretch.py",
-        "        if native is not None:\n",
-        "        if False:\n",
-        "without the accelerator the same is done",
-    ),
-    Alike("storage/frame_stretch.py", "if at < self._alone_until:", "if False:", _ONE_BY_ONE),
-    Alike(
-        "storage/frame_stretch.py", "if at < self._alone_until:", "if at <= self._alone_until:", _ONE_BY_ONE
-    ),
-    Alike(
-        "storage/frame_stretch.py",
-        "if at + HEADER_BYTES > stop:",
-        "if at + HEADER_BYTES >= stop:",
-        _ONE_BY_ONE,
-    ),
-    Alike(
-        "storage/frame_stretch.py",
-        "if found_topic != topic_id or kind != Kind.APPEND or flags or count > SMALL_RECORDS:",
-        "if False:",
-        "frames that are read together are checked for the same",
-    ),
-    Alike(
-        "storage/frame_stretch.py",
-        "if starts[-1] != len(window):",
-        "if False:",
-        "what is taken for headers then has no checksum that is right",
-    ),
-    Alike(
-        "storage/frame_stretch.py",
-        "+ HEADER_BYTES <= len(window)]",
-        "+ HEADER_BYTES < len(window)]",
-        _ONE_BY_ONE,
-    ),
-    Alike(
-        "storage/frame_stretch.py",
-        '(headers["synced"] <= (begins',
-        '(headers["synced"] < (begins',
-        _ONE_BY_ONE,
-    ),
-    Alike(
-        "storage/journal.py",
-        "if size < SMALL_PAYLOAD_BYTES else",
-        "if size <= SMALL_PAYLOAD_BYTES else",
-        "the same bytes are in one buffer or in two",
-    ),
-    Alike("storage/journal_reader.py", "if source.end <= self._start:", "if False:", _NOTHING_LEFT),
-    Alike(
-        "storage/journal_reader.py",
-        "if source.end <= self._start:",
-        "if source.end < self._start:",
-        _NOTHING_LEFT,
-    ),
-    Alike(
-        "storage/journal_reader.py",
-        "            if self._is_over:\n                return\n",
-        "            if False:\n                return\n",
-        "a cut leaves no file behind it",
-    ),
-    Alike(
-        "storage/rows.py", "or were[0] > are[0]:", "or were[0] >= are[0]:", "digits are put where they are"
-    ),
-    Alike(
-        "storage/segment.py",
-        "if len(view) < FILE_HEADER_BYTES + TRAILER_BYTES:",
-        "if len(view) <= FILE_HEADER_BYTES + TRAILER_BYTES:",
-        _BEHIND,
-    ),
-    Alike("storage/segment.py", "if offset + length <= len(view)", "if offset + length < len(view)", _BEHIND),
-    Alike(
-        "storage/segment.py",
-        "if offset + length > len(self._view):",
-        "if offset + length >= len(self._view):",
-        _BEHIND,
-    ),
-    Alike(
-        "storage/snapshot.py", "if number in self._intact:", "if False:", "it is intact when it is read again"
-    ),
-    Alike(
-        "storage/witness.py",
-        "if upto > self._words[_RESERVED]:",
-        "if upto >= self._words[_RESERVED]:",
-        "it is raised to where it is",
-    ),
-    Alike(
-        "storage/witness.py", "if now > self.floor_ms:", "if now >= self.floor_ms:", "it is set to what it is"
-    ),
-    Alike("log/recover/reload.py", "if first < topic.floor or", "if first <= topic.floor or", _ONE_BY_ONE),
-    Alike("log/recover/reload.py", "last > topic.head or", "last >= topic.head or", _ONE_BY_ONE),
+    Alike("log/recover/reload.py", "if first < topic.floor or", "if first <= topic.floor or", ONE_BY_ONE),
+    Alike("log/recover/reload.py", "last > topic.head or", "last >= topic.head or", ONE_BY_ONE),
     Alike(
         "log/recover/reload.py",
         "if position < run.start_position:",
@@ -363,7 +278,7 @@ ALIKE: tuple[Alike, ...] = (
         "log/recover/small_frames.py",
         "item.count <= SMALL_RECORDS:",
         "item.count < SMALL_RECORDS:",
-        _ONE_BY_ONE,
+        ONE_BY_ONE,
     ),
     Alike(
         "log/topic.py",

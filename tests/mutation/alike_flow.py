@@ -132,4 +132,34 @@ FLOW: tuple[Alike, ...] = (
         "now - self._pumped_at <= CROWDED_S else",
         "where it has taken exactly so long, one more turn is made",
     ),
+    Alike(
+        "flow/routers/background.py",
+        "perf_counter() - started > TURN_S",
+        "perf_counter() - started >= TURN_S",
+        "a moment has no length",
+    ),
+    Alike(
+        "flow/routers/copies.py",
+        'if len(meta) <= _META_COUNT_BYTES and _STAMP_KEY_BYTES not in meta and b"\\\\" not in meta:',
+        "if False:",
+        "a meta that is looked into gets its mark in the same place",
+    ),
+    Alike(
+        "flow/routers/copies.py",
+        "if len(meta) <= _META_COUNT_BYTES and",
+        "if len(meta) < _META_COUNT_BYTES and",
+        "a meta that is looked into gets its mark in the same place",
+    ),
+    Alike(
+        "flow/routers/step.py",
+        "int(self._sizes.sum()) > limit:",
+        "int(self._sizes.sum()) >= limit:",
+        "what is too old is gone for everybody already",
+    ),
+    Alike(
+        "flow/routers/step.py",
+        "if len(engine.queue.waiting) < MAX_RESERVATIONS:",
+        "if len(engine.queue.waiting) <= MAX_RESERVATIONS:",
+        "seqs are reserved a little earlier",
+    ),
 )

@@ -97,3 +97,25 @@ def test_a_failed_sync_shows_nothing_and_ends_forwarding(
     monkeypatch.undo()
     lab.restart()
     assert lab.data("b") == [1]
+
+
+@pytest.mark.parametrize(
+    ("is_mixed", "cap", "are_noted"), [(True, 3, True), (True, 9, False), (False, 3, False)]
+)
+def test_lines_that_copies_move_are_noted_where_replay_would_not_find_them(
+    lab: RouterLab, monkeypatch: pytest.MonkeyPatch, is_mixed: bool, cap: int, are_noted: bool
+) -> None:
+    """Beside ephemeral records, which are not there when it counts."""
+    lab.pulls = False
+    if is_mixed:
+        lab.put("b", durability="ephemeral")
+        lab.write("b", 1, 2)
+    lab.put("b", cap_records=cap)
+    lab.write("b", 3)
+    assert lab.topic("b").mixed is is_mixed
+    lab.route("r", "a", "b")
+    lab.write("a", 1, 2, 3)
+    noted: list[object] = []
+    monkeypatch.setattr(lab.engine, "note_lines", noted.append)
+    lab.background()
+    assert noted == [lab.topic("b")] * are_noted

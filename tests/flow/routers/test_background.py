@@ -103,6 +103,13 @@ def test_records_that_come_now_and_then_are_each_copied_in_the_next_turn(
         setup.loop.advance(0.0005)
 
 
+@pytest.mark.parametrize(("longer_s", "rests"), [(0.0, False), (0.0001, True)])
+def test_a_short_rest_is_not_taken(setup: Setup, longer_s: float, rests: bool) -> None:
+    setup.loop.now = 0.0
+    setup.passing._rested_at = background.SHORT_REST_S + longer_s
+    assert setup.passing._next_turn_at() == (setup.passing._rested_at if rests else 0.0)
+
+
 def test_short_rests_add_up_to_one_that_is_taken(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes without a pause do not keep the pass from resting: four times what it worked."""
     work_takes(0.0001, monkeypatch)

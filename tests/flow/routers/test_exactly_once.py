@@ -209,3 +209,29 @@ def test_records_without_meta_have_no_key(lab: RouterLab) -> None:
     lab.write("b", 0)
     lab.write("a", 1)
     assert lab.data("b") == [0, 1]
+
+
+@pytest.mark.parametrize(("known", "kept"), [(7, 7), (8, 4)])
+def test_as_many_keys_as_may_be_are_halved(
+    lab: RouterLab, monkeypatch: pytest.MonkeyPatch, known: int, kept: int
+) -> None:
+    monkeypatch.setattr(exactly_once, "MAX_KEYS", 8)
+    lab.write("b", 1)
+    lab.route("r", "a", "b", exactly_once=True)
+    router = lab.router("r")
+    router.keys_seen = dict.fromkeys(range(router.sent + 1, router.sent + 1 + known), 1)
+    exactly_once._forget_useless(router)
+    assert sorted(router.keys_seen) == [*range(router.sent + 1, router.sent + 1 + kept)]
+
+
+def test_keys_of_records_that_are_gone_are_forgotten_before_any_other(
+    lab: RouterLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exactly_once, "MAX_KEYS", 8)
+    lab.write("b", 1, 2)
+    lab.delete("b", seqs=[2])
+    lab.route("r", "a", "b", exactly_once=True)
+    router = lab.router("r")
+    router.keys_seen = {router.sent + number: 2 if number <= 5 else 1 for number in range(1, 9)}
+    exactly_once._forget_useless(router)
+    assert sorted(router.keys_seen) == [router.sent + number for number in (6, 7, 8)]

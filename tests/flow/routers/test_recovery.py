@@ -288,3 +288,22 @@ def test_copies_of_some_records_are_made_again_from_those(lab: RouterLab, checkp
     assert lab.data("b") == [0, 3, 4, 6]
     assert lab.gaps("b") == []
     assert lab.engine.totals.damage == 0
+
+
+def test_copies_that_a_segment_has_are_not_brought_back_beside_it(lab: RouterLab) -> None:
+    """A record elsewhere, in no segment yet, has the journal read from before they were made."""
+    lab.pulls = False
+    lab.write("elsewhere", 1)
+    lab.route("r", "a", "b")
+    for first in (1, 5):
+        lab.write("a", *range(first, first + 4))
+        lab.background()
+    lab.write("a", 9)
+    lab.background()
+    lab.checkpoint()
+    topic = lab.topic("b")
+    assert [run.sealed is not None for run in topic.runs] == [True, True, False]
+    before = lab.state("b")
+    lab.restart()
+    assert lab.state("b") == before
+    assert [run.base for run in lab.topic("b").runs] == [1, 5, 9]

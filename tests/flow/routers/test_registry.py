@@ -141,3 +141,25 @@ def test_the_last_router_of_a_source_takes_its_listener_along(lab: RouterLab) ->
     lab.write("a", 2)
     assert not lab.routers.owing
     assert not lab.routers.stuck
+
+
+def test_a_reader_waits_for_a_sync_only_where_copies_do(lab: RouterLab) -> None:
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    syncs = lab.engine.counters.fsyncs
+    lab.routers.pull(lab.topic("b"))
+    assert lab.topic("b").head == 1
+    assert lab.engine.counters.fsyncs == syncs
+
+
+def test_nothing_is_copied_where_half_of_the_reserve_is_used_up(lab: RouterLab) -> None:
+    lab.pulls = False
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    lab.engine.queue.note_full()
+    assert not lab.engine.queue.may_forward
+    assert not lab.routers.step(lab.topic("a"))
+    assert lab.topic("b").assigned == 0
+    lab.engine.resume_writes()
+    lab.background()
+    assert lab.data("b") == [1]

@@ -157,3 +157,15 @@ def test_loss_is_told_where_it_was_and_no_further(lab: RouterLab) -> None:
         (7, 8): [(8, 8)],
         (0, 9): [(1, 2), (6, 9)],
     }
+
+
+def test_a_run_of_which_all_is_deleted_is_passed_over(lab: RouterLab) -> None:
+    lab.pulls = False
+    lab.route("r", "a", "b")
+    for first in (1, 5, 9):
+        lab.write("a", *range(first, first + 4))
+    lab.delete("a", seqs=[5, 6, 7, 8])
+    assert [run.live_count for run in lab.topic("a").runs] == [4, 0, 4]
+    lab.background()
+    assert lab.data("b") == [1, 2, 3, 4, 9, 10, 11, 12]
+    assert lab.gaps("b") == []

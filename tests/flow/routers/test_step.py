@@ -174,3 +174,19 @@ def test_routers_that_move_together_each_leave_their_own_mark_or_none(lab: Route
         for name in names
     }
     assert marks == {"p": [None, None], "q": ["q", "q"], "r": ["r", "r"]}
+
+
+@pytest.mark.parametrize(("reserved", "shown"), [(1, 1), (0, 0)])
+def test_copies_wait_for_a_sync_only_where_their_seqs_are_not_reserved(
+    lab: RouterLab, reserved: int, shown: int
+) -> None:
+    lab.pulls = False
+    lab.route("r", "a", "b")
+    dest = lab.topic("b")
+    dest.reserved = dest.reserve_asked = dest.assigned + reserved
+    lab.write("a", 1)
+    lab.routers.forward(lambda: False)
+    lab.engine.queue.flush()
+    assert dest.head == shown
+    lab.engine.queue.sync_now()
+    assert dest.head == 1
