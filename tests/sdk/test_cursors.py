@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.sdk.conftest import Play
 from tests.sdk.test_reading import fill, seqs
 from topics import (
+    AsyncTopics,
     Cursor,
     FileCursor,
     Lost,
@@ -22,6 +24,7 @@ from topics import (
     SqliteCursor,
     Topics,
 )
+from topics.testing import TopicsServer
 
 MakeCursor = Callable[..., Cursor]
 
@@ -207,6 +210,27 @@ def test_accepting_needs_a_reason_and_the_right_loss(client: Topics, name: str, 
     with pytest.raises(ValueError, match="has not come to"):
         cursor.accept(Lost(name, epoch, 3, 3, "cap", 1), why="x")
     assert cursor.accepted == []
+
+
+@pytest.mark.parametrize("watches", [False, True])
+def test_what_was_committed_is_stored_before_the_client_closes(
+    shared: TopicsServer, client: Topics, name: str, folder: Path, watches: bool
+) -> None:
+    """A loop that is left with `break` comes to its end when asyncio finds the time, which may be never."""
+    fill(client, name, 5)
+
+    async def consume(cursor: Cursor) -> None:
+        async with AsyncTopics(shared.url) as server:
+            records = server.watch({name: cursor}) if watches else server.topic(name).read(cursor)
+            async for record in records:
+                if record.seq == 3:
+                    cursor.commit(record)
+                    break
+
+    asyncio.run(consume(ServerCursor("me")))
+    assert [kept.seq for kept in client.topic(name).cursors()] == [3]
+    asyncio.run(consume(FileCursor(folder / "c", every=100)))
+    assert [record.seq for record in client.topic(name).read(FileCursor(folder / "c"))] == [4, 5]
 
 
 def test_before_the_first_use_there_is_no_position(kept: MakeCursor) -> None:

@@ -4,11 +4,13 @@ The same names and arguments as in `sync`, the same operations, awaited.
 """
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from topics.client.aio_topic import AsyncTopic, entries
 from topics.client.cursors.cursor import Cursor
 from topics.client.encoding import codec_for
+from topics.client.errors import TopicsError
 from topics.client.operations import managing
 from topics.client.operations.choice import OnLoss
 from topics.client.operations.queueing import Holding, give_back
@@ -51,6 +53,10 @@ class AsyncTopics:
 
     async def close(self) -> None:
         """Ends what is open, and this client. Jobs that were claimed and not handed out are free again."""
+        for cursor in tuple(self._io.cursors.values()):
+            # What was committed in a loop that was left just now; what is not stored comes again.
+            with suppress(TopicsError):
+                await self._io.run(cursor._flush(), ends=True)
         await self._io.run(give_back(self._session, self._holding), ends=True)
         await self._io.close()
 
@@ -111,9 +117,10 @@ class AsyncTopics:
         return self._watch(watching(self._session, cursors, idle_s, on_loss, ignore_loss))
 
     async def _watch(self, watched: Watching) -> AsyncIterator[Record[Any]]:
-        run = self._io.run
+        run, in_use = self._io.run, self._io.cursors
         try:
             await run(watched.begin())
+            in_use.update({id(cursor): cursor for cursor in watched.cursors})
             while (turn := await run(watched.next_turn())) is not None:
                 reading, batch = turn
                 if batch.loss is not None:
@@ -126,6 +133,8 @@ class AsyncTopics:
                 await run(reading.batch_done(batch))
         finally:
             await run(watched.close(), ends=True)
+            for cursor in watched.cursors:
+                in_use.pop(id(cursor), None)
 
     async def route(self, name: str, source: str, dest: str, *, tag: str | None = None) -> Answer:
         """Copy every record of `source` to `dest`, or those with such a tag."""

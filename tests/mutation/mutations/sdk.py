@@ -86,6 +86,14 @@ MUTATIONS = (
         ("tests/sdk/test_writing.py",),
     ),
     Mutation(
+        "close-over-what-was-committed",
+        "On asyncio, what was committed is stored before the client closes, also behind a `break`.",
+        "client/aio.py",
+        "                await self._io.run(cursor._flush(), ends=True)\n",
+        "                pass\n",
+        ("tests/sdk/test_cursors.py",),
+    ),
+    Mutation(
         "send-what-is-no-number",
         "What is no JSON is not sent.",
         "client/encoding.py",

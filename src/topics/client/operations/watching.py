@@ -70,6 +70,10 @@ class Watching:
         self._stream: Any = None
         self._bell = Bell(readings)
 
+    @property
+    def cursors(self) -> list[Cursor]:
+        return [reading.cursor for reading in self._readings.values()]
+
     def begin(self, run: Callable[[Operation[Any]], Any] | None = None) -> Operation[None]:
         for reading in self._readings.values():
             yield from reading.begin(run)

@@ -6,6 +6,7 @@ import ssl
 import threading
 from time import monotonic
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from topics.client.wire.address import Address
 from topics.client.wire.answers import KnownHeads
@@ -69,6 +70,11 @@ class AsyncIO:
                     self._pools[loop] = pool
             self._last = pool
         return pool
+
+    @property
+    def cursors(self) -> WeakValueDictionary[int, Any]:
+        """Those that readers in this loop use, by identity: what users derive may not be hashable."""
+        return self._pool().cursors
 
     async def run(self, operation: Operation[R], *, ends: bool = False) -> R:
         """`ends`: what a reader has left to do at its end, which may come behind that of the client."""

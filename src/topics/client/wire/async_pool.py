@@ -3,6 +3,8 @@
 import asyncio
 from collections import deque
 from time import monotonic
+from typing import Any
+from weakref import WeakValueDictionary
 
 from topics.client.wire.async_connection import Connection
 from topics.client.wire.effects import Response
@@ -58,6 +60,8 @@ class Pool:
         self.idle: list[Connection] = []
         self.places = Places(loop)
         self.outbox = Outbox(self)
+        # Of readers that have not come to their end: a loop ends those that were left in its own time.
+        self.cursors: WeakValueDictionary[int, Any] = WeakValueDictionary()
         self.is_closed = False
 
     def take(self) -> Connection | None:
