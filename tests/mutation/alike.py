@@ -13,6 +13,8 @@ from tests.mutation.alike_writes import WRITES
 
 _SAME_ENDS = "both ways find where the rows end"
 _COUNTED_SIZES = "sizes that are added up otherwise come to the same"
+_COMPLETE = "a run that is full is complete, and takes no plain rows any more"
+_MOVED = "where a run begins makes no difference to its records"
 _COUNTED = "the other way counts sizes, and finds the same rows"
 
 ALIKE: tuple[Alike, ...] = (
@@ -279,6 +281,31 @@ ALIKE: tuple[Alike, ...] = (
         "item.count <= SMALL_RECORDS:",
         "item.count < SMALL_RECORDS:",
         ONE_BY_ONE,
+    ),
+    Alike(
+        "log/topic.py",
+        "            or run.count >= unsealed.max_events\n",
+        "            or run.count > unsealed.max_events\n",
+        _COMPLETE,
+    ),
+    Alike(
+        "log/topic.py",
+        "            or hot.size >= unsealed.max_bytes\n",
+        "            or hot.size > unsealed.max_bytes\n",
+        _COMPLETE,
+    ),
+    Alike(
+        "log/topic.py",
+        "or position < run.start_position\n",
+        "or position <= run.start_position\n",
+        "the other way takes them as well",
+    ),
+    Alike("log/topic.py", "or (hot.size > _MOVED_BYTES and", "or (hot.size >= _MOVED_BYTES and", _MOVED),
+    Alike(
+        "log/topic.py",
+        "and not (hot.size > _MOVED_BYTES and",
+        "and not (hot.size >= _MOVED_BYTES and",
+        _MOVED,
     ),
     Alike(
         "log/topic.py",

@@ -162,4 +162,10 @@ FLOW: tuple[Alike, ...] = (
         "if len(engine.queue.waiting) <= MAX_RESERVATIONS:",
         "seqs are reserved a little earlier",
     ),
+    Alike(
+        "flow/queues/claims.py",
+        "if len(claims) == 1:",
+        "if False:",
+        "one claim gets all of them in turns",
+    ),
 )

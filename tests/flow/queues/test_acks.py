@@ -82,6 +82,33 @@ def test_more_than_fit_in_one_deletion(lab: QueueLab, monkeypatch: pytest.Monkey
     assert lab.counters() == (0, 0, 0)
 
 
+def test_a_deletion_that_is_as_large_as_may_be_is_not_joined(
+    lab: QueueLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acks, "MOST_JOBS", 2)
+    fill(lab, 4)
+    lab.claim(4)
+    before = len(lab.frames())
+    answers = [acknowledge(lab, "w", seq, seq + 1) for seq in (1, 3)]
+    lab.engine.queue.sync_now()
+    assert answers == [[(2, [], [])]] * 2
+    assert len(lab.frames()) == before + 2
+
+
+@pytest.mark.parametrize(("durability", "waits"), [("disk", False), ("fsync", True)])
+def test_an_acknowledgement_waits_for_the_disk_where_the_class_asks_for_it(
+    lab: QueueLab, durability: str, waits: bool
+) -> None:
+    lab.put("q", durability=durability)
+    lab.write("q", 1)
+    lab.claim(1)
+    answers = acknowledge(lab, "w", 1)
+    lab.engine.queue.flush()
+    assert (answers == []) is waits
+    lab.engine.queue.sync_now()
+    assert answers == [(1, [], [])]
+
+
 def test_when_they_cannot_be_committed_each_worker_is_told_and_all_jobs_are_free(lab: QueueLab) -> None:
     fill(lab, 2)
     lab.claim(1, "a")

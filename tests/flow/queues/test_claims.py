@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from tests.flow.queues.lab import LEASE_MS, QueueLab, fill, jobs, numbers, unexpected
-from topics.flow.queues.claims import Claim
+from topics.flow.queues.claims import Claim, pick
 from topics.values.errors import ApiError
 
 
@@ -81,3 +81,12 @@ def test_a_queue_deleted_within_the_window_refuses_everybody(lab: QueueLab) -> N
     lab.drop("q")
     queue.serve([Claim("w", 1, LEASE_MS, lambda _: None, refusals.append)])
     assert [refusal.code for refusal in refusals] == ["topic_not_found"]
+
+
+def test_no_more_jobs_that_came_back_are_handed_out_than_were_asked_for(lab: QueueLab) -> None:
+    fill(lab, 3)
+    lab.claim(3)
+    lab.clock.advance(LEASE_MS + 1)
+    lab.queue().refresh()
+    assert [job.seq for job in pick(lab.topic("q"), lab.queue().table, 2, 10_000)] == [1, 2]
+    assert [job.seq for job in pick(lab.topic("q"), lab.queue().table, 2, 10_000)] == [3]

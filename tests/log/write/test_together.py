@@ -323,6 +323,18 @@ def test_the_last_seq_that_is_reserved_is_given_out_without_waiting(world: World
     assert world.answers.together == together + 2
 
 
+@pytest.mark.parametrize("limit", ["max_events", "max_bytes"])
+def test_a_run_that_they_fill_is_complete(world: World, limit: str) -> None:
+    unsealed, run = world.lab.engine.store.unsealed, world.lab.topic("a").runs[-1]
+    assert run.hot is not None
+    most = {"max_events": 2, "max_bytes": 2 * run.hot.size}[limit]
+    setattr(unsealed, limit, most)
+    together = world.answers.together
+    world.do(("write", [("a", "a/next", PLAIN % 1, None)], []))
+    assert world.answers.together == together + 1
+    assert (run.count, unsealed.is_full(run)) == (2, True)
+
+
 def test_the_last_seq_that_there_is_is_given_out_and_none_behind_it(world: World) -> None:
     world.lab.engine.settings.seq_base = MAX_SEQ - 1
     world.do(("config", "c", {}))
