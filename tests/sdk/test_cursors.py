@@ -233,6 +233,37 @@ def test_what_was_committed_is_stored_before_the_client_closes(
     assert [record.seq for record in client.topic(name).read(FileCursor(folder / "c"))] == [4, 5]
 
 
+def test_what_was_accepted_is_stored_before_the_client_closes(
+    shared: TopicsServer, client: Topics, name: str, lose: Any
+) -> None:
+    fill(client, name, 5)
+    lose(name, 3)
+
+    async def consume(cursor: Cursor) -> None:
+        async with AsyncTopics(shared.url) as server:
+            try:
+                await seqs(server.topic(name).read(cursor))
+            except RecordsLost as loss:
+                cursor.accept(loss, why="no reader comes behind this")
+
+    asyncio.run(consume(ServerCursor("me")))
+    assert [record.seq for record in client.topic(name).read(ServerCursor("me"))] == [4, 5]
+    # One that has gone to another client is that one's to store.
+    moved = ServerCursor("moved")
+
+    async def move() -> None:
+        async with AsyncTopics(shared.url) as first, AsyncTopics(shared.url) as second:
+            assert await seqs(first.topic(name).read(moved, from_seq=3, limit=1)) == [4]
+            async for record in second.topic(name).read(moved):
+                moved.commit(record)
+                await first.close()
+                assert {kept.consumer: kept.seq for kept in client.topic(name).cursors()}["moved"] == 4
+                break
+
+    asyncio.run(move())
+    assert {kept.consumer: kept.seq for kept in client.topic(name).cursors()}["moved"] == 5
+
+
 def test_before_the_first_use_there_is_no_position(kept: MakeCursor) -> None:
     assert kept().position is None
     assert kept().accepted == []

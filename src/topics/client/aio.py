@@ -54,7 +54,9 @@ class AsyncTopics:
     async def close(self) -> None:
         """Ends what is open, and this client. Jobs that were claimed and not handed out are free again."""
         for cursor in tuple(self._io.cursors.values()):
-            # What was committed in a loop that was left just now; what is not stored comes again.
+            if cursor._session is not self._session:
+                continue  # another client's by now
+            # Committed in a loop that was left just now, or accepted behind one: else it would come again.
             with suppress(TopicsError):
                 await self._io.run(cursor._flush(), ends=True)
         await self._io.run(give_back(self._session, self._holding), ends=True)
@@ -117,10 +119,10 @@ class AsyncTopics:
         return self._watch(watching(self._session, cursors, idle_s, on_loss, ignore_loss))
 
     async def _watch(self, watched: Watching) -> AsyncIterator[Record[Any]]:
-        run, in_use = self._io.run, self._io.cursors
+        run = self._io.run
         try:
             await run(watched.begin())
-            in_use.update({id(cursor): cursor for cursor in watched.cursors})
+            self._io.cursors.update({id(cursor): cursor for cursor in watched.cursors})
             while (turn := await run(watched.next_turn())) is not None:
                 reading, batch = turn
                 if batch.loss is not None:
@@ -133,8 +135,6 @@ class AsyncTopics:
                 await run(reading.batch_done(batch))
         finally:
             await run(watched.close(), ends=True)
-            for cursor in watched.cursors:
-                in_use.pop(id(cursor), None)
 
     async def route(self, name: str, source: str, dest: str, *, tag: str | None = None) -> Answer:
         """Copy every record of `source` to `dest`, or those with such a tag."""

@@ -201,8 +201,7 @@ class AsyncTopic(Generic[T]):
     async def _records(self, reading: Reading[T]) -> AsyncIterator[Record[T]]:
         run, cursor, memory = self._run, reading.cursor, reading.memory
         await run(reading.begin())
-        in_use = self._io.cursors
-        in_use[id(cursor)] = cursor
+        self._io.cursors[id(cursor)] = cursor
         try:
             while (batch := await run(reading.next_batch())) is not None:
                 if batch.loss is not None:
@@ -220,13 +219,11 @@ class AsyncTopic(Generic[T]):
                 await run(reading.batch_done(batch))
         finally:
             await run(reading.close(), ends=True)
-            in_use.pop(id(cursor), None)
 
     async def _items(self, reading: Reading[T]) -> AsyncIterator[Record[T] | Lost | Restarted]:
         run, cursor = self._run, reading.cursor
         await run(reading.begin())
-        in_use = self._io.cursors
-        in_use[id(cursor)] = cursor
+        self._io.cursors[id(cursor)] = cursor
         try:
             while (batch := await run(reading.next_batch())) is not None:
                 if batch.loss is not None:
@@ -240,7 +237,6 @@ class AsyncTopic(Generic[T]):
                 await run(reading.batch_done(batch))
         finally:
             await run(reading.close(), ends=True)
-            in_use.pop(id(cursor), None)
 
     async def get(self, seq: int) -> Record[T]:
         """One record; `RecordGone` says why it is not there any more."""

@@ -73,7 +73,7 @@ class AsyncIO:
 
     @property
     def cursors(self) -> WeakValueDictionary[int, Any]:
-        """Those that readers in this loop use, by identity: what users derive may not be hashable."""
+        """Those that readers in this loop have used, by identity: what users derive may not be hashable."""
         return self._pool().cursors
 
     async def run(self, operation: Operation[R], *, ends: bool = False) -> R:

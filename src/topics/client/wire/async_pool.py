@@ -60,7 +60,7 @@ class Pool:
         self.idle: list[Connection] = []
         self.places = Places(loop)
         self.outbox = Outbox(self)
-        # Of readers that have not come to their end: a loop ends those that were left in its own time.
+        # Of readers, as long as anybody has them: what was noted in them is stored before the client closes.
         self.cursors: WeakValueDictionary[int, Any] = WeakValueDictionary()
         self.is_closed = False
 
