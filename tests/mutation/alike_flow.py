@@ -168,4 +168,28 @@ FLOW: tuple[Alike, ...] = (
         "if False:",
         "one claim gets all of them in turns",
     ),
+    Alike(
+        "flow/queues/jobs.py",
+        "if end - begin > _SMALL_BYTES:",
+        "if False:",
+        "jobs that are cut out one by one are the same",
+    ),
+    Alike(
+        "flow/queues/jobs.py",
+        "if end - begin > _SMALL_BYTES:",
+        "if end - begin >= _SMALL_BYTES:",
+        "jobs that are cut out one by one are the same",
+    ),
+    Alike(
+        "flow/queues/losses.py",
+        "return seq < topic.floor and",
+        "return seq <= topic.floor and",
+        "what the ledger tells of ends in front of the floor",
+    ),
+    Alike(
+        "flow/queues/losses.py",
+        "if hole.last > self._offered]",
+        "if hole.last >= self._offered]",
+        "of what was offered up to there nothing is told again",
+    ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.flow.queues.lab import LEASE_MS, QueueLab, fill, numbers
-from topics.flow.queues.jobs import read_jobs
+from topics.flow.queues.jobs import live_from, read_jobs
 
 
 def test_a_claimed_job_has_tag_and_meta_and_lease_but_no_node(lab: QueueLab) -> None:
@@ -68,3 +68,27 @@ def test_as_many_as_fit_and_always_one(lab: QueueLab) -> None:
     for room, count in ((0, 1), (first, 1), (first + second - 1, 1), (first + second, 2)):
         assert len(read_jobs(topic, [1, 2, 3], room)) == count
     assert len(read_jobs(topic, [1, 2, 3], first + second + third)) == 3
+
+
+@pytest.mark.parametrize(
+    ("record", "shown"),
+    [
+        ({"data": 1, "node": "n"}, {"data": 1}),
+        ({"data": 1, "meta": {"m": 1}}, {"data": 1, "meta": {"m": 1}}),
+        ({"data": 1, "tag": "t"}, {"data": 1, "$tag": "t"}),
+    ],
+    ids=["node", "meta", "tag"],
+)
+def test_a_job_in_memory_that_is_more_than_data_is_taken_apart(
+    lab: QueueLab, record: dict[str, object], shown: dict[str, object]
+) -> None:
+    lab.write("q", record, record)
+    for job in lab.claim(2):
+        around = ("$seq", "$ts", "lease_id", "deadline", "deliveries")
+        assert {name: value for name, value in job.items() if name not in around} == shown
+
+
+def test_no_more_live_jobs_are_found_than_were_asked_for(lab: QueueLab) -> None:
+    fill(lab, 4)
+    lab.delete("q", seqs=[2])
+    assert live_from(lab.topic("q"), 1, 2) == [1, 3]
