@@ -192,4 +192,10 @@ FLOW: tuple[Alike, ...] = (
         "if hole.last >= self._offered]",
         "of what was offered up to there nothing is told again",
     ),
+    Alike(
+        "flow/queues/losses.py",
+        "in ranges if last > self._told)",
+        "in ranges if last >= self._told)",
+        "of what was told up to there nothing is told again",
+    ),
 )

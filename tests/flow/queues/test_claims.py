@@ -90,3 +90,10 @@ def test_no_more_jobs_that_came_back_are_handed_out_than_were_asked_for(lab: Que
     lab.queue().refresh()
     assert [job.seq for job in pick(lab.topic("q"), lab.queue().table, 2, 10_000)] == [1, 2]
     assert [job.seq for job in pick(lab.topic("q"), lab.queue().table, 2, 10_000)] == [3]
+
+
+def test_a_claim_that_is_alone_in_its_window_is_served(lab: QueueLab) -> None:
+    lab.put("q", claim_jitter_ms=1)
+    fill(lab, 2)
+    (claimed,) = dealt(lab, 1)
+    assert numbers(claimed) == [1]

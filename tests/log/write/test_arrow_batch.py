@@ -7,6 +7,7 @@ import json
 import random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -385,3 +386,23 @@ def test_one_of_that_size_gets_a_run_of_its_own(
     monkeypatch.setattr(ahead_batch, "ALONE_BYTES", ahead.size + more)
     ahead.prepare(1, 5, 5)
     assert (ahead.columns is not None) == is_alone
+
+
+def test_views_count_for_what_they_refer_to() -> None:
+    """A hundred rows of sixteen bytes, all of the same text."""
+    text = json.dumps("x" * 998).encode()
+    view = np.array([(len(text), int.from_bytes(text[:4], "little"), 0, 0)] * 100, "<i4").tobytes()
+    column = pa.Array.from_buffers(
+        pa.string_view(), 100, [None, pa.py_buffer(view), pa.py_buffer(text)], null_count=0
+    )
+    batch = pa.record_batch({"data": column})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    body = sink.getvalue().to_pybytes()
+    assert len(body) < 5000
+    (read,) = read_stream(body, 101_000)
+    assert read.column("data")[99].as_py() == text.decode()
+    with pytest.raises(ApiError) as refused:
+        list(read_stream(body, 99_000))
+    assert refused.value.code == "payload_too_large"
