@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.flow.sealed import readable
 from tests.log.harness import Lab
 from topics.flow.pins import Pins
@@ -31,6 +33,24 @@ def test_pinned_files_are_not_moved_to_the_second_tier(tmp_path: Path) -> None:
     assert readable(lab, view, 1) == lab.seqs("a")
     pins.release(lab.topic("a"), view.id)
     assert asyncio.run(tiers.due()) == moving
+
+
+@pytest.mark.parametrize(
+    ("segments", "records", "moved"), [(0, 0, 3), (1, 0, 2), (0, 4, 2), (0, 3, 3), (2, 4, 1), (1, 8, 1)]
+)
+def test_the_newest_stay_so_many_segments_and_so_many_bytes(
+    tmp_path: Path, segments: int, records: int, moved: int
+) -> None:
+    """Each segment has four records, of a byte each."""
+    cold = str(tmp_path / "cold")
+    settings = {"hot_retain_segments": segments, "hot_retain_bytes": records}
+    lab = Lab(tmp_path / "hot", cold_dir=cold, **settings)
+    lab.write("a", *[1] * 4)
+    lab.write("a", *[1] * 4)
+    lab.write("a", *[1] * 4)
+    lab.checkpoint(everything=True)
+    assert len(asyncio.run(Tiers(lab.engine).due())) == moved
+    lab.kill()
 
 
 def test_a_segment_whose_name_is_taken_stays(tmp_path: Path) -> None:

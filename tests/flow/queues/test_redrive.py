@@ -52,6 +52,26 @@ def test_all_go_back_and_leave(lab: QueueLab) -> None:
     assert (lab.seqs("dead"), lab.seqs("q")) == ([], [6, 7, 8, 9, 10])
 
 
+def test_what_a_job_said_about_itself_goes_back_with_it(lab: QueueLab) -> None:
+    lab.write("q", {"data": "more", "meta": {"m": 1}, "tag": "t"})
+    lab.claim(9)
+    lab.clock.advance(LEASE_MS + 1)
+    lab.claim(9)
+    run(lab)
+    (job,) = [job for job in lab.claim(9) if job["data"] == "more"]
+    assert (job["meta"], job["$tag"]) == ({"m": 1}, "t")
+
+
+def test_letters_that_never_had_a_meta_can_be_sent_to_a_queue(lab: QueueLab) -> None:
+    lab.put("plain", type="log")
+    lab.write("plain", "a", "b")
+    redrive = Redrive(lab.engine, lab.topic("plain"), set(), lambda _: lab.topic("q"))
+    for part in redrive.step():
+        redrive.move(part, lambda: None, unexpected)
+    lab.engine.queue.sync_now()
+    assert [job["data"] for job in lab.claim(9)] == ["a", "b"]
+
+
 def test_as_many_as_asked_for(lab: QueueLab) -> None:
     redrive = run(lab, most=2)
     assert (redrive.moved, redrive.has_more) == (2, True)
