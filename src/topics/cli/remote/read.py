@@ -6,7 +6,6 @@ A topic is a NAME, all that begin with PREFIX*, or NAME@SEQ~EPOCH: what follows 
 import argparse
 import queue
 import shlex
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import Any
 
 from topics.cli.remote.feed import Choice, Entry, Feed, Record
 from topics.cli.remote.formats import Printer, printer
+from topics.cli.remote.interruption import Interruption
 from topics.cli.remote.options import add_flags, given_flags, moment, natural, server_for
 from topics.cli.remote.output import Output
 from topics.cli.remote.server import Server, topic_path
@@ -79,42 +79,6 @@ def run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-class _Interruption:
-    """Ctrl-C, which does not come between the print of a record and the note that it was printed.
-
-    A second one does: what is printed may wait for a terminal that was paused.
-    """
-
-    def __init__(self) -> None:
-        self._before: Any = None
-        self._is_busy = False
-        self._is_due = False
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            self._before = signal.getsignal(signal.SIGINT)
-            if self._before is not signal.SIG_IGN:
-                signal.signal(signal.SIGINT, self._come)
-
-    def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-
-    def _come(self, _number: int, _frame: object) -> None:
-        if self._is_busy and not self._is_due:
-            self._is_due = True
-        else:
-            raise KeyboardInterrupt
-
-    def begin(self) -> None:
-        self._is_busy = True
-
-    def end(self) -> None:
-        self._is_busy = False
-        if self._is_due:
-            raise KeyboardInterrupt
-
-
 class _Enough(Exception):
     """As many records as were asked for."""
 
@@ -159,7 +123,7 @@ class _Reader:
             last = TAIL
         self._choice = Choice(last, arguments.since, arguments.until, arguments.tag)
         self._feeds: dict[str, Feed] = {}
-        self.interruption = _Interruption()
+        self.interruption = Interruption()
 
     def run(self) -> None:
         if self._left == 0:
@@ -213,6 +177,7 @@ class _Reader:
         if item is None:
             feed.done(entry)
             return
+        # A terminal may have been paused: what is printed is also noted.
         self.interruption.begin()
         self._show(item)
         feed.done(entry)

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from topics.cli.remote.interruption import Interruption
 from topics.cli.remote.options import add_flags, given_flags, server_for
 from topics.cli.remote.output import Output, progress
 from topics.cli.remote.server import Server
@@ -68,9 +69,11 @@ def append(arguments: argparse.Namespace, config: dict[str, Any] | None) -> int:
         try:
             # What is typed and a bar that moves would be in each other's way.
             is_typed = _from_standard_input(arguments) and sys.stdin.isatty()
-            with progress("writing", _size(arguments), hidden=is_typed) as advance:
+            with progress("writing", _size(arguments), hidden=is_typed) as advance, Interruption() as ctrl_c:
                 for batch in _batches(arguments, advance):
+                    ctrl_c.begin()  # what was sent has its answer, and is counted
                     writer.write(batch)
+                    ctrl_c.end()
             if not writer.count:
                 raise UserMistake("there is nothing to write")
         except KeyboardInterrupt:
