@@ -15,6 +15,7 @@ from topics.flow import upkeep
 from topics.flow.upkeep import Upkeep
 from topics.log.seal import checkpoint
 from topics.log.write.commit_loop import CommitLoop
+from topics.values import WritesOff
 
 
 @pytest.fixture
@@ -182,6 +183,35 @@ def test_the_space_of_a_large_job_comes_back_without_a_restart(
     assert lab.seqs("t") == before
     lab.restart()
     assert lab.seqs("t") == before
+
+
+@pytest.mark.parametrize(("number", "off"), [(28, WritesOff.DISK_FULL), (5, None)])
+def test_upkeep_that_finds_no_room_ends_writes_and_nothing_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, off: WritesOff | None
+) -> None:
+    lab = Lab(tmp_path)
+    turned: list[None] = []
+
+    async def turn(_: Upkeep) -> None:
+        turned.append(None)
+        raise OSError(number, "no")
+
+    monkeypatch.setattr(Upkeep, "_turn", turn)
+    monkeypatch.setattr(upkeep, "until_next", lambda *_: 0.0)
+
+    async def scenario() -> None:
+        commit = CommitLoop(lab.engine, asyncio.get_running_loop())
+        keeper = Upkeep(lab.engine, commit, lab.checkpointer)
+        keeper.start()
+        while not turned:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await keeper.stop()
+        commit.close()
+
+    asyncio.run(scenario())
+    assert lab.engine.writes_off is off
+    lab.kill()
 
 
 def test_memory_is_given_back_when_much_has_left_it_and_writers_rest(
