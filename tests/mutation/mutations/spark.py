@@ -20,6 +20,14 @@ MUTATIONS = (
         ("tests/spark/pipelines/test_lake.py",),
     ),
     Mutation(
+        "make-one-table-of-two",
+        "An archive that is refused because the place of its gaps is taken has made no table.",
+        "../pyspark_topics/pipelines/lake.py",
+        "        if not is_table(self.place):\n            _refuse_taken(",
+        "        if False:\n            _refuse_taken(",
+        ("tests/spark/pipelines/test_lake.py",),
+    ),
+    Mutation(
         "announce-only-what-tasks-meet",
         "What a route's sources lost is announced in its topic, whatever its query reads of them.",
         "../pyspark_topics/pipelines/tombstones.py",
