@@ -455,6 +455,7 @@ COLLECTIONS = {
         "Journal._unsynced": RECORDS,
         "Journal.files": RECORDS,
     },
+    "storage/kernel_syncs.py": {"KernelSyncs._waiting": FIXED},
     "storage/keyed_frame.py": {"Keys.offsets": REQUEST, "Keys.counts": REQUEST},
     "storage/segment.py": {
         "SegmentWriter._parts": REQUEST,

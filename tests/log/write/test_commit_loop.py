@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import caio
 import pytest
 
 from topics.log.engine import Engine
@@ -20,6 +18,7 @@ from topics.log.write.append_request import parse_append
 from topics.log.write.commit_loop import CommitLoop
 from topics.storage.filesystem import Filesystem
 from topics.storage.frame import Kind
+from topics.storage.kernel_syncs import KernelSyncs
 from topics.values.clock import ManualClock
 from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
@@ -207,9 +206,7 @@ def test_a_group_that_expects_more_waits_a_turn(tmp_path: Path, waits: bool) -> 
 def test_a_kernel_without_asynchronous_syncs_is_served_by_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What is left of the module where the kernel, or a sandbox around it, refuses to set it up.
-    monkeypatch.setitem(sys.modules, "caio.linux_aio", None)
-    monkeypatch.setattr(caio, "linux_aio", None)
+    monkeypatch.setattr("platform.machine", lambda: "of another kind")
 
     async def scenario(engine: Engine, commit: CommitLoop) -> Any:
         await put(engine, "t", TopicConfig(durability="fsync"))
@@ -218,37 +215,19 @@ def test_a_kernel_without_asynchronous_syncs_is_served_by_a_thread(
     assert driven(tmp_path, scenario)
 
 
-class Disturbed:
-    """The kernel's syncs, with a signal in the way of the first look at what is done, or of every start."""
+def test_a_sync_that_cannot_be_begun_is_done_by_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: KernelSyncs, fd: int, done: Callable[[BaseException | None], None]) -> None:
+        raise OSError(errno.EAGAIN, "too many")
 
-    def __init__(self, context: Any, *, at_start: bool) -> None:
-        self._context = context
-        self._at_start = at_start
-        self.signals = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
-
-    def process_events(self) -> int:
-        self.signals += 1
-        if self.signals == 1:
-            raise SystemError(errno.EINTR, "Interrupted system call")
-        return int(self._context.process_events())
-
-    def submit(self, operation: Any) -> None:
-        if self._at_start:
-            raise SystemError(errno.EINTR, "Interrupted system call")
-        self._context.submit(operation)
-
-
-@pytest.mark.parametrize("at_start", [False, True])
-def test_a_signal_costs_nobody_an_answer(tmp_path: Path, at_start: bool) -> None:
     async def scenario(engine: Engine, commit: CommitLoop) -> None:
         await put(engine, "t", TopicConfig(durability="fsync"))
         assert commit._kernel is not None
-        commit._kernel._context = Disturbed(commit._kernel._context, at_start=at_start)
+        monkeypatch.setattr(KernelSyncs, "start", refuse)
         for _ in range(2):
             await asyncio.wait_for(append(engine, "t"), 10)
+        assert commit._kernel is None
 
     driven(tmp_path, scenario)
 

@@ -197,9 +197,9 @@ MUTATIONS = (
     Mutation(
         "lose-a-sync-to-a-signal",
         "A signal, such as that which has keys read again, costs no writer its answer.",
-        "log/write/commit_loop.py",
-        "            if error.args[:1] != (errno.EINTR,):\n",
+        "storage/kernel_syncs.py",
+        "            if number != errno.EINTR:\n",
         "            if True:\n",
-        ("tests/log/write/test_commit_loop.py::test_a_signal_costs_nobody_an_answer",),
+        ("tests/storage/test_kernel_syncs.py::test_a_signal_costs_nobody_an_answer",),
     ),
 )

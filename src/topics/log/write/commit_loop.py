@@ -12,15 +12,14 @@ goes from one to the other and back; the queue itself works without it, driven b
 import asyncio
 import errno
 import logging
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Protocol
 
 from topics.log.engine import Engine
 from topics.log.seal.unsealed import Unsealed
 from topics.log.write.refusals import GroupWrite
-from topics.storage import SyncTicket
+from topics.storage import KernelSyncs, SyncTicket
 
 log = logging.getLogger("topics.commit")
 
@@ -126,46 +125,20 @@ class Company:
 
 
 class KernelSync:
-    """`fdsync` through Linux AIO: completion arrives on an event descriptor the loop watches."""
+    """The kernel's own syncs, the end of which arrives on a descriptor that the loop watches."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Raises ImportError where there is none; the package itself has None in its place then.
-        from caio.linux_aio import Context, Operation
-
+        """Raises `OSError` where there are none."""
         self._loop = loop
-        self._operation: Any = Operation
-        self._context: Any = Context(16)
-        loop.add_reader(self._context.fileno, self._completed)
+        self._syncs = KernelSyncs()
+        loop.add_reader(self._syncs.fileno(), self._syncs.finish)
 
     def start(self, fd: int, done: Callable[[BaseException | None], None]) -> None:
-        operation = self._operation.fdsync(fd)
-        operation.set_callback(lambda result: done(_error(result)))
-        self._context.submit(operation)
-
-    def _completed(self) -> None:
-        try:
-            self._context.poll()
-        except BlockingIOError:
-            pass
-        while self._process():
-            pass
-
-    def _process(self) -> bool:
-        """Whether there may be more. A signal in between, a SIGHUP perhaps, must not cost a completion:
-        the descriptor has been read already, and would not tell of it again."""
-        try:
-            return bool(self._context.process_events())
-        except SystemError as error:
-            if error.args[:1] != (errno.EINTR,):
-                raise
-            return True
+        self._syncs.start(fd, done)
 
     def close(self) -> None:
-        self._loop.remove_reader(self._context.fileno)
-
-
-def _error(result: int) -> BaseException | None:
-    return None if result >= 0 else OSError(-result, os.strerror(-result))
+        self._loop.remove_reader(self._syncs.fileno())
+        self._syncs.close()
 
 
 class CommitLoop:
@@ -299,7 +272,7 @@ class CommitLoop:
             try:
                 self._kernel.start(journal.current_file().fileno(), lambda error: self._finish(ticket, error))
                 return
-            except Exception as error:  # of a kind of its own for each number of an error
+            except OSError as error:
                 log.warning("kernel sync refused (%s); using a thread from now on", error)
                 self._kernel.close()
                 self._kernel = None
@@ -373,5 +346,5 @@ class CommitLoop:
 def _kernel_sync(loop: asyncio.AbstractEventLoop) -> KernelSync | None:
     try:
         return KernelSync(loop)
-    except (ImportError, OSError, NotImplementedError):
+    except OSError:
         return None
