@@ -1,9 +1,13 @@
 """Requests sent ahead: answered in order, held back in bounds."""
 
+import asyncio
+import socket
 import threading
+from itertools import groupby
 
 import pytest
 
+from topics.http.wire import http1, pipeline
 from topics.http.wire.context import Limits
 from topics.http.wire.routing import Body, Route
 
@@ -58,6 +62,38 @@ def test_thousands_of_requests_sent_ahead(serve, routes, raw):
     for n in range(count):
         assert wire.read().body == b"%d" % n + b"x" * (n % 50)
     sender.join()
+
+
+def test_what_is_sent_ahead_is_looked_at_turn_by_turn(serve, raw, monkeypatch):
+    """However much one client asks in one breath: others are served in between, and order is kept."""
+    for module in (http1, pipeline):
+        monkeypatch.setattr(module, "TURN_S", 0.0)
+    told = []
+
+    def note(exchange):
+        told.append("request")
+        asyncio.get_running_loop().call_soon(told.append, "others")
+        exchange.reply(exchange.name.encode())
+
+    wire = serve([Route(method="GET", template="/now/:n", handler=note)]).connect()
+    wire.send(b"".join(raw("GET", f"/now/{n}") for n in range(200)))
+    assert [wire.read().body for _ in range(200)] == [b"%d" % n for n in range(200)]
+    # One at a time; where a piece begins, one as it comes and one of what is left over.
+    assert told.count("request") == 200
+    assert max(len(list(turn)) for what, turn in groupby(told) if what == "request") <= 3
+
+
+def test_an_end_in_the_middle_of_what_was_sent_ahead(serve, routes, raw, monkeypatch, wait_until):
+    for module in (http1, pipeline):
+        monkeypatch.setattr(module, "TURN_S", 0.0)
+    running = serve(routes)
+    ended, gone = running.connect(), running.connect()
+    ended.send(b"".join(raw("GET", f"/now/{n}") for n in range(200)))
+    ended.socket.shutdown(socket.SHUT_WR)
+    assert [ended.read().body for _ in range(200)] == [b"%d" % n for n in range(200)]
+    gone.send(b"".join(raw("GET", f"/now/{n}") for n in range(200)))
+    gone.close()
+    wait_until(lambda: not running.server.context.connections)
 
 
 def test_what_waits_is_bounded(serve, routes, parked, raw, wait_until):

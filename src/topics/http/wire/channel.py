@@ -27,6 +27,8 @@ CLOSED = 5
 # What a request of HTTP/2 wants to speak instead, under a name that no header of HTTP/1.1 can have.
 PROTOCOL, WEBSOCKET = b":protocol", b"websocket"
 
+# What one client sends in one breath is looked at for so long; then others have their turn.
+TURN_S = 0.01
 # Above this, a second system call costs less than copying the body behind its head.
 _COPY_BYTES = 64 * 1024
 

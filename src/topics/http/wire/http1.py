@@ -5,11 +5,12 @@ What a client sends ahead waits; beyond a bound the socket is not read any more.
 
 import logging
 from io import BytesIO
+from time import perf_counter
 
 import httptools
 
 from topics.http.door.admission import too_large
-from topics.http.wire.channel import CLOSED, DEAF, HTTP, LINGER, RAW
+from topics.http.wire.channel import CLOSED, DEAF, HTTP, LINGER, RAW, TURN_S
 from topics.http.wire.context import BODY, HEAD, IDLE, LINGERING, WORKING, WRITE, WireContext
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.framing import (
@@ -111,10 +112,12 @@ class Connection(Pipeline):
                 context = self.context
                 context.known_requests.remember(latest, data, is_noted=context.request_log.notes_all)
             return
-        at = 0
+        at, ends = 0, perf_counter() + TURN_S
         while at < len(data) and not (self._behind or self.mode):
             start, at = at, self._part_of(data, at)
             self._feed(data[start:at])
+            if perf_counter() > ends:
+                break
         self._latest = None
         if at < len(data) and self.mode:
             self.ignore(data[at:])

@@ -3,6 +3,7 @@
 Those whose head is known are taken here, without parsing; `http1` parses the others.
 """
 
+import asyncio
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from topics.http.door.callers import Preflight
 from topics.http.door.required_headers import require_body_type
 from topics.http.wire.answer_heads import CONTINUE, JSON, LENGTHS, HeaderList
 from topics.http.wire.bundle import Bundle, bundle_in
-from topics.http.wire.channel import DEAF, RAW, STREAM, Channel
+from topics.http.wire.channel import DEAF, RAW, STREAM, TURN_S, Channel
 from topics.http.wire.context import WireContext
 from topics.http.wire.crowd import OUTSIDE
 from topics.http.wire.exchange import Exchange
@@ -333,6 +334,7 @@ class Pipeline(Channel):
             return
         # Answers given on the way call back here; without this guard they would nest without end.
         self._advancing = True
+        ends = perf_counter() + TURN_S
         try:
             while True:
                 if self._waiting and self._current is None and not self._write_paused:
@@ -342,6 +344,10 @@ class Pipeline(Channel):
                         self.handle(exchange)
                 elif not self.parse_more():
                     break
+                if perf_counter() > ends and not self.mode:
+                    self.pause_reading()
+                    asyncio.get_running_loop().call_soon(self.reconsider)
+                    return
         finally:
             self._advancing = False
         self.choose_reading()

@@ -22,7 +22,7 @@ from topics.flow.watch.subscription import RECORD, Delivery, Event, Subscription
 from topics.http.door.keys import ApiKey
 from topics.http.door.request_room import SMALL_BYTES
 from topics.http.door.required_headers import SOCKET_PROTOCOL, offered_protocols
-from topics.http.wire.channel import PROTOCOL, WEBSOCKET, Upgraded
+from topics.http.wire.channel import PROTOCOL, TURN_S, WEBSOCKET, Upgraded
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.fed_connection import PING_S, FedWatcher
 from topics.values import ApiError, invalid
@@ -31,8 +31,6 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY_BYTES = 16
 # How long the client may take to answer our goodbye.
 CLOSE_S = 1.0
-# What arrives is looked at for so long; then others have their turn.
-TURN_S = 0.01
 # So much at a time: for every frame, what is left behind it is copied.
 _PIECE_BYTES = 16 * 1024
 
