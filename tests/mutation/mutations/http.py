@@ -75,7 +75,7 @@ MUTATIONS = (
     Mutation(
         "take-a-bundle-apart-behind-others",
         "Requests that are sent one behind the other are answered in that order, each with its own.",
-        "http/wire/pipeline.py",
+        "http/wire/travelling.py",
         "        self._waiting.extendleft(reversed(apart))\n",
         "        self._waiting.extend(apart)\n",
         ("tests/http/wire/test_bundle.py",),

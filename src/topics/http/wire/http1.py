@@ -23,9 +23,9 @@ from topics.http.wire.framing import (
     is_chunked,
     is_one_request,
 )
-from topics.http.wire.pipeline import Pipeline
 from topics.http.wire.protocol_choice import PREFACE, speak_http2
 from topics.http.wire.request import ID_HEADER
+from topics.http.wire.travelling import Travelling
 from topics.values import ApiError, invalid
 
 logger = logging.getLogger("topics.http")
@@ -36,7 +36,7 @@ _MANY_UNKNOWN_HEADS = 64
 _BLANK, _CR = 32, 13
 
 
-class Connection(Pipeline):
+class Connection(Travelling):
     __slots__ = (
         "_chunks",
         "_feeding",

@@ -13,8 +13,8 @@ from topics.http.door.keys import WRITE
 from topics.http.routes.service import Service
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.known_requests import KEY_HEADER
-from topics.http.wire.pipeline import Asking, reply_together
 from topics.http.wire.routing import Body, Route
+from topics.http.wire.travelling import Asking, reply_together
 from topics.log import (
     LARGE_BYTES,
     SMALL_BODY_BYTES,
