@@ -338,7 +338,14 @@ static int is_utf8(Text p, Text end) {
     return 1;
 }
 
-/* The records of a body that has nothing else, appended to `self`; returns how many, 0 if anything is unusual,
+/* Whether nothing is left of a body but its end. Who writes only where there is a topic may say so: there is one. */
+static int is_end(Text p, Text end) {
+    Text rest = p < end && *p == ']' ? p + 1 : NULL;
+    if (rest && end - rest > 1) rest = word(rest, end, ",\"create\":false", 15);
+    return rest && end - rest == 1 && *rest == '}';
+}
+
+/* The records of a body for a topic that is there, if it has nothing else, appended to `self`; returns how many, 0 if anything is unusual,
  * -1 if they do not fit in memory. */
 static Py_ssize_t add_body(Records *self, PyObject *body) {
     Text p = (Text)PyBytes_AS_STRING(body), end = p + PyBytes_GET_SIZE(body);
@@ -351,7 +358,7 @@ static Py_ssize_t add_body(Records *self, PyObject *body) {
         if (p < end && *p == ',') p++;
         else break;
     }
-    if (p && end - p == 2 && p[0] == ']' && p[1] == '}' && is_utf8((Text)PyBytes_AS_STRING(body), end))
+    if (p && is_end(p, end) && is_utf8((Text)PyBytes_AS_STRING(body), end))
         return self->count - before;
     forget_above(self, before);
     return 0;

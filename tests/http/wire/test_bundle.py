@@ -155,6 +155,19 @@ def test_records_with_tags_and_limits_go_together_too(app: RunningApp) -> None:
     assert told["tombstone"]["gap_to"] == 6
 
 
+def test_who_writes_only_where_there_is_a_topic_need_not_be_looked_at_alone(app: RunningApp) -> None:
+    body = b'{"records":[{"data":1001}],"create":false}'
+    request = raw_request("POST", "/v0/topics/t", body)
+    wire = known_to(app, request)
+    before = batches(app)
+    wire.send(8 * request)
+    assert [wire.read().json["last_seq"] for _ in range(8)] == list(range(2, 10))
+    assert batches(app) == before + (1 if accelerator.native else 8)
+    app.call("DELETE", "/v0/topics/t")
+    wire.send(2 * request + raw_request("POST", "/v0/topics/t", body.replace(b"false", b"fals")))
+    assert [wire.read().status for _ in range(3)] == [404, 404, 400]
+
+
 def test_a_client_that_ends_its_side_gets_all_answers(app: RunningApp) -> None:
     wire = known_to(app, append(0))
     commit = app.app.node.commit

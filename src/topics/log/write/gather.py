@@ -1,7 +1,8 @@
 """Several small writes, taken apart in one go: their records become one batch.
 
 A write that is nothing but plain records is what nearly all small ones are. Any other is *odd*, and left to
-whoever has the time to find out what it says.
+whoever has the time to find out what it says. The topic is there, so that `"create":false` says nothing:
+with the accelerator, such a write is not odd.
 """
 
 from typing import NamedTuple
