@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines.tables.places import in_a_line, is_address, place, sync_folder
 
-# Object stores by the names that Hadoop has for them.
-_OF_HADOOP = {"s3": "s3a", "abfs": "abfss"}
+_ACCOUNT = "azure_storage_account_name"
 
 
 @dataclass(frozen=True, order=True)
@@ -150,6 +149,29 @@ def _reason(error: Exception) -> str:
     return in_a_line(error) if found is None else str(found.getMessage() or found)
 
 
+def _of_hadoop(where: StoredPath) -> str:
+    """The address by the names that Hadoop has for object stores."""
+    scheme, _, rest = where.uri.partition("://")
+    if scheme == "s3":
+        return f"s3a://{rest}"
+    if scheme not in ("az", "abfs", "abfss"):
+        return where.uri
+    container, _, path = rest.partition("/")
+    return f"abfss://{container if '@' in container else _with_account(container, where)}/{path}"
+
+
+def _with_account(container: str, where: StoredPath) -> str:
+    """delta-rs has the account among its options, in two spellings, and Hadoop in the address."""
+    options = {key.lower(): value for key, value in where.options}
+    account = options.get(_ACCOUNT) or options.get("account_name") or os.environ.get(_ACCOUNT.upper())
+    if not account:
+        raise PipelineFailed(
+            f"Spark wants to know the storage account of {where.uri}, where the checkpoint of this route is "
+            f"to be: give {_ACCOUNT} in [storage], or make state a folder"
+        )
+    return f"{container}@{account}.dfs.core.windows.net"
+
+
 class Checkpoint:
     """What Spark has planned, as far as it tells."""
 
@@ -160,8 +182,7 @@ class Checkpoint:
             self.uri = str(where)
             self._files = _Local(where)
         else:
-            scheme, _, rest = where.uri.partition("://")
-            self.uri = f"{_OF_HADOOP.get(scheme, scheme)}://{rest}"
+            self.uri = _of_hadoop(where)
             self._files = _OfSpark(spark, self.uri)
 
     def last(self) -> int:

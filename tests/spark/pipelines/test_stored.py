@@ -61,6 +61,36 @@ def test_a_route_needs_a_spark_that_reaches_its_checkpoint(
     assert "\n" not in said
 
 
+@pytest.mark.parametrize("scheme", ["az", "abfs", "abfss"])
+def test_a_checkpoint_in_azure_goes_by_the_name_that_hadoop_has_for_it(
+    spark: SparkSession, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosted = "abfss://lake@acme.dfs.core.windows.net/it"
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "acme")
+    given: list[tuple[tuple[str, str], ...]] = [
+        (),
+        (("AZURE_STORAGE_ACCOUNT_NAME", "other"),),
+        (("account_name", "other"),),
+    ]
+    for options, account in zip(given, ("acme", "other", "other"), strict=True):
+        said = _unreached(spark, StoredPath(f"{scheme}://lake/it", options))
+        assert said.startswith(f"Spark does not reach {hosted.replace('acme', account)}/checkpoint, ")
+        assert "Hadoop's jars for abfss:// in [spark]" in said
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME")
+    assert f"{hosted}/checkpoint, " in _unreached(spark, StoredPath(hosted.replace("abfss", scheme)))
+    said = _unreached(spark, StoredPath(f"{scheme}://lake/it"))
+    assert said == (
+        f"Spark wants to know the storage account of {scheme}://lake/it/checkpoint, where the checkpoint of "
+        "this route is to be: give azure_storage_account_name in [storage], or make state a folder"
+    )
+
+
+def _unreached(spark: SparkSession, state: StoredPath) -> str:
+    with pytest.raises(PipelineFailed) as failed:
+        Checkpoint(state, spark)
+    return str(failed.value)
+
+
 def test_a_checkpoint_is_read_through_the_file_systems_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint" / "offsets"
     found = Checkpoint(StoredPath(f"file://{tmp_path}"), spark)
