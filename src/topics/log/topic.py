@@ -292,8 +292,8 @@ class Topic(Watermarks):
     def adopt(self, adopted: Adopted) -> None:
         """Promised records are in a file. To be published behind this."""
         run = adopted.run(self.id)
-        below = bisect_left(self.bases, run.base)
-        self.mixed |= below > 0 and self.runs[below - 1].ephemeral
+        # Behind it there may be records already. As long as it is not mixed, all runs are of one class.
+        self.mixed |= bool(self.runs) and self.runs[-1].ephemeral
         self.store.seal(run, adopted.segment, array("I"))
         self.insert_run(run)
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.log.harness import Lab
 from tests.support.damage import flip
+from topics.log.lifecycle import put_topic
 from topics.log.seal import adopted_files
 from topics.log.seal.adopted_files import AdoptedFiles
 from topics.log.topic import Topic
@@ -16,6 +17,7 @@ from topics.log.write.append_request import parse_append
 from topics.log.write.batch import Batch
 from topics.log.write.group import Amount
 from topics.storage.frame import Kind
+from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
 from topics.values.settings import MAX_SEQ
 
@@ -114,3 +116,20 @@ def test_a_frame_that_rots_still_tells_which_seqs_went_with_it(lab: Lab) -> None
     lab.open()
     assert lab.gaps("t") == [(2, 4, "cap")]
     assert lab.seqs("t") == [1, 5]
+
+
+def test_what_ephemeral_records_behind_it_have_pushed_out_stays_gone(lab: Lab) -> None:
+    """The topic had no record when the write began, and became ephemeral before it was adopted."""
+    engine, others = lab.engine, list[object]()
+    later = TopicConfig(durability="ephemeral", cap_records=3)
+    put_topic(engine, "t", later, others.append, others.append)
+    job = Job(lab, pieces(lab, 3))
+    engine.queue.sync_now()
+    behind = parse_append(b'{"records":[{"data":4},{"data":5}]}')
+    engine.append("t", behind, lambda op: others.append(op.first_seq), others.append)
+    assert job.finish() == [(1, 3)]
+    assert others == [False, 4]
+    assert [run.ephemeral for run in lab.topic("t").runs] == [False, True]
+    assert lab.seqs("t") == [3, 4, 5]
+    lab.restart()
+    assert lab.seqs("t") == [3]
