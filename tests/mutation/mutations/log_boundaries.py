@@ -321,4 +321,12 @@ MUTATIONS = (
         "np.frombuffer(known, np.uint8) == 0] = 0\n",
         (_SEALER,),
     ),
+    Mutation(
+        "forget-ephemeral-records-behind",
+        "What ephemeral records have pushed out of a cap stays gone when a restart has forgotten those.",
+        "log/topic.py",
+        "        self.mixed |= bool(self.runs) and self.runs[-1].ephemeral\n",
+        "        self.mixed |= bool(self.runs) and self.runs[0].base < run.base and self.runs[-1].ephemeral\n",
+        ("tests/log/seal/test_adopted_files.py",),
+    ),
 )
