@@ -71,6 +71,21 @@ def test_rows_are_the_same_with_room_and_without(lab: Lab, later: list[str], sea
     assert contents(lab) == expected
 
 
+@pytest.mark.parametrize("deleted", [[], [2, 4]])
+def test_the_beginning_of_a_run_knows_which_of_its_records_are_deleted(lab: Lab, deleted: list[int]) -> None:
+    topic = lab.topic("t")
+    if deleted:
+        assert lab.delete("t", seqs=deleted) == 2
+    whole = topic.runs[0]
+    short = Run(topic.id, whole.base, None, start_position=0, framed=False)
+    short.fill(topic.store.columns(whole), 3, whole.dead, topic.floor)
+    live = [1, 3] if deleted else [1, 2, 3]
+    assert [seq for seq in (1, 2, 3) if short.live_between(seq - 1, seq)] == live
+    size = whole.live_bytes // whole.live_count
+    found = (short.count, short.live_count, short.dead_count, short.live_bytes)
+    assert found == (3, len(live), 3 - len(live), len(live) * size)
+
+
 def test_the_columns_end_where_the_rows_do(lab: Lab) -> None:
     columns = hot(lab).view()
     assert len(columns.rows) == hot(lab).size == int(columns.ends[-1])

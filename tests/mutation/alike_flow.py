@@ -9,6 +9,7 @@ _TIDIED_UP = "times that count no more are thrown away a little earlier"
 _BRACE = "a meta begins with a brace, which no key does"
 _SENT = "a record that was forwarded is not asked for again"
 _SOONER = "keys that are of no more use are thrown away sooner or later"
+_NO_LENGTH = "a moment has no length"
 _CLIPPED = "what lies outside of the window is cut off"
 
 FLOW: tuple[Alike, ...] = (
@@ -136,7 +137,7 @@ FLOW: tuple[Alike, ...] = (
         "flow/routers/background.py",
         "perf_counter() - started > TURN_S",
         "perf_counter() - started >= TURN_S",
-        "a moment has no length",
+        _NO_LENGTH,
     ),
     Alike(
         "flow/routers/copies.py",
@@ -197,5 +198,23 @@ FLOW: tuple[Alike, ...] = (
         "in ranges if last > self._told)",
         "in ranges if last >= self._told)",
         "of what was told up to there nothing is told again",
+    ),
+    Alike(
+        "flow/upkeep.py",
+        "if now >= self._not_before:",
+        "if now > self._not_before:",
+        _NO_LENGTH,
+    ),
+    Alike(
+        "flow/upkeep.py",
+        "if (now >= self._not_before or",
+        "if (now > self._not_before or",
+        _NO_LENGTH,
+    ),
+    Alike(
+        "flow/routers/arrival.py",
+        "if not share.pieces:",
+        "if False:",
+        "without copies only age is asked, which has its effect before anybody looks",
     ),
 )

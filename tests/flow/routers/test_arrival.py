@@ -7,8 +7,13 @@ import json
 import pytest
 
 from tests.flow.routers.lab import RouterLab, seqs_and_data
+from topics.log.lifecycle import drop_topic
 from topics.log.write.append_request import parse_append
 from topics.storage.journal import SyncTicket
+
+
+def refuse(ticket: SyncTicket) -> None:
+    raise OSError(5, "no")
 
 
 def test_copies_of_uncommitted_records_are_not_made(lab: RouterLab) -> None:
@@ -85,9 +90,6 @@ def test_a_failed_sync_shows_nothing_and_ends_forwarding(
     lab.route("r", "a", "b")
     lab.write("a", 1)
 
-    def refuse(ticket: SyncTicket) -> None:
-        raise OSError(5, "no")
-
     monkeypatch.setattr(SyncTicket, "run", refuse)
     assert lab.data("b") == []
     assert lab.engine.read_only
@@ -97,6 +99,32 @@ def test_a_failed_sync_shows_nothing_and_ends_forwarding(
     monkeypatch.undo()
     lab.restart()
     assert lab.data("b") == [1]
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_destination_goes_behind_the_copies_that_are_on_their_way_to_it(
+    lab: RouterLab, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    """And gets none from then on: copies never come to one that has gone."""
+    lab.put("b", durability="fsync")
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    lab.routers.forward(lambda: False)
+    dest, engine = lab.topic("b"), lab.engine
+    shown: list[tuple[int, bool]] = []
+
+    def answer(_: object) -> None:
+        shown.append((dest.head, dest.dropped))
+
+    drop_topic(engine, "b", False, answer, answer)
+    engine.append("a", parse_append(b'{"records":[{"data":2}]}'), lambda op: None, lambda error: None)
+    assert not lab.routers.step(lab.topic("a"))
+    assert (lab.topic("a").head, dest.assigned) == (2, 1)
+    if is_refused:
+        monkeypatch.setattr(SyncTicket, "run", refuse)
+    engine.queue.sync_now()
+    assert shown == [(0, False) if is_refused else (1, True)]
+    assert (dest.pending_count, engine.totals.pending_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize(

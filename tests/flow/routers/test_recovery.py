@@ -252,6 +252,24 @@ def test_a_destination_whose_creation_is_damaged_keeps_its_copies(lab: RouterLab
     assert lab.data(f"recovered-{epoch}") == copies == [1, 2]
 
 
+@pytest.mark.parametrize("lost", ["a", "b"])
+def test_a_router_goes_with_an_end_of_which_nothing_can_be_read(lab: RouterLab, lost: str) -> None:
+    """Not even whose creation it was. All else is there."""
+    lab.put("elsewhere")
+    lab.route("r", "a", "b")
+    lab.write("a", 1, 2)
+    lab.background()
+    lab.write("elsewhere", 3)
+    lab.kill()
+    text = b"\xa1" + lost.encode()
+    victim = next(f for f in lab.frames() if f.kind == Kind.CREATE and text in read_payload(f))
+    flip(victim.path, victim.offset)
+    lab.open()
+    assert lab.routers.find("r") is None
+    assert lab.data("elsewhere") == [3]
+    assert lab.engine.totals.damage
+
+
 def read_payload(frame: JournalFrame) -> bytes:
     return frame.path.read_bytes()[frame.payload_at : frame.end]
 

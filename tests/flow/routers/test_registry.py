@@ -47,6 +47,27 @@ def test_a_lone_record_is_one_step_for_all(monkeypatch: pytest.MonkeyPatch) -> N
     assert [len(some) for some in in_portions(everyone, 2)] == [500, 500]
 
 
+def test_there_are_as_many_portions_as_a_step_of_them_needs() -> None:
+    """However many records wait: a step takes a few of them."""
+    everyone: list[Any] = [None] * 300
+    assert [len(some) for some in in_portions(everyone, 1000)] == [300]
+    assert [len(some) for some in in_portions(everyone * 4, 1000)] == [400, 400, 400]
+
+
+def test_one_that_is_behind_comes_up_to_the_next_and_they_go_on_together(lab: RouterLab) -> None:
+    lab.pulls = False
+    lab.route("first", "a", "b")
+    lab.write("a", *range(5))
+    lab.route("second", "a", "c")
+    lab.write("a", *range(5))
+    routers = [lab.routers.table.named(name) for name in ("first", "second")]
+    sent = []
+    for _ in range(2):
+        lab.routers.forward(lambda: True)
+        sent.append([router.sent for router in routers if router is not None])
+    assert sent == [[5, 5], [10, 10]]
+
+
 @pytest.mark.parametrize("crashed", [False, True])
 def test_a_router_put_while_its_namesake_is_on_its_way_out_is_a_new_one(
     lab: RouterLab, crashed: bool

@@ -325,8 +325,8 @@ MUTATIONS = (
         "forget-ephemeral-records-behind",
         "What ephemeral records have pushed out of a cap stays gone when a restart has forgotten those.",
         "log/topic.py",
-        "        self.mixed |= bool(self.runs) and self.runs[-1].ephemeral\n",
-        "        self.mixed |= bool(self.runs) and self.runs[0].base < run.base and self.runs[-1].ephemeral\n",
+        " |= bool(self.runs) and self.runs[-1].ephemeral\n",
+        " |= bool(self.runs) and self.bases[0] < run.base and self.runs[-1].ephemeral\n",
         ("tests/log/seal/test_adopted_files.py",),
     ),
 )

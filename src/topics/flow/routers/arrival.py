@@ -33,7 +33,7 @@ class Arrival:
         if self.router is not None:
             self.router.cursor = share.cursor
             self.router.forwarded += share.forwarded
-        if dest.dropped or not share.pieces:
+        if not share.pieces:
             return
         if self.reserve_to:
             dest.reserve(self.reserve_to)
@@ -55,7 +55,7 @@ class Arrival:
     def withdraw(self) -> None:
         """The step was refused: the router has yet to make it."""
         dest, pieces = self.dest, self.share.pieces
-        if pieces and not dest.dropped:
+        if pieces:
             copies = sum(piece.count for piece in pieces if piece.kind == COPIES)
             dest.take_back(pieces[0].first_dest - 1, copies, sum(self.sizes))
             dest.withdraw_reservation()
