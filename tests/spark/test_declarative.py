@@ -25,10 +25,9 @@ JOB = """
 import sys
 import pyspark_topics
 from pyspark.sql import SparkSession
-from pyspark_topics.source import DefaultSource
+from pyspark_topics.stream import publish_end
 url, folder = sys.argv[1:]
 spark = SparkSession.builder.remote("local[1]").getOrCreate()
-spark.dataSource.register(DefaultSource)
 rows = spark.createDataFrame([('"a"',), ('"b"',)], "data STRING")
 rows.write.format("topics").options(url=url, topic="connected").mode("append").save()
 frame = spark.read.format("topics").options(url=url, subscribe="connected").load()
@@ -36,9 +35,12 @@ assert sorted(row.data for row in frame.collect()) == ['"a"', '"b"'], frame.coll
 reader = spark.readStream.format("topics").options(url=url, subscribe="connected")
 stream = reader.option("startingOffsets", "earliest").load()
 writer = stream.select("data").writeStream.format("topics").options(url=url, topic="copied")
-writer.option("checkpointLocation", folder).trigger(availableNow=True).start().awaitTermination()
+query = writer.option("checkpointLocation", folder).trigger(availableNow=True).start()
+query.awaitTermination()
+rows.write.format("topics").options(url=url, topic="connected").mode("append").save()
+assert publish_end(query, url, "job") == 2
 assert pyspark_topics.attach(spark, url, prefix="connected") == ["connected"]
-assert spark.sql("SELECT count(*) AS n FROM connected").first().n == 2
+assert spark.sql("SELECT count(*) AS n FROM connected").first().n == 4
 print("done")
 """
 
