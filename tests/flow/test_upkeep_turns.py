@@ -13,6 +13,7 @@ import pytest
 from tests.log.harness import Lab
 from topics.flow import upkeep
 from topics.flow.upkeep import Tiers, Upkeep
+from topics.log import Checkpointer
 from topics.log.run import Run
 from topics.log.write.append_request import parse_append
 from topics.log.write.commit_loop import CommitLoop
@@ -42,15 +43,18 @@ def test_topics_are_asked_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_log_that_has_failed_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its journal has on disk is in doubt: no snapshot may say that it is there."""
+    """What its journal has on disk is in doubt, and a sync that succeeds later would prove nothing."""
     monkeypatch.setattr(upkeep, "enough_bytes", lambda _: 0)
     lab = Lab(tmp_path)
-    lab.write_each("t", 8)
-    lab.checkpoint(everything=True)
+    lab.put("t", durability="ephemeral")
+    lab.write("t", 1)
+    journal = lab.engine.journal
     lab.engine.queue.give_up(OSError(5, "no"))
-    before = lab.journal_files(), lab.snapshot_files(), lab.engine.journal.position
+    before = journal.synced
+    assert before < journal.position
+    assert lab.engine.store.unsealed.bytes == 0, "it would be worth the while to let go of the journal"
     driven(lab, lambda keeper: keeper._turn())
-    assert (lab.journal_files(), lab.snapshot_files(), lab.engine.journal.position) == before
+    assert journal.synced == before
     lab.kill()
 
 
@@ -174,18 +178,27 @@ def test_memory_is_given_back_from_so_many_bytes_on(
     lab.kill()
 
 
-def test_topics_that_rest_are_not_captured_again_and_again(tmp_path: Path) -> None:
+def test_topics_are_captured_before_writes_have_to_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that rest, not again and again."""
     lab = Lab(tmp_path)
     lab.write("t", 1)
-    capture_step, calls = lab.checkpointer.capture_step, list[None]()
+    capture_step, pause, steps = Checkpointer.capture_step, CommitLoop.pause, list[str]()
 
-    def counted() -> bool:
-        calls.append(None)
-        return capture_step()
+    def captured(checkpointer: Checkpointer) -> bool:
+        steps.append("capture")
+        return capture_step(checkpointer)
 
-    lab.checkpointer.capture_step = counted  # type: ignore[method-assign]
+    async def paused(commit: CommitLoop) -> None:
+        steps.append("pause")
+        await pause(commit)
+
+    monkeypatch.setattr(Checkpointer, "capture_step", captured)
+    monkeypatch.setattr(CommitLoop, "pause", paused)
     driven(lab, lambda keeper: keeper.checkpoint())
-    assert len(calls) < 100
+    assert steps.index("capture") < steps.index("pause")
+    assert steps.count("capture") < 100
     lab.kill()
 
 
