@@ -217,4 +217,10 @@ FLOW: tuple[Alike, ...] = (
         "if False:",
         "without copies only age is asked, which has its effect before anybody looks",
     ),
+    Alike(
+        "flow/routers/step.py",
+        "or dest.assigned > MAX_SEQ >> 1",
+        "or dest.assigned >= MAX_SEQ >> 1",
+        "with half of all seqs left, all of it fits",
+    ),
 )
