@@ -345,8 +345,8 @@ static int is_end(Text p, Text end) {
     return rest && end - rest == 1 && *rest == '}';
 }
 
-/* The records of a body for a topic that is there, if it has nothing else, appended to `self`; returns how many, 0 if anything is unusual,
- * -1 if they do not fit in memory. */
+/* The records of a body for a topic that is there, if it has nothing else, appended to `self`; returns how many, 0 if
+ * anything is unusual, -1 if they do not fit in memory. */
 static Py_ssize_t add_body(Records *self, PyObject *body) {
     Text p = (Text)PyBytes_AS_STRING(body), end = p + PyBytes_GET_SIZE(body);
     Py_ssize_t before = self->count;

@@ -3,7 +3,7 @@
  */
 #include "accelerator.h"
 
-/* --- digests: BLAKE2b of 16 bytes, with a salt (RFC 7693) ---------------------------------------------------------- */
+/* --- digests: BLAKE2b of 16 bytes, with a salt (RFC 7693) -------------------------------------------------------- */
 
 enum { BLOCK = 128, ROUNDS = 12 };
 
@@ -84,7 +84,7 @@ PyObject *key_digest(PyObject *module, PyObject *const *given, Py_ssize_t count)
     return digest;
 }
 
-/* --- places: which chunk has a key, by some bits of its digest ----------------------------------------------------- */
+/* --- places: which chunk has a key, by some bits of its digest --------------------------------------------------- */
 
 enum { FIRST_ROOM = 16 };
 

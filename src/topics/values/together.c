@@ -14,7 +14,9 @@ static const char *const topic_slots[] = {
     "id", "assigned", "reserved", "reserve_asked", "reserving", "last_ts", "pending_count", "pending_bytes",
     "pending_sync", "runs", "config", "head", "floor", "floor_ts", "live_count", "live_bytes", "last_write_ts",
     "changed", "keys"};
-enum { BASE, COUNT, RUN_LIVE_COUNT, RUN_LIVE_BYTES, RUN_LAST_TS, HOT, DEAD, FROZEN, EPHEMERAL, START_POSITION, RUN_SLOTS };
+enum {
+    BASE, COUNT, RUN_LIVE_COUNT, RUN_LIVE_BYTES, RUN_LAST_TS, HOT, DEAD, FROZEN, EPHEMERAL, START_POSITION, RUN_SLOTS
+};
 static const char *const run_slots[] = {"base", "count", "live_count", "live_bytes",   "last_ts",
                                         "hot",  "dead",  "frozen",     "ephemeral", "start_position"};
 enum { SIZE, WEIGHT, ROWS, ENDS, TS_STARTS, TS_VALUES, DATA_LENS, TAG_CODES, HOPS, HOT_SLOTS };
@@ -255,7 +257,8 @@ typedef struct {
 
 static void leave_places(Keys *keys) {
     for (; keys->placed; keys->placed--)
-        leave_place(keys->by_place, place_of(PyBytes_AS_STRING(keys->encoded) + keys->head_bytes + DIGEST_BYTES * (keys->placed - 1)));
+        leave_place(keys->by_place,
+                    place_of(PyBytes_AS_STRING(keys->encoded) + keys->head_bytes + DIGEST_BYTES * (keys->placed - 1)));
 }
 
 /* Takes the keys of a share, each of which stands for one record. 1 if none of them is remembered; 0 if this is for
@@ -266,10 +269,12 @@ static int take_keys(Together *self, const Turn *turn, PyObject *topic, PyObject
     if (!holder || !Py_IS_TYPE(holder, self->keys_type) || count >= PyList_GET_SIZE(turn->key_heads)) return 0;
     chunks = SLOT(holder, self->of_keys[CHUNKS]);
     keys->by_place = SLOT(holder, self->of_keys[BY_PLACE]);
-    if (!chunks || !PyList_CheckExact(chunks) || !PyList_GET_SIZE(chunks) || !Py_IS_TYPE(keys->by_place, &PlacesType)) return 0;
+    if (!chunks || !PyList_CheckExact(chunks) || !PyList_GET_SIZE(chunks) || !Py_IS_TYPE(keys->by_place, &PlacesType))
+        return 0;
     chunk = PyList_GET_ITEM(chunks, PyList_GET_SIZE(chunks) - 1);
     if (!Py_IS_TYPE(chunk, self->chunk_type) || SLOT(chunk, self->of_chunk[IS_CLOSED]) != Py_False ||
-        SLOT(chunk, self->of_chunk[IS_KEPT]) != Py_True || !PyByteArray_CheckExact(SLOT(chunk, self->of_chunk[DIGESTS])))
+        SLOT(chunk, self->of_chunk[IS_KEPT]) != Py_True ||
+        !PyByteArray_CheckExact(SLOT(chunk, self->of_chunk[DIGESTS])))
         return 0;
     head = PyList_GET_ITEM(turn->key_heads, count);
     if (!PyBytes_CheckExact(head)) return 0;
@@ -309,7 +314,8 @@ static int remember_keys(Together *self, const Turn *turn, Keys *keys, int64_t f
 
 /* They belong to no records after all. */
 static void withdraw_keys(Together *self, Keys *keys) {
-    PyObject *digests = PyBytes_FromStringAndSize(PyBytes_AS_STRING(keys->encoded) + keys->head_bytes, DIGEST_BYTES * keys->count);
+    PyObject *digests =
+        PyBytes_FromStringAndSize(PyBytes_AS_STRING(keys->encoded) + keys->head_bytes, DIGEST_BYTES * keys->count);
     PyObject *given[3] = {keys->holder, digests, keys->chunk};
     PyObject *done = digests ? PyObject_VectorcallMethod(self->withdraw, given, 3, NULL) : NULL;
     if (!done) PyErr_Clear();
@@ -320,7 +326,8 @@ static void withdraw_keys(Together *self, Keys *keys) {
 /* --- a share ------------------------------------------------------------------------------------------------------ */
 
 /* 1 if the topic has the records, 0 if they are left; negative if that raises, and then they are left too. */
-static int append_share(Together *self, Turn *turn, PyObject *topic, PyObject *writers, PyObject *bodies, PyObject *given) {
+static int append_share(Together *self, Turn *turn, PyObject *topic, PyObject *writers, PyObject *bodies,
+                        PyObject *given) {
     PyObject *run = NULL, *hot, *frame = NULL, *share = NULL;
     PlainRows rows = {0};
     Changes changes = {.count = 0};
@@ -346,9 +353,9 @@ static int append_share(Together *self, Turn *turn, PyObject *topic, PyObject *w
     int64_t assigned = number_in(OF_TOPIC(topic, ASSIGNED)), last_ts = number_in(OF_TOPIC(topic, LAST_TS));
     /* Later than now where the clock was set back: the time of records never falls. */
     int64_t ts = turn->now > last_ts ? turn->now : last_ts;
-    frame = make_plain_frame(keys.encoded ? KEYED_FRAME : APPEND_FRAME, keys.encoded ? keys.encoded : self->no_keys, bodies, (uint64_t)number_in(OF_TOPIC(topic, ID)),
-                             (uint64_t)assigned + 1, (uint64_t)ts, (uint64_t)(ts - turn->now), (uint64_t)turn->synced,
-                             (uint64_t)size, self->digest, &rows);
+    frame = make_plain_frame(keys.encoded ? KEYED_FRAME : APPEND_FRAME, keys.encoded ? keys.encoded : self->no_keys,
+                             bodies, (uint64_t)number_in(OF_TOPIC(topic, ID)), (uint64_t)assigned + 1, (uint64_t)ts,
+                             (uint64_t)(ts - turn->now), (uint64_t)turn->synced, (uint64_t)size, self->digest, &rows);
     if (!frame) {
         done = PyErr_Occurred() ? -1 : 0;
         goto done;
@@ -401,7 +408,8 @@ done:
     if (done < 0 && is_listed) {
         PyObject *error_type, *error, *traceback, *lists[2] = {turn->shares[is_synced], turn->frames[is_synced]};
         PyErr_Fetch(&error_type, &error, &traceback);
-        for (int i = 0; i < is_listed; i++) PyList_SetSlice(lists[i], PyList_GET_SIZE(lists[i]) - 1, PY_SSIZE_T_MAX, NULL);
+        for (int i = 0; i < is_listed; i++)
+            PyList_SetSlice(lists[i], PyList_GET_SIZE(lists[i]) - 1, PY_SSIZE_T_MAX, NULL);
         PyErr_Restore(error_type, error, traceback);
     }
     forget_changes(&changes);
@@ -417,30 +425,33 @@ static int parse(PyObject *one, PyObject **name, PyObject **writers, PyObject **
     return PyArg_ParseTuple(one, "O(O!O!O):append", name, &PyList_Type, writers, &PyList_Type, bodies, keys);
 }
 
-/* append(wanted, by_name, (now, position, synced, max_events, max_bytes, max_keys), held, touched, salt, key_heads, lists, sums):
- * what comes of it is put into the lists, which are shares, their frames, shares with a sync, their frames, topics with
- * something to be seen to, and, full at first, the indexes of what is left; and into the sums: records, those with a
- * sync, bytes of data, weight, keys, topics with too many of them. Nothing can be refused once the first share has its seqs. */
+/* append(wanted, by_name, (now, position, synced, max_events, max_bytes, max_keys), held, touched, salt, key_heads,
+ * lists, sums): what comes of it is put into the lists, which are shares, their frames, shares with a sync, their
+ * frames, topics with something to be seen to, and, full at first, the indexes of what is left; and into the sums:
+ * records, those with a sync, bytes of data, weight, keys, topics with too many of them. Nothing can be refused once
+ * the first share has its seqs. */
 static PyObject *together_append(PyObject *object, PyObject *args) {
     Together *self = (Together *)object;
     PyObject *wanted, *by_name, *left, *name, *writers, *bodies, *keys, *salt;
     long long now, position, synced, max_events, max_bytes, max_keys;
     Py_buffer sums;
     Turn turn = {0};
-    if (!PyArg_ParseTuple(args, "O!O!(LLLLLL)O!O!SO!(O!O!O!O!O!O!)w*:append", &PyList_Type, &wanted, &PyDict_Type, &by_name,
-                          &now, &position, &synced, &max_events, &max_bytes, &max_keys, &PySet_Type, &turn.held, &PySet_Type,
-                          &turn.touched, &salt, &PyList_Type, &turn.key_heads, &PyList_Type, &turn.shares[0], &PyList_Type, &turn.frames[0], &PyList_Type,
-                          &turn.shares[1], &PyList_Type, &turn.frames[1], &PyList_Type, &turn.notable, &PyList_Type, &left,
-                          &sums))
+    if (!PyArg_ParseTuple(args, "O!O!(LLLLLL)O!O!SO!(O!O!O!O!O!O!)w*:append", &PyList_Type, &wanted, &PyDict_Type,
+                          &by_name, &now, &position, &synced, &max_events, &max_bytes, &max_keys, &PySet_Type,
+                          &turn.held, &PySet_Type, &turn.touched, &salt, &PyList_Type, &turn.key_heads, &PyList_Type,
+                          &turn.shares[0], &PyList_Type, &turn.frames[0], &PyList_Type, &turn.shares[1], &PyList_Type,
+                          &turn.frames[1], &PyList_Type, &turn.notable, &PyList_Type, &left, &sums))
         return NULL;
     Py_ssize_t count = PyList_GET_SIZE(wanted);
     turn.salt = (const unsigned char *)PyBytes_AS_STRING(salt);
-    int is_sound = PyBytes_GET_SIZE(salt) == SALT_BYTES && sums.len == 6 * sizeof(int64_t) && PyList_GET_SIZE(left) == count;
+    int is_sound =
+        PyBytes_GET_SIZE(salt) == SALT_BYTES && sums.len == 6 * sizeof(int64_t) && PyList_GET_SIZE(left) == count;
     for (Py_ssize_t i = 0; is_sound && i < count; i++)
         is_sound = parse(PyList_GET_ITEM(wanted, i), &name, &writers, &bodies, &keys);
     if (!is_sound) {
         PyBuffer_Release(&sums);
-        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "append: a salt has 16 bytes, sums are six, and all is left at first");
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "append: a salt has 16 bytes, sums are six, and all is left at first");
         return NULL;
     }
     turn.now = now;
