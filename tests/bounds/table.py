@@ -247,7 +247,7 @@ COLLECTIONS = {
     },
     "http/tracing.py": {"Tracing._handed_over": "max_connections"},
     "http/wire/arrow_stream.py": {"_Pieces._parts": "unread answers"},
-    "http/wire/bundle.py": {"Bundle._answers": "pipelined requests"},
+    "http/wire/bundle.py": {"Bundle.answers": "pipelined requests"},
     "http/wire/channel.py": {"Channel._drain_waiters": "unread answers", "Channel._closers": REQUEST},
     "http/wire/context.py": {
         "Partings._waiting": "max_connections",

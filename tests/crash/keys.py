@@ -89,10 +89,9 @@ def _answer(engine: Engine, topic: Topic, key: str) -> Answer | None:
     keys = topic.keys
     if keys is None:
         return None
-    hasher = engine.keys.hasher.copy()
-    hasher.update(key.encode())
-    chunk = keys.by_place.get(place_of(hasher.digest()))
-    at = -1 if chunk is None else chunk.find(hasher.digest())
+    digest = engine.keys.digest(key.encode())
+    chunk = keys.by_place.get(place_of(digest))
+    at = -1 if chunk is None else chunk.find(digest)
     if chunk is None or at < 0 or chunk.time(at) < keys.since(engine.now()):
         return None
     answer = chunk.answer(at)

@@ -65,6 +65,11 @@ class Answering(Protocol[Writer]):
         """For so long, taking apart what they sent kept the loop from everything else."""
 
 
+def is_bundle(writers: list[Writer]) -> bool:
+    """One writer has sent all of it, and nobody else has a part in that."""
+    return len(writers) > 1 and writers[0] is writers[-1]
+
+
 class Travellers(NamedTuple, Generic[Writer]):
     """Those who write to one topic together, and what each has sent."""
 
@@ -88,8 +93,7 @@ class Travellers(NamedTuple, Generic[Writer]):
 
     @property
     def is_bundle(self) -> bool:
-        """One writer has sent all of it, and nobody else has a part in that."""
-        return len(self.writers) > 1 and self.writers[0] is self.writers[-1]
+        return is_bundle(self.writers)
 
     def each(self) -> Iterator[tuple[Writer, bytes, bytes | None]]:
         keys: Iterable[bytes | None] = repeat(None) if self.keys is None else self.keys

@@ -1,5 +1,5 @@
 /* Idempotency keys: the digest of each, and who remembers it. `log/write/idempotency.py` does the same with `hashlib`
- * and a dictionary, which take three times the memory and twice the time.
+ * and a dictionary, which take more than twice the memory.
  */
 #include "accelerator.h"
 

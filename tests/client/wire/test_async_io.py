@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from topics.client.wire.address import address_of
+from topics.client.wire.address import KEY_HEADER, address_of, render_keyed
 from topics.client.wire.async_io import AsyncIO
 from topics.client.wire.async_pool import MAX_CONNECTIONS, Places
 from topics.client.wire.effects import Broken, Exchange, Operation, Request, Response
@@ -123,3 +123,9 @@ def test_one_that_is_called_and_goes_away_lets_the_next_in() -> None:
             await next_one
 
     asyncio.run(scenario())
+
+
+def test_a_write_that_goes_at_once_is_the_request_that_an_operation_would_send() -> None:
+    address = address_of("http://127.0.0.1:4000/below", "secret")
+    request = Request(method="POST", target="/v0/topics/t", body=b"{}", headers=((KEY_HEADER, "k"),))
+    assert render_keyed(address.before_headers(request), "k", b"{}") == address.render(request)

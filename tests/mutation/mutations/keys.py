@@ -173,7 +173,7 @@ MUTATIONS = (
         "write-keys-down",
         "What a client chose as a key is in no file.",
         "log/write/idempotency.py",
-        "        hasher.update(key)\n        digest = hasher.digest()\n        place = place_of(digest)",
+        "        digest = self.all.digest(key)\n        place = place_of(digest)",
         "        digest = key[:DIGEST_BYTES].ljust(DIGEST_BYTES)\n        place = place_of(digest)",
         (_RESTARTS,),
     ),

@@ -12,13 +12,13 @@ from topics.client.encoding import Codec, encode_json
 from topics.client.errors import TopicNotFound, TopicsError
 from topics.client.operations.settings import Wanted
 from topics.client.records import Ack, Draft
+from topics.client.wire.address import KEY_HEADER
 from topics.client.wire.effects import Begin, Broken, NotConnected, Operation, Request, Response
 from topics.client.wire.forks import tell_when_forked
 from topics.client.wire.session import Session, topic_path, understood
 
 T = TypeVar("T")
 MAX_BATCH_RECORDS = 10_000
-KEY_HEADER = "Idempotency-Key"
 decode_ack = msgspec.json.Decoder(Ack).decode
 
 

@@ -9,6 +9,8 @@ import msgspec
 from topics.client.wire.effects import Request
 
 DEFAULT_URL = "http://127.0.0.1:4000"
+KEY_HEADER = "Idempotency-Key"
+_KEYED = b"%b" + KEY_HEADER.encode() + b": %b\r\nContent-Length: %d\r\n\r\n%b"
 _SPACE, _DELETE = 0x20, 0x7F
 
 
@@ -35,6 +37,11 @@ class Address(msgspec.Struct, frozen=True):
         ends = request.method in ("GET", "HEAD", "DELETE")
         line = _first_line(request.method, self.base + request.target)
         return line + self.head + own + (b"\r\n" if ends else b"Content-Length: 0\r\n\r\n")
+
+
+def render_keyed(before_headers: bytes, key: str, body: bytes) -> bytes:
+    """What `render` makes of a request whose only header is a key, without looking through its headers."""
+    return _KEYED % (before_headers, key.encode(), len(body), body)
 
 
 @lru_cache(256)  # a program asks for few things, again and again

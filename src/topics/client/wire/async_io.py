@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from topics.client.wire.address import Address
+from topics.client.wire.address import Address, render_keyed
 from topics.client.wire.answers import KnownHeads
 from topics.client.wire.async_connection import Connection, broken
 from topics.client.wire.async_pool import Pool
@@ -133,12 +133,7 @@ class AsyncIO:
         idle = pool.idle
         if not places.free or not idle:
             return None
-        data = b"%bIdempotency-Key: %b\r\nContent-Length: %d\r\n\r\n%b" % (
-            before_headers,
-            key.encode(),
-            len(body),
-            body,
-        )
+        data = render_keyed(before_headers, key, body)
         if pool.outbox.gathers(now):
             return None, pool.outbox.add(before_headers, data, self._timeout_s)
         connection = idle.pop()

@@ -22,7 +22,7 @@ MOST_REQUESTS = 64
 class Bundle:
     """To their connection, this is the request under way."""
 
-    __slots__ = ("_answers", "_keys", "bodies", "closes", "is_gone", "requests")
+    __slots__ = ("_keys", "answers", "bodies", "closes", "is_gone", "requests")
 
     complete: ClassVar[bool] = True
     answered: ClassVar[bool] = False
@@ -33,7 +33,7 @@ class Bundle:
         self.requests = requests
         self.bodies = bodies
         self._keys = keys
-        self._answers: list[bytes] = []
+        self.answers: list[bytes] = []
         # Its connection ends behind the last answer.
         self.closes = False
         # Nobody waits for an answer any more.
@@ -78,18 +78,14 @@ class Bundle:
 
     def add_answer(self, body: bytes) -> bool:
         """Whether it was the last."""
-        self._answers.append(body)
-        return len(self._answers) == len(self.bodies)
-
-    @property
-    def answers(self) -> list[bytes]:
-        return self._answers
+        self.answers.append(body)
+        return len(self.answers) == len(self.bodies)
 
     def rendered(self, heads: Heads) -> bytes:
         """All the usual answers."""
-        pieces = [b"%b%d\r\n\r\n%b" % (heads.json_200, len(body), body) for body in self._answers]
+        pieces = [b"%b%d\r\n\r\n%b" % (heads.json_200, len(body), body) for body in self.answers]
         if self.closes:
-            last, head = self._answers[-1], heads.before_length(200, JSON, None, b"close")
+            last, head = self.answers[-1], heads.before_length(200, JSON, None, b"close")
             pieces[-1] = b"%b%d\r\n\r\n%b" % (head, len(last), last)
         return b"".join(pieces)
 

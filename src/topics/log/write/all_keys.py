@@ -73,8 +73,14 @@ class AllKeys(Extension):
     def _use_salt(self, salt: bytes) -> None:
         self.salt = salt
         # To be copied for each key.
-        self.hasher = blake2b(digest_size=DIGEST_BYTES, salt=salt)
+        self._hasher = blake2b(digest_size=DIGEST_BYTES, salt=salt)
         self.heads = [self._head(count, 0) for count in range(_COMMON_COUNTS)]
+
+    def digest(self, key: bytes) -> bytes:
+        """All that is kept of a key."""
+        hasher = self._hasher.copy()
+        hasher.update(key)
+        return hasher.digest()
 
     def _head(self, count: int, records: int) -> bytes:
         return keys_head(self.salt, range(count), [records or 1] * count)

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import msgspec
 
-from topics.flow.convoys import Convoys, Travellers
+from topics.flow.convoys import Convoys, Travellers, is_bundle
 from topics.flow.large_writes import get_ready
 from topics.http.door.keys import WRITE
 from topics.http.routes.service import Service
@@ -130,9 +130,10 @@ class AppendRoutes:
         reply_together(self._route, asking, bodies, op.started)
 
     def fail(self, writers: list[Asking], started: float, error: ApiError) -> None:
-        first = writers[0]
-        if len(writers) > 1 and first is writers[-1] and not isinstance(first, Exchange):
-            for exchange in first.stepping_out(started):
+        if is_bundle(writers):
+            connection = writers[0]
+            assert not isinstance(connection, Exchange)
+            for exchange in connection.stepping_out(started):
                 exchange.fail(error)
             return
         for writer in writers:
