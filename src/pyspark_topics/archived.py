@@ -22,10 +22,11 @@ from pyspark_topics.errors import OptionError, PipelineFailed
 from pyspark_topics.event_time import TIMESTAMP
 from pyspark_topics.loss import RECREATED, LossPolicy
 from pyspark_topics.offsets import ORIGIN, Position, TopicView
-from pyspark_topics.options import ReadOptions
+from pyspark_topics.options import STORAGE, ReadOptions
 from pyspark_topics.partitions import SeqRange, Shelf
 from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import DataFile, Stretch, may_hold
+from pyspark_topics.pipelines.tables.option_names import unknown_options
 from pyspark_topics.pipelines.tables.places import place
 from pyspark_topics.scan import ScanFilter
 from pyspark_topics.schema import LOSS_COLUMNS, ReadSchema
@@ -50,6 +51,10 @@ class Archived:
     @cached_property
     def _lake(self) -> Lake:
         assert self.options.archive is not None
+        for name, hint in unknown_options(self.options.storage):
+            raise OptionError(
+                f'topics has no option "{STORAGE}{name}"{hint}: behind "{STORAGE}" stand options of delta-rs'
+            )
         return Lake.existing(self.options.archive, self.options.storage)
 
     @cached_property

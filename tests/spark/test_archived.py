@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_topics.archived import UnionReader
+from pyspark_topics.archived import Archived, UnionReader
 from pyspark_topics.batch import BatchReader
 from pyspark_topics.errors import OptionError, RecordsLost
 from pyspark_topics.loss import LossPolicy
@@ -252,6 +252,9 @@ def test_mistakes_are_one_sentence(server: Server, tmp_path: Path) -> None:
         BatchReader(chosen, spark_schema(chosen)).partitions()
     found = options(server, "t", archive="s3://b/t", **{"storage.aws_region": "x"})
     assert (found.archive, found.storage) == ("s3://b/t", {"aws_region": "x"})
+    misspelled = options(server, "t", archive="s3://b/t", **{"storage.aws_regoin": "x"})
+    with pytest.raises(OptionError, match=r'no option "storage\.aws_regoin", did you mean "aws_region"'):
+        Archived(misspelled).look({})
     assert "aws_region" not in repr(found)
 
 

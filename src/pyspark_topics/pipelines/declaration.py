@@ -27,6 +27,7 @@ from pyspark_topics.pipelines.load import Load
 from pyspark_topics.pipelines.replay import Replay
 from pyspark_topics.pipelines.route import Route
 from pyspark_topics.pipelines.settings import NAME_RULE, check_table, run_file
+from pyspark_topics.pipelines.tables.option_names import unknown_options
 from topics.values.names import is_topic_name
 
 # By the word in a declaration.
@@ -131,6 +132,11 @@ def _from_python(path: Path, wrong: list[str] | None = None) -> Declaration:
         raise DeclarationError(f"running it failed with {type(error).__name__}: {error}") from error
     if not isinstance(found, Declaration):
         raise DeclarationError(f"it has to set {VARIABLE} = Declaration(...)")
+    mistakes = [sentence for _, sentence in _of_storage(found.storage)]
+    if mistakes and wrong is None:
+        raise DeclarationError(*mistakes)
+    if wrong is not None:
+        wrong += mistakes
     checked = _each(found.pipelines, lambda name, one: _checked(name, one, path.parent), wrong)
     return replace(found, pipelines=checked)
 
@@ -187,11 +193,18 @@ def _of_the_file(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             for name, inner in value.items():
                 if isinstance(inner, dict | list):
                     yield key, f'write "{name}" of [{key}] in quotes, as in {_EXAMPLES[key]}'
+            if key == "storage":
+                yield from _of_storage(value)
         elif key == "state":
             try:
                 check_table(value, "state")
             except ValueError as error:
                 yield key, str(error)
+
+
+def _of_storage(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, hint in unknown_options(name for name, value in options.items() if not isinstance(value, dict)):
+        yield f"storage.{name}", f'storage has no option "{name}"{hint}; its options are those of delta-rs'
 
 
 def _text(value: object) -> str:

@@ -194,7 +194,8 @@ def test_mistakes_are_lines_and_exit_code_2(tmp_path: Path) -> None:
 def test_a_mistake_of_the_file_hides_none_of_its_pipelines(tmp_path: Path) -> None:
     declaration = tmp_path / "pipelines.toml"
     declaration.write_text(
-        'stat = "x"\nstate = "s4://x"\n[spark]\na.b = 1\n[pipeline.ab]\nkind = "rout"\n'
+        'stat = "x"\nstate = "s4://x"\n[spark]\na.b = 1\n[storage]\naws_regoin = "x"\n'
+        '[pipeline.ab]\nkind = "rout"\n'
         f'[pipeline.a]\nkind = "audit"\ntable = "{tmp_path}/lake"\n'
     )
     command = [sys.executable, "-m", "topics.cli.main", "pipeline", "check", str(declaration), "a"]
@@ -204,6 +205,7 @@ def test_a_mistake_of_the_file_hides_none_of_its_pipelines(tmp_path: Path) -> No
         'the file has no setting "stat", did you mean "state"',
         'state cannot be at "s4://x"',
         'write "a" of [spark] in quotes',
+        'storage has no option "aws_regoin", did you mean "aws_region"',
         'pipeline ab is of kind "rout"',
         "pipeline a: table: there is no table at",
     )

@@ -112,6 +112,7 @@ def test_a_file_of_python(tmp_path: Path) -> None:
         ({"pipeline": {"it": {"kind": "load", "files": [], "into": "b"}}}, "files has to say what to load"),
         ({"pipeline": {"a b": ARCHIVE}}, 'a pipeline cannot be called "a b"'),
         ({"spark": {"executor": {"memory": "2g"}}}, 'write "executor" of [spark] in quotes'),
+        ({"storage": {"aws_regoin": "x"}}, 'storage has no option "aws_regoin", did you mean "aws_region"'),
     ],
 )
 def test_mistakes(table: dict[str, Any], says: str) -> None:
@@ -155,6 +156,16 @@ def test_python_is_held_to_the_same_rules(tmp_path: Path, given: str, says: str)
         read_declaration(path)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_options_of_a_store_are_looked_at_in_python_too(tmp_path: Path) -> None:
+    path = tmp_path / "pipelines.py"
+    path.write_text(
+        "from pyspark_topics.pipelines import *\npipelines = Declaration({}, storage={'regoin': '1'})"
+    )
+    with pytest.raises(DeclarationError, match=r'storage has no option "regoin", did you mean "region"'):
+        read_declaration(path)
+    assert len(read_what_is_right(path)[1]) == 1
 
 
 def test_paths_may_be_paths_in_python(tmp_path: Path) -> None:

@@ -20,32 +20,9 @@ from obstore import store as stores
 from obstore.exceptions import AlreadyExistsError, UnknownConfigurationKeyError
 
 from pyspark_topics.errors import PipelineFailed
+from pyspark_topics.pipelines.tables.option_names import OF_CONNECTIONS, PREFIXES
 from pyspark_topics.pipelines.tables.places import Sink, in_a_line
 
-# Options that are about the connection, whatever the store. delta-rs takes them with and without the prefix
-# of the store, obstore apart from the others.
-_OF_CONNECTIONS = frozenset(
-    (
-        "allow_http",
-        "allow_invalid_certificates",
-        "connect_timeout",
-        "default_content_type",
-        "http1_only",
-        "http2_keep_alive_interval",
-        "http2_keep_alive_timeout",
-        "http2_keep_alive_while_idle",
-        "http2_only",
-        "pool_idle_timeout",
-        "pool_max_idle_per_host",
-        "proxy_ca_certificate",
-        "proxy_excludes",
-        "proxy_url",
-        "randomize_addresses",
-        "timeout",
-        "user_agent",
-    )
-)
-_PREFIXES = ("aws_", "azure_", "google_")
 _PROBES = "_topics_probe"
 # A probe takes a second.
 _OLD_PROBE = timedelta(hours=1)
@@ -68,7 +45,7 @@ class Bucket:
     def store(self) -> Any:
         # The environment's own options are known to it, but for those of connections.
         of_environment = _sorted_out(
-            one for one in os.environ.items() if one[0].lower().startswith(_PREFIXES)
+            one for one in os.environ.items() if one[0].lower().startswith(PREFIXES)
         )[1]
         own, connection = _sorted_out(self.options)
         connection = {**of_environment, **connection}
@@ -160,13 +137,14 @@ class Bucket:
 
 
 def _sorted_out(options: Iterable[tuple[str, str]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Those about connections apart, as obstore wants them; delta-rs takes them with and without a prefix."""
     own: dict[str, Any] = {}
     connection: dict[str, Any] = {}
     for key, value in options:
         plain = key.lower()
-        for prefix in _PREFIXES:
+        for prefix in PREFIXES:
             plain = plain.removeprefix(prefix)
-        if plain in _OF_CONNECTIONS:
+        if plain in OF_CONNECTIONS:
             connection[plain] = value
         else:
             own[key.lower()] = value
