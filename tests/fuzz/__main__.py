@@ -1,18 +1,22 @@
 """Sends fuzzed requests to a server of its own; fails when it answers 5xx, complains, stalls, leaks or grows.
 
-python -m tests.fuzz --requests 1000000 --seed 1
+python -m tests.fuzz --requests 1000000 --seed 1 [--sanitised]
 
 Over all routes, as bytes and as the OpenAPI document has them; over event streams and WebSockets. Meanwhile
 another process looks whether the server's loop is busy for more than 50 ms at a time, by processor time:
 other programs on the machine do not count. Which routes held it longest is told as well.
+
+With --sanitised, the accelerator is compiled anew with AddressSanitizer and UndefinedBehaviorSanitizer, and
+all memory of Python comes from the checked allocator. Whatever they report is a failure. What they cost counts
+as busy, so that stalls are told then, and not judged: that is for a run without.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,33 +26,20 @@ from typing import Any
 
 import uvloop
 
-from tests.fuzz import corpus
 from tests.fuzz.attack import Attack
 from tests.fuzz.conversations import Conversations
 from tests.fuzz.observe import Observed
 from tests.fuzz.schema import SchemaFuzz, prepare
-from tests.support import ServerProcess
+from tests.fuzz.servers import BEARER, FuzzedServer, SanitisedServer
+from tests.support import sanitised
 
-# Everything a client can make the server keep has a bound here, so memory must have one too.
-BOUNDS = {
-    "TOPICS_MAX_TOPICS": "100",
-    "TOPICS_MAX_ROUTERS": "20",
-    "TOPICS_MAX_WATCH_SESSIONS": "50",
-    "TOPICS_MAX_BODY_BYTES": "1048576",
-    "TOPICS_MAX_TOTAL_BYTES": "8388608",
-    "TOPICS_HOT_BYTES": "4194304",
-}
 ROUNDS = 10
-# Rounds before memory has settled, and what it may grow by after them.
+# Rounds before memory has settled.
 WARM_ROUNDS = 4
-MAY_GROW_BYTES = 24 * 1024 * 1024
 # One in so many requests is made from the OpenAPI document; those are far slower to make up.
 SCHEMA_SHARE = 10
 # One in so many comes from a client that listens to streams or talks over a socket.
 TALK_SHARE = 4
-BEARER = {"Authorization": f"Bearer {corpus.TOKEN}"}
-# The server that measures by processor time how long its requests hold the loop.
-PROGRAM = "processor_time_server.py"
 
 
 def main() -> int:
@@ -56,42 +47,46 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--log", type=Path, metavar="FILE", help="keep what the server logged")
+    parser.add_argument(
+        "--sanitised",
+        action="store_true",
+        help="check every access to memory; needs a C compiler with AddressSanitizer",
+    )
     arguments = parser.parse_args()
+    if arguments.sanitised and sanitised.library() is None:
+        parser.error("no C compiler with AddressSanitizer, or no headers of Python")
+    kind = SanitisedServer if arguments.sanitised else FuzzedServer
     with tempfile.TemporaryDirectory(prefix="topics-fuzz-") as directory:
-        report = Campaign(Path(directory), arguments.seed).run(arguments.requests)
+        report = Campaign(kind(Path(directory)), arguments.seed).run(arguments.requests)
         if arguments.log is not None:
             shutil.copyfile(Path(directory) / "server.log", arguments.log)
     print(json.dumps(report, indent=2))
     return 1 if report["failures"] else 0
 
 
-class FuzzedServer(ServerProcess):
-    command = (sys.executable, str(Path(__file__).parent.with_name("contract") / PROGRAM), "serve")
-
-    def holds(self) -> dict[str, float]:
-        """The routes that held the loop longest, and for how many milliseconds at a time."""
-        metrics = self.request(
-            "GET", "/v0/metrics", None, BEARER | {"Accept-Encoding": "identity"}
-        ).body.decode()
-        found = re.findall(r"^topics_loop_stall_seconds\{(.*)\} (.*)$", metrics, re.MULTILINE)
-        held = {route: round(float(held_s) * 1000, 1) for route, held_s in found}
-        return dict(sorted(held.items(), key=lambda item: -item[1])[:5])
-
-
 class Campaign:
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, server: FuzzedServer, seed: int) -> None:
         self._seed = seed
-        self._server = FuzzedServer(directory, **BOUNDS, TOPICS_API_KEYS=corpus.TOKEN)
+        self._server = server
 
-    def run(self, requests: int, *, rounds: int = ROUNDS, is_whole: bool = True) -> dict[str, object]:
+    def run(self, requests: int, *, rounds: int = ROUNDS, is_whole: bool = True) -> dict[str, Any]:
         """Without the requests of the document and the look for stalls, if not whole."""
         self._server.start()
         try:
-            return self._rounds(requests // rounds, rounds, is_whole=is_whole)
+            report = self._rounds(requests // rounds, rounds, is_whole=is_whole)
+        except Exception as error:
+            # Whoever asks a server that has ended fails in some way of his own; what ended it is told below.
+            if not self._server.has_ended():
+                raise
+            report = {"seed": self._seed, "failures": [f"the server has ended: {error!r}"]}
         finally:
-            self._server.stop()
+            code = self._server.end(signal.SIGTERM)
+        if code:
+            report["failures"].append(f"it ended with exit code {code}")
+        report["failures"] += sanitised.reported(self._server.log())
+        return report
 
-    def _rounds(self, requests: int, rounds: int, *, is_whole: bool) -> dict[str, object]:
+    def _rounds(self, requests: int, rounds: int, *, is_whole: bool) -> dict[str, Any]:
         observed = Observed(self._server.pid, self._server.log_file)
         prepare(lambda method, path, body: self._server.request(method, path, body, BEARER))
         document = self._server.request("GET", "/v0/openapi.json").json
@@ -149,14 +144,14 @@ class Campaign:
     ) -> list[str]:
         failures = [f"offence: {data[:300]!r}" for data in offences[:20]]
         failures += [f"log: {line}" for line in observed.complaints()[:20]]
-        if felt["stalls"]:
+        if felt["stalls"] and self._server.has_stall_limit:
             failures.append(f"{felt['stalls']} stalls of more than 50 ms, the worst: {felt['worst']}")
         # The last question of ours may be about to end.
         left = observed.settle(sockets)
         if left > sockets:
             failures.append(f"{left - sockets} sockets are still open")
         grown = resident[-1] - max(resident[:WARM_ROUNDS])
-        if len(resident) > WARM_ROUNDS and grown > MAY_GROW_BYTES:
+        if len(resident) > WARM_ROUNDS and grown > self._server.may_grow_bytes:
             failures.append(f"memory grew by {grown >> 20} MiB after settling")
         # A server whose writes are off goes on answering, and most of what follows would try nothing.
         writing = self._server.request("GET", "/v0/ready?for=writes")

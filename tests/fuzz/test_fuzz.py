@@ -17,6 +17,7 @@ from tests.fuzz.churn import measure
 from tests.fuzz.conversations import Conversations
 from tests.fuzz.malformed import Malformed
 from tests.fuzz.schema import SchemaFuzz, prepare
+from tests.fuzz.servers import FuzzedServer
 from tests.http.streaming import RunningApp
 from tests.support import Wire, eventually
 
@@ -56,11 +57,9 @@ def test_a_document_that_lies_is_found_out(app: RunningApp, lie: str) -> None:
 
 
 def test_malformed_requests_do_no_harm(tmp_path: Path) -> None:
-    report = Campaign(tmp_path, seed=1).run(2500, rounds=1, is_whole=False)
+    report = Campaign(FuzzedServer(tmp_path), seed=1).run(2500, rounds=1, is_whole=False)
     assert report["failures"] == []
-    answers = report["answers_raw"]
-    assert isinstance(answers, dict)
-    assert {101, 200, 400, 401, 404, 409, 413, 415} <= set(answers)
+    assert {101, 200, 400, 401, 404, 409, 413, 415} <= set(report["answers_raw"])
 
 
 def test_streams_and_sockets_do_no_harm(tmp_path: Path) -> None:
