@@ -7,8 +7,8 @@ another process looks whether the server's loop is busy for more than 50 ms at a
 other programs on the machine do not count. Which routes held it longest is told as well.
 
 With --sanitised, the accelerator is compiled anew with AddressSanitizer and UndefinedBehaviorSanitizer, and
-all memory of Python comes from the checked allocator. Whatever they report is a failure. What they cost counts
-as busy, so that stalls are told then, and not judged: that is for a run without.
+all memory of Python comes from the checked allocator: whatever they report is a failure. What they cost
+counts as busy, so that stalls are told then, and not judged: that is for a run without.
 """
 
 from __future__ import annotations

@@ -62,6 +62,8 @@ class Conversations:
                     await talk()
             except TimeoutError:
                 self.offences.append(b"no end: " + talk.__name__.encode())
+            except ConnectionRefusedError:
+                raise  # nobody is there any more
             except (ConnectionError, asyncio.IncompleteReadError):
                 pass  # the server may refuse what is wrong by leaving
 

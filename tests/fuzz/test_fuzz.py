@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -17,9 +19,9 @@ from tests.fuzz.churn import measure
 from tests.fuzz.conversations import Conversations
 from tests.fuzz.malformed import Malformed
 from tests.fuzz.schema import SchemaFuzz, prepare
-from tests.fuzz.servers import FuzzedServer
+from tests.fuzz.servers import FuzzedServer, SanitisedServer
 from tests.http.streaming import RunningApp
-from tests.support import Wire, eventually
+from tests.support import Answer, Wire, eventually, sanitised
 
 
 @pytest.fixture
@@ -60,6 +62,28 @@ def test_malformed_requests_do_no_harm(tmp_path: Path) -> None:
     report = Campaign(FuzzedServer(tmp_path), seed=1).run(2500, rounds=1, is_whole=False)
     assert report["failures"] == []
     assert {101, 200, 400, 401, 404, 409, 413, 415} <= set(report["answers_raw"])
+
+
+@pytest.mark.skipif(sanitised.library() is None, reason="no C compiler with AddressSanitizer")
+def test_no_request_makes_the_accelerator_touch_what_is_not_its_own(tmp_path: Path) -> None:
+    report = Campaign(SanitisedServer(tmp_path), seed=1).run(600, rounds=1, is_whole=False)
+    assert report["failures"] == []
+    assert report["answers_raw"][200] > 20
+
+
+def test_a_server_that_ends_is_told(tmp_path: Path) -> None:
+    class Leaves(FuzzedServer):
+        def request(self, *request: Any) -> Answer:
+            # The first that the campaign asks for behind what the start asks.
+            if request[1] == "/v0/openapi.json":
+                with self.log_file.open("a") as log:
+                    log.write("x.c:1:2: runtime error: planted\n")
+                self.signal(signal.SIGKILL)
+            return super().request(*request)
+
+    told = Campaign(Leaves(tmp_path), seed=1).run(1, rounds=1, is_whole=False)["failures"]
+    assert told[0].startswith("the server has ended: ")
+    assert told[1:] == ["it ended with exit code -9", "x.c:1:2: runtime error: planted"]
 
 
 def test_streams_and_sockets_do_no_harm(tmp_path: Path) -> None:

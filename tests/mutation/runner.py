@@ -19,7 +19,7 @@ from pathlib import Path
 from queue import Queue
 
 ROOT = Path(__file__).resolve().parents[2]
-_COPIED = ("src", "tests", "benchmarks", "docs", "examples", "README.md", "pyproject.toml")
+_COPIED = ("src", "scripts", "tests", "benchmarks", "docs", "examples", "README.md", "pyproject.toml")
 # pytest's exit code when tests ran and some failed; any other code is not a verdict.
 _TESTS_FAILED = 1
 _NO_VERDICT = -1

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripts import accelerate
 
+from tests.support import sanitised
 from tests.support.accelerated import NATIVE, WAYS, using
 from topics.http.routes.records.appends import _seqs, answers_of
 from topics.http.routes.records.diff import joined_page
@@ -422,21 +423,10 @@ def test_wrong_arguments_are_refused() -> None:
 @pytest.mark.timeout(1800)
 def test_no_byte_is_touched_that_is_not_ours(tmp_path: Path) -> None:
     """The same random bodies with every access checked: a process of its own, under AddressSanitizer."""
-    made, said = accelerate.build(tmp_path, ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover"))
-    assert made is not None, said
-    command = accelerate.compiler()
-    assert command is not None
-    library = subprocess.run(
-        [*command, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
-    )
+    made = sanitised.build(tmp_path)
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("accelerator_fuzz.py")), str(made), "200000"],
-        env={
-            **os.environ,
-            "LD_PRELOAD": library.stdout.strip(),
-            "ASAN_OPTIONS": "detect_leaks=0",
-            "PYTHONMALLOC": "malloc",
-        },
+        env={**os.environ, **sanitised.environment()},
         capture_output=True,
         text=True,
         check=False,

@@ -124,6 +124,14 @@ MUTATIONS = (
         ("tests/bounds/test_growth.py", "tests/http/wire/test_routing.py"),
     ),
     Mutation(
+        "read-behind-the-end-of-a-body",
+        "Nothing that a client sends makes the accelerator touch memory that is not its own.",
+        "values/accelerator.c",
+        "    return end - p >= length && !memcmp(",
+        "    return !memcmp(",
+        ("tests/fuzz/test_fuzz.py::test_no_request_makes_the_accelerator_touch_what_is_not_its_own",),
+    ),
+    Mutation(
         "count-no-cursors-under-way",
         "Cursors that are on their way count towards the limit of their topic.",
         "flow/cursors.py",
