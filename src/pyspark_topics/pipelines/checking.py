@@ -5,6 +5,7 @@ declaration → settings → query, schema, files and tables, as Spark and delta
 
 import glob
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -93,7 +94,7 @@ class Check:
         elif isinstance(pipeline, Replay):
             mistakes = list(self._table(pipeline.table))
             yield from mistakes
-            if not mistakes and not is_archived(place(pipeline.table, self.storage), pipeline.topic):
+            if not mistakes and not self._holds(pipeline.table, pipeline.topic):
                 yield "topic", f'{pipeline.table} holds nothing of topic "{pipeline.topic}"'
         elif isinstance(pipeline, Audit | Erase):
             word, tables = (
@@ -115,11 +116,26 @@ class Check:
                 if columns is not None:
                     refuse_unlike(open_table(where), columns, where.uri)
             elif columns is None:
-                raise PipelineFailed(f"there is no table at {where.uri}")
+                if not self._archives(path):
+                    raise PipelineFailed(f"there is no table at {where.uri}")
             elif not where.is_free():
                 raise PipelineFailed(f"{where.uri} has files and is no Delta table")
 
         yield from _said(word, looked)
+
+    def _holds(self, table: str, topic: str) -> bool:
+        """Now, or when an archive of these pipelines has run."""
+        where = place(table, self.storage)
+        return any(
+            topic in archive.topics or re.fullmatch(archive.pattern or "", topic)
+            for archive in self._archives(table)
+        ) or (is_table(where) and is_archived(where, topic))
+
+    def _archives(self, table: str) -> list[Archive]:
+        """Those of these pipelines that make this table."""
+        uri = place(table).uri
+        archives = [one for one in self.pipelines.values() if isinstance(one, Archive)]
+        return [one for one in archives if place(one.table).uri == uri]
 
     # --- queries ----------------------------------------------------------------------------------------
 

@@ -85,9 +85,15 @@ table = "{folder}/other"
 [pipeline.forget]
 kind = "erase"
 tag = "a"
-tables = ["{folder}/lake"]
+tables = ["{folder}/none"]
 
 [pipeline.again]
+kind = "replay"
+table = "{folder}/none"
+topic = "orders"
+into = "again"
+
+[pipeline.never]
 kind = "replay"
 table = "{folder}/lake"
 topic = "orders"
@@ -116,6 +122,21 @@ watermark = "1 minute"
 mode = "update"
 sql = "SELECT data.sku, sum(data.qty) AS qty FROM records JOIN names ON id = data.sku GROUP BY data.sku"
 tables = {{names = "{folder}/names.csv"}}
+
+[pipeline.proof]
+kind = "audit"
+table = "{folder}/lake"
+
+[pipeline.forget]
+kind = "erase"
+tag = "a"
+tables = ["{folder}/lake"]
+
+[pipeline.again]
+kind = "replay"
+table = "{folder}/./lake"
+topic = "{topic}.orders"
+into = "{topic}.again"
 
 [pipeline.next]
 kind = "route"
@@ -156,8 +177,9 @@ def test_every_mistake_is_told_with_its_pipeline_and_setting(
         "pipeline time: event_ts: [UNRESOLVED_COLUMN",
         "pipeline late: watermark: [CANNOT_PARSE_INTERVAL]",
         f"pipeline other: table: {tmp_path}/other is a table of something else",
-        f"pipeline forget: tables: there is no table at {tmp_path}/lake",
-        f"pipeline again: table: there is no table at {tmp_path}/lake",
+        f"pipeline forget: tables: there is no table at {tmp_path}/none",
+        f"pipeline again: table: there is no table at {tmp_path}/none",
+        f'pipeline never: topic: {tmp_path}/lake holds nothing of topic "orders"',
         f"pipeline files: files: no file matches {tmp_path}/*.nothing",
         "pipeline files: select: [UNRESOLVED_COLUMN",
     )
