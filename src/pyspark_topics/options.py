@@ -254,8 +254,8 @@ class ReadOptions:
     ending_ts: int | None = _option("endingTimestamp", parse_timestamp)
     starting_times: dict[str, int] | None = _option("startingOffsetsByTimestamp", _times)  # noqa: RUF009
     ending_times: dict[str, int] | None = _option("endingOffsetsByTimestamp", _times)  # noqa: RUF009
-    # What to do where no record is as late as that.
-    none_since: str = _option("startingOffsetsByTimestampStrategy", _word("error", "latest"), "error")
+    # What to do where no record is as late as that; unless told, an error where a time was given by topic.
+    none_since: str | None = _option("startingOffsetsByTimestampStrategy", _word("error", "latest"))
     max_offsets_per_trigger: int | None = _option("maxOffsetsPerTrigger", _positive)
     min_offsets_per_trigger: int | None = _option("minOffsetsPerTrigger", _positive)
     max_trigger_delay_s: float = _option("maxTriggerDelay", _duration, MAX_TRIGGER_DELAY_S)

@@ -55,11 +55,12 @@ def start_of(client: Client, view: TopicView, options: ReadOptions) -> Position:
         return Position(ORIGIN, view.epoch)
     first = _first_since(client, view, since)
     if first is None:
-        if options.starting_times is not None and options.none_since == "error":
+        by_topic = options.starting_times is not None
+        if (options.none_since or ("error" if by_topic else "latest")) == "error":
+            option = "startingOffsetsByTimestamp" if by_topic else "startingTimestamp"
             raise OptionError(
-                f'option "startingOffsetsByTimestamp" is {since} for topic "{view.name}", which has no '
-                "record of that time or later: give an earlier one, or "
-                'startingOffsetsByTimestampStrategy = "latest"'
+                f'option "{option}" is {since} for topic "{view.name}", which has no record of that time or '
+                'later: give an earlier one, or startingOffsetsByTimestampStrategy = "latest"'
             )
         return view.end
     # Records lost at the front may have been of that time: start where they are announced.

@@ -121,6 +121,9 @@ def test_times_may_be_given_by_topic() -> None:
     with pytest.raises(OptionError, match='is 86400000 for topic "orders", which has no record of that time'):
         start_of(Timed(), VIEW, options(**late))
     assert end_of(Timed(), VIEW, options(**late)) == Position(20, 7)
+    one_for_all = options(startingTimestamp="9000", startingOffsetsByTimestampStrategy="error")
+    with pytest.raises(OptionError, match='"startingTimestamp" is 9000 for topic'):
+        start_of(Timed(), VIEW, one_for_all)
     latest = options(**late, startingOffsetsByTimestampStrategy="latest")
     assert start_of(Timed(), VIEW, latest) == Position(20, 7)
     other = options(startingOffsetsByTimestamp={"other": 9})
