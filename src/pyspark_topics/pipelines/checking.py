@@ -28,6 +28,7 @@ from pyspark_topics.pipelines.parquet import RECORDS
 from pyspark_topics.pipelines.replay import Replay
 from pyspark_topics.pipelines.route import Route, prepared
 from pyspark_topics.pipelines.runner import explain
+from pyspark_topics.pipelines.state import Checkpoint, StatePath, StoredPath
 from pyspark_topics.pipelines.tables.columns import Columns, refuse_unlike
 from pyspark_topics.pipelines.tables.fitting import misfits
 from pyspark_topics.pipelines.tables.joined import read_table
@@ -55,12 +56,14 @@ class Check:
     storage: Mapping[str, str] = field(default_factory=dict)
     # Where the JVM writes what it has to say.
     log: Path = Path(os.devnull)
+    # Of the file; a folder is made where it is missing, and an object store has to be in Spark's reach.
+    state: StatePath = Path(os.devnull)
 
     def mistakes(self) -> Iterator[str]:
         known = self._topics()
         for name, pipeline in self.pipelines.items():
             try:
-                for setting, sentence in self._of(pipeline, known):
+                for setting, sentence in self._of(name, pipeline, known):
                     yield f"pipeline {name}: {setting}: {sentence}"
             except SparkDoesNotStart as failure:
                 # Nothing more can be told without it.
@@ -79,13 +82,14 @@ class Check:
         made = [getattr(one, field, None) for one in self.pipelines.values() for field in fields]
         return found | {name for name in made if name is not None}
 
-    def _of(self, pipeline: Pipeline, known: set[str] | None) -> Mistakes:
-        for name in getattr(pipeline, "topics", []):
+    def _of(self, name: str, pipeline: Pipeline, known: set[str] | None) -> Mistakes:
+        for topic in getattr(pipeline, "topics", []):
             # One that is like no other may be there later.
-            hint = "" if known is None or name in known else did_you_mean(name, known)
+            hint = "" if known is None or topic in known else did_you_mean(topic, known)
             if hint:
-                yield "topics", f'there is no topic "{name}"{hint}'
+                yield "topics", f'there is no topic "{topic}"{hint}'
         if isinstance(pipeline, Route):
+            yield from self._checkpoint(name)
             yield from self._route(pipeline)
         elif isinstance(pipeline, Load):
             yield from self._load(pipeline)
@@ -138,6 +142,12 @@ class Check:
         return [one for one in archives if place(one.table).uri == uri]
 
     # --- queries ----------------------------------------------------------------------------------------
+
+    def _checkpoint(self, name: str) -> Mistakes:
+        """Where Spark is to keep the state of a route, if that is an object store."""
+        if isinstance(self.state, StoredPath):
+            spark = self.session()
+            yield from _said("state", partial(Checkpoint, self.state / name, spark))
 
     def _route(self, route: Route) -> Mistakes:
         spark = beside(self.session())

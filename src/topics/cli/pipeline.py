@@ -96,6 +96,7 @@ def check(arguments: argparse.Namespace) -> int:
 def _mistakes(arguments: argparse.Namespace) -> Generator[str]:
     from pyspark_topics.pipelines.checking import Check
     from pyspark_topics.pipelines.declaration import DeclarationError, read_what_is_right
+    from pyspark_topics.pipelines.state import state_path
     from pyspark_topics.session import SharedSession
 
     declaration, wrong = read_what_is_right(arguments.file)
@@ -114,7 +115,8 @@ def _mistakes(arguments: argparse.Namespace) -> Generator[str]:
         session = SharedSession("topics pipeline check", None, settings, log)
         server = _server(arguments, declaration)
         try:
-            yield from Check(chosen, server, session, declaration.storage, log).mistakes()
+            state = state_path(declaration.state, declaration.storage)
+            yield from Check(chosen, server, session, declaration.storage, log, state).mistakes()
         finally:
             session.stop()
 

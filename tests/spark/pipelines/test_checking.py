@@ -13,8 +13,10 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from pyspark_topics.options import Server as Address
+from pyspark_topics.pipelines import Route
 from pyspark_topics.pipelines.checking import Check
 from pyspark_topics.pipelines.declaration import read_what_is_right
+from pyspark_topics.pipelines.state import StoredPath
 from tests.spark.server import Server
 
 # The first query of a session takes long where others use the machine, too.
@@ -196,6 +198,15 @@ def test_what_is_right_is_left_alone(spark: SparkSession, server: Server, topic:
     assert sorted(os.listdir(tmp_path)) == ["names.csv", "pipelines.toml"]
     names = [entry["topic"] for entry in server.ask("GET", f"/v0/topics?prefix={topic}")["topics"]]
     assert names == [f"{topic}.orders"]
+
+
+def test_a_checkpoint_that_spark_does_not_reach_is_a_mistake_of_its_route(spark: SparkSession) -> None:
+    route = Route(topics=["a"], into="b", sql="SELECT data FROM records")
+    state = StoredPath("az://lake/state", (("account_name", "acme"),))
+    nobody = Address("http://127.0.0.1:9")
+    (line,) = Check({"r": route}, nobody, lambda: spark, state=state).mistakes()
+    reached = "abfss://lake@acme.dfs.core.windows.net/state/r/checkpoint"
+    assert line.startswith(f"pipeline r: state: Spark does not reach {reached}")
 
 
 def test_mistakes_are_lines_and_exit_code_2(tmp_path: Path) -> None:
