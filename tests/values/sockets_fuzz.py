@@ -8,7 +8,15 @@ import types
 from typing import Any
 
 KEY_LINE = b"\r\nIdempotency-Key: "
-HEADS = (b"POST /a HTTP/1.1\r\nContent-Length: 5", b"POST /b HTTP/1.1\r\nContent-Length: 5")
+# Some of them are long enough to be found by how they begin.
+_HOST = b"\r\nHost: " + b"h" * 64
+HEADS = (
+    b"POST /a HTTP/1.1\r\nContent-Length: 5",
+    b"POST /a HTTP/1.1\r\nContent-Length: 5" + _HOST,
+    b"POST /b HTTP/1.1\r\nContent-Length: 5",
+    b"POST /b HTTP/1.1\r\nContent-Length: 5" + _HOST,
+    b"POST /b HTTP/1.1\r\nContent-Length: 5" + _HOST[:-1] + b"i",
+)
 
 
 class Transport:
@@ -62,6 +70,16 @@ class Known:
         self.name = name
 
 
+class Named:
+    """A topic."""
+
+    __slots__ = ("id", "name_json")
+
+    def __init__(self, name: bytes = b"t", number: int = 7) -> None:
+        self.id = number
+        self.name_json = name
+
+
 class Peer:
     """A connection, and the socket of its client."""
 
@@ -92,8 +110,10 @@ class Peer:
 
 
 def drive(native: types.ModuleType, chance: random.Random, rounds: int) -> None:
-    sockets: Any = native.Sockets(Connection, Known)
+    sockets: Any = native.Sockets(Connection, Known, Named)
     known = {head: Known(5, f"name {at}") for at, head in enumerate(HEADS)}
+    # The same, and not all of it.
+    fewer = dict(list(known.items())[:2])
     peers: dict[int, Peer] = {}
     for _ in range(rounds):
         if len(peers) < 20:
@@ -102,15 +122,13 @@ def drive(native: types.ModuleType, chance: random.Random, rounds: int) -> None:
             sockets.add(new.connection)
         for peer in chance.choices(list(peers.values()), k=5):
             _say(peer, chance)
-        travelling, others, ended, _ = sockets.receive(chance.choice([known, known, None]))
+        travelling, others, ended, _ = sockets.receive(chance.choice([known, known, known, fewer, None]))
         for _, (connections, bodies, keys) in travelling[0][1] if travelling else ():
             for at, (connection, body) in enumerate(zip(connections, bodies, strict=True)):
                 head = next(head for head, one in known.items() if one is connection._current)
                 line = b"" if keys is None else KEY_LINE + keys[at]
                 peers[id(connection)].came += head + line + b"\r\n\r\n" + body
-            texts = [b"x" * chance.choice([0, 1, 300, 300_000]) for _ in connections]
-            for index in sockets.answer(connections, texts, b"HTTP/1.1 200\r\nContent-Length: "):
-                connections[index]._current = None
+            _answer(sockets, connections, chance)
         for connection, data in others:
             peers[id(connection)].came += data
         for peer in peers.values():
@@ -131,6 +149,21 @@ def drive(native: types.ModuleType, chance: random.Random, rounds: int) -> None:
     sockets.close()
     for peer in peers.values():
         peer.close()
+
+
+def _answer(sockets: Any, connections: list[Connection], chance: random.Random) -> None:
+    head = b"HTTP/1.1 200\r\nContent-Length: "
+    if chance.random() < 0.5:
+        texts = [b"x" * chance.choice([0, 1, 300, 300_000]) for _ in connections]
+        left = [connections[index] for index in sockets.answer(connections, texts, head)]
+    else:
+        name = Named(b"n" * chance.choice([1, 255, 1024]), chance.randrange(1 << 62))
+        count, left, bodies = sockets.tell(
+            [(name, connections, chance.randrange(1 << 62))], head, 1.5, 0.25, 0.0
+        )
+        assert len(left) == len(bodies) == len(connections) - count
+    for connection in left:
+        connection._current = None
 
 
 def _say(peer: Peer, chance: random.Random) -> None:

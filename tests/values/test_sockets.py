@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support.accelerated import NATIVE
-from tests.values.sockets_fuzz import Connection, Known, Peer, drive
+from tests.values.sockets_fuzz import Connection, Known, Named, Peer, drive
+from topics.http.routes.records.appends import _after, _single_answers
 
 pytestmark = pytest.mark.skipif(NATIVE is None, reason="the accelerator is not compiled")
 HEAD = b"POST /t HTTP/1.1\r\nContent-Length: 4"
@@ -22,7 +23,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: "
 
 @pytest.fixture
 def sockets() -> Iterator[Any]:
-    made = NATIVE.Sockets(Connection, Known)
+    made = NATIVE.Sockets(Connection, Known, Named)
     yield made
     made.close()
 
@@ -220,6 +221,102 @@ def test_a_client_that_has_gone_is_for_the_transport_too(sockets: Any, peer: Pee
     assert peer.transport.written == ANSWER + b"2\r\n\r\n{}"
 
 
+# --- those who are told their seqs --------------------------------------------------------------------------
+
+
+# How long everything took, the journal, and the sync.
+TIMES = 1234.5678, 0.0627, 0.0
+MS = TIMES[0] * 1000, TIMES[1], TIMES[2]
+
+
+def told(seq: int, name: bytes = b"t", epoch: int = 7) -> bytes:
+    before = b'{"topic":"%b","epoch":%d,"first_seq":' % (name, epoch)
+    return _single_answers(before, seq, 1, _after(1, *TIMES))[0]
+
+
+def test_each_writer_is_told_its_seq(sockets: Any) -> None:
+    peers = [Peer() for _ in range(3)]
+    for each in peers:
+        sockets.add(each.connection)
+        each.connection._current = Known()
+    first, second, third = (each.connection for each in peers)
+    shares = [(Named(), [first, second], 9, "and", "more"), (Named(b"u" * 1024, 1 << 40), [third], 2**63 - 1)]
+    assert sockets.tell(shares, ANSWER, *MS) == (3, [], [])
+    bodies = [told(9), told(10), told(2**63 - 1, b"u" * 1024, 1 << 40)]
+    assert [each.received() for each in peers] == [ANSWER + b"%d\r\n\r\n" % len(one) + one for one in bodies]
+    assert [each.connection._current for each in peers] == [None] * 3
+    for each in peers:
+        each.close()
+
+
+def test_who_is_not_told_here_is_told_the_same_elsewhere(sockets: Any, peer: Peer) -> None:
+    peer.connection._current = Known()
+    count, asking, bodies = sockets.tell(
+        [(Named(), ["a bundle", peer.connection, "a bundle"], 9)], ANSWER, *MS
+    )
+    assert (count, asking, bodies) == (1, ["a bundle"] * 2, [told(9), told(11)])
+    assert peer.received() == ANSWER + b"%d\r\n\r\n" % len(told(10)) + told(10)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ([("topic", [], 1)], ANSWER, *MS),
+        ([(Named(), (), 1)], ANSWER, *MS),
+        ([(Named(), [], -1)], ANSWER, *MS),
+        ([(Named(), [])], ANSWER, *MS),
+        ([(Named(b"n" * 1025), [], 1)], ANSWER, *MS),
+        ([], ANSWER, 1, 2, 3),
+        ([], ANSWER),
+    ],
+)
+def test_nobody_is_told_what_makes_no_sense(sockets: Any, given: tuple[Any, ...]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        sockets.tell(*given)
+
+
+# --- heads that have come of late ---------------------------------------------------------------------------
+
+LONG = HEAD + b"\r\nHost: " + b"h" * 60
+
+
+def came(sockets: Any, peer: Peer, known: dict[bytes, Known], head: bytes) -> bool:
+    """Whether a request with this head travels; then it is over."""
+    peer.client.sendall(head + b"\r\n\r\nbody")
+    travelling, others, _, _ = sockets.receive(known)
+    assert bool(travelling) is not bool(others)
+    if travelling:
+        assert travelling[0][1][0][1][1] == [b"body"]
+        assert peer.connection._current is known[LONG]
+    peer.connection._current = None
+    return bool(travelling)
+
+
+def test_a_head_that_has_come_of_late_travels_again(sockets: Any, peer: Peer) -> None:
+    known = {LONG: Known()}
+    assert [came(sockets, peer, known, LONG) for _ in range(3)] == [True] * 3
+
+
+def test_what_is_forgotten_does_not_travel_though_it_has_come_of_late(sockets: Any, peer: Peer) -> None:
+    assert came(sockets, peer, {LONG: Known()}, LONG)
+    assert not came(sockets, peer, {}, LONG)
+    looked_at = {LONG: Known(convoys=None)}
+    assert not came(sockets, peer, looked_at, LONG)
+
+
+@pytest.mark.parametrize("other", [LONG[:-1] + b"i", LONG + b"\r\nX: y", LONG[:-9]])
+def test_another_head_is_not_taken_for_one_that_has_come_of_late(
+    sockets: Any, peer: Peer, other: bytes
+) -> None:
+    known = {LONG: Known()}
+    assert came(sockets, peer, known, LONG)
+    # Of the same length as a whole, and so in the same place.
+    peer.client.sendall(other + b"\r\n\r\n" + b"b" * (len(LONG) + 4 - len(other)))
+    travelling, others, _, _ = sockets.receive(known)
+    assert (travelling, len(others)) == ([], 1)
+    assert came(sockets, peer, known, LONG)
+
+
 def test_a_descriptor_belongs_to_one(sockets: Any, peer: Peer) -> None:
     other = Connection(peer.transport, peer.server.fileno())
     with pytest.raises(ValueError):
@@ -245,7 +342,17 @@ def test_what_fails_with_one_of_them_costs_the_others_nothing(sockets: Any, peer
     other.close()
 
 
-@pytest.mark.parametrize("types", [(), (Connection,), (1, 2), (int, Known), (Connection, int)])
+@pytest.mark.parametrize(
+    "types",
+    [
+        (),
+        (Connection, Known),
+        (1, 2, 3),
+        (int, Known, Named),
+        (Connection, int, Named),
+        (Connection, Known, int),
+    ],
+)
 def test_only_types_with_the_right_slots(types: tuple[Any, ...]) -> None:
     with pytest.raises((TypeError, AttributeError)):
         NATIVE.Sockets(*types)

@@ -143,14 +143,13 @@ class Convoys(Generic[Writer]):
         if not self._assembled:
             self._started = perf_counter()
             # Where some have to wait at the door, there is no company to wait for.
-            expects_more = self._doors.stand_open and self._company > _FEW
+            expects_more = self._company > _FEW and self._doors.stand_open
             self._engine.queue.before_flush(self._depart, expects_more=expects_more)
         self._assembled += several
 
     def join_all(self, several: list[Addressed[Writer]]) -> None:
         """Some who were read together. Where only few write, there are no others to wait for."""
-        is_open = self._doors.stand_open
-        if self._assembled or not is_open or self._company > _FEW:
+        if self._assembled or self._company > _FEW or not self._doors.stand_open:
             self._assemble(several)
             return
         self._started = perf_counter()

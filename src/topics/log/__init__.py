@@ -71,4 +71,4 @@ from topics.log.write.large_append import LargeBatch, cut_records, large_request
 from topics.log.write.large_json import LARGE_BYTES, Cut, ItemLimits, compacted, cut_out
 from topics.log.write.operation import CallbackOp, Creation, Fail, Op
 from topics.log.write.reservation import cover, extend_if_short
-from topics.log.write.together import Addressed, Sent, Together, TogetherOp
+from topics.log.write.together import Addressed, Sent, Share, Together, TogetherOp

@@ -75,16 +75,20 @@ class File:
         """Write all buffers one after another at `position`; returns the bytes written."""
         if len(buffers) == 1:
             return self._write_fully(buffers[0], position)
+        if len(buffers) <= IOV_MAX:
+            return self._write_group(buffers, position)
         total = 0
         for start in range(0, len(buffers), IOV_MAX):
-            group = buffers[start : start + IOV_MAX]
-            expected = sum(map(len, group))
-            written = os.pwritev(self._fd, group, position + total)
-            if written != expected:
-                rest = memoryview(b"".join(group))[written:]
-                self._write_fully(rest, position + total + written)
-            total += expected
+            total += self._write_group(buffers[start : start + IOV_MAX], position + total)
         return total
+
+    def _write_group(self, buffers: Sequence[Buffer], position: int) -> int:
+        """Of as many as the system takes at once."""
+        expected = sum(map(len, buffers))
+        written = os.pwritev(self._fd, buffers, position)
+        if written != expected:
+            self._write_fully(memoryview(b"".join(buffers))[written:], position + written)
+        return expected
 
     def _write_fully(self, data: Buffer, position: int) -> int:
         size = len(data)

@@ -261,7 +261,7 @@ class Journal:
 
     def write(self, buffers: list[bytes]) -> None:
         """Hand frames to the operating system. Raises OSError when it will not take them whole."""
-        self.finish_write(self.begin_write(buffers).run())
+        self.finish_write(self._file.write(buffers, self._current_size))
 
     def begin_write(self, buffers: list[bytes]) -> PendingWrite:
         """The same in two steps. Between them nothing else is written, and the end stays."""

@@ -132,9 +132,7 @@ static Text value(Text p, Text end, int depth) {
 
 /* --- numbers as text --------------------------------------------------------------------------------------- */
 
-enum { MOST_DIGITS = 20 };
-
-static int decimal(char *to, uint64_t n) {
+int decimal(char *to, uint64_t n) {
     char reversed[MOST_DIGITS];
     int length = 0;
     do reversed[length++] = (char)('0' + n % 10);
@@ -441,9 +439,6 @@ static PyObject *cells(PyObject *module, PyObject *args) {
 }
 
 /* --- rendering --------------------------------------------------------------------------------------------- */
-
-#define PUT(text, length) (memcpy(w, text, length), w += (length))
-#define PUT_ALL(text) PUT(text, sizeof(text) - 1)
 
 /* MessagePack: the head of a list, and a text or nothing. */
 static char *put_count(char *w, Py_ssize_t count) {
@@ -765,6 +760,34 @@ static PyObject *post(PyObject *module, PyObject *const *given, Py_ssize_t count
     Py_RETURN_NONE;
 }
 
+SeqAnswer seq_answer(const char *before, Py_ssize_t before_bytes, uint64_t seq, PyObject *after) {
+    SeqAnswer answer = {.before = before,
+                        .after = PyBytes_AS_STRING(after),
+                        .before_bytes = before_bytes,
+                        .after_bytes = PyBytes_GET_SIZE(after)};
+    answer.seq_bytes = decimal(answer.seq, seq);
+    return answer;
+}
+
+Py_ssize_t seq_answer_bytes(const SeqAnswer *answer) {
+    return answer->before_bytes + answer->after_bytes + 4 * answer->seq_bytes + 12 + 9 + 13;
+}
+
+char *put_seq_answer(char *w, const SeqAnswer *answer) {
+    PUT(answer->before, answer->before_bytes);
+    PUT(answer->seq, answer->seq_bytes);
+    PUT_ALL(",\"last_seq\":");
+    PUT(answer->seq, answer->seq_bytes);
+    PUT_ALL(",\"seqs\":[");
+    PUT(answer->seq, answer->seq_bytes);
+    PUT_ALL("],\"head_seq\":");
+    PUT(answer->seq, answer->seq_bytes);
+    PUT(answer->after, answer->after_bytes);
+    return w;
+}
+
+void next_seq(SeqAnswer *answer) { answer->seq_bytes = count_up(answer->seq, answer->seq_bytes); }
+
 /* answers(before, first, count, after) -> list: what each of so many writers of one record is told */
 static PyObject *answers(PyObject *module, PyObject *const *given, Py_ssize_t given_count) {
     if (given_count != 4 || !PyBytes_CheckExact(given[0]) || !PyBytes_CheckExact(given[3])) {
@@ -778,28 +801,13 @@ static PyObject *answers(PyObject *module, PyObject *const *given, Py_ssize_t gi
         PyErr_SetString(PyExc_ValueError, "so many seqs are never given out at once");
         return NULL;
     }
-    char seq[MOST_DIGITS + 1];
-    int seq_bytes = decimal(seq, first);
-    Py_ssize_t before = PyBytes_GET_SIZE(given[0]), after = PyBytes_GET_SIZE(given[3]);
+    SeqAnswer answer = seq_answer(PyBytes_AS_STRING(given[0]), PyBytes_GET_SIZE(given[0]), first, given[3]);
     PyObject *list = PyList_New(count);
-    for (Py_ssize_t i = 0; list && i < count; i++) {
-        PyObject *one = PyBytes_FromStringAndSize(NULL, before + after + 4 * seq_bytes + 12 + 9 + 13);
-        if (!one) {
-            Py_CLEAR(list);
-            break;
-        }
-        PyList_SET_ITEM(list, i, one);
-        char *w = PyBytes_AS_STRING(one);
-        PUT(PyBytes_AS_STRING(given[0]), before);
-        PUT(seq, seq_bytes);
-        PUT_ALL(",\"last_seq\":");
-        PUT(seq, seq_bytes);
-        PUT_ALL(",\"seqs\":[");
-        PUT(seq, seq_bytes);
-        PUT_ALL("],\"head_seq\":");
-        PUT(seq, seq_bytes);
-        PUT(PyBytes_AS_STRING(given[3]), after);
-        seq_bytes = count_up(seq, seq_bytes);
+    for (Py_ssize_t i = 0; list && i < count; i++, next_seq(&answer)) {
+        PyObject *one = PyBytes_FromStringAndSize(NULL, seq_answer_bytes(&answer));
+        if (one) put_seq_answer(PyBytes_AS_STRING(one), &answer);
+        if (one) PyList_SET_ITEM(list, i, one);
+        else Py_CLEAR(list);
     }
     return list;
 }

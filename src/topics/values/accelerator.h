@@ -27,6 +27,30 @@ int take_place(PyObject *places, uint64_t place, PyObject *chunk);
 /* 0 if it was not taken. */
 int leave_place(PyObject *places, uint64_t place);
 
+/* --- text --------------------------------------------------------------------------------------------------------- */
+
+#define PUT(text, length) (memcpy(w, text, length), w += (length))
+#define PUT_ALL(text) PUT(text, sizeof(text) - 1)
+
+enum { MOST_DIGITS = 20 };
+
+/* What the writer of one record is told: something, its seq in four places, and something else. */
+typedef struct {
+    const char *before, *after;
+    Py_ssize_t before_bytes, after_bytes;
+    char seq[MOST_DIGITS + 1];
+    int seq_bytes;
+} SeqAnswer;
+
+SeqAnswer seq_answer(const char *before, Py_ssize_t before_bytes, uint64_t seq, PyObject *after);
+Py_ssize_t seq_answer_bytes(const SeqAnswer *answer);
+/* Writes digits, and returns how many. */
+int decimal(char *to, uint64_t n);
+
+/* Returns where it ends. */
+char *put_seq_answer(char *w, const SeqAnswer *answer);
+void next_seq(SeqAnswer *answer);
+
 /* --- frames ---------------------------------------------------------------------------------------------------- */
 
 /* The rows in a frame: where they begin, how many bytes they have; where each of them ends, as u32 in bytes of their

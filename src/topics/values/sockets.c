@@ -19,14 +19,25 @@ static const char *const connection_slots[] = {"mode",      "_behind",        "_
                                                "_requests", "_unknown_heads", "transport", "descriptor"};
 enum { CONVOYS, NAME, KEY, BODY_BYTES, KNOWN_SLOTS };
 static const char *const known_slots[] = {"convoys", "name", "key", "body_bytes"};
+enum { TOPIC_ID, NAME_JSON, TOPIC_SLOTS };
+static const char *const topic_slots[] = {"id", "name_json"};
+
+/* Heads that have come of late, each with the request that it belongs to. */
+enum { LATELY = 64, MIXED_WORDS = 8 };
+typedef struct {
+    PyObject *head, *known;
+} Late;
 
 /* --- the sockets ---------------------------------------------------------------------------------------------- */
 
 typedef struct {
     PyObject_HEAD
     int poll;
-    PyTypeObject *connection_type, *known_type;
-    Py_ssize_t of_connection[CONNECTION_SLOTS], of_known[KNOWN_SLOTS];
+    PyTypeObject *connection_type, *known_type, *topic_type;
+    Py_ssize_t of_connection[CONNECTION_SLOTS], of_known[KNOWN_SLOTS], of_topic[TOPIC_SLOTS];
+    /* Of the requests that are known, which are never replaced by others in one and the same dictionary. */
+    PyObject *heads;
+    Late late[LATELY];
     /* The connection of each descriptor, or NULL. */
     PyObject **seats;
     long room;
@@ -47,9 +58,19 @@ static void let_all_go(Sockets *self) {
     self->poll = -1;
 }
 
+static void forget_heads(Sockets *self) {
+    for (int i = 0; i < LATELY; i++) {
+        Py_CLEAR(self->late[i].head);
+        Py_CLEAR(self->late[i].known);
+    }
+    Py_CLEAR(self->heads);
+}
+
 static void sockets_dealloc(PyObject *object) {
     Sockets *self = (Sockets *)object;
     let_all_go(self);
+    forget_heads(self);
+    Py_XDECREF(self->topic_type);
     Py_XDECREF(self->connection_type);
     Py_XDECREF(self->known_type);
     Py_XDECREF(self->is_closing);
@@ -59,10 +80,12 @@ static void sockets_dealloc(PyObject *object) {
     PyObject_Free(object);
 }
 
-/* Sockets(type of connections, type of known requests) */
+/* Sockets(type of connections, type of known requests, type of topics) */
 static PyObject *sockets_new(PyTypeObject *type, PyObject *args, PyObject *unused) {
-    PyTypeObject *connection_type, *known_type;
-    if (!PyArg_ParseTuple(args, "O!O!:Sockets", &PyType_Type, &connection_type, &PyType_Type, &known_type)) return NULL;
+    PyTypeObject *connection_type, *known_type, *topic_type;
+    if (!PyArg_ParseTuple(args, "O!O!O!:Sockets", &PyType_Type, &connection_type, &PyType_Type, &known_type,
+                          &PyType_Type, &topic_type))
+        return NULL;
     Sockets *self = PyObject_New(Sockets, type);
     if (!self) return NULL;
     memset((char *)self + offsetof(Sockets, poll), 0, sizeof(Sockets) - offsetof(Sockets, poll));
@@ -73,13 +96,15 @@ static PyObject *sockets_new(PyTypeObject *type, PyObject *args, PyObject *unuse
     }
     self->connection_type = (PyTypeObject *)Py_NewRef(connection_type);
     self->known_type = (PyTypeObject *)Py_NewRef(known_type);
+    self->topic_type = (PyTypeObject *)Py_NewRef(topic_type);
     self->is_closing = PyUnicode_InternFromString("is_closing");
     self->get_write_buffer_size = PyUnicode_InternFromString("get_write_buffer_size");
     self->write = PyUnicode_InternFromString("write");
     self->buffer = PyMem_Malloc(BUFFER_BYTES);
     if (!self->buffer) PyErr_NoMemory();
     if (PyErr_Occurred() || !find_slots(connection_type, connection_slots, CONNECTION_SLOTS, self->of_connection) ||
-        !find_slots(known_type, known_slots, KNOWN_SLOTS, self->of_known))
+        !find_slots(known_type, known_slots, KNOWN_SLOTS, self->of_known) ||
+        !find_slots(topic_type, topic_slots, TOPIC_SLOTS, self->of_topic))
         goto failed;
     return (PyObject *)self;
 failed:
@@ -91,6 +116,7 @@ static PyObject *sockets_fileno(PyObject *self, PyObject *unused) { return PyLon
 
 static PyObject *sockets_close(PyObject *self, PyObject *unused) {
     let_all_go((Sockets *)self);
+    forget_heads((Sockets *)self);
     Py_RETURN_NONE;
 }
 
@@ -163,6 +189,53 @@ typedef struct {
     const char *key;
 } Found;
 
+/* The place of a head among the late ones, by how it begins and how long all of its request is; NULL for a short one.
+ */
+static Late *late_place(Sockets *self, Py_ssize_t bytes) {
+    uint64_t mixed = (uint64_t)bytes, word;
+    if (bytes < (Py_ssize_t)sizeof word * MIXED_WORDS) return NULL;
+    for (int i = 0; i < MIXED_WORDS; i++) {
+        memcpy(&word, self->buffer + sizeof word * i, sizeof word);
+        mixed = (mixed ^ word) * 0x9E3779B97F4A7C15ULL;
+        mixed ^= mixed >> 32;
+    }
+    return &self->late[mixed % LATELY];
+}
+
+/* The request that the buffer is like, borrowed, byte for byte up to its body; and where its head ends. NULL if it has
+ * not come of late. Here bytes are compared, as is never done with those of an API key: such heads are not kept. */
+static PyObject *lately(Sockets *self, const Late *place, Py_ssize_t bytes, Py_ssize_t *end) {
+    if (!place || !place->head) return NULL;
+    *end = PyBytes_GET_SIZE(place->head);
+    int is_it = bytes >= *end + 4 && !memcmp(self->buffer, PyBytes_AS_STRING(place->head), *end) &&
+                !memcmp(self->buffer + *end, "\r\n\r\n", 4);
+    return is_it ? place->known : NULL;
+}
+
+/* Looks a head up, with or without an idempotency key: a borrowed request that may travel, or NULL. */
+static PyObject *look_up(Sockets *self, PyObject *heads, Late *place, Found *found) {
+    KeyLine line;
+    const unsigned char *start = (const unsigned char *)self->buffer;
+    /* A head with an idempotency key is remembered without it. */
+    int is_keyed = key_in_head(start, start + found->end, &line);
+    PyObject *head = is_keyed ? head_without(start, start + found->end, &line)
+                              : PyBytes_FromStringAndSize(self->buffer, found->end);
+    PyObject *known = head ? PyDict_GetItemWithError(heads, head) : NULL;
+    if (is_keyed) {
+        found->key = (const char *)line.key;
+        found->key_bytes = line.stop - line.key;
+    }
+    if (known && !Py_IS_TYPE(known, self->known_type)) known = NULL;
+    PyObject *convoys = known ? SLOT(known, self->of_known[CONVOYS]) : NULL;
+    if (!convoys || convoys == Py_None || SLOT(known, self->of_known[KEY]) != Py_None) known = NULL;
+    if (known && place && !is_keyed) {
+        put(&place->head, Py_NewRef(head));
+        put(&place->known, Py_NewRef(known));
+    }
+    Py_XDECREF(head);
+    return known;
+}
+
 /* Nothing is known if there is an exception. */
 static Found known_request(Sockets *self, PyObject *connection, PyObject *heads, Py_ssize_t bytes) {
     Found found = {0};
@@ -170,25 +243,15 @@ static Found known_request(Sockets *self, PyObject *connection, PyObject *heads,
         OF(connection, BEGUN) != Py_False || OF(connection, WRITE_PAUSED) != Py_False ||
         number_in(OF(connection, MODE)) != 0)
         return found;
-    const char *end = memmem(self->buffer, bytes, "\r\n\r\n", 4);
-    if (!end) return found;
-    found.end = end - self->buffer;
-    /* A head with an idempotency key is remembered without it. */
-    KeyLine line;
-    const unsigned char *start = (const unsigned char *)self->buffer;
-    int is_keyed = key_in_head(start, start + found.end, &line);
-    PyObject *head = is_keyed ? head_without(start, start + found.end, &line)
-                              : PyBytes_FromStringAndSize(self->buffer, found.end);
-    PyObject *known = head ? PyDict_GetItemWithError(heads, head) : NULL;
-    if (is_keyed) {
-        found.key = (const char *)line.key;
-        found.key_bytes = line.stop - line.key;
+    Late *place = late_place(self, bytes);
+    PyObject *known = lately(self, place, bytes, &found.end);
+    if (!known) {
+        const char *end = memmem(self->buffer, bytes, "\r\n\r\n", 4);
+        if (!end) return found;
+        found.end = end - self->buffer;
+        known = look_up(self, heads, place, &found);
     }
-    Py_XDECREF(head);
-    if (!known || !Py_IS_TYPE(known, self->known_type)) return found;
-    PyObject *convoys = SLOT(known, self->of_known[CONVOYS]);
-    int may_travel = convoys && convoys != Py_None && SLOT(known, self->of_known[KEY]) == Py_None;
-    if (may_travel && number_in(SLOT(known, self->of_known[BODY_BYTES])) == bytes - found.end - 4) found.known = known;
+    if (known && number_in(SLOT(known, self->of_known[BODY_BYTES])) == bytes - found.end - 4) found.known = known;
     return found;
 }
 
@@ -221,9 +284,15 @@ static Group *begin_group(Groups *groups, PyObject *convoys, PyObject *name, int
         if (!append(groups->list, Py_BuildValue("O[]", convoys))) return NULL;
         several = PyTuple_GET_ITEM(PyList_GET_ITEM(groups->list, PyList_GET_SIZE(groups->list) - 1), 1);
     }
-    PyObject *one = is_keyed ? Py_BuildValue("O([][][])", name) : Py_BuildValue("O([][]O)", name, Py_None);
-    if (!append(several, one)) return NULL;
-    PyObject *sent = PyTuple_GET_ITEM(PyList_GET_ITEM(several, PyList_GET_SIZE(several) - 1), 1);
+    PyObject *connections = PyList_New(0), *bodies = PyList_New(0);
+    PyObject *keys = is_keyed ? PyList_New(0) : Py_NewRef(Py_None);
+    PyObject *sent = connections && bodies && keys ? PyTuple_Pack(3, connections, bodies, keys) : NULL;
+    int is_in = sent && append(several, PyTuple_Pack(2, name, sent));
+    Py_XDECREF(connections);
+    Py_XDECREF(bodies);
+    Py_XDECREF(keys);
+    Py_XDECREF(sent);
+    if (!is_in) return NULL;
     Group *group = &groups->all[groups->count++];
     *group = (Group){convoys, name, PyTuple_GET_ITEM(sent, 0), PyTuple_GET_ITEM(sent, 1),
                      is_keyed ? PyTuple_GET_ITEM(sent, 2) : NULL};
@@ -299,6 +368,10 @@ static PyObject *sockets_receive(PyObject *object, PyObject *heads) {
         PyErr_SetString(PyExc_TypeError, "receive(heads: dict | None)");
         return NULL;
     }
+    if (heads != Py_None && heads != self->heads) {
+        forget_heads(self);
+        self->heads = Py_NewRef(heads);
+    }
     Groups groups;
     groups.count = 0;
     groups.list = PyList_New(0);
@@ -344,35 +417,45 @@ static char *put_length(char *w, Py_ssize_t length) {
     return w + 4;
 }
 
-/* Sends what the socket takes, and leaves the rest to the transport. -1 if that raises, 1 otherwise; 0 if this is
- * nothing for us. */
-static int answer_one(Sockets *self, PyObject *connection, PyObject *body, const char *head, Py_ssize_t head_bytes) {
+/* The descriptor to which the usual answer may go. -1 if asking raises, 0 if this is nothing for us. */
+static long may_answer(Sockets *self, PyObject *connection, Py_ssize_t bytes) {
     long fd = seat_of(self, connection), waiting;
-    if (fd < 0 || OF(connection, BEHIND) != Py_False) return 0;
+    /* 0 is a descriptor, too, but hardly ever that of a socket. */
+    if (fd <= 0 || OF(connection, BEHIND) != Py_False || bytes > BUFFER_BYTES - 32) return 0;
     PyObject *current = OF(connection, CURRENT), *transport = OF(connection, TRANSPORT);
     if (!current || !Py_IS_TYPE(current, self->known_type) || SLOT(current, self->of_known[KEY]) != Py_None) return 0;
-    Py_ssize_t body_bytes = PyBytes_GET_SIZE(body);
-    if (head_bytes + body_bytes > BUFFER_BYTES - 32) return 0;
     if ((waiting = ask(transport, self->is_closing)) || (waiting = ask(transport, self->get_write_buffer_size)))
         return waiting < 0 ? -1 : 0;
-    char *w = self->buffer;
-    memcpy(w, head, head_bytes);
-    w += head_bytes;
-    w = put_length(w, body_bytes);
-    memcpy(w, PyBytes_AS_STRING(body), body_bytes);
-    w += body_bytes;
+    return fd;
+}
+
+/* Sends what the socket takes of the buffer, and leaves the rest to the transport; 0 if that raises. */
+static int send_answer(Sockets *self, PyObject *connection, long fd, Py_ssize_t bytes) {
+    PyObject *transport = OF(connection, TRANSPORT);
     put(&OF(connection, CURRENT), Py_NewRef(Py_None));
-    ssize_t bytes = w - self->buffer, sent = send((int)fd, self->buffer, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    ssize_t sent = send((int)fd, self->buffer, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent == bytes) return 1;
     if (sent < 0) sent = 0; /* whatever is wrong, the transport will find it */
     PyObject *given[2] = {transport, PyBytes_FromStringAndSize(self->buffer + sent, bytes - sent)};
-    if (!given[1]) return -1;
+    if (!given[1]) return 0;
     Py_INCREF(transport);
     PyObject *done = PyObject_VectorcallMethod(self->write, given, 2, NULL);
     Py_DECREF(transport);
     Py_DECREF(given[1]);
     Py_XDECREF(done);
-    return done ? 1 : -1;
+    return done != NULL;
+}
+
+/* -1 if that raises, 1 if it is answered; 0 if this is nothing for us. */
+static int answer_one(Sockets *self, PyObject *connection, PyObject *body, PyObject *head) {
+    Py_ssize_t head_bytes = PyBytes_GET_SIZE(head), body_bytes = PyBytes_GET_SIZE(body);
+    long fd = may_answer(self, connection, head_bytes + body_bytes);
+    if (fd <= 0) return (int)fd;
+    char *w = self->buffer;
+    PUT(PyBytes_AS_STRING(head), head_bytes);
+    w = put_length(w, body_bytes);
+    PUT(PyBytes_AS_STRING(body), body_bytes);
+    return send_answer(self, connection, fd, w - self->buffer) ? 1 : -1;
 }
 
 /* answer(asking, bodies, head) -> those that were not answered here, by their index. `head`: all of an answer up to the
@@ -394,12 +477,121 @@ static PyObject *sockets_answer(PyObject *object, PyObject *const *given, Py_ssi
         }
         Py_INCREF(one);
         Py_INCREF(body);
-        int done = answer_one(self, one, body, PyBytes_AS_STRING(given[2]), PyBytes_GET_SIZE(given[2]));
+        int done = answer_one(self, one, body, given[2]);
         Py_DECREF(one);
         Py_DECREF(body);
         if (done < 0 || (!done && !append(left, PyLong_FromSsize_t(i)))) Py_CLEAR(left);
     }
     return left;
+}
+
+/* What comes of telling writers their seqs: how many have heard, who has not, and what these should be told. */
+typedef struct {
+    Py_ssize_t count;
+    PyObject *asking, *bodies;
+} Told;
+
+/* Those who wrote one record each to one topic, from this seq on; 0 if that raises. */
+static int tell_writers(Sockets *self, PyObject *writers, SeqAnswer *answer, PyObject *head, Told *told) {
+    Py_ssize_t head_bytes = PyBytes_GET_SIZE(head);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(writers); i++, next_seq(answer)) {
+        PyObject *one = Py_NewRef(PyList_GET_ITEM(writers, i)), *body = NULL;
+        Py_ssize_t body_bytes = seq_answer_bytes(answer);
+        long fd = may_answer(self, one, head_bytes + body_bytes);
+        int done = 0;
+        if (fd > 0) {
+            char *w = self->buffer;
+            PUT(PyBytes_AS_STRING(head), head_bytes);
+            w = put_seq_answer(put_length(w, body_bytes), answer);
+            done = send_answer(self, one, fd, w - self->buffer);
+            told->count++;
+        } else if (!fd && (body = PyBytes_FromStringAndSize(NULL, body_bytes))) {
+            put_seq_answer(PyBytes_AS_STRING(body), answer);
+            done = !PyList_Append(told->asking, one) && !PyList_Append(told->bodies, body);
+        }
+        Py_XDECREF(body);
+        Py_DECREF(one);
+        if (!done) return 0;
+    }
+    return 1;
+}
+
+/* One share, as `together.py` describes it; 0 if that raises. */
+static int tell_share(Sockets *self, PyObject *share, PyObject *head, PyObject *after, Told *told) {
+    enum { MOST_NAME = 1024 };
+    char before[MOST_NAME + 64], *w = before;
+    PyObject *topic = PyTuple_GET_ITEM(share, 0), *name = SLOT(topic, self->of_topic[NAME_JSON]);
+    if (!name || !PyBytes_CheckExact(name) || PyBytes_GET_SIZE(name) > MOST_NAME) {
+        PyErr_SetString(PyExc_ValueError, "a topic has a name, and not a long one");
+        return 0;
+    }
+    PUT_ALL("{\"topic\":\"");
+    PUT(PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name));
+    PUT_ALL("\",\"epoch\":");
+    w += decimal(w, (uint64_t)number_in(SLOT(topic, self->of_topic[TOPIC_ID])));
+    PUT_ALL(",\"first_seq\":");
+    SeqAnswer answer = seq_answer(before, w - before, (uint64_t)number_in(PyTuple_GET_ITEM(share, 2)), after);
+    return tell_writers(self, PyTuple_GET_ITEM(share, 1), &answer, head, told);
+}
+
+static int is_share(Sockets *self, PyObject *share) {
+    return PyTuple_CheckExact(share) && PyTuple_GET_SIZE(share) >= 3 &&
+           Py_IS_TYPE(PyTuple_GET_ITEM(share, 0), self->topic_type) && PyList_CheckExact(PyTuple_GET_ITEM(share, 1)) &&
+           number_in(PyTuple_GET_ITEM(share, 2)) >= 0;
+}
+
+/* Milliseconds with three digits behind the point. */
+static char *put_ms(char *w, double ms) {
+    uint64_t us = ms > 0 && ms < 1e15 ? (uint64_t)(ms * 1000 + 0.5) : 0;
+    w += decimal(w, us / 1000);
+    us %= 1000;
+    *w++ = '.';
+    *w++ = (char)('0' + us / 100);
+    *w++ = (char)('0' + us / 10 % 10);
+    *w++ = (char)('0' + us % 10);
+    return w;
+}
+
+/* What an answer says behind its seqs, a new reference: how long everything took, the journal, and the sync. */
+static PyObject *after_seqs(const double *ms) {
+    char text[256], *w = text;
+    PUT_ALL(",\"count\":1,\"created\":false,\"deduped\":false,\"performance\":{\"server_total_ms\":");
+    w = put_ms(w, ms[0]);
+    PUT_ALL(",\"wal_append_ms\":");
+    w = put_ms(w, ms[1]);
+    PUT_ALL(",\"fsync_ms\":");
+    w = put_ms(w, ms[2]);
+    PUT_ALL("}}");
+    return PyBytes_FromStringAndSize(text, w - text);
+}
+
+/* tell(shares, head, total_ms, wal_ms, fsync_ms) -> (count, asking, bodies): how many were answered here; those who
+ * were not, and with what they should be. */
+static PyObject *sockets_tell(PyObject *object, PyObject *const *given, Py_ssize_t count) {
+    Sockets *self = (Sockets *)object;
+    double ms[3];
+    int is_sound = count == 5 && PyList_CheckExact(given[0]) && PyBytes_CheckExact(given[1]);
+    for (Py_ssize_t i = 0; is_sound && i < PyList_GET_SIZE(given[0]); i++)
+        is_sound = is_share(self, PyList_GET_ITEM(given[0], i));
+    for (int i = 0; is_sound && i < 3; i++)
+        if ((is_sound = PyFloat_CheckExact(given[2 + i]))) ms[i] = PyFloat_AS_DOUBLE(given[2 + i]);
+    if (!is_sound) {
+        PyErr_SetString(PyExc_TypeError, "tell(shares: list, head: bytes, total_ms, wal_ms, fsync_ms: float)");
+        return NULL;
+    }
+    Told told = {0, PyList_New(0), PyList_New(0)};
+    PyObject *after = after_seqs(ms);
+    int went_well = told.asking && told.bodies && after;
+    for (Py_ssize_t i = 0; went_well && i < PyList_GET_SIZE(given[0]); i++) {
+        PyObject *share = Py_NewRef(PyList_GET_ITEM(given[0], i));
+        went_well = tell_share(self, share, given[1], after, &told);
+        Py_DECREF(share);
+    }
+    PyObject *result = went_well ? Py_BuildValue("nOO", told.count, told.asking, told.bodies) : NULL;
+    Py_XDECREF(told.asking);
+    Py_XDECREF(told.bodies);
+    Py_XDECREF(after);
+    return result;
 }
 
 static PyMethodDef sockets_methods[] = {
@@ -409,6 +601,7 @@ static PyMethodDef sockets_methods[] = {
     {"remove", sockets_remove, METH_O, NULL},
     {"receive", sockets_receive, METH_O, NULL},
     {"answer", (PyCFunction)(void (*)(void))sockets_answer, METH_FASTCALL, NULL},
+    {"tell", (PyCFunction)(void (*)(void))sockets_tell, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

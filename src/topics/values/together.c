@@ -8,12 +8,12 @@
 
 enum {
     ID, ASSIGNED, RESERVED, RESERVE_ASKED, RESERVING, LAST_TS, PENDING_COUNT, PENDING_BYTES, PENDING_SYNC, RUNS, CONFIG,
-    HEAD, FLOOR, FLOOR_TS, LIVE_COUNT, LIVE_BYTES, LAST_WRITE_TS, CHANGED, KEYS, TOPIC_SLOTS
+    HEAD, FLOOR, FLOOR_TS, LIVE_COUNT, LIVE_BYTES, LAST_WRITE_TS, CHANGED, KEYS, LISTENERS, TOPIC_SLOTS
 };
 static const char *const topic_slots[] = {
     "id", "assigned", "reserved", "reserve_asked", "reserving", "last_ts", "pending_count", "pending_bytes",
     "pending_sync", "runs", "config", "head", "floor", "floor_ts", "live_count", "live_bytes", "last_write_ts",
-    "changed", "keys"};
+    "changed", "keys", "listeners"};
 enum {
     BASE, COUNT, RUN_LIVE_COUNT, RUN_LIVE_BYTES, RUN_LAST_TS, HOT, DEAD, FROZEN, EPHEMERAL, START_POSITION, RUN_SLOTS
 };
@@ -325,6 +325,24 @@ static void withdraw_keys(Together *self, Keys *keys) {
 
 /* --- a share ------------------------------------------------------------------------------------------------------ */
 
+/* (topic, writers, first seq, count, bytes of data, time, who remembers the keys) */
+static PyObject *new_share(PyObject *topic, PyObject *writers, const int64_t numbers[4], PyObject *keys) {
+    PyObject *share = PyTuple_New(7);
+    if (!share) return NULL;
+    PyTuple_SET_ITEM(share, 0, Py_NewRef(topic));
+    PyTuple_SET_ITEM(share, 1, Py_NewRef(writers));
+    PyTuple_SET_ITEM(share, 6, Py_NewRef(keys));
+    for (int i = 0; i < 4; i++) {
+        PyObject *number = PyLong_FromLongLong(numbers[i]);
+        if (!number) {
+            Py_DECREF(share);
+            return NULL;
+        }
+        PyTuple_SET_ITEM(share, 2 + i, number);
+    }
+    return share;
+}
+
 /* 1 if the topic has the records, 0 if they are left; negative if that raises, and then they are left too. */
 static int append_share(Together *self, Turn *turn, PyObject *topic, PyObject *writers, PyObject *bodies,
                         PyObject *given) {
@@ -374,8 +392,7 @@ static int append_share(Together *self, Turn *turn, PyObject *topic, PyObject *w
     change(&changes, &OF_HOT(hot, WEIGHT), number_in(OF_HOT(hot, WEIGHT)) + added);
     int64_t remembered = keys.encoded ? number_in(SLOT(keys.holder, self->of_keys[KEY_COUNT])) + keys.count : 0;
     if (keys.encoded) change(&changes, &SLOT(keys.holder, self->of_keys[KEY_COUNT]), remembered);
-    share = Py_BuildValue("OOLLLLO", topic, writers, (long long)assigned + 1, (long long)count, (long long)data,
-                          (long long)ts, keys.encoded ? keys.holder : Py_None);
+    share = new_share(topic, writers, (int64_t[]){assigned + 1, count, data, ts}, keys.encoded ? keys.holder : Py_None);
     int64_t asked = number_in(OF_TOPIC(topic, RESERVE_ASKED)), step = number_in(OF_TOPIC(topic, RESERVING));
     int is_notable = held + count >= turn->max_events || size + rows.bytes >= turn->max_bytes ||
                      asked - assigned - count < step >> 2;
@@ -420,50 +437,79 @@ done:
     return done;
 }
 
-/* What is wanted of one topic; 0 if this is something else. */
-static int parse(PyObject *one, PyObject **name, PyObject **writers, PyObject **bodies, PyObject **keys) {
-    return PyArg_ParseTuple(one, "O(O!O!O):append", name, &PyList_Type, writers, &PyList_Type, bodies, keys);
+/* What is wanted of one topic: its name, and what it gets. */
+typedef struct {
+    PyObject *name, *writers, *bodies, *keys;
+} Wanted;
+
+/* 0 if this is something else. */
+static int parse(PyObject *one, Wanted *wanted) {
+    if (!PyTuple_Check(one) || PyTuple_GET_SIZE(one) != 2) return 0;
+    PyObject *sent = PyTuple_GET_ITEM(one, 1);
+    if (!PyTuple_Check(sent) || PyTuple_GET_SIZE(sent) != 3) return 0;
+    *wanted = (Wanted){PyTuple_GET_ITEM(one, 0), PyTuple_GET_ITEM(sent, 0), PyTuple_GET_ITEM(sent, 1),
+                       PyTuple_GET_ITEM(sent, 2)};
+    return PyList_CheckExact(wanted->writers) && PyList_CheckExact(wanted->bodies);
 }
 
-/* append(wanted, by_name, (now, position, synced, max_events, max_bytes, max_keys), held, touched, salt, key_heads,
- * lists, sums): what comes of it is put into the lists, which are shares, their frames, shares with a sync, their
- * frames, topics with something to be seen to, and, full at first, the indexes of what is left; and into the sums:
- * records, those with a sync, bytes of data, weight, keys, topics with too many of them. Nothing can be refused once
- * the first share has its seqs. */
-static PyObject *together_append(PyObject *object, PyObject *args) {
+/* The indexes of all that is wanted: a list that is as long as it can become before the first share has its seqs. */
+static PyObject *all_indexes(Py_ssize_t count) {
+    PyObject *all = PyList_New(count);
+    for (Py_ssize_t i = 0; all && i < count; i++) {
+        PyObject *index = PyLong_FromSsize_t(i);
+        if (index) PyList_SET_ITEM(all, i, index);
+        else Py_CLEAR(all);
+    }
+    return all;
+}
+
+/* append(wanted, by_name, held, touched, now, position, synced, max_events, max_bytes, max_keys, salt, key_heads,
+ * shares, frames, synced shares, their frames, notable, sums) -> the indexes of what is left. What comes of the others
+ * is put into the lists, `notable` being topics with something to be seen to; and into the sums: records, those with a
+ * sync, bytes of data, weight, keys, topics with too many of them. Nothing can be refused once the first share has its
+ * seqs. */
+static PyObject *together_append(PyObject *object, PyObject *const *given, Py_ssize_t given_count) {
+    enum { WANTED, BY_NAME, HELD, TOUCHED, NOW, POSITION, SYNCED_UPTO, MAX_EVENTS, MAX_BYTES, MAX_KEYS, SALT, KEY_HEADS,
+           SHARES, FRAMES, SYNCED_SHARES, SYNCED_FRAMES, NOTABLE, SUMS, ALL };
     Together *self = (Together *)object;
-    PyObject *wanted, *by_name, *left, *name, *writers, *bodies, *keys, *salt;
-    long long now, position, synced, max_events, max_bytes, max_keys;
+    Wanted one;
     Py_buffer sums;
-    Turn turn = {0};
-    if (!PyArg_ParseTuple(args, "O!O!(LLLLLL)O!O!SO!(O!O!O!O!O!O!)w*:append", &PyList_Type, &wanted, &PyDict_Type,
-                          &by_name, &now, &position, &synced, &max_events, &max_bytes, &max_keys, &PySet_Type,
-                          &turn.held, &PySet_Type, &turn.touched, &salt, &PyList_Type, &turn.key_heads, &PyList_Type,
-                          &turn.shares[0], &PyList_Type, &turn.frames[0], &PyList_Type, &turn.shares[1], &PyList_Type,
-                          &turn.frames[1], &PyList_Type, &turn.notable, &PyList_Type, &left, &sums))
-        return NULL;
-    Py_ssize_t count = PyList_GET_SIZE(wanted);
-    turn.salt = (const unsigned char *)PyBytes_AS_STRING(salt);
-    int is_sound =
-        PyBytes_GET_SIZE(salt) == SALT_BYTES && sums.len == 6 * sizeof(int64_t) && PyList_GET_SIZE(left) == count;
-    for (Py_ssize_t i = 0; is_sound && i < count; i++)
-        is_sound = parse(PyList_GET_ITEM(wanted, i), &name, &writers, &bodies, &keys);
+    int is_sound = given_count == ALL && PyList_CheckExact(given[WANTED]) && PyDict_CheckExact(given[BY_NAME]) &&
+                   PySet_Check(given[HELD]) && PySet_Check(given[TOUCHED]) && PyBytes_CheckExact(given[SALT]) &&
+                   PyBytes_GET_SIZE(given[SALT]) == SALT_BYTES && PyList_CheckExact(given[KEY_HEADS]);
+    for (int i = SHARES; is_sound && i <= NOTABLE; i++) is_sound = PyList_CheckExact(given[i]);
+    for (int i = NOW; is_sound && i <= MAX_KEYS; i++) is_sound = PyLong_CheckExact(given[i]);
+    for (Py_ssize_t i = 0; is_sound && i < PyList_GET_SIZE(given[WANTED]); i++)
+        is_sound = parse(PyList_GET_ITEM(given[WANTED], i), &one);
     if (!is_sound) {
-        PyBuffer_Release(&sums);
-        if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_ValueError, "append: a salt has 16 bytes, sums are six, and all is left at first");
+        PyErr_SetString(PyExc_TypeError, "append: something else was wanted");
         return NULL;
     }
-    turn.now = now;
-    turn.position = position;
-    turn.synced = synced;
-    turn.max_events = max_events;
-    turn.max_bytes = max_bytes;
-    turn.max_keys = max_keys;
-    for (Py_ssize_t i = 0, written = 0; i < count; i++) {
-        parse(PyList_GET_ITEM(wanted, i), &name, &writers, &bodies, &keys);
-        PyObject *topic = PyDict_GetItemWithError(by_name, name);
-        int appended = topic ? append_share(self, &turn, topic, writers, bodies, keys) : 0;
+    if (PyObject_GetBuffer(given[SUMS], &sums, PyBUF_WRITABLE)) return NULL;
+    Py_ssize_t count = PyList_GET_SIZE(given[WANTED]), written = 0;
+    PyObject *left = sums.len == 6 * sizeof(int64_t) ? all_indexes(count) : NULL;
+    if (!left) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "append: sums are six");
+        PyBuffer_Release(&sums);
+        return NULL;
+    }
+    Turn turn = {.now = number_in(given[NOW]),
+                 .position = number_in(given[POSITION]),
+                 .synced = number_in(given[SYNCED_UPTO]),
+                 .max_events = number_in(given[MAX_EVENTS]),
+                 .max_bytes = number_in(given[MAX_BYTES]),
+                 .max_keys = number_in(given[MAX_KEYS]),
+                 .held = given[HELD],
+                 .touched = given[TOUCHED],
+                 .salt = (const unsigned char *)PyBytes_AS_STRING(given[SALT]),
+                 .key_heads = given[KEY_HEADS],
+                 .shares = {given[SHARES], given[SYNCED_SHARES]},
+                 .frames = {given[FRAMES], given[SYNCED_FRAMES]},
+                 .notable = given[NOTABLE]};
+    for (Py_ssize_t i = 0; i < count; i++) {
+        parse(PyList_GET_ITEM(given[WANTED], i), &one);
+        PyObject *topic = PyDict_GetItemWithError(given[BY_NAME], one.name);
+        int appended = topic ? append_share(self, &turn, topic, one.writers, one.bodies, one.keys) : 0;
         /* Without memory, it is for Python to say so. */
         PyErr_Clear();
         if (appended > 0) {
@@ -475,28 +521,36 @@ static PyObject *together_append(PyObject *object, PyObject *args) {
     memcpy(sums.buf, all, sizeof all);
     PyBuffer_Release(&sums);
     PyErr_Clear();
-    Py_RETURN_NONE;
+    return left;
 }
 
 /* --- showing ------------------------------------------------------------------------------------------------------ */
 
-/* publish(shares) -> those of topics that a limit has come to: what the others have brought becomes visible */
+/* publish(shares) -> (limited, records, bytes, heard): what the shares have brought becomes visible, so many records
+ * and bytes of data, but for those of topics that a limit has come to; and the topics that have listeners */
 static PyObject *together_publish(PyObject *object, PyObject *shares) {
     Together *self = (Together *)object;
     if (!PyList_CheckExact(shares)) {
         PyErr_SetString(PyExc_TypeError, "publish(shares: list)");
         return NULL;
     }
-    PyObject *limited = PyList_New(0);
-    for (Py_ssize_t i = 0; limited && i < PyList_GET_SIZE(shares); i++) {
-        PyObject *share = PyList_GET_ITEM(shares, i), *topic, *writers, *keys;
-        long long first, count, size, ts;
+    PyObject *limited = PyList_New(0), *heard = PyList_New(0);
+    long long records = 0, bytes = 0;
+    if (!limited || !heard) goto failed;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(shares); i++) {
+        PyObject *share = PyList_GET_ITEM(shares, i), *topic;
         Changes changes = {.count = 0};
-        if (!PyArg_ParseTuple(share, "O!OLLLLO:publish", self->topic_type, &topic, &writers, &first, &count, &size, &ts,
-                              &keys))
+        int is_sound = PyTuple_CheckExact(share) && PyTuple_GET_SIZE(share) == 7 &&
+                       Py_IS_TYPE(topic = PyTuple_GET_ITEM(share, 0), self->topic_type);
+        if (!is_sound) {
+            PyErr_SetString(PyExc_TypeError, "a share has a topic, and six more");
             goto failed;
+        }
+        int64_t count = number_in(PyTuple_GET_ITEM(share, 3)), size = number_in(PyTuple_GET_ITEM(share, 4)),
+                ts = number_in(PyTuple_GET_ITEM(share, 5));
         int verdict = verdict_of(self, OF_TOPIC(topic, CONFIG));
-        if (verdict < 0) goto failed;
+        int is_heard = OF_TOPIC(topic, LISTENERS) ? PyObject_IsTrue(OF_TOPIC(topic, LISTENERS)) : -1;
+        if (verdict < 0 || is_heard < 0 || (is_heard && PyList_Append(heard, topic))) goto failed;
         if (verdict == LIMITED) {
             if (PyList_Append(limited, share)) goto failed;
             continue;
@@ -517,15 +571,18 @@ static PyObject *together_publish(PyObject *object, PyObject *shares) {
             goto failed;
         }
         make_changes(&changes);
+        records += count;
+        bytes += size;
     }
-    return limited;
+    return Py_BuildValue("NLLN", limited, records, bytes, heard);
 failed:
     Py_XDECREF(limited);
+    Py_XDECREF(heard);
     return NULL;
 }
 
 static PyMethodDef together_methods[] = {
-    {"append", together_append, METH_VARARGS, NULL},
+    {"append", (PyCFunction)(void (*)(void))together_append, METH_FASTCALL, NULL},
     {"publish", together_publish, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -16,13 +16,18 @@ HEAD = b"POST /v0/topics/a HTTP/1.1\r\nX: 12\r\nContent-Length: 2\r\nContent-Typ
 HEADERS = {b"x": b"12", b"content-length": b"2", b"content-type": b"application/json"}
 
 
-def remembered(head=HEAD, body=b"{}", headers=HEADERS, **changes):
+def remembered_exchange(body=b"{}", headers=HEADERS, **changes):
     exchange = Exchange(None, b"POST", b"/v0/topics/a", dict(headers))
     exchange.route, exchange.name, exchange.body = ROUTE, "a", body
     exchange.received, exchange.started, exchange.complete = len(body), 1.0, True
     for name, value in changes.items():
         setattr(exchange, name, value)
+    return exchange
+
+
+def remembered(head=HEAD, body=b"{}", headers=HEADERS, **changes):
     heads = KnownRequests()
+    exchange = remembered_exchange(body, headers, **changes)
     heads.remember(exchange, head + b"\r\n\r\n" + body, is_noted=False)
     return heads
 
@@ -31,6 +36,17 @@ def test_what_came_of_a_head_is_found_by_its_bytes():
     known = remembered().get(HEAD)
     assert (known.name, known.route, known.body_bytes, known.is_json) == ("a", ROUTE, 2, True)
     assert known.headers == HEADERS
+
+
+def test_nothing_is_taken_from_a_dictionary_of_heads_or_replaced_in_it():
+    heads = remembered()
+    kept, known = heads.heads, heads.get(HEAD)
+    heads.remember(remembered_exchange(), HEAD + b"\r\n\r\n{}", is_noted=False)
+    assert heads.get(HEAD) is kept[HEAD] is known
+    heads.forget()
+    assert heads.get(HEAD) is None
+    assert heads.heads is not kept
+    assert kept[HEAD] is known
 
 
 def test_another_head_is_another_head():

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from topics.http.door.readiness import Readiness
 from topics.http.wire.answer_heads import Heads
 from topics.http.wire.known_requests import KnownRequest, KnownRequests
+from topics.log import Share, Topic
 from topics.values import accelerator
 
 # Instead of the descriptor of a socket: not in the crowd; and not to be asked again.
@@ -47,7 +48,7 @@ class Crowd:
         self._heads = heads
         self._readiness = readiness
         self._members = members
-        self._sockets: Any = accelerator.native.Sockets(members, KnownRequest)
+        self._sockets: Any = accelerator.native.Sockets(members, KnownRequest, Topic)
         loop.add_reader(self._sockets.fileno(), self._read)
 
     def close(self) -> None:
@@ -78,11 +79,24 @@ class Crowd:
         """The usual answer to each; those who have to be answered in another way, by their index."""
         return self._sockets.answer(asking, bodies, self._heads.json_200)  # type: ignore[no-any-return]
 
+    def tell(
+        self, shares: list[Share[Any]], total_ms: float, wal_ms: float, fsync_ms: float
+    ) -> tuple[int, list[Any], list[bytes]]:
+        """Those who wrote one record each hear of their seqs, and how long it took.
+
+        Returns how many have heard; those who have to be answered in another way, and with what.
+        """
+        answered: tuple[int, list[Any], list[bytes]] = self._sockets.tell(
+            shares, self._heads.json_200, total_ms, wal_ms, fsync_ms
+        )
+        return answered
+
     def _read(self) -> None:
         heads = self._known_requests.heads if self._readiness.open else None
         travelling, others, ended, broken = self._sockets.receive(heads)
         try:
-            self._hand_over(others, ended, broken)
+            if others or ended or broken:
+                self._hand_over(others, ended, broken)
         finally:
             # What was handed over may go along.
             for convoys, several in travelling:

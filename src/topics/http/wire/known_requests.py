@@ -86,7 +86,9 @@ class KnownRequests:
 
     def forget(self) -> None:
         """What keys may do has changed."""
-        self.heads.clear()
+        # Another dictionary: nothing is ever taken from one, and whoever keeps it relies on that.
+        self.heads = {}
+        self.get = self.heads.get
 
     def find_keyed(self, head: bytes) -> tuple[KnownRequest | None, bytes]:
         """For a head that is not known as it is: without its idempotency key it may be; and that key."""
@@ -136,8 +138,10 @@ class KnownRequests:
             if parts is None or parts[1] != headers[KEY_HEADER]:
                 return
             head = parts[0]
+        if head in self.heads:
+            return
         if len(self.heads) >= _MOST_HEADS:
-            self.heads.clear()
+            self.forget()
         self.heads[head] = known = KnownRequest(request, route)
         if not is_noted:
             known.travel()

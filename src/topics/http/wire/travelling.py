@@ -9,11 +9,12 @@ from time import perf_counter
 from typing import TypeAlias
 
 from topics.http.wire.bundle import Bundle, bundle_in
-from topics.http.wire.crowd import OUTSIDE
+from topics.http.wire.crowd import OUTSIDE, Crowd
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.known_requests import END, KEY_HEADER, KnownRequest
 from topics.http.wire.pipeline import Pipeline, UnderWay
 from topics.http.wire.routing import Route
+from topics.log import Share
 
 
 class Travelling(Pipeline):
@@ -249,16 +250,51 @@ Asking: TypeAlias = Exchange | Travelling
 def reply_together(route: Route, asking: list[Asking], bodies: list[bytes], started: float) -> None:
     """The usual answers to requests of one route that took the same time, which are counted as one."""
     elapsed_s = perf_counter() - started
-    if asking[0].is_noted(elapsed_s):
-        for one, body in zip(asking, bodies, strict=True):
-            one.reply_noted(body, started)
+    if _are_noted(asking, bodies, started, elapsed_s):
         return
-    crowd = None if isinstance(asking[0], Exchange) else asking[0].context.crowd
-    answered, head, length = 0, b"", -1
+    crowd = _crowd_of(asking)
+    answered = 0
     if crowd is not None:
         left = crowd.answer(asking, bodies)
         answered = len(asking) - len(left)
         asking, bodies = [asking[index] for index in left], [bodies[index] for index in left]
+    _count(route, answered + _reply_each(asking, bodies), elapsed_s)
+
+
+def tell_seqs(
+    route: Route, shares: list[Share[Asking]], elapsed_s: float, wal_ms: float, fsync_ms: float
+) -> bool:
+    """The same for the writers of single records, whose answers are made where they are sent.
+
+    False if nobody is told: each has to be answered.
+    """
+    asking = shares[0][1]
+    crowd = _crowd_of(asking)
+    if crowd is None or asking[0].is_noted(elapsed_s):
+        return False
+    answered, asking, bodies = crowd.tell(shares, elapsed_s * 1000, wal_ms, fsync_ms)
+    if asking:
+        answered += _reply_each(asking, bodies)
+    _count(route, answered, elapsed_s)
+    return True
+
+
+def _crowd_of(asking: list[Asking]) -> Crowd | None:
+    return None if isinstance(asking[0], Exchange) else asking[0].context.crowd
+
+
+def _are_noted(asking: list[Asking], bodies: list[bytes], started: float, elapsed_s: float) -> bool:
+    """Whether more than a number is kept of each of them: then they are answered."""
+    if not asking[0].is_noted(elapsed_s):
+        return False
+    for one, body in zip(asking, bodies, strict=True):
+        one.reply_noted(body, started)
+    return True
+
+
+def _reply_each(asking: list[Asking], bodies: list[bytes]) -> int:
+    """How many of them were answered."""
+    answered, head, length = 0, b"", -1
     for one, body in zip(asking, bodies, strict=True):
         current = None if isinstance(one, Exchange) else one._current
         if current.__class__ is not KnownRequest or current.key is not None:
@@ -275,6 +311,10 @@ def reply_together(route: Route, asking: list[Asking], bodies: list[bytes], star
             transport.write(head + body)
         if one._behind:
             one.advance()
+    return answered
+
+
+def _count(route: Route, answered: int, elapsed_s: float) -> None:
     timings = route.timings[2]
     timings.counts[bisect_left(timings.bounds, elapsed_s)] += answered
     timings.total += elapsed_s * answered

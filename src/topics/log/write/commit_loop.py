@@ -219,9 +219,10 @@ class CommitLoop:
 
     def _hold_next(self) -> None:
         """The brake makes the next group wait for what came into memory since the last one."""
-        grown = self.brake.count()
-        if self.brake.is_on:
-            self._held_until = self._loop.time() + self.brake.pause_s(grown)
+        brake = self.brake
+        grown = brake.count()
+        if brake.is_on:
+            self._held_until = self._loop.time() + brake.pause_s(grown)
 
     def _write_aside(self) -> None:
         write = self._queue.begin_write()

@@ -75,8 +75,9 @@ class TogetherOp(Op, Generic[Writer]):
         lane, shares = self._lane, self.shares
         heard = lane.publish(shares, self.clock_ms)
         for share in shares:
-            if share[6] is not None and share[6].waiters:
-                share[6].answer_waiters()
+            keys = share[6]
+            if keys is not None and keys.waiters:
+                keys.answer_waiters()
         lane.answering.answer_together(self)
         for topic in heard:
             topic.wake()
@@ -112,11 +113,10 @@ class Together(Generic[Writer]):
     def append(self, wanted: list[Addressed[Writer]], started: float) -> list[int]:
         """Write what can be written together; returns the indexes of what is left."""
         core, queue = self._core, self._core.queue
-        left = list(range(len(wanted)))
         # A reservation may come with each.
         room = MAX_WAITING_OPS - len(queue.waiting) - queue.held
         if queue.refusal is not None or core.settings.max_total_bytes or 2 * len(wanted) + 2 > room:
-            return left
+            return list(range(len(wanted)))
         unsynced = self._unsynced = self._unsynced or TogetherOp(self, sync=False)
         synced = self._synced = self._synced or TogetherOp(self, sync=True)
         # Behind what waits for something, a topic keeps its order; the others shall not wait for that.
@@ -124,9 +124,12 @@ class Together(Generic[Writer]):
         if queue.waiting:
             held = held.union(*[op.topics for op in queue.waiting])
         now = core.now()
-        if self._native is not None:
-            self._append_natively(wanted, now, held, unsynced, synced, left)
-        left = [index for index in left if not self._append_one(*wanted[index], now, held, unsynced, synced)]
+        if self._native is None:
+            left = list(range(len(wanted)))
+        else:
+            left = self._append_natively(wanted, now, held, unsynced, synced)
+        if left:
+            left = [i for i in left if not self._append_one(*wanted[i], now, held, unsynced, synced)]
         if unsynced.shares:
             self._unsynced = None
             unsynced.submit(queue, started, now)
@@ -142,42 +145,50 @@ class Together(Generic[Writer]):
         held: set[Topic],
         unsynced: TogetherOp[Writer],
         synced: TogetherOp[Writer],
-        left: list[int],
-    ) -> None:
-        core, keys, unsealed, sums = self._core, self._core.keys, self._core.store.unsealed, self._sums
-        journal, notable = core.journal, list[Topic]()
-        self._native.append(
+    ) -> list[int]:
+        """The indexes of what is left."""
+        core, sums = self._core, self._sums
+        keys, journal, unsealed = core.keys, core.journal, core.store.unsealed
+        notable: list[Topic] = []
+        left: list[int] = self._native.append(
             wanted,
             core.by_name,
-            (
-                now,
-                journal.position,
-                journal.synced,
-                unsealed.max_events,
-                unsealed.max_bytes,
-                keys.most_a_topic,
-            ),
             held,
             core.touched,
+            now,
+            journal.position,
+            journal.synced,
+            unsealed.max_events,
+            unsealed.max_bytes,
+            keys.most_a_topic,
             keys.salt,
             keys.heads,
-            (unsynced.shares, unsynced.buffers, synced.shares, synced.buffers, notable, left),
+            unsynced.shares,
+            unsynced.buffers,
+            synced.shares,
+            synced.buffers,
+            notable,
             sums,
         )
         unsynced.writers, synced.writers, size, added, keyed, crowded = sums
         core.counters.frames += unsynced.writers + synced.writers
         core.totals.pending_bytes += size
         unsealed.bytes += added
-        keys.count += keyed
-        if crowded or keys.count > keys.most:
-            for share in (*unsynced.shares, *synced.shares):
-                if share[6] is not None:
-                    keys.enforce_bounds(share[6], now)
+        if keyed:
+            keys.count += keyed
+            if crowded or keys.count > keys.most:
+                self._forget_keys((*unsynced.shares, *synced.shares), now)
         for topic in notable:
             run = topic.runs[-1]
             if unsealed.has_reached_limit(run):
                 unsealed.complete(run)
             extend_if_short(core, topic)
+        return left
+
+    def _forget_keys(self, shares: tuple[Share[Writer], ...], now: int) -> None:
+        for share in shares:
+            if share[6] is not None:
+                self._core.keys.enforce_bounds(share[6], now)
 
     def _append_one(
         self,
@@ -236,17 +247,18 @@ class Together(Generic[Writer]):
 
     def publish(self, shares: list[Share[Writer]], clock_ms: int) -> list[Topic]:
         """They become visible; returns the topics that have listeners."""
-        limited = shares
-        if self._native is not None:
-            limited = self._native.publish(shares)
-            shown, totals = _amount(shares, limited), self._core.totals
-            totals.records += shown[0]
-            totals.bytes += shown[1]
-            totals.pending_bytes -= shown[1]
+        if self._native is None:
+            limited, heard = shares, [share[0] for share in shares if share[0].listeners]
+        else:
+            limited, records, size, heard = self._native.publish(shares)
+            totals = self._core.totals
+            totals.records += records
+            totals.bytes += size
+            totals.pending_bytes -= size
         # A limit may have come meanwhile, by a change that was on its way before them.
         for topic, _, _, count, size, ts, _ in limited:
             show(self._core, topic, count, size, ts, clock_ms)
-        return [share[0] for share in shares if share[0].listeners]
+        return heard
 
 
 def _takes(topic: Topic, count: int, verdict: int) -> bool:
@@ -255,15 +267,6 @@ def _takes(topic: Topic, count: int, verdict: int) -> bool:
     if last_seq > topic.reserved or last_seq > MAX_SEQ:
         return False
     return bool(verdict & _SYNCED) or not topic.pending_sync
-
-
-def _amount(shares: list[Share[Writer]], without: list[Share[Writer]]) -> tuple[int, int]:
-    """How many records, and bytes of data."""
-    count, size = sum([share[3] for share in shares]), sum([share[4] for share in shares])
-    if without:
-        count -= sum([share[3] for share in without])
-        size -= sum([share[4] for share in without])
-    return count, size
 
 
 def _verdict(config: TopicConfig) -> int:

@@ -14,7 +14,7 @@ from topics.http.routes.service import Service
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.known_requests import KEY_HEADER
 from topics.http.wire.routing import Body, Route
-from topics.http.wire.travelling import Asking, reply_together
+from topics.http.wire.travelling import Asking, reply_together, tell_seqs
 from topics.log import (
     LARGE_BYTES,
     SMALL_BODY_BYTES,
@@ -120,8 +120,10 @@ class AppendRoutes:
         reply_together(self._route, writers, answers_of(op, counts, started), started)
 
     def answer_together(self, op: TogetherOp[Asking]) -> None:
-        elapsed_s = perf_counter() - op.started
-        after = _after(1, elapsed_s, op.wal_ms, op.fsync_ms if op.sync else 0.0)
+        elapsed_s, fsync_ms = perf_counter() - op.started, op.fsync_ms if op.sync else 0.0
+        if tell_seqs(self._route, op.shares, elapsed_s, op.wal_ms, fsync_ms):
+            return
+        after = _after(1, elapsed_s, op.wal_ms, fsync_ms)
         asking: list[Asking] = []
         bodies: list[bytes] = []
         for topic, writers, first_seq, count, *_ in op.shares:
