@@ -21,12 +21,13 @@ from pyspark_topics.offsets import Offsets, TopicView, advance
 from pyspark_topics.options import ReadOptions, parse_read
 from pyspark_topics.partitions import SMALLEST_TASK, SeqRange, TaskPartition, ranges_between
 from pyspark_topics.pipelines.context import Context, Outcome
-from pyspark_topics.pipelines.lake import Collision, Gap, Lake, is_archived
+from pyspark_topics.pipelines.lake import Gap, Lake, is_archived
 from pyspark_topics.pipelines.parquet import RECORDS, TARGET_BYTES, DataFile, write_files
 from pyspark_topics.pipelines.rewriting import Compaction
 from pyspark_topics.pipelines.settings import check_table, check_topics, source_options
 from pyspark_topics.pipelines.sources import Homes, Missing
 from pyspark_topics.pipelines.tables.columns import Columns
+from pyspark_topics.pipelines.tables.commits import Collision
 from pyspark_topics.pipelines.tables.layout import Layout
 from pyspark_topics.pipelines.tables.places import Place, is_table, place
 from pyspark_topics.pipelines.tables.read_back import read_back

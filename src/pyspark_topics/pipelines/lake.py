@@ -15,7 +15,8 @@ of the records table it has done so, so a crash between the two commits is made 
 import json
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -23,16 +24,18 @@ from typing import Any, Self
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, Schema
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from deltalake.transaction import AddAction, RemoveAction
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.event_time import TIMESTAMP
 from pyspark_topics.offsets import Offsets, Position
 from pyspark_topics.pipelines.parquet import RECORDS, DataFile, write_files
 from pyspark_topics.pipelines.tables.columns import OURS, Columns, add_columns, columns_of, refuse_unlike
+from pyspark_topics.pipelines.tables.commits import Collision, Commits
 from pyspark_topics.pipelines.tables.fitting import refuse_other_table
 from pyspark_topics.pipelines.tables.layout import as_delta
-from pyspark_topics.pipelines.tables.places import Place, in_a_line, is_table, make_table, open_table, place
+from pyspark_topics.pipelines.tables.opening import Wanted, opened
+from pyspark_topics.pipelines.tables.places import Place, is_table, open_table, place
 
 log = logging.getLogger(__name__)
 
@@ -67,29 +70,30 @@ class Gap:
     reason: str
 
 
-class Collision(PipelineFailed):
-    """Another writer committed first, and what we were about to commit may not fit any more."""
-
-
 class Lake:
     """For one writer at a time, or many readers. It lies where drivers and executors both reach it."""
 
     def __init__(
-        self, path: str, storage: Mapping[str, str] | None = None, columns: Columns | None = None
+        self,
+        path: str,
+        storage: Mapping[str, str] | None = None,
+        columns: Columns | None = None,
+        *,
+        probe: bool = False,
     ) -> None:
         """`columns` are those that a writer wants; a table that is there is otherwise taken as it is."""
         self.place = place(path, storage)
         self.path = self.place.uri
         self._gaps_place = self.place.beside("_gaps")
-        if not is_table(self.place):
-            _refuse_taken(self._gaps_place, GAPS)  # or there would be the first table without the second
-        self.records = _open(self.place, RECORDS, columns or Columns())
-        if columns is not None:
-            refuse_unlike(self.records, columns, self.path)
-        self.gaps_table = _open(self._gaps_place, GAPS)
+        both = _wanted_records(self.place, columns), _wanted_gaps(self._gaps_place)
+        self.records, self.gaps_table = opened(both, self.place.refuse_unsafe if probe else lambda: None)
+        self._commits = Commits(self.place, self.records)
+        self._gap_commits = Commits(self._gaps_place, self.gaps_table)
         if columns is not None:
             self.add_columns(columns.lacking(self.records))
-        self._noted = self.gaps_table.transaction_version(_GAPS_UP_TO) or 0
+        self._noted = self._gap_commits.noted(_GAPS_UP_TO) or 0
+        # Commits up to here have no gaps that are no rows yet, as far as we know.
+        self._looked = self._noted
 
     @classmethod
     def existing(cls, path: str, storage: Mapping[str, str] | None = None) -> Self:
@@ -104,22 +108,18 @@ class Lake:
         cls, path: str, storage: Mapping[str, str] | None = None, columns: Columns | None = None
     ) -> Self:
         """Made if there is none, and refused where writers could overwrite each other."""
-        place(path, storage).refuse_unsafe()
-        return cls(path, storage, columns or Columns())
+        return cls(path, storage, columns or Columns(), probe=True)
 
     # --- reading ----------------------------------------------------------------------------------------
 
     def position(self, topic: str) -> Position | None:
         """How far this topic is archived, and in which of its lives."""
-        epoch = self.records.transaction_version(_life(topic))
-        if epoch is None:
-            return None
-        return Position(self.records.transaction_version(_reached(topic, epoch)) or 0, epoch)
+        epoch = self._commits.noted(_life(topic))
+        return None if epoch is None else Position(self._commits.noted(_reached(topic, epoch)) or 0, epoch)
 
     def archived(self, topic: str, epoch: int) -> int | None:
         """How far one life of a topic is archived; None if nothing of it is."""
-        seq: int | None = self.records.transaction_version(_reached(topic, epoch))
-        return seq
+        return self._commits.noted(_reached(topic, epoch))
 
     @property
     def columns(self) -> pa.Schema:
@@ -146,8 +146,8 @@ class Lake:
 
     def all_gaps(self) -> list[Gap]:
         """Those, too, that a commit has noted and that are no rows yet."""
-        noted = self.gaps_table.transaction_version(_GAPS_UP_TO) or 0
-        later = [gap for commit in self._commits(noted, self.records.version()) for gap in commit]
+        noted = self._gap_commits.noted(_GAPS_UP_TO) or 0
+        later = [gap for commit in self._gaps_of(noted, self.records.version()) for gap in commit]
         return [*self.gaps(), *(Gap(**gap) for gap in later)]
 
     def refresh(self) -> None:
@@ -169,10 +169,7 @@ class Lake:
                     f"something else wrote to {self.path} at the same time, so nothing of this was: topic "
                     f'"{topic}" stands at {_told(found)}, and this began at {_told(since.get(topic))}'
                 )
-        moved = _moves(ends)
-        # In a commit's metadata, because only one table can be committed at a time.
-        noted = {_GAPS_KEY: json.dumps([asdict(gap) for gap in gaps])}
-        self._publish(self.records, self.place, [_add(one) for one in files], moved, noted)
+        self._publish([_add(one) for one in files], _moves(ends), [asdict(gap) for gap in gaps])
         self.note_gaps()
 
     def add_columns(self, new: pa.Schema) -> None:
@@ -200,8 +197,8 @@ class Lake:
         """
         now = int(time.time() * 1000)
         gone = [RemoveAction(one.path, changed, now, one.size) for one in old]
-        moved = [Transaction(_REWRITES, self.records.version()), *_moves(standing or {})]
-        self._publish(self.records, self.place, [*gone, *(_add(one, changed) for one in new)], moved, {})
+        moved = {_REWRITES: self.records.version(), **_moves(standing or {})}
+        self._publish([*gone, *(_add(one, changed) for one in new)], moved)
 
     def discard(self, files: Iterable[DataFile]) -> None:
         """Files that were written for a commit that did not come about; never one that the table names."""
@@ -211,8 +208,8 @@ class Lake:
 
     def vacuum(self, keep_hours: int) -> None:
         """In full: also what no commit ever named, such as files of a driver that was killed."""
-        for table in (self.records, self.gaps_table):
-            table.vacuum(keep_hours, dry_run=False, full=True)
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(lambda one: one.tidy(keep_hours), (self._commits, self._gap_commits)))
         self.refresh()
 
     def note_gaps(self) -> None:
@@ -228,15 +225,17 @@ class Lake:
     def _note_gaps(self) -> None:
         version = self.records.version()
         # Commits of the records table up to here have their gaps as rows.
-        self._noted = self.gaps_table.transaction_version(_GAPS_UP_TO) or 0
-        gaps = [gap for commit in self._commits(self._noted, version) for gap in commit]
+        self._noted = self._gap_commits.noted(_GAPS_UP_TO) or 0
+        gaps = [gap for commit in self._gaps_of(max(self._noted, self._looked), version) for gap in commit]
         if gaps or version - self._noted >= _NOTE_EVERY:
             table = pa.Table.from_pylist([{**gap, "ts": datetime.now(UTC)} for gap in gaps], GAPS)
             files = [_add(one) for one in write_files(table.to_batches(), self._gaps_place)]
-            self._publish(self.gaps_table, self._gaps_place, files, [Transaction(_GAPS_UP_TO, version)], {})
+            self._gap_commits.publish(files, {_GAPS_UP_TO: version}, {})
             self._noted = version
+        self._looked = version
 
-    def _commits(self, after: int, up_to: int) -> Iterable[list[dict[str, Any]]]:
+    def _gaps_of(self, after: int, up_to: int) -> Iterable[list[dict[str, Any]]]:
+        """Of the commits behind one version, up to another."""
         if up_to <= after:
             return
         for entry in reversed(self.records.history(up_to - after)):
@@ -244,34 +243,37 @@ class Lake:
                 yield json.loads(entry[_GAPS_KEY])
 
     def _publish(
-        self,
-        table: DeltaTable,
-        where: Place,
-        actions: list[Any],
-        moved: list[Transaction],
-        noted: Mapping[str, str],
+        self, actions: list[Any], moved: Mapping[str, int], gaps: Sequence[dict[str, Any]] | None = None
     ) -> None:
-        before = table.version()
-        properties = CommitProperties(custom_metadata=dict(noted), app_transactions=moved)
-        try:
-            table.create_write_transaction(
-                actions,
-                "append",
-                table.schema(),
-                partition_by=table.metadata().partition_columns,
-                commit_properties=properties,
-            )
-        except CommitFailedError as error:
-            raise Collision(
-                f"something else wrote to {table.table_uri} at the same time, so nothing of this was: {error}"
-            ) from error
-        table.update_incremental()
-        where.sync_commits(before + 1, table.version())  # ours is the first of them, or one behind others
+        before = self.records.version()
+        # In a commit's metadata, because only one table can be committed at a time.
+        told = {} if gaps is None else {_GAPS_KEY: json.dumps(gaps)}
+        is_alone = self._commits.publish(actions, moved, told)
+        if is_alone and not gaps and self._looked == before:
+            self._looked = self.records.version()
 
 
-def _moves(ends: Offsets) -> list[Transaction]:
-    lives = [Transaction(_life(topic), at.epoch) for topic, at in ends.items()]
-    return lives + [Transaction(_reached(topic, at.epoch), at.seq) for topic, at in ends.items()]
+def _moves(ends: Offsets) -> dict[str, int]:
+    lives = {_life(topic): at.epoch for topic, at in ends.items()}
+    return lives | {_reached(topic, at.epoch): at.seq for topic, at in ends.items()}
+
+
+def _wanted_records(where: Place, columns: Columns | None) -> Wanted:
+    def refuse_unfit(table: DeltaTable) -> None:
+        refuse_other_table(table, Schema.from_arrow(RECORDS))
+        if columns is not None:
+            refuse_unlike(table, columns, where.uri)
+
+    made_with = columns or Columns()
+    properties = tuple(OURS.items()) if made_with.partition_by else ()
+    return Wanted(
+        where, Schema.from_arrow(made_with.schema), refuse_unfit, made_with.partition_by, properties
+    )
+
+
+def _wanted_gaps(where: Place) -> Wanted:
+    columns = Schema.from_arrow(GAPS)
+    return Wanted(where, columns, lambda table: refuse_other_table(table, columns))
 
 
 def is_archived(where: Place, topic: str) -> bool:
@@ -289,40 +291,6 @@ def _life(topic: str) -> str:
 
 def _reached(topic: str, epoch: int) -> str:
     return f"topics/{topic}/{epoch}"
-
-
-def _open(where: Place, schema: pa.Schema, columns: Columns | None = None) -> DeltaTable:
-    """The table at this place, made if there is none. One that does not fit is refused as it is."""
-    wanted = Schema.from_arrow(schema)
-    if not is_table(where):
-        _make(where, schema, columns)
-    table = open_table(where)
-    refuse_other_table(table, wanted)
-    return table
-
-
-def _refuse_taken(where: Place, schema: pa.Schema) -> None:
-    """A place with something else in it."""
-    if is_table(where):
-        refuse_other_table(open_table(where), Schema.from_arrow(schema))
-    elif not where.is_free() and not is_table(where):  # made by another writer meanwhile
-        # Files that no commit names are removed after a while, and these are not ours.
-        raise PipelineFailed(
-            f"{where.uri} has files and is no Delta table: give a folder that is empty or new"
-        )
-
-
-def _make(where: Place, schema: pa.Schema, columns: Columns | None) -> None:
-    _refuse_taken(where, schema)
-    try:
-        if columns is None:
-            make_table(where, Schema.from_arrow(schema))
-        else:
-            partitions = list(columns.partition_by)
-            make_table(where, Schema.from_arrow(columns.schema), partitions, OURS if partitions else None)
-    except Exception as error:
-        if not is_table(where):  # which another writer may have made meanwhile
-            raise PipelineFailed(f"cannot make a table at {where.uri}: {in_a_line(error)}") from error
 
 
 def _add(one: DataFile, changed: bool = True) -> AddAction:

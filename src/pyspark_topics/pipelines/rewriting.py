@@ -25,8 +25,9 @@ from pyspark.sql import SparkSession
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.offsets import Offsets
-from pyspark_topics.pipelines.lake import Collision, Lake
+from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, read_file, write_files
+from pyspark_topics.pipelines.tables.commits import Collision
 from pyspark_topics.pipelines.tables.layout import Layout, shaped
 from pyspark_topics.pipelines.tables.places import Place
 from pyspark_topics.session import on_executors

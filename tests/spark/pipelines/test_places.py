@@ -16,12 +16,13 @@ import pytest
 from pyspark_topics.errors import PipelineFailed, written_for_users
 from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines.jobs import Job
-from pyspark_topics.pipelines.lake import Collision, Gap, Lake
+from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.loading.loaded import Loaded
 from pyspark_topics.pipelines.parquet import Stretch, read_file, write_files
 from pyspark_topics.pipelines.state import state_path
 from pyspark_topics.pipelines.tables import buckets
 from pyspark_topics.pipelines.tables.buckets import Bucket
+from pyspark_topics.pipelines.tables.commits import Collision
 from pyspark_topics.pipelines.tables.places import Place, place
 from tests.spark.pipelines.lakes import add, records
 from tests.support.google import Google
@@ -176,7 +177,8 @@ def test_notes_of_jobs_lie_in_a_store_too(s3: S3, topic: str, tmp_path: Path) ->
 WRITER = """
 import json, sys
 from pyspark_topics.offsets import Position
-from pyspark_topics.pipelines.lake import Collision, Lake
+from pyspark_topics.pipelines.lake import Lake
+from pyspark_topics.pipelines.tables.commits import Collision
 from pyspark_topics.pipelines.parquet import write_files
 from tests.spark.pipelines.lakes import records
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pyspark_topics.pipelines.lake import Collision, Lake
+from pyspark_topics.pipelines.lake import Lake
 from pyspark_topics.pipelines.parquet import PLAIN, DataFile, write_files
 from pyspark_topics.pipelines.rewriting import KEEP_REMOVED_HOURS, Compaction, Tagged, due, merge, strip_file
+from pyspark_topics.pipelines.tables.commits import Collision
 from tests.spark.pipelines.lakes import add, records, seqs
 
 
