@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Self
 
 import pyarrow as pa
@@ -85,15 +86,17 @@ class Lake:
         self.place = place(path, storage)
         self.path = self.place.uri
         self._gaps_place = self.place.beside("_gaps")
-        both = _wanted_records(self.place, columns), _wanted_gaps(self._gaps_place)
-        self.records, self.gaps_table = opened(both, self.place.refuse_unsafe if probe else lambda: None)
+        found = opened(
+            _wanted_records(self.place, columns),
+            _wanted_gaps(self._gaps_place),
+            self.place.refuse_unsafe if probe else lambda: None,
+        )
+        self.records, self.is_new, self._gaps_made = found.table, found.is_new, found.beside
         self._commits = Commits(self.place, self.records)
-        self._gap_commits = Commits(self._gaps_place, self.gaps_table)
         if columns is not None:
             self.add_columns(columns.lacking(self.records))
-        self._noted = self._gap_commits.noted(_GAPS_UP_TO) or 0
-        # Commits up to here have no gaps that are no rows yet, as far as we know.
-        self._looked = self._noted
+        # Commits up to here have no gaps that are no rows yet.
+        self._looked = 0
 
     @classmethod
     def existing(cls, path: str, storage: Mapping[str, str] | None = None) -> Self:
@@ -109,6 +112,14 @@ class Lake:
     ) -> Self:
         """Made if there is none, and refused where writers could overwrite each other."""
         return cls(path, storage, columns or Columns(), probe=True)
+
+    @property
+    def gaps_table(self) -> DeltaTable:
+        return self._gaps_made.result()
+
+    @cached_property
+    def _gap_commits(self) -> Commits:
+        return Commits(self._gaps_place, self.gaps_table)
 
     # --- reading ----------------------------------------------------------------------------------------
 
@@ -146,8 +157,7 @@ class Lake:
 
     def all_gaps(self) -> list[Gap]:
         """Those, too, that a commit has noted and that are no rows yet."""
-        noted = self._gap_commits.noted(_GAPS_UP_TO) or 0
-        later = [gap for commit in self._gaps_of(noted, self.records.version()) for gap in commit]
+        later = [gap for commit in self._gaps_of(self._noted, self.records.version()) for gap in commit]
         return [*self.gaps(), *(Gap(**gap) for gap in later)]
 
     def refresh(self) -> None:
@@ -169,6 +179,7 @@ class Lake:
                     f"something else wrote to {self.path} at the same time, so nothing of this was: topic "
                     f'"{topic}" stands at {_told(found)}, and this began at {_told(since.get(topic))}'
                 )
+        self._gaps_made.result()  # there is no commit without a place for its gaps
         self._publish([_add(one) for one in files], _moves(ends), [asdict(gap) for gap in gaps])
         self.note_gaps()
 
@@ -207,13 +218,13 @@ class Lake:
         self.place.remove(one.path for one in files if one.path not in named)
 
     def vacuum(self, keep_hours: int) -> None:
-        """In full: also what no commit ever named, such as files of a driver that was killed."""
         with ThreadPoolExecutor(2) as threads:
-            list(threads.map(lambda one: one.tidy(keep_hours), (self._commits, self._gap_commits)))
-        self.refresh()
+            list(threads.map(lambda one: one.vacuum(keep_hours), (self._commits, self._gap_commits)))
 
     def note_gaps(self) -> None:
         """Bring the gap table up to the version of the records table; another writer may have done so."""
+        if self.records.version() == 0:
+            return  # it was just made
         for _ in range(_NOTING_ATTEMPTS):
             try:
                 self._note_gaps()
@@ -224,15 +235,17 @@ class Lake:
 
     def _note_gaps(self) -> None:
         version = self.records.version()
-        # Commits of the records table up to here have their gaps as rows.
-        self._noted = self._gap_commits.noted(_GAPS_UP_TO) or 0
         gaps = [gap for commit in self._gaps_of(max(self._noted, self._looked), version) for gap in commit]
         if gaps or version - self._noted >= _NOTE_EVERY:
             table = pa.Table.from_pylist([{**gap, "ts": datetime.now(UTC)} for gap in gaps], GAPS)
             files = [_add(one) for one in write_files(table.to_batches(), self._gaps_place)]
             self._gap_commits.publish(files, {_GAPS_UP_TO: version}, {})
-            self._noted = version
         self._looked = version
+
+    @property
+    def _noted(self) -> int:
+        """Commits of the records table up to here have their gaps as rows."""
+        return self._gap_commits.noted(_GAPS_UP_TO) or 0
 
     def _gaps_of(self, after: int, up_to: int) -> Iterable[list[dict[str, Any]]]:
         """Of the commits behind one version, up to another."""

@@ -50,7 +50,8 @@ class Compaction:
     cluster_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        self._vacuumed = time.monotonic() - VACUUM_EVERY_S
+        # Where there was nothing there is nothing to remove; others may have been killed.
+        self._vacuumed = time.monotonic() - (0 if self.lake.is_new else VACUUM_EVERY_S)
 
     def run(self, spark: SparkSession) -> int:
         """Merge what there is enough of; returns how many files went."""

@@ -17,8 +17,8 @@ from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines import lake as lake_module
 from pyspark_topics.pipelines.lake import RECORDS, Gap, Lake
 from pyspark_topics.pipelines.parquet import write_files
-from pyspark_topics.pipelines.tables import opening
 from pyspark_topics.pipelines.tables.commits import Collision
+from pyspark_topics.pipelines.tables.places import Folder
 from tests.spark.pipelines.lakes import add, records, seqs
 
 # --- commits --------------------------------------------------------------------------------------------
@@ -192,11 +192,11 @@ def test_a_file_that_is_part_of_the_table_is_never_discarded(lake: Lake) -> None
 def test_a_table_that_another_writer_makes_at_the_same_time_is_taken(
     table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = opening.make_table
+    plain = Folder.make_table
 
     def late(*arguments: Any) -> DeltaTable:
         plain(*arguments)
         raise DeltaError("Protocol changed since last commit")
 
-    monkeypatch.setattr(opening, "make_table", late)
+    monkeypatch.setattr(Folder, "make_table", late)
     assert seqs(Lake(table)) == []

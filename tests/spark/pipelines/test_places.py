@@ -12,16 +12,18 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import Schema
 
 from pyspark_topics.errors import PipelineFailed, written_for_users
 from pyspark_topics.offsets import Position
 from pyspark_topics.pipelines.jobs import Job
 from pyspark_topics.pipelines.lake import Gap, Lake
 from pyspark_topics.pipelines.loading.loaded import Loaded
-from pyspark_topics.pipelines.parquet import Stretch, read_file, write_files
+from pyspark_topics.pipelines.parquet import RECORDS, Stretch, read_file, write_files
 from pyspark_topics.pipelines.state import state_path
 from pyspark_topics.pipelines.tables import buckets
 from pyspark_topics.pipelines.tables.buckets import Bucket
+from pyspark_topics.pipelines.tables.columns import OURS
 from pyspark_topics.pipelines.tables.commits import Collision
 from pyspark_topics.pipelines.tables.places import Place, place
 from tests.spark.pipelines.lakes import add, records
@@ -89,6 +91,18 @@ def test_a_table_in_a_store_is_like_any_other(store: Store, topic: str) -> None:
         lake.replace(files, [])
     with pytest.raises(PipelineFailed, match=f"there is no table at {store.uri('nothing')}"):
         Lake.existing(store.uri("nothing"), store.options)
+
+
+def test_a_table_is_made_once_and_says_nothing_of_the_machine_that_made_it(where: Place) -> None:
+    columns = Schema.from_arrow(RECORDS)
+    made = where.make_table(columns, ("topic",), OURS)
+    assert made.metadata().partition_columns == ["topic"]
+    assert made.metadata().configuration == OURS
+    again = where.make_table(columns, (), {})
+    assert again.metadata().id == made.metadata().id
+    assert again.version() == 0
+    if isinstance(where, Bucket):
+        assert "location" not in made.history()[0]["operationParameters"]
 
 
 def test_a_store_that_takes_every_put_is_refused_and_left_clean(topic: str) -> None:

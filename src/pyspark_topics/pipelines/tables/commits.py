@@ -1,5 +1,6 @@
 """Commits to a Delta table, and what its commits have noted beside the files."""
 
+import time
 from collections.abc import Mapping, Sequence
 
 from deltalake import DeltaTable
@@ -15,9 +16,11 @@ from deltalake.transaction import (
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines.tables.places import Place
 
-# A listing of the whole log, which grows for a month: now and then is enough, see `tidy`.
-_WITHOUT_TIDYING = PostCommitHookProperties(cleanup_expired_logs=False)
-_TIDIES = "delta.enableExpiredLogCleanup"
+# To remove old commits, delta-rs lists the whole log, which grows for a month: as often as it writes a
+# checkpoint is enough.
+_TIDY_EVERY = 100
+# Files that are removed are a week old: a look at the table that is this old shows what is needed of them.
+_FRESH_S = 600.0
 
 
 class Collision(PipelineFailed):
@@ -36,6 +39,7 @@ class Commits:
         self._table = table
         self._version = table.version()
         self._found: dict[str, int | None] = {}
+        self._looked = time.monotonic()
 
     def noted(self, name: str) -> int | None:
         """At the version at which the table was looked at last."""
@@ -43,7 +47,8 @@ class Commits:
             self._found.clear()
             self._version = self._table.version()
         if name not in self._found:
-            self._found[name] = self._table.transaction_version(name)
+            # The first version is how the table was made.
+            self._found[name] = self._table.transaction_version(name) if self._version else None
         return self._found[name]
 
     def publish(
@@ -62,13 +67,16 @@ class Commits:
                 table.schema(),
                 partition_by=table.metadata().partition_columns,
                 commit_properties=properties,
-                post_commithook_properties=_WITHOUT_TIDYING,
+                post_commithook_properties=PostCommitHookProperties(
+                    cleanup_expired_logs=None if (before + 1) % _TIDY_EVERY == 0 else False
+                ),
             )
         except CommitFailedError as error:
             raise Collision(
                 f"something else wrote to {table.table_uri} at the same time, so nothing of this was: {error}"
             ) from error
         table.update_incremental()
+        self._looked = time.monotonic()
         self._where.sync_commits(before + 1, table.version())  # ours is the first of them, or behind others
         is_alone = table.version() == before + 1
         if is_alone and self._version == before:
@@ -76,8 +84,10 @@ class Commits:
             self._version = table.version()
         return is_alone
 
-    def tidy(self, keep_hours: int) -> None:
-        """Removes files that no commit names for so long, and commits that are older than the table keeps."""
+    def vacuum(self, keep_hours: int) -> None:
+        """In full: also files that no commit ever named, such as those of a driver that was killed."""
+        if time.monotonic() - self._looked > _FRESH_S:
+            # Or files that others have committed meanwhile would count as nobody's.
+            self._table.update_incremental()
+            self._looked = time.monotonic()
         self._table.vacuum(keep_hours, dry_run=False, full=True)
-        if self._table.metadata().configuration.get(_TIDIES, "true") == "true":
-            self._table.cleanup_metadata()

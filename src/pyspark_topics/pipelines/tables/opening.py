@@ -1,18 +1,19 @@
 """Tables as they are found, and made where there is none.
 
-What lies there is looked at before anything is made, so that what is refused leaves nothing behind. Tables
-are looked at, and made, at the same time: in an object store each takes a dozen requests in a row.
+What lies there is looked at before anything is made, so that what is refused leaves nothing behind. In an
+object store each table takes a dozen requests in a row: both are looked at at the same time, and the second
+is made while its owner goes on.
 """
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import TableNotFoundError
 
 from pyspark_topics.errors import PipelineFailed
-from pyspark_topics.pipelines.tables.places import Place, in_a_line, make_table, open_table
+from pyspark_topics.pipelines.tables.places import Place, in_a_line, open_table
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Wanted:
 
     def made(self) -> DeltaTable:
         try:
-            table = make_table(self.where, self.columns, list(self.partition_by), dict(self.properties))
+            table = self.where.make_table(self.columns, self.partition_by, dict(self.properties))
         except Exception as error:
             found = self.found()  # which another writer may have made meanwhile
             if found is None:
@@ -59,14 +60,28 @@ class Wanted:
         return table
 
 
-def opened(wanted: Sequence[Wanted], probe: Callable[[], None]) -> list[DeltaTable]:
-    """All of them; none is made if one is refused, or if the probe of the place is."""
-    with ThreadPoolExecutor(len(wanted) + 1) as threads:
+@dataclass(frozen=True)
+class Opened:
+    table: DeltaTable
+    # Nothing lay there before.
+    is_new: bool
+    # The second table, which may still be on its way.
+    beside: Future[DeltaTable]
+
+
+def opened(first: Wanted, second: Wanted, probe: Callable[[], None]) -> Opened:
+    """None is made if one is refused, or if the probe of the place is. The second is made meanwhile."""
+    both = first, second
+    threads = ThreadPoolExecutor(3)
+    try:
         probed = threads.submit(probe)
-        looked = threads.map(Wanted.found, wanted)
+        looked = threads.map(Wanted.found, both)
         probed.result()
         found = list(looked)
-        lacking = [one for one, table in zip(wanted, found, strict=True) if table is None]
+        lacking = [one for one, table in zip(both, found, strict=True) if table is None]
         list(threads.map(Wanted.refuse_taken, lacking))
-        made = iter(list(threads.map(Wanted.made, lacking)))
-    return [next(made) if table is None else table for table in found]
+        table, beside = found
+        made = first.made() if table is None else table
+        return Opened(made, table is None, threads.submit(second.made if beside is None else lambda: beside))
+    finally:
+        threads.shutdown(wait=False)

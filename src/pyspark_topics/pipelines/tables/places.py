@@ -6,7 +6,7 @@ delta-rs commits; files are written and read here, in the same places and with t
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -81,6 +81,12 @@ class Place(Protocol):
         """Commits of the table that lies here survive a power cut."""
         ...
 
+    def make_table(
+        self, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
+    ) -> DeltaTable:
+        """Or the one that another writer makes at the same time."""
+        ...
+
 
 def open_table(where: Place, version: int | None = None) -> DeltaTable:
     return DeltaTable(where.uri, version=version, storage_options=where.storage)
@@ -93,20 +99,17 @@ def is_table(where: Place) -> bool:
         raise PipelineFailed(f"cannot look for a table at {where.uri}: {in_a_line(error)}") from error
 
 
-def make_table(
-    where: Place,
-    schema: Schema,
-    partition_by: list[str] | None = None,
-    properties: Mapping[str, str] | None = None,
+def create_table(
+    uri: str, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
 ) -> DeltaTable:
+    """Or the one that is there."""
     return DeltaTable.create(
-        where.uri,
+        uri,
         schema,
         mode="ignore",
-        partition_by=partition_by or None,
-        configuration=dict(properties or {}),
+        partition_by=list(partition_by) or None,
+        configuration=dict(properties),
         raise_if_key_not_exists=False,
-        storage_options=where.storage,
     )
 
 
@@ -156,6 +159,11 @@ class Folder:
             with (folder / f"{version:020}.json").open("rb") as commit:
                 os.fsync(commit.fileno())
         sync_folder(str(folder))
+
+    def make_table(
+        self, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
+    ) -> DeltaTable:
+        return create_table(self.uri, schema, partition_by, properties)
 
 
 class _LocalSink:
