@@ -13,12 +13,14 @@ import pytest
 from pyspark_topics.processes.workers import choose_python, quiet
 from tests.support.waiting import eventually
 
-ARCHIVES = Path(pyspark.__file__).parent / "python" / "lib"
+INSTALLED = Path(pyspark.__file__).parent
+ARCHIVES = INSTALLED / "python" / "lib"
 
 
 def test_workers_take_pyspark_as_it_is_installed_and_nothing_else_leaves_their_path(tmp_path: Path) -> None:
     script = choose_python({"HOME": str(tmp_path)}, is_local=True)
-    path = [f"{ARCHIVES}/pyspark.zip", "/elsewhere/pyspark.zip", f"{ARCHIVES}/py4j-0-src.zip", "/a b/*"]
+    ours = [f"{ARCHIVES}/pyspark.zip", f"{ARCHIVES}/py4j-0-src.zip", f"{INSTALLED}/jars/spark-core.jar"]
+    path = [ours[0], "/elsewhere/pyspark.zip", *ours[1:], "/elsewhere/spark-core.jar", "/a b/*"]
     code = (
         "import os, sys, pyspark as p; print(os.environ['PYTHONPATH'], sys.executable, p.__file__, sys.argv)"
     )
@@ -30,9 +32,8 @@ def test_workers_take_pyspark_as_it_is_installed_and_nothing_else_leaves_their_p
         timeout=100,
         check=True,
     )
-    assert (
-        done.stdout == f"/elsewhere/pyspark.zip:/a b/* {sys.executable} {pyspark.__file__} ['-c', 'x  y']\n"
-    )
+    kept = "/elsewhere/pyspark.zip:/elsewhere/spark-core.jar:/a b/*"
+    assert done.stdout == f"{kept} {sys.executable} {pyspark.__file__} ['-c', 'x  y']\n"
     assert choose_python({"HOME": str(tmp_path)}, is_local=True) == script
 
 

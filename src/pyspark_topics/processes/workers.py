@@ -4,9 +4,11 @@
 
 Spark puts its own files in front of every worker's path as an archive, and Python keeps nothing of what it
 compiles out of an archive: each process compiles PySpark anew, and is busy with that for longer than with all
-else before its first record. pip has unpacked the same files, and compiled them once. So where Spark and its
-workers are of one installation, workers are started by a script that takes the archive out of their path, and
-puts this module in the place of Spark's daemon.
+else before its first record. pip has unpacked the same files, and compiled them once. Beside them is one of
+Spark's jars, in which there is no Python: a process reads its six thousand names when it starts, and several
+times again when Spark tells it where its files are, for a fifth of a second in all. So where Spark and its
+workers are of one installation, workers are started by a script that takes both out of their path, and puts
+this module in the place of Spark's daemon.
 """
 
 import hashlib
@@ -20,14 +22,14 @@ import pyspark
 from pyspark_topics.processes.scripts import kept_script, quoted
 
 _SHIM = """#!/bin/sh
-# Starts {python} without archives of files that it has unpacked. Written by pyspark_topics.
+# Starts {python} without archives that it has unpacked, or has no use for. Written by pyspark_topics.
 set -f
 kept=
 before=$IFS
 IFS=:
 for folder in $PYTHONPATH; do
   case "$folder" in
-    {archives}/*.zip) ;;
+    {pyspark}/python/lib/*.zip|{pyspark}/jars/*.jar) ;;
     *) kept="${{kept:+$kept:}}$folder" ;;
   esac
 done
@@ -51,8 +53,7 @@ def choose_python(environment: Mapping[str, str], *, is_local: bool) -> str:
 
 
 def _quick_python(environment: Mapping[str, str]) -> str:
-    archives = Path(pyspark.__file__).parent / "python" / "lib"
-    text = _SHIM.format(python=quoted(sys.executable), archives=quoted(str(archives)))
+    text = _SHIM.format(python=quoted(sys.executable), pyspark=quoted(str(Path(pyspark.__file__).parent)))
     # Each installation has its own.
     name = f"python/{hashlib.sha256(text.encode()).hexdigest()[:16]}/python"
     script = kept_script(environment, name, text)
