@@ -56,13 +56,14 @@ def settle(pid: int, within_s: float) -> None:
             return
 
 
-def in_turns(session: Session, contenders: Sequence[Contender]) -> None:
-    """One short round each to warm up, which does not count; then A, B, A, B, …"""
+def in_turns(session: Session, contenders: Sequence[Contender], warm_up: int = 1) -> None:
+    """Short rounds to warm up, which do not count, one each as a rule; then A, B, A, B, …"""
     sizes = session.sizes
-    for contender in contenders:
-        contender.round(sizes.round_s / 4, sizes.settle_s)
-        contender.rates.clear()
-        contender.cpu_per_record.clear()
+    for _ in range(warm_up):
+        for contender in contenders:
+            contender.round(sizes.round_s / 4, sizes.settle_s)
+            contender.rates.clear()
+            contender.cpu_per_record.clear()
     for _ in range(sizes.rounds):
         for contender in contenders:
             contender.round(sizes.round_s, sizes.settle_s)
@@ -76,8 +77,9 @@ def compare(
     peer: Contender,
     bar: Bar | None = None,
     note: str = "",
+    warm_up: int = 1,
 ) -> Figure:
-    in_turns(session, (ours, peer))
+    in_turns(session, (ours, peer), warm_up)
     cpu_ratio = None
     if ours.cpu_per_record and peer.cpu_per_record and median(ours.cpu_per_record):
         cpu_ratio = median(peer.cpu_per_record) / median(ours.cpu_per_record)

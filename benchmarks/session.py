@@ -47,6 +47,8 @@ class Sizes:
     # Records that Spark reads, and those it writes in one job.
     spark_records: int
     spark_sink_records: int
+    # Rounds that do not count, until a JVM has compiled what it runs.
+    jvm_rounds: int
     # Of one commit.
     stage_bytes: int
 
@@ -68,6 +70,7 @@ FULL = Sizes(
     workers=50,
     spark_records=5_000_000,
     spark_sink_records=2_000_000,
+    jvm_rounds=4,
     stage_bytes=1000 * 1024 * 1024,
 )
 QUICK = Sizes(
@@ -87,6 +90,7 @@ QUICK = Sizes(
     workers=50,
     spark_records=1_000_000,
     spark_sink_records=500_000,
+    jvm_rounds=5,
     stage_bytes=256 * 1024 * 1024,
 )
 # For the test that keeps the benchmarks from rotting; its figures mean nothing.
@@ -107,6 +111,7 @@ TINY = Sizes(
     workers=3,
     spark_records=2_000,
     spark_sink_records=1_000,
+    jvm_rounds=1,
     stage_bytes=1024 * 1024,
 )
 
