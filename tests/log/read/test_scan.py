@@ -224,15 +224,30 @@ def test_times_select_since_inclusive_until_exclusive(lab: Lab, sealed: bool) ->
     assert seqs(pieces(start(lab, until_ts=begin))) == []
 
 
-def test_runs_outside_the_time_range_are_not_opened(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def opened(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The first seq of every run that is opened."""
+    found: list[int] = []
+    columns = lab.engine.store.columns
+    monkeypatch.setattr(lab.engine.store, "columns", lambda run: found.append(run.base) or columns(run))
+    return found
+
+
+def test_runs_outside_the_time_range_are_not_opened(lab: Lab, opened: list[int]) -> None:
     lab.write_each("a", 8)
     lab.clock.advance(1000)
     lab.write_each("a", 1)
-    opened: list[int] = []
-    columns = lab.engine.store.columns
-    monkeypatch.setattr(lab.engine.store, "columns", lambda run: opened.append(run.base) or columns(run))
     assert seqs(pieces(start(lab, since_ts=lab.clock.now_ms()))) == [9]
     assert opened == [9]
+
+
+def test_a_step_opens_no_run_of_which_it_takes_nothing(
+    lab: Lab, opened: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanning, "STEP_RECORDS", 8)
+    lab.write_each("a", 12)
+    start(lab).step()
+    assert opened == [1, 5]
 
 
 def test_only_the_columns_asked_for_are_built(lab: Lab) -> None:
