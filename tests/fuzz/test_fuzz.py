@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -18,6 +20,7 @@ from tests.fuzz.__main__ import Campaign
 from tests.fuzz.churn import measure
 from tests.fuzz.conversations import Conversations
 from tests.fuzz.malformed import Malformed
+from tests.fuzz.pulse import Pulse
 from tests.fuzz.schema import SchemaFuzz, prepare
 from tests.fuzz.servers import FuzzedServer, SanitisedServer
 from tests.http.streaming import RunningApp
@@ -84,6 +87,34 @@ def test_a_server_that_ends_is_told(tmp_path: Path) -> None:
     told = Campaign(Leaves(tmp_path), seed=1).run(1, rounds=1, is_whole=False)["failures"]
     assert told[0].startswith("the server has ended: ")
     assert told[1:] == ["it ended with exit code -9", "x.c:1:2: runtime error: planted"]
+
+
+# Answers what it is asked, and is busy for 0.3 s before its third answer.
+_BUSY = """
+import socket, time
+with socket.create_server(("127.0.0.1", 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    connection, _ = server.accept()
+    for number in range(5):
+        connection.recv(65536)
+        until = time.thread_time() + (0.3 if number == 2 else 0)
+        while time.thread_time() < until:
+            pass
+        connection.sendall(b"{}")
+    connection.recv(65536)
+"""
+
+
+def test_a_server_that_is_busy_for_long_is_felt() -> None:
+    with subprocess.Popen([sys.executable, "-c", _BUSY], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        pulse = Pulse("127.0.0.1", int(server.stdout.readline()), server.pid)
+        for _ in range(5):
+            pulse.beat()
+        pulse.close()
+    # Where this process is kept from looking for as long, it cannot be sure.
+    (stall,) = pulse.stalls + pulse.unsure
+    assert (pulse.beats, stall.busy_s > 0.25) == (5, True)
 
 
 def test_streams_and_sockets_do_no_harm(tmp_path: Path) -> None:
