@@ -9,9 +9,9 @@ from scripts import accelerate
 
 _FLAGS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover")
 # Python does not free everything at its end, so what it has then is not asked for. For memory to be told from
-# outside, little of what was freed is kept back, and of who asked for memory only the nearest callers: all
-# ways to there are remembered for ever, and in an interpreter there is no end of them.
-_OPTIONS = "detect_leaks=0:quarantine_size_mb=16:thread_local_quarantine_size_kb=256:malloc_context_size=4"
+# outside, little of what was freed is kept back, and of who asked for memory only the nearest caller: all
+# ways to there are remembered for ever, and through an interpreter there is no end of them.
+_OPTIONS = "detect_leaks=0:quarantine_size_mb=16:thread_local_quarantine_size_kb=256:malloc_context_size=2"
 _REPORTS = ("ERROR: AddressSanitizer", "AddressSanitizer:", ": runtime error: ")
 # Of one report: what was done, where, and who had the memory.
 _LINES = 60
