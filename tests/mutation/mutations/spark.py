@@ -51,4 +51,12 @@ MUTATIONS = (
         "            if False:\n",
         ("tests/spark/pipelines/test_tables.py",),
     ),
+    Mutation(
+        "pass-over-unknown-storage-options",
+        "An option of an object store that nothing knows is refused, with the nearest name.",
+        "../pyspark_topics/pipelines/tables/option_names.py",
+        "        if plain not in _NAMES and not _is_of_a_store(plain):\n",
+        "        if False:\n",
+        ("tests/spark/pipelines/test_option_names.py",),
+    ),
 )
