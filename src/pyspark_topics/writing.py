@@ -25,10 +25,12 @@ class SinkWriter:
 
     # What to do about a batch that is too large.
     smaller: str
+    # What its user says to append.
+    appending: str
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise OptionError('a topic cannot be overwritten, only appended to: use mode("append")')
+            raise OptionError(f"a topic cannot be overwritten, only appended to: use {self.appending}")
         self.options = options
         self.stager = Stager(options, Rows.of(schema, options))
 
@@ -52,6 +54,7 @@ class SinkWriter:
 
 class BatchWriter(SinkWriter, DataSourceArrowWriter):
     smaller = "write it in several jobs, each of which is atomic by itself"
+    appending = 'mode("append")'
 
     def commit(self, messages: Messages) -> None:
         present = [message for message in messages if message is not None]
@@ -84,6 +87,7 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         "make micro-batches smaller with the source's maxOffsetsPerTrigger (a batch that is planned already "
         "keeps its size: start with a new checkpointLocation)"
     )
+    appending = 'outputMode("append"), or foreachBatch with txnAppId and txnVersion'
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         if options.txn is not None:

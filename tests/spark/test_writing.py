@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,12 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
 
+from pyspark_topics.errors import OptionError
+from pyspark_topics.options import Server as Address
+from pyspark_topics.options import WriteOptions
+from pyspark_topics.writing import BatchWriter, StreamWriter
 from tests.spark.server import Server
 from tests.support import eventually
 
@@ -126,6 +132,17 @@ def test_text_that_is_not_json_is_refused_as_a_whole(
     with pytest.raises(PySparkException, match="not valid JSON"):
         write(spark.sql("SELECT if(id = 3, 'nope', '1') AS data FROM range(5)"), topic=topic)
     assert is_missing(server, topic)
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"), [(BatchWriter, 'use mode("append")'), (StreamWriter, 'use outputMode("append"), or')]
+)
+def test_who_would_overwrite_a_topic_is_told_how_to_append(
+    kind: type[BatchWriter] | type[StreamWriter], says: str
+) -> None:
+    options = WriteOptions(Address("http://127.0.0.1:9"), "topic")
+    with pytest.raises(OptionError, match=re.escape(says)):
+        kind(options, StructType().add("data", "string"), True)
 
 
 def test_a_topic_is_not_overwritten(spark: SparkSession, topic: str, write: Write) -> None:
