@@ -17,6 +17,7 @@ from pyspark.sql import functions as f
 from pyspark_topics.options import Server
 from pyspark_topics.pipelines import Archive, Audit
 from pyspark_topics.pipelines.context import Pipeline
+from pyspark_topics.pipelines.declaration import from_table
 from pyspark_topics.pipelines.runner import Runner
 from pyspark_topics.session import spark_session
 
@@ -78,7 +79,15 @@ def pipelines(spark: SparkSession, url: str, topic: str, table: str, state: str)
     return facts
 
 
-JOBS: dict[str, Callable[..., Any]] = {one.__name__: one for one in (scan, stream, write, pipelines)}
+def pipeline(spark: SparkSession, url: str, state: str, settings: dict[str, Any]) -> Any:
+    """One, as a file declares it, up to the heads of now."""
+    one = from_table({"pipeline": {"it": settings}}).pipelines["it"]
+    outcome = Runner(Server(url), Path(state), lambda: spark, _Unseen(), once=True).run({"it": one})["it"]
+    return {"ok": outcome.ok, **outcome.facts}
+
+
+_JOBS = (scan, stream, write, pipelines, pipeline)
+JOBS: dict[str, Callable[..., Any]] = {one.__name__: one for one in _JOBS}
 
 
 def main(master: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pyspark_topics.pipelines.lake import Lake
 from tests.cluster.driver_process import Driver
 from tests.cluster.spark_cluster import SparkCluster
 from tests.spark.server import Server
@@ -90,3 +91,45 @@ def test_an_executor_killed_in_the_middle_of_a_write(
         os.kill(pid, signal.SIGKILL)
     assert driver.finish()
     assert data(out_of_sight, topic) == list(range(20_000))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["archive", "route", "load", "replay"])
+def test_executors_killed_in_the_middle_of_a_pipeline(
+    kind: str, out_of_sight: Server, topic: str, cluster: SparkCluster, driver: Driver, tmp_path: Path
+) -> None:
+    """While a task reads from the server, or has begun to stage rows there."""
+    table, into = str(tmp_path / "lake"), f"{topic}.into"
+    archive = {"kind": "archive", "topics": [topic], "table": table}
+    settings: dict[str, dict[str, Any]] = {
+        "archive": archive,
+        "route": {"kind": "route", "topics": [topic], "into": into, "sql": "SELECT data FROM records"},
+        "load": {"kind": "load", "files": [str(tmp_path / "numbers.json")], "into": into},
+        "replay": {"kind": "replay", "table": table, "topic": topic, "into": into},
+    }
+    out_of_sight.fill(topic, 20_000)
+    numbers = data(out_of_sight, topic)
+    (tmp_path / "numbers.json").write_text("".join(f"{number}\n" for number in numbers))
+    if kind == "replay":
+        assert driver.run("pipeline", url=out_of_sight.url, state=str(tmp_path), settings=archive)["ok"]
+    tap = Wiretap(out_of_sight.url)
+    try:
+        tap.hold = b"/scan" if kind == "archive" else b"/parts/"
+        driver.begin("pipeline", url=tap.url, state=str(tmp_path), settings=settings[kind])
+        assert tap.holding.wait(120)
+        busy = executors(cluster)
+        assert busy
+        for pid in busy:
+            os.kill(pid, signal.SIGKILL)
+        tap.release.set()
+        assert driver.finish()["ok"]
+    finally:
+        tap.release.set()
+        tap.close()
+    if kind == "archive":
+        rows = Lake.existing(table).records.to_pyarrow_table().to_pydict()
+        assert sorted(zip(rows["seq"], map(int, rows["data"]), strict=True)) == list(enumerate(numbers, 1))
+    else:
+        assert sorted(data(out_of_sight, into)) == sorted(numbers)
+        assert out_of_sight.state(into)["head_seq"] == len(numbers)

@@ -1,4 +1,4 @@
-"""Between clients and a server: hears their requests, and can hang up in the middle of an answer."""
+"""Between clients and a server: hears requests, can hold one, and hang up in the middle of an answer."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ class Wiretap:
         self._heard: list[bytes] = []
         # Answers may be cut off after so many bytes, once for each number that is put here.
         self.cuts: list[int] = []
+        # The first request with this in it waits for `release`, and `holding` says that it does.
+        self.hold: bytes | None = None
+        self.holding, self.release = threading.Event(), threading.Event()
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._run(self._accept)
@@ -44,6 +47,9 @@ class Wiretap:
             while data := source.recv(65536):
                 if is_request:
                     self._heard.append(data)
+                    if self.hold is not None and self.hold in data and not self.holding.is_set():
+                        self.holding.set()
+                        self.release.wait(60)
                 else:
                     passed += len(data)
                     if self.cuts and passed > self.cuts[0]:
