@@ -318,6 +318,17 @@ def test_damaged_streams_are_refused_and_never_crash() -> None:
                 check_batch(one).render(1, 0)
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.string_view()], ids=str)
+def test_buffers_may_end_with_less_than_a_whole_number(kind: pa.DataType) -> None:
+    cells = pa.array(["1", '"a text of more than twelve bytes"'], kind)
+    validity, numbers, *texts = cells.buffers()
+    longer = pa.py_buffer(numbers.to_pybytes() + b"\0\0")
+    column = pa.Array.from_buffers(kind, 2, [validity, longer, *texts])
+    (read,) = read_stream(stream(pa.record_batch({"data": column})), 1 << 20)
+    for one in (pa.record_batch({"data": column}), read):
+        assert check_batch(one).render(1, 0) == check_batch(pa.record_batch({"data": cells})).render(1, 0)
+
+
 # --- checked, whoever looks at it -------------------------------------------------------------------------
 
 

@@ -154,7 +154,7 @@ def _text_lengths(texts: pa.Array) -> np.ndarray:
     if not _is_view(texts.type):
         return np.asarray(pc.binary_length(texts).fill_null(0))
     # A view is 16 bytes, of which the first four are the length; what stands there for a null means nothing.
-    lengths = np.frombuffer(texts.buffers()[1], np.int32)[::4][texts.offset : texts.offset + len(texts)]
+    lengths = _numbers(texts.buffers()[1])[::4][texts.offset : texts.offset + len(texts)]
     return np.where(texts.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
 
 
@@ -362,7 +362,12 @@ def _join(*parts: Any) -> pa.Array:
 
 def _offsets(strings: pa.Array) -> np.ndarray:
     """Where each element begins in the buffer of values, and where the last one ends."""
-    return np.frombuffer(strings.buffers()[1], np.int32)[strings.offset : strings.offset + len(strings) + 1]
+    return _numbers(strings.buffers()[1])[strings.offset : strings.offset + len(strings) + 1]
+
+
+def _numbers(buffer: pa.Buffer) -> np.ndarray:
+    """All that are whole: a sender may say that it is a few bytes longer."""
+    return np.frombuffer(buffer, np.int32, buffer.size // 4)
 
 
 def _values(strings: pa.Array) -> memoryview:
