@@ -13,6 +13,9 @@ from benchmarks.areas import AREAS, ONLY_WHEN_NAMED
 from benchmarks.figures import Figure, table
 from benchmarks.report import Report, save, write_readme
 from benchmarks.session import FULL, QUICK, Session, machine, progress
+from topics.values.accelerator import SWITCH
+
+_WITHOUT = "--without-accelerator"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -26,6 +29,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", metavar="name", help=f"areas: {', '.join(AREAS)}")
     parser.add_argument("--list", action="store_true", help="name the areas and stop")
     parser.add_argument("--quick", action="store_true", help="less work, rougher figures")
+    parser.add_argument(
+        _WITHOUT,
+        action="store_true",
+        help="our servers run without it, and the figures have headings of their own",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file as well")
     parser.add_argument(
         "--write-readme", action="store_true", help="put the figures into benchmarks/README.md"
@@ -45,6 +53,8 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"no area is called {', '.join(unknown)}; there are {', '.join(AREAS)}")
     if options.json and not options.json.absolute().parent.is_dir():
         parser.error(f"--json: there is no directory {options.json.absolute().parent}")
+    if options.without_accelerator and os.environ.get(SWITCH) != "off":
+        _start_again(arguments)
     names = options.names or [name for name in AREAS if name not in ONLY_WHEN_NAMED]
     report = run(names, Session(QUICK if options.quick else FULL, progress), repeatable(options))
     print(table(report.figures))
@@ -57,22 +67,32 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if report.failures else 0
 
 
+def _start_again(arguments: Sequence[str]) -> None:
+    """This process is a server, too, in some areas: it has the accelerator by now."""
+    environment = os.environ | {SWITCH: "off"}
+    os.execve(sys.executable, [sys.executable, "-m", "benchmarks", *arguments], environment)
+
+
 def repeatable(options: argparse.Namespace) -> list[str]:
     """The arguments, but for where the figures went: that is of this machine."""
-    return [*options.names, *(["--quick"] if options.quick else [])]
+    switches = {"--quick": options.quick, _WITHOUT: options.without_accelerator}
+    return [*options.names, *(switch for switch, is_on in switches.items() if is_on)]
 
 
 def run(names: Sequence[str], session: Session, arguments: Sequence[str] = ()) -> Report:
+    # These figures do not take the place of those with it.
+    apart = " without the accelerator" if _WITHOUT in arguments else ""
     report = Report(shlex.join(["python", "-m", "benchmarks", *arguments]), machine(), [], {})
     for name in names:
         session.say(f"{name}:")
         try:
             for figure in AREAS[name](session):
+                figure.area += apart
                 report.figures.append(figure)
                 session.say(_line(figure))
         except (OSError, RuntimeError, AssertionError) as error:
             # The others are still worth having.
-            report.failures[name] = str(error).strip().rpartition("\n")[2] or type(error).__name__
+            report.failures[name + apart] = str(error).strip().rpartition("\n")[2] or type(error).__name__
             session.say(f"  not measured: {error}")
     report.machine.load_after = os.getloadavg()[0]
     return report

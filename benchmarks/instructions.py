@@ -6,6 +6,7 @@ only comparable where interpreter, C library and program are of the same make, s
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import shutil
@@ -20,6 +21,7 @@ import msgspec
 
 from benchmarks.figures import Figure
 from benchmarks.session import ROOT, Session
+from topics.values.accelerator import SWITCH
 
 AREA = "instructions"
 RECORDED = Path(__file__).parent / "instructions.json"
@@ -87,7 +89,12 @@ def _run(directory: Path, steps: int, stretches: int) -> dict[str, int]:
         process = subprocess.Popen(
             [*command, str(steps), str(stretches)],
             cwd=ROOT,
-            env={"PATH": "/usr/bin:/bin", "PYTHONHASHSEED": "0", "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+            env={
+                "PATH": "/usr/bin:/bin",
+                "PYTHONHASHSEED": "0",
+                "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
+                SWITCH: os.environ.get(SWITCH, ""),
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

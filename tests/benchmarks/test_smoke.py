@@ -1,8 +1,10 @@
 """The benchmarks still run: every area once, with tiny sizes. What they measure is not judged."""
 
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,6 +18,8 @@ from benchmarks.generator import Job, Request, WrongReply, verify_diff, verify_r
 from benchmarks.payloads import COMPACT, NAMED, PAYLOAD_BYTES, SPACED, compact, payload
 from benchmarks.report import BEGIN, END, Report, save, write_readme
 from benchmarks.session import ROOT, TINY, Machine, Session
+from tests.support.process import ServerProcess
+from topics.values.accelerator import SWITCH
 
 
 def silent(_: str) -> None:
@@ -53,6 +57,60 @@ def test_bad_usage_is_one_line_and_status_2(arguments: list[str]) -> None:
     assert done.stdout == ""
     assert done.stderr.startswith("benchmarks: ")
     assert done.stderr.count("\n") == 1
+
+
+# --- without the accelerator ----------------------------------------------------------------------------
+
+
+def test_command_starts_again_with_the_accelerator_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Replaced(Exception):
+        """As this process would be."""
+
+    def execve(program: str, arguments: list[str], environment: dict[str, str]) -> None:
+        raise Replaced(arguments[1:], environment[SWITCH])
+
+    monkeypatch.delenv(SWITCH, raising=False)
+    monkeypatch.setattr(os, "execve", execve)
+    asked = ["peers", "--without-accelerator"]
+    with pytest.raises(Replaced) as caught:
+        main(asked)
+    assert caught.value.args == (["-m", "benchmarks", *asked], "off")
+
+
+def test_figures_without_the_accelerator_stand_apart_and_say_how_they_were_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def area(session: Session) -> Iterator[Figure]:
+        yield Figure("peers", "what", 1.0, "records/s")
+        raise RuntimeError("it broke")
+
+    monkeypatch.setenv(SWITCH, "off")
+    monkeypatch.setattr(bench, "AREAS", {"peers": area})
+    assert main(["peers", "--quick", "--without-accelerator", "--json", str(tmp_path / "r.json")]) == 1
+    made = msgspec.json.decode((tmp_path / "r.json").read_bytes(), type=Report)
+    assert made.command == "python -m benchmarks peers --quick --without-accelerator"
+    assert made.areas == ["peers without the accelerator"]
+    assert made.failures == {"peers without the accelerator": "it broke"}
+
+
+@pytest.mark.parametrize("switch", ["off", None])
+def test_servers_that_are_started_run_without_it_as_well(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, switch: str | None
+) -> None:
+    monkeypatch.setenv("TOPICS_READ_ONLY", "of this machine, and nothing to a server of ours")
+    monkeypatch.delenv(SWITCH, raising=False)
+    if switch:
+        monkeypatch.setenv(SWITCH, switch)
+    command = [
+        sys.executable,
+        "-c",
+        f"import os; print(os.environ.get({SWITCH!r}), os.environ.get('TOPICS_READ_ONLY'))",
+    ]
+    server = ServerProcess(tmp_path)
+    monkeypatch.setattr(server, "command", command)
+    server.launch()
+    assert server.exit_code() == 0
+    assert server.log() == f"{switch} None\n"
 
 
 # --- figures --------------------------------------------------------------------------------------------

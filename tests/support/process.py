@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from tests.support.answers import Answer
 from tests.support.waiting import eventually
+from topics.values.accelerator import SWITCH
 
 
 def free_port() -> int:
@@ -43,7 +44,12 @@ class ServerProcess:
     def launch(self) -> subprocess.Popen[bytes]:
         """Start the process without waiting for anything."""
         self.port_file.unlink(missing_ok=True)
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            # Tests and benchmarks that run without the accelerator mean the servers that they start.
+            if not name.startswith("TOPICS_") or name == SWITCH
+        }
         ours = {
             "TOPICS_PORT": "0",
             "TOPICS_PORT_FILE": str(self.port_file),
