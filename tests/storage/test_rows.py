@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 
 from topics.log.write.append_request import parse_append
-from topics.storage.rows import FEWEST_ROWS, LOWEST_SEQ, node_of, plain_rows, restamp
+from topics.storage.rows import FEWEST_ROWS, LOWEST_SEQ, few_rows, node_of, plain_rows, restamp
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 
@@ -25,6 +25,13 @@ def test_rows_across_thousands(first_seq: int, count: int, ts: int) -> None:
     values = [json.dumps({"n": number, "t": "é}\\n"}) for number in range(count)]
     rows = plain_rows([Raw(value.encode()) for value in values], first_seq, ts)
     assert rows == encoded(values, first_seq, ts)
+
+
+@pytest.mark.parametrize("first_seq", [1, 8, 99, 2**53 - 3])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_few_rows(first_seq: int, count: int) -> None:
+    values = [json.dumps({"n": number}) for number in range(count)]
+    assert few_rows([value.encode() for value in values], first_seq, 5) == encoded(values, first_seq, 5)
 
 
 @pytest.mark.parametrize("first_seq", [1, 500, LOWEST_SEQ - 4, LOWEST_SEQ, 77_777])

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.accelerated import NATIVE
 from tests.values.sockets_fuzz import Connection, Known, Named, Peer, drive
-from topics.http.routes.records.appends import _after, _single_answers
+from topics.http.wire.seq_answers import after_seqs, single_answers
 
 pytestmark = pytest.mark.skipif(NATIVE is None, reason="the accelerator is not compiled")
 HEAD = b"POST /t HTTP/1.1\r\nContent-Length: 4"
@@ -225,13 +225,12 @@ def test_a_client_that_has_gone_is_for_the_transport_too(sockets: Any, peer: Pee
 
 
 # How long everything took, the journal, and the sync.
-TIMES = 1234.5678, 0.0627, 0.0
-MS = TIMES[0] * 1000, TIMES[1], TIMES[2]
+MS = 1234567.8, 0.0627, 0.0
 
 
 def told(seq: int, name: bytes = b"t", epoch: int = 7) -> bytes:
     before = b'{"topic":"%b","epoch":%d,"first_seq":' % (name, epoch)
-    return _single_answers(before, seq, 1, _after(1, *TIMES))[0]
+    return single_answers(before, seq, 1, after_seqs(1, *MS))[0]
 
 
 def test_each_writer_is_told_its_seq(sockets: Any) -> None:

@@ -27,6 +27,7 @@ HEAD = SEQ_KEY + b"%d" + TS_KEY + b"%d,"
 TAG = b'"$tag":%b,'
 # A row of nothing but data: seq, time, data.
 PLAIN = b"{" + HEAD + DATA_KEY + b"%b" + END
+_BEGIN = b"{" + SEQ_KEY + b"%d"
 _AROUND_DATA = len(PLAIN) - len(b"%d%d%b")
 
 _NODE = re.compile(rb'\{"\$seq":[0-9]+,"\$ts":-?[0-9]+,"\$node":("(?:[^"\\]|\\.)*")')
@@ -78,8 +79,19 @@ def restamp(
     return True
 
 
-def plain_rows(values: Sequence[Raw], first_seq: int, ts: int) -> bytes:
-    """A row of nothing but data for each value, their seqs counting up from `first_seq`.
+def few_rows(values: Sequence[bytes], first_seq: int, ts: int) -> bytes:
+    """A row of nothing but data for each value, their seqs counting up from `first_seq`."""
+    stamp = TS_KEY + b"%d," % ts + DATA_KEY
+    pieces: list[bytes] = []
+    seq = first_seq
+    for value in values:
+        pieces += (_BEGIN % seq, stamp, value, END)
+        seq += 1
+    return b"".join(pieces)
+
+
+def plain_rows(values: Sequence[bytes | Raw], first_seq: int, ts: int) -> bytes:
+    """The same for more than a few.
 
         {"$seq":12 | 345 | ,"$ts":1700000000000,"data": | {"a":1} | }⏎{"$seq":12 | 346 | …
 

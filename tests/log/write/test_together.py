@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.log.harness import Lab
+from tests.log.harness import Lab, records
 from tests.support.accelerated import WAYS, using
 from topics.flow.convoys import Convoys, Travellers
 from topics.log.lifecycle import put_topic
@@ -417,6 +417,22 @@ def test_writers_of_others_do_not_wait_for_a_change_of_one(world: World) -> None
     assert "a/next" not in world.answers.told
     world.do(("sync",))
     assert "a/next" in world.answers.told
+
+
+@pytest.mark.parametrize("odd", ["", "a", "b", "c"])
+def test_each_of_several_topics_gets_what_was_sent_to_it(world: World, odd: str) -> None:
+    """Even if one of them has got what is not plain."""
+    bodies = {f"{name}/{at}": PLAIN % (ord(name) * 10 + at) for name in "ab" for at in range(3)}
+    if odd:
+        bodies[f"{odd}/odd"] = b'{"records":[{"data":7,"tag":"t"}]}'
+    world.do(("write", [(writer[0], writer, body, None) for writer, body in bodies.items()], []))
+    world.do(("sync",))
+    for name in "ab":
+        kept = [record["data"] for record in records(world.lab.diff(name))]
+        sent = [ord(name) * 10 + at for at in range(3)]
+        assert [data for data in kept if data >= 10] == sent
+        told = [world.answers.told[f"{name}/{at}"] for at in range(3)]
+        assert [kept[seq - 1] for seq, _, _ in told] == sent
 
 
 @pytest.mark.parametrize("body", [PLAIN % 1, b'{"records":[{"data":1,"tag":"a"}]}'])

@@ -14,6 +14,7 @@ from topics.http.wire.exchange import Exchange
 from topics.http.wire.known_requests import END, KEY_HEADER, KnownRequest
 from topics.http.wire.pipeline import Pipeline, UnderWay
 from topics.http.wire.routing import Route
+from topics.http.wire.seq_answers import after_seqs, before_seqs, whole_answers
 from topics.log import Share
 
 
@@ -42,25 +43,39 @@ class Travelling(Pipeline):
             self.ignore(data)
             return
         if not (self._behind or self._begun or self._current is not None or self._write_paused):
-            end = data.find(END)
-            if end > 0:
-                head, context = data[:end], self.context
-                known = context.known_requests.get(head)
-                idempotency_key = b""
-                if known is None:
-                    known, idempotency_key = context.known_requests.find_keyed(head)
-                beyond = -1 if known is None else len(data) - end - 4 - known.body_bytes
-                if beyond > 0 and self.take_bundle(data, 0):
-                    return
-                if known is not None and not beyond:
-                    body = data[end + 4 :]
-                    if known.convoys is not None and known.key is None and context.readiness.open:
-                        # Nothing about it can be refused before its body is looked at.
-                        self._travel(known, body, idempotency_key)
-                        return
-                    if self._take_known(known, body, idempotency_key):
-                        return
+            head, _, body = data.partition(END)
+            context = self.context
+            known = context.known_requests.get(head)
+            if (
+                known is not None
+                and known.body_bytes == len(body)
+                and known.convoys is not None
+                and known.key is None
+                and context.readiness.open
+            ):
+                # Nothing about it can be refused before its body is looked at.
+                self._requests += 1
+                self._unknown_heads = 0
+                self._current = known
+                if context.crowd is not None:
+                    self._join(context.crowd)
+                known.convoys.join(known.name, self, body)
+                return
+            if body and self._take(known, data, head, body):
+                return
         self.parse(data)
+
+    def _take(self, known: KnownRequest | None, data: bytes, head: bytes, body: bytes) -> bool:
+        """False if it has to be parsed."""
+        idempotency_key = b""
+        if known is None:
+            known, idempotency_key = self.context.known_requests.find_keyed(head)
+            if known is None:
+                return False
+        beyond = len(body) - known.body_bytes
+        if beyond > 0:
+            return self.take_bundle(data, 0)
+        return not beyond and self._take_known(known, body, idempotency_key)
 
     def _take_known(self, known: KnownRequest, body: bytes, idempotency_key: bytes) -> bool:
         """False when the request might be refused: that is for the usual way to decide."""
@@ -99,7 +114,11 @@ class Travelling(Pipeline):
         self._unknown_heads = 0
         self._current = request
         crowd = self.context.crowd
-        if crowd is not None and self.descriptor == OUTSIDE and self._requests > 1:
+        if crowd is not None:
+            self._join(crowd)
+
+    def _join(self, crowd: Crowd) -> None:
+        if self.descriptor == OUTSIDE and self._requests > 1:
             crowd.admit(self)
 
     def _travel(self, known: KnownRequest, body: bytes, idempotency_key: bytes) -> None:
@@ -268,15 +287,42 @@ def tell_seqs(
 
     False if nobody is told: each has to be answered.
     """
-    asking = shares[0][1]
-    crowd = _crowd_of(asking)
-    if crowd is None or asking[0].is_noted(elapsed_s):
+    first = shares[0][1][0]
+    if isinstance(first, Exchange) or first.is_noted(elapsed_s):
         return False
-    answered, asking, bodies = crowd.tell(shares, elapsed_s * 1000, wal_ms, fsync_ms)
+    context = first.context
+    if context.crowd is not None:
+        answered, asking, bodies = context.crowd.tell(shares, elapsed_s * 1000, wal_ms, fsync_ms)
+    else:
+        after = after_seqs(1, elapsed_s * 1000, wal_ms, fsync_ms)
+        answered, asking, bodies = _tell_each(shares, context.heads.json_200, after)
     if asking:
         answered += _reply_each(asking, bodies)
     _count(route, answered, elapsed_s)
     return True
+
+
+def _tell_each(
+    shares: list[Share[Asking]], head: bytes, after: bytes
+) -> tuple[int, list[Asking], list[bytes]]:
+    """How many have heard; those who have to be answered in another way, and with what."""
+    told = 0
+    left: list[Asking] = []
+    bodies: list[bytes] = []
+    for share in shares:
+        writers = share[1]
+        answers = whole_answers(head, before_seqs(share[0]), share[2], len(writers), after)
+        for one, answer in zip(writers, answers, strict=True):
+            if not isinstance(one, Exchange) and not one._behind:
+                current, transport = one._current, one.transport
+                if current.__class__ is KnownRequest and current.key is None and not transport.is_closing():
+                    one._current = None
+                    transport.write(answer)
+                    told += 1
+                    continue
+            left.append(one)
+            bodies.append(answer.partition(END)[2])
+    return told, left, bodies
 
 
 def _crowd_of(asking: list[Asking]) -> Crowd | None:

@@ -40,9 +40,14 @@ def encode_payload(
             return (keys, payload) if len(payload) > _COPIED_BYTES else keys + payload, flags
         return payload, flags
     if batch.meta_lens is None and batch.tags is None and batch.nodes is None and hops is None:
-        return b"".join((keys, _LENGTHS.pack(len(rows), 0), rows, batch.data_lens.tobytes())), 0
+        return plain_payload(rows, batch.data_lens, keys), 0
     parts, flags = payload_parts(batch, rows, hops)
     return b"".join((keys, *parts)), flags
+
+
+def plain_payload(rows: bytes | memoryview, data_lens: "array[int]", keys: bytes) -> bytes:
+    """Of records that have nothing but data."""
+    return b"".join((keys, _LENGTHS.pack(len(rows), 0), rows, data_lens.tobytes()))
 
 
 def payload_parts(

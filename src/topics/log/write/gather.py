@@ -60,10 +60,11 @@ def _gather_values(bodies: list[bytes]) -> Gathered:
                 values += found
         if not values:
             return Gathered(None, None, odd)
-    return Gathered(Batch([PlainLine(data=value) for value in values], list(map(len, values))), None, odd)
+    lines = [PlainLine(data=Raw(value)) for value in values]
+    return Gathered(Batch(lines, list(map(len, values))), None, odd)
 
 
-def split_plain(bodies: list[bytes]) -> list[Raw] | None:
+def split_plain(bodies: list[bytes]) -> list[bytes] | None:
     """The data of each, if each is exactly one plain record, without a blank and in ASCII."""
     text = b"\n".join(bodies)
     # No body has a line feed of its own, so that every one begins and ends where it is cut.
@@ -80,7 +81,7 @@ def split_plain(bodies: list[bytes]) -> list[Raw] | None:
     except UNDECODABLE:
         return None
     # Each value is as long as its piece: then each piece is one value, and nothing else.
-    return values if list(map(len, values)) == list(map(len, pieces)) else None
+    return pieces if list(map(len, values)) == list(map(len, pieces)) else None
 
 
 def _compact(body: bytes) -> bytes:

@@ -5,16 +5,14 @@ front of them, where the writes have idempotency keys, those.
 """
 
 from array import array
-from itertools import accumulate
 
 from xxhash import xxh3_64_intdigest
 
-from topics.log.write.append_form import PlainLine
-from topics.log.write.append_frame import PAYLOAD_HEAD_BYTES, encode_payload
-from topics.log.write.batch import Batch
+from topics.log.write.append_frame import PAYLOAD_HEAD_BYTES, plain_payload
 from topics.log.write.gather import split_plain
 from topics.storage.frame import HEADER_BYTES
 from topics.storage.journal import encode_header
+from topics.storage.rows import FEWEST_ROWS, LOWEST_SEQ, few_rows, plain_rows
 from topics.values import accelerator
 
 # The frame; where its rows begin in it, and end; where each row ends behind those that are there, as u32; and
@@ -32,25 +30,34 @@ def plain_frame(
     ahead_ms: int,
     synced: int,
     offset: int,
+    values: list[bytes] | None = None,
 ) -> PlainFrame | None:
-    """None if one of the bodies is anything but one plain record. `offset`: bytes of rows that are there."""
+    """None if one of the bodies is anything but one plain record. `offset`: bytes of rows that are there.
+
+    `values`: the data of each, where that is known.
+    """
     native = accelerator.native
     if native is not None:
         return native.plain_frame(  # type: ignore[no-any-return]
             kind, keys, bodies, topic_id, first_seq, ts, ahead_ms, synced, offset, xxh3_64_intdigest
         )
-    values = split_plain(bodies)
+    values = values or split_plain(bodies)
     if values is None:
         return None
-    batch = Batch([PlainLine(data=value) for value in values], list(map(len, values)))
-    rows = bytes(batch.render(first_seq, ts))
-    payload, _ = encode_payload(batch, rows, keys=keys)
-    assert isinstance(payload, bytes)
+    count, lengths = len(values), [*map(len, values)]
+    is_few = count < FEWEST_ROWS or first_seq < LOWEST_SEQ
+    rows = few_rows(values, first_seq, ts) if is_few else plain_rows(values, first_seq, ts)
+    payload = plain_payload(rows, array("I", lengths), keys)
     digest = xxh3_64_intdigest(payload)
-    header = encode_header(
-        kind, 0, len(values), topic_id, first_seq, ts, synced, digest, len(payload), ahead_ms
-    )
-    start = HEADER_BYTES + len(keys) + PAYLOAD_HEAD_BYTES
-    lengths = [len(row) + 1 for row in rows[:-1].split(b"\n")]
-    ends = array("I", list(accumulate(lengths, initial=offset))[1:]).tobytes()
-    return header + payload, start, start + len(rows), ends, batch.size
+    header = encode_header(kind, 0, count, topic_id, first_seq, ts, synced, digest, len(payload), ahead_ms)
+    start, size = HEADER_BYTES + len(keys) + PAYLOAD_HEAD_BYTES, sum(lengths)
+    if len(str(first_seq)) == len(str(first_seq + count - 1)):
+        # Around its data every row has the same text.
+        around = (len(rows) - size) // count
+    else:
+        around, lengths = 1, list(map(len, rows[:-1].split(b"\n")))
+    ends = array("I")
+    for length in lengths:
+        offset += length + around
+        ends.append(offset)
+    return header + payload, start, start + len(rows), ends.tobytes(), size

@@ -17,7 +17,7 @@ from topics.log.run import RECORD_BYTES, HotColumns, Run
 from topics.log.topic import Topic
 from topics.log.write.append import show
 from topics.log.write.commit_queue import MAX_WAITING_OPS, CommitQueue
-from topics.log.write.gather import SMALL_BODY_BYTES
+from topics.log.write.gather import SMALL_BODY_BYTES, split_plain
 from topics.log.write.idempotency import KeyedWrite, MaybeRetry, TopicKeys
 from topics.log.write.key_chunk import KeyChunk
 from topics.log.write.operation import Op
@@ -129,7 +129,7 @@ class Together(Generic[Writer]):
         else:
             left = self._append_natively(wanted, now, held, unsynced, synced)
         if left:
-            left = [i for i in left if not self._append_one(*wanted[i], now, held, unsynced, synced)]
+            left = self._append_each(left, wanted, now, held, unsynced, synced)
         if unsynced.shares:
             self._unsynced = None
             unsynced.submit(queue, started, now)
@@ -190,10 +190,35 @@ class Together(Generic[Writer]):
             if share[6] is not None:
                 self._core.keys.enforce_bounds(share[6], now)
 
+    def _append_each(
+        self,
+        left: list[int],
+        wanted: list[Addressed[Writer]],
+        now: int,
+        held: set[Topic],
+        unsynced: TogetherOp[Writer],
+        synced: TogetherOp[Writer],
+    ) -> list[int]:
+        """The indexes of what is still left. What there is to write is taken apart at once, if it can be."""
+        several = [wanted[index] for index in left]
+        values: list[bytes] | None = None
+        if self._native is None:
+            values = split_plain([body for _, sent in several for body in sent[1]])
+        still: list[int] = []
+        at = 0
+        for index, (name, sent) in zip(left, several, strict=True):
+            stop = at + len(sent[1])
+            cut = None if values is None else values[at:stop]
+            if not self._append_one(name, sent, cut, now, held, unsynced, synced):
+                still.append(index)
+            at = stop
+        return still
+
     def _append_one(
         self,
         name: str,
         sent: Sent[Writer],
+        values: list[bytes] | None,
         now: int,
         held: set[Topic],
         unsynced: TogetherOp[Writer],
@@ -223,7 +248,7 @@ class Together(Generic[Writer]):
                 taken = core.keys.of(topic).take_each(keys)
                 kind, encoded = _KEYED, taken.encoded()
             made = plain_frame(
-                kind, encoded, bodies, topic.id, first_seq, ts, ts - now, journal.synced, hot.size
+                kind, encoded, bodies, topic.id, first_seq, ts, ts - now, journal.synced, hot.size, values
             )
             if made is None:
                 raise MaybeRetry
