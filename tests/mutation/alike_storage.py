@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutation.alike_change import Alike
 
 ONE_BY_ONE = "frames that are not taken together have the same effect, one by one"
+_SAME_ROWS = "formatted one by one, rows are the same"
 _NOTHING_LEFT = "of a file that ends there no frame is read"
 _BEHIND = "a footer and a trailer follow, so that nothing intact ends there"
 
@@ -96,6 +97,9 @@ STORAGE: tuple[Alike, ...] = (
         "            if False:\n                return\n",
         "a cut leaves no file behind it",
     ),
+    Alike("storage/rows.py", "if len(values) >= FEWEST_ROWS:", "if False:", _SAME_ROWS),
+    Alike("storage/rows.py", "len(values) >= FEWEST_ROWS:", "len(values) > FEWEST_ROWS:", _SAME_ROWS),
+    Alike("storage/rows.py", "first_seq < LOWEST_SEQ:", "first_seq <= LOWEST_SEQ:", _SAME_ROWS),
     Alike(
         "storage/rows.py", "or were[0] > are[0]:", "or were[0] >= are[0]:", "digits are put where they are"
     ),

@@ -80,37 +80,18 @@ WRITES: tuple[Alike, ...] = (
         "(body_size >= MAX_RECORD_BYTES and",
         _NO_LONGER,
     ),
-    Alike("log/write/append_request.py", "len(tag) > 64 and", "len(tag) >= 64 and", _NO_LONGER),
-    Alike("log/write/append_request.py", "len(node) > 32 and", "len(node) >= 32 and", _NO_LONGER),
+    Alike("log/write/append_request.py", "len(tag) > SHORT_TAG and", "len(tag) >= SHORT_TAG and", _NO_LONGER),
+    Alike(
+        "log/write/append_request.py", "len(node) > SHORT_NODE and", "len(node) >= SHORT_NODE and", _NO_LONGER
+    ),
     Alike(
         "log/write/append_request.py",
         "len(meta) > MANY_KEYS_BYTES and",
         "len(meta) >= MANY_KEYS_BYTES and",
         _NO_LONGER,
     ),
-    Alike(
-        "log/write/batch.py",
-        """            self.count >= row_text.FEWEST_ROWS
-            and first_seq >= row_text.LOWEST_SEQ
-            and self.meta_lens is None
-            and self.nodes is None
-""",
-        "            False\n",
-        _BOTH_WAYS,
-    ),
-    Alike(
-        "log/write/batch.py",
-        "self.count >= row_text.FEWEST_ROWS",
-        "self.count > row_text.FEWEST_ROWS",
-        _BOTH_WAYS,
-    ),
-    Alike(
-        "log/write/batch.py",
-        "first_seq >= row_text.LOWEST_SEQ",
-        "first_seq > row_text.LOWEST_SEQ",
-        _BOTH_WAYS,
-    ),
-    Alike("log/write/batch.py", "if around == last:", "if False:", _BOTH_WAYS),
+    Alike("log/write/batch.py", "if self._around is None:", "if self._around is not None:", _BOTH_WAYS),
+    Alike("log/write/batch.py", "self.count < _FEWEST_ADDED:", "self.count <= _FEWEST_ADDED:", _BOTH_WAYS),
     Alike("log/write/append.py", "now if now > topic.last_ts", "now if now >= topic.last_ts", "both are one"),
     Alike(
         "log/write/append.py", "last_seq < topic.reserving >> 2:", "last_seq <= topic.reserving >> 2:", _AGAIN

@@ -1,14 +1,14 @@
 """Rows joined from pieces are those that encoding each record gives."""
 
 import json
-from itertools import product
+from itertools import cycle, islice, product, repeat
 
 import numpy as np
 import pytest
 from msgspec import Raw
 
 from topics.log.write.append_request import parse_append
-from topics.storage.rows import FEWEST_ROWS, LOWEST_SEQ, few_rows, node_of, plain_rows, restamp
+from topics.storage.rows import FEWEST_ROWS, LOWEST_SEQ, node_of, render_rows, restamp
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 
@@ -23,15 +23,34 @@ def encoded(values: list[str], first_seq: int, ts: int) -> bytes:
 @pytest.mark.parametrize("ts", [0, 5, 1_763_240_000_000])
 def test_rows_across_thousands(first_seq: int, count: int, ts: int) -> None:
     values = [json.dumps({"n": number, "t": "é}\\n"}) for number in range(count)]
-    rows = plain_rows([Raw(value.encode()) for value in values], first_seq, ts)
+    rows = render_rows([Raw(value.encode()) for value in values], first_seq, ts)
     assert rows == encoded(values, first_seq, ts)
 
 
-@pytest.mark.parametrize("first_seq", [1, 8, 99, 2**53 - 3])
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_few_rows(first_seq: int, count: int) -> None:
-    values = [json.dumps({"n": number}) for number in range(count)]
-    assert few_rows([value.encode() for value in values], first_seq, 5) == encoded(values, first_seq, 5)
+@pytest.mark.parametrize("first_seq", [1, 995, 1000, 99_950])
+@pytest.mark.parametrize("count", [1, FEWEST_ROWS - 1, FEWEST_ROWS, 100])
+@pytest.mark.parametrize("nodes", [None, [None, "n"], ["n", 'é"\\', "", None]], ids=str)
+@pytest.mark.parametrize("metas", [None, [None, b"{}"], [b'{"k":1}']], ids=str)
+def test_rows_say_who_wrote_them_and_what_comes_with_them(
+    first_seq: int, count: int, nodes: list[str | None] | None, metas: list[bytes | None] | None
+) -> None:
+    values = [str(number) for number in range(count)]
+    written_by = None if nodes is None else list(islice(cycle(nodes), count))
+    with_them = None if metas is None else list(islice(cycle(metas), count))
+    wanted = [
+        b'{"$seq":%d,"$ts":7%b,"data":%b%b}\n'
+        % (
+            first_seq + number,
+            b"" if node is None else b',"$node":' + json.dumps(node, ensure_ascii=False).encode(),
+            values[number].encode(),
+            b"" if meta is None else b',"meta":' + meta,
+        )
+        for number, node, meta in zip(
+            range(count), written_by or repeat(None), with_them or repeat(None), strict=False
+        )
+    ]
+    rows = render_rows([Raw(value.encode()) for value in values], first_seq, 7, written_by, with_them)
+    assert rows == b"".join(wanted)
 
 
 @pytest.mark.parametrize("first_seq", [1, 500, LOWEST_SEQ - 4, LOWEST_SEQ, 77_777])

@@ -79,7 +79,10 @@ def refusal(body: dict[str, Any], key: bytes | None = None) -> tuple[str, str]:
         ([{"data": "x" * (MIB - 10), "meta": {"k": "x" * 20}}], "record_too_large", "records[0]"),
         ([{"data": 1, "tag": "x" * 257}], "invalid_request", "records[0].tag"),
         ([{"data": 1, "tag": "ä" * 129}], "invalid_request", "records[0].tag"),
+        ([{"data": 1, "tag": "𝄞" * 65}], "invalid_request", "records[0].tag"),
         ([{"data": 1}, {"data": 1, "node": "x" * 129}], "invalid_request", "records[1].node"),
+        ([{"data": 1}, {"data": 1, "node": "𝄞" * 33}], "invalid_request", "records[1].node"),
+        ([{"data": 1, "tag": "t"}, {"tag": "x" * 65}], "invalid_request", "records[1]: data is required"),
         ([{"data": 1, "meta": [1]}], "invalid_request", "records[0].meta must be an object"),
         ([{"data": 1, "meta": {"k": "x" * 16_384}}], "invalid_request", "records[0].meta must be at most"),
         ([{"data": 1, "meta": {str(n): n for n in range(65)}}], "invalid_request", "records[0].meta"),
@@ -103,7 +106,9 @@ def test_what_is_refused(records: list[dict[str, Any]], code: str, what: str) ->
         [{"data": "x" * (MIB - 2 - 10), "meta": {"k": 1234}}],
         [{"data": 1, "tag": "x" * 256}],
         [{"data": 1, "tag": "ä" * 128}],
+        [{"data": 1, "tag": "𝄞" * 64}, {"data": 1, "tag": "x" * 65}],
         [{"data": 1, "node": "x" * 128}],
+        [{"data": 1, "node": "𝄞" * 32}, {"data": 1, "node": "x" * 33}],
         [{"data": 1, "meta": {"k": "x" * (16_384 - 8)}}],
         [{"data": 1, "meta": {f"key-{n}": n for n in range(64)}}],
     ],
@@ -111,7 +116,10 @@ def test_what_is_refused(records: list[dict[str, Any]], code: str, what: str) ->
 )
 def test_what_just_fits_is_taken(records: list[dict[str, Any]]) -> None:
     body = json.dumps({"records": records}, ensure_ascii=False, separators=(",", ":")).encode()
-    assert parse_append(body).batch.count == len(records)
+    batch = parse_append(body).batch
+    assert batch.count == len(records)
+    for names, kind in ((batch.tags, "tag"), (batch.nodes, "node")):
+        assert (names or [None] * batch.count) == [record.get(kind) for record in records]
 
 
 def test_a_key_may_be_too_long_wherever_it_comes_from() -> None:

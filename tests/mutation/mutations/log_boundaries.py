@@ -189,8 +189,8 @@ MUTATIONS = (
         "refuse-the-largest-record-with-meta",
         "Data and meta together may be as large as the limit says.",
         "log/write/append_request.py",
-        "data_lens[index] + meta_len > MAX_RECORD_BYTES",
-        "data_lens[index] + meta_len >= MAX_RECORD_BYTES",
+        "_check_meta(record.meta, index) > MAX_RECORD_BYTES",
+        "_check_meta(record.meta, index) >= MAX_RECORD_BYTES",
         (_BATCH,),
     ),
     Mutation(

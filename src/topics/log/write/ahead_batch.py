@@ -53,6 +53,9 @@ class AheadBatch(Batch):
     def render_now(self, first_seq: int, ts: int) -> bytes | memoryview:
         raise NotImplementedError
 
+    def ends_behind(self, offset: int) -> bytes | None:
+        return None  # `ends` has them
+
     def _get_ready(self, rows: bytes | memoryview, first_seq: int, ts: int) -> bytes | memoryview:
         """All that its write will need."""
         if self.prepared is None:

@@ -4,14 +4,15 @@ Payloads stay bytes from the socket to the disk: `data` and `meta` are kept as t
 with insignificant white space removed, so numbers, duplicate keys and key order come back as written.
 """
 
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Generic, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType
 
-from topics.storage import rows as row_text
 from topics.values import (
     MAX_BATCH_RECORDS,
+    MAX_NODE_BYTES,
+    MAX_TAG_BYTES,
     UNDECODABLE,
     ApiError,
     ConfigBody,
@@ -24,49 +25,45 @@ from topics.values import (
 )
 from topics.values.accelerator import Records
 
+# In no encoding do so few characters take more bytes than a tag, or a node, may have.
+SHORT_TAG, SHORT_NODE = MAX_TAG_BYTES // 4, MAX_NODE_BYTES // 4
 # What a key that was not sent leaves behind; `Raw` that was sent is never empty.
 _NOTHING = Raw(b"")
-
-
-if TYPE_CHECKING:
-    Stamp = Any
-else:
-    # Under names that are the server's: no JSON is decoded to this, so that a record with one does not fit.
-    Stamp = UnsetType
-
-
-class Line(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """One record, first as it arrives, then, stamped, as every reader will receive it.
-
-    Key order is the order of the wire, and what is unset is not rendered; `tag` and `node` are taken out
-    before rendering.
-    """
-
-    seq: Stamp = msgspec.field(default=UNSET, name=row_text.SEQ)
-    ts: Stamp = msgspec.field(default=UNSET, name=row_text.TS)
-    origin: Stamp = msgspec.field(default=UNSET, name=row_text.NODE)
-    data: Raw = msgspec.field(default=_NOTHING)
-    meta: Raw | UnsetType = UNSET
-    tag: str | UnsetType | None = UNSET
-    node: str | UnsetType | None = UNSET
 
 
 class PlainLine(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A record of nothing but data, as most are; whatever else a client may send is not a plain record."""
 
-    seq: Stamp = msgspec.field(default=UNSET, name=row_text.SEQ)
-    ts: Stamp = msgspec.field(default=UNSET, name=row_text.TS)
-    data: Raw = msgspec.field(default=_NOTHING)
+    data: Raw = _NOTHING
 
 
+class NamedLine(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A record that may have a tag and a node as well. They are so short that neither can be refused."""
+
+    data: Raw = _NOTHING
+    tag: Annotated[str, Meta(max_length=SHORT_TAG)] | None = None
+    node: Annotated[str, Meta(max_length=SHORT_NODE)] | None = None
+
+
+class Line(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """Any record."""
+
+    data: Raw = _NOTHING
+    meta: Raw = _NOTHING
+    tag: str | None = None
+    node: str | None = None
+
+
+# As most fit; a list is never a mixture.
+Lines: TypeAlias = list[PlainLine] | list[NamedLine] | list[Line]
 if TYPE_CHECKING:
-    Decoded: TypeAlias = list[Line] | list[PlainLine] | Records
+    Decoded: TypeAlias = Lines | Records
 else:
     Decoded = list[Line]  # others are put in their place
 
 
 class AppendBody(msgspec.Struct, gc=False, kw_only=True, forbid_unknown_fields=True):
-    """A write. Where all records are plain, they are decoded as such."""
+    """A write. Where all records are plain, or named, they are decoded as such."""
 
     records: Decoded | UnsetType = UNSET
     node: str | None = None
@@ -86,7 +83,8 @@ Write = TypeVar("Write", bound=AppendBody)
 OnlyRecords: TypeAlias = list[PlainLine] | Records
 
 _decode_plain = msgspec.json.Decoder(list[PlainLine]).decode
-_decode_lines = msgspec.json.Decoder(list[Line]).decode
+_decode_named = msgspec.json.Decoder(list[NamedLine]).decode
+_decode_any = msgspec.json.Decoder(list[Line]).decode
 _decode_key = msgspec.json.Decoder(str).decode
 _decode_records = msgspec.json.Decoder(_Records).decode
 # How a write of nothing but records begins and ends, and how its records begin in any other.
@@ -134,7 +132,7 @@ class AppendForm(Generic[Write]):
                 try:
                     return _decode_plain(records)
                 except msgspec.ValidationError:
-                    # Not all of them plain, or something is wrong: the other decoder can tell.
+                    # Not all of them plain, or something is wrong: other decoders can tell.
                     return self._kind(records=_decode_lines(records))
             request = self._decode_in_parts(body)
         except UNDECODABLE:
@@ -171,6 +169,13 @@ class AppendForm(Generic[Write]):
 
 
 decode_append = AppendForm(AppendBody).decode
+
+
+def _decode_lines(records: bytes | memoryview) -> list[NamedLine] | list[Line]:
+    try:
+        return _decode_named(records)
+    except msgspec.ValidationError:
+        return _decode_any(records)
 
 
 def _cut(body: bytes, start: int, stop: int) -> Records | None:

@@ -122,7 +122,7 @@ class StoredBatch(Batch):
         nodes: list[str | None] | None,
         tags: list[str | None] | None,
     ) -> None:
-        super().__init__([], data_lens, meta_lens, nodes, tags)
+        super().__init__([], data_lens, meta_lens=meta_lens, nodes=nodes, tags=tags)
         self.count = count
 
 

@@ -9,16 +9,20 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from topics.log.write.append_form import (
+    SHORT_NODE,
+    SHORT_TAG,
     AppendBody,
     Decoded,
     Line,
+    Lines,
+    NamedLine,
     OnlyRecords,
     PlainLine,
     decode_append,
     too_many,
 )
 from topics.log.write.append_frame import CutBatch
-from topics.log.write.batch import Batch
+from topics.log.write.batch import Batch, batch_from_columns
 from topics.log.write.idempotency import checked_key
 from topics.values import (
     DEFAULT_CONFIG,
@@ -35,7 +39,7 @@ from topics.values import (
 )
 from topics.values.accelerator import MANY_KEYS_BYTES, Records
 
-_NULL = b"null"
+_NULL = Raw(b"null")
 
 
 class _Patience(msgspec.Struct, gc=False):
@@ -106,77 +110,71 @@ def check_append(
 def _check_records(records: Decoded, batch_node: str | None, body_size: int) -> Batch:
     if isinstance(records, Records):
         return CutBatch(records)  # what the accelerator has cut out is checked
-    data_lens = [len(record.data) for record in records]
+    values = [record.data for record in records]
+    data_lens = list(map(len, values))
     # Raw data is never empty, so a zero means the key was missing.
     if 0 in data_lens or (body_size > MAX_RECORD_BYTES and max(data_lens) > MAX_RECORD_BYTES):
         raise _first_refusal(records, batch_node, data_lens)
-    if _may_have_details(records):
-        return _check_details(records, batch_node, data_lens)
-    return Batch(records, data_lens)
+    if not _may_have_names(records):
+        return Batch(values, data_lens)
+    _check_batch_node(batch_node)
+    metas = None
+    if _may_be_refused(records):
+        _check_details(records, data_lens)
+        # Null counts as absent.
+        metas = [meta if (meta := record.meta) and meta != _NULL else None for record in records]
+    nodes = [record.node for record in records]
+    if batch_node is not None:
+        nodes = [batch_node if node is None else node for node in nodes]
+    return batch_from_columns(values, metas, nodes, [record.tag for record in records], data_lens)
 
 
-def _first_refusal(
-    records: list[Line] | list[PlainLine], batch_node: str | None, data_lens: list[int]
-) -> ApiError:
+def _first_refusal(records: Lines, batch_node: str | None, data_lens: list[int]) -> ApiError:
     """The first record that is refused tells why, whatever is wrong with later ones."""
     bad = next(i for i, size in enumerate(data_lens) if not 0 < size <= MAX_RECORD_BYTES)
-    if bad and _may_have_details(records):
-        _check_details(records[:bad], batch_node, data_lens[:bad])
+    if bad and _may_have_names(records):
+        _check_batch_node(batch_node)
+        if _may_be_refused(records):
+            _check_details(records[:bad], data_lens)
     return record_too_large(bad) if data_lens[bad] else invalid(f"records[{bad}]: data is required")
 
 
-def _may_have_details(records: list[Line] | list[PlainLine]) -> TypeGuard[list[Line]]:
+def _may_have_names(records: Lines) -> TypeGuard[list[NamedLine] | list[Line]]:
+    return type(records[0]) is not PlainLine
+
+
+def _may_be_refused(records: list[NamedLine] | list[Line]) -> TypeGuard[list[Line]]:
     return type(records[0]) is Line
 
 
-def _check_details(records: list[Line], batch_node: str | None, data_lens: list[int]) -> Batch:
-    """Tags, nodes and metas: checked, taken out of the records, and put in the columns of the batch."""
-    if batch_node is not None:
-        _check_node(batch_node, "node")
-    meta_lens: list[int] = []
-    nodes: list[str | None] = []
-    tags: list[str | None] = []
+def _check_batch_node(node: str | None) -> None:
+    if node is not None:
+        _check_node(node, "node")
+
+
+def _check_details(records: list[Line], data_lens: list[int]) -> None:
+    """Raises what the first record is refused for that has a tag, node or meta that it may not have."""
     for index, record in enumerate(records):
-        tag, node, meta_len = record.tag, record.node, 0
-        if tag is UNSET:
-            tag = None
-        elif tag is not None and len(tag) > 64 and len(tag.encode()) > MAX_TAG_BYTES:
+        tag, node = record.tag, record.node
+        if tag is not None and len(tag) > SHORT_TAG and len(tag.encode()) > MAX_TAG_BYTES:
             raise invalid(f"records[{index}].tag must be at most {MAX_TAG_BYTES} bytes")
-        if node is UNSET or node is None:
-            node = batch_node
-        else:
+        if node is not None:
             _check_node(node, f"records[{index}].node")
-        if record.meta is not UNSET:
-            meta_len = _check_meta(record.meta, index)
-            if not meta_len:
-                record.meta = UNSET
-            elif data_lens[index] + meta_len > MAX_RECORD_BYTES:
-                raise record_too_large(index)
-        record.origin = UNSET if node is None else node
-        record.tag = record.node = UNSET
-        meta_lens.append(meta_len)
-        nodes.append(node)
-        tags.append(tag)
-    return Batch(
-        records,
-        data_lens,
-        meta_lens if any(meta_lens) else None,
-        nodes if nodes.count(None) != len(nodes) else None,
-        tags if tags.count(None) != len(tags) else None,
-    )
+        if record.meta and data_lens[index] + _check_meta(record.meta, index) > MAX_RECORD_BYTES:
+            raise record_too_large(index)
 
 
 def _check_node(node: str, what: str) -> None:
-    if len(node) > 32 and len(node.encode()) > MAX_NODE_BYTES:
+    if len(node) > SHORT_NODE and len(node.encode()) > MAX_NODE_BYTES:
         raise invalid(f"{what} must be at most {MAX_NODE_BYTES} bytes")
 
 
 def _check_meta(meta: Raw, index: int) -> int:
     """Length of the meta, or 0 when it is null and so counts as absent."""
+    if meta == _NULL:
+        return 0
     text = bytes(meta)
     size = len(text)
-    if text == _NULL:
-        return 0
     if text[:1] != b"{":
         raise invalid(f"records[{index}].meta must be an object")
     if size > MAX_META_BYTES:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw
 
-from topics.log.write.append_form import PlainLine, compact_json
+from topics.log.write.append_form import compact_json
 from topics.log.write.append_frame import CutBatch
 from topics.log.write.batch import Batch
 from topics.values import UNDECODABLE, ApiError, accelerator
@@ -60,8 +60,7 @@ def _gather_values(bodies: list[bytes]) -> Gathered:
                 values += found
         if not values:
             return Gathered(None, None, odd)
-    lines = [PlainLine(data=Raw(value)) for value in values]
-    return Gathered(Batch(lines, list(map(len, values))), None, odd)
+    return Gathered(Batch(values, list(map(len, values))), None, odd)
 
 
 def split_plain(bodies: list[bytes]) -> list[bytes] | None:

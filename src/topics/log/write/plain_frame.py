@@ -12,7 +12,7 @@ from topics.log.write.append_frame import PAYLOAD_HEAD_BYTES, plain_payload
 from topics.log.write.gather import split_plain
 from topics.storage.frame import HEADER_BYTES
 from topics.storage.journal import encode_header
-from topics.storage.rows import FEWEST_ROWS, LOWEST_SEQ, few_rows, plain_rows
+from topics.storage.rows import render_rows
 from topics.values import accelerator
 
 # The frame; where its rows begin in it, and end; where each row ends behind those that are there, as u32; and
@@ -45,8 +45,7 @@ def plain_frame(
     if values is None:
         return None
     count, lengths = len(values), [*map(len, values)]
-    is_few = count < FEWEST_ROWS or first_seq < LOWEST_SEQ
-    rows = few_rows(values, first_seq, ts) if is_few else plain_rows(values, first_seq, ts)
+    rows = render_rows(values, first_seq, ts)
     payload = plain_payload(rows, array("I", lengths), keys)
     digest = xxh3_64_intdigest(payload)
     header = encode_header(kind, 0, count, topic_id, first_seq, ts, synced, digest, len(payload), ahead_ms)
