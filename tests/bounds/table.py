@@ -437,7 +437,6 @@ COLLECTIONS = {
         "Refusals._unsynced": "waiting changes",
         "Refusals._syncing": "waiting changes",
     },
-    "log/write/together.py": {"Together._sums": FIXED, "TogetherOp.shares": "max_connections"},
     "storage/cold_files.py": {"ColdFiles.refused": RECORDS},
     "storage/columns.py": {
         "Columns.nodes": RECORDS,
@@ -455,7 +454,7 @@ COLLECTIONS = {
         "Journal._unsynced": RECORDS,
         "Journal.files": RECORDS,
     },
-    "storage/kernel_syncs.py": {"KernelSyncs._waiting": FIXED},
+    "storage/kernel_syncs.py": {"KernelSyncs._waiting": FIXED, "KernelSyncs._spare": FIXED},
     "storage/keyed_frame.py": {"Keys.offsets": REQUEST, "Keys.counts": REQUEST},
     "storage/segment.py": {
         "SegmentWriter._parts": REQUEST,

@@ -11,7 +11,6 @@ import platform
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
 
 # io_setup, io_destroy, io_getevents, io_submit.
 _CALLS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}
@@ -47,9 +46,23 @@ class _Done(ctypes.Structure):
     )
 
 
+class _Request:
+    """One that can be sent again and again."""
+
+    __slots__ = ("_pointer", "address", "wanted")
+
+    def __init__(self, told: int) -> None:
+        self.wanted = _Wanted(opcode=_FDSYNC, flags=_TELLS_DESCRIPTOR, told=told)
+        # The kernel is told where it is to be found.
+        self._pointer = ctypes.c_uint64(ctypes.addressof(self.wanted))
+        self.address = ctypes.addressof(self._pointer)
+
+
 def _syscall() -> Callable[..., int]:
+    """With five arguments, always: numbers that are not said to be long would be cut to 32 bits."""
     call = ctypes.CDLL(None, use_errno=True).syscall
     call.restype = ctypes.c_long
+    call.argtypes = [ctypes.c_long] * 6
     return call
 
 
@@ -62,14 +75,17 @@ class KernelSyncs:
             raise OSError(errno.ENOSYS, "no asynchronous syncs are known here")
         self._setup, self._destroy, self._getevents, self._submit = calls
         self._syscall: Callable[..., int] = _syscall()
-        self._context = ctypes.c_uint64(0)
-        self._call(self._setup, _MOST, ctypes.byref(self._context))
+        context = ctypes.c_int64(0)
+        self._call(self._setup, _MOST, ctypes.addressof(context))
+        self._context = context.value
         self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._done = (_Done * _MOST)()
         self._at_once = (ctypes.c_int64 * 2)(0, 0)
+        self._addresses = ctypes.addressof(self._done), ctypes.addressof(self._at_once)
         self._number = 0
         # What is under way, by its number: how it was asked for, and who waits.
-        self._waiting: dict[int, tuple[_Wanted, Callable[[BaseException | None], None]]] = {}
+        self._waiting: dict[int, tuple[_Request, Callable[[BaseException | None], None]]] = {}
+        self._spare: list[_Request] = []
 
     def fileno(self) -> int:
         """It can be read when something is done."""
@@ -77,16 +93,14 @@ class KernelSyncs:
 
     def start(self, fd: int, done: Callable[[BaseException | None], None]) -> None:
         """Raises `OSError` if nothing was begun."""
-        self._number += 1
-        wanted = _Wanted(
-            data=self._number, opcode=_FDSYNC, file=fd, flags=_TELLS_DESCRIPTOR, told=self._descriptor
-        )
-        self._waiting[self._number] = wanted, done
+        number = self._number = self._number + 1
+        request = self._spare.pop() if self._spare else _Request(self._descriptor)
+        request.wanted.data, request.wanted.file = number, fd
+        self._waiting[number] = request, done
         try:
-            address = ctypes.c_uint64(ctypes.addressof(wanted))
-            self._call(self._submit, self._context, 1, ctypes.byref(address))
+            self._call(self._submit, self._context, 1, request.address)
         except OSError:
-            del self._waiting[self._number]
+            del self._waiting[number]
             raise
 
     def finish(self) -> None:
@@ -95,16 +109,19 @@ class KernelSyncs:
             os.eventfd_read(self._descriptor)
         except BlockingIOError:
             pass
-        while count := self._call(self._getevents, self._context, 0, _MOST, self._done, self._at_once):
-            for one in [self._done[index] for index in range(count)]:
-                _, done = self._waiting.pop(one.data)
-                done(None if one.result >= 0 else OSError(-one.result, os.strerror(-one.result)))
+        count = _MOST
+        while count == _MOST:
+            count = self._call(self._getevents, self._context, 0, _MOST, *self._addresses)
+            for number, result in [(one.data, one.result) for one in self._done[:count]]:
+                request, done = self._waiting.pop(number)
+                self._spare.append(request)
+                done(None if result >= 0 else OSError(-result, os.strerror(-result)))
 
-    def _call(self, *given: Any) -> int:
+    def _call(
+        self, call: int, first: int, second: int = 0, third: int = 0, fourth: int = 0, fifth: int = 0
+    ) -> int:
         """A signal in between costs nothing: it is called again."""
-        # Numbers are long: those that are not given as such would be cut to 32 bits.
-        given = tuple([ctypes.c_long(one) if isinstance(one, int) else one for one in given])
-        while (result := self._syscall(*given)) < 0:
+        while (result := self._syscall(call, first, second, third, fourth, fifth)) < 0:
             number = ctypes.get_errno()
             if number != errno.EINTR:
                 raise OSError(number, os.strerror(number))
