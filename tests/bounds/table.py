@@ -437,6 +437,7 @@ COLLECTIONS = {
         "Refusals._unsynced": "waiting changes",
         "Refusals._syncing": "waiting changes",
     },
+    "log/write/together.py": {"TogetherOp.shares": "max_connections"},
     "storage/cold_files.py": {"ColdFiles.refused": RECORDS},
     "storage/columns.py": {
         "Columns.nodes": RECORDS,

@@ -148,7 +148,15 @@ class Convoys(Generic[Writer]):
         self._assembled += several
 
     def join_all(self, several: list[Addressed[Writer]]) -> None:
-        """Some who were read together. Where only few write, there are no others to wait for."""
+        """Some who were read together. Where nothing else is under way, they do not have to wait for it."""
+        if not self._assembled and self._doors.stand_open:
+            began = perf_counter()
+            left = self._together.commit(several, began)
+            if left is not None:
+                self._answering.note_held(perf_counter() - began)
+                if left:
+                    self._assemble([several[index] for index in left])
+                return
         if self._assembled or self._company > _FEW or not self._doors.stand_open:
             self._assemble(several)
             return

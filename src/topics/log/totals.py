@@ -7,6 +7,19 @@ from topics.log.remove.ledger import KIND_NAMES
 
 
 class Totals:
+    __slots__ = (
+        "bytes",
+        "damage",
+        "losses_told",
+        "now_ms",
+        "pending_bytes",
+        "read_records",
+        "records",
+        "removed_bytes",
+        "removed_records",
+        "tombstones",
+    )
+
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.now_ms = now_ms
         self.losses_told = LossesTold(now_ms)

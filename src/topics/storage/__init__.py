@@ -35,7 +35,14 @@ from topics.storage.frame_stretch import SMALL_RECORDS, FrameStretch
 from topics.storage.hold import LOCK, Hold
 from topics.storage.home import Home
 from topics.storage.identity import Identity, read_identity, write_identity
-from topics.storage.journal import ROTATE_BYTES, Journal, PendingWrite, SyncTicket, decode_file_header
+from topics.storage.journal import (
+    ROTATE_BYTES,
+    Journal,
+    JournalFile,
+    PendingWrite,
+    SyncTicket,
+    decode_file_header,
+)
 from topics.storage.journal_reader import PROOF, PROOF_MAGIC, PROOF_VERSION, QUARANTINE, Damage, JournalReader
 from topics.storage.kernel_syncs import KernelSyncs
 from topics.storage.keyed_frame import DIGEST_BYTES, Keys, decode_keys, keys_head

@@ -122,6 +122,9 @@ class PendingWrite:
 class Journal:
     """Writes frames and knows how far they are on disk. One owner, no locks."""
 
+    # What the accelerator looks into.
+    __slots__ = ("__dict__", "_file", "files", "position", "synced")
+
     def __init__(
         self,
         fs: Filesystem,

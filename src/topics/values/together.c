@@ -6,27 +6,51 @@
  */
 #include "accelerator.h"
 
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What is looked into, and which of its fields. Of some kinds there is only one object, which is given at the start. */
+enum { TOPIC, RUN, HOT, KEYS, CHUNK, JOURNAL, JOURNAL_FILE, FILE_, OP, UNSEALED, ALL_KEYS, COUNTERS, TOTALS, KINDS };
+enum { FIRST_ALONE = UNSEALED, MOST_FIELDS = 20 };
+
 enum {
     ID, ASSIGNED, RESERVED, RESERVE_ASKED, RESERVING, LAST_TS, PENDING_COUNT, PENDING_BYTES, PENDING_SYNC, RUNS, CONFIG,
-    HEAD, FLOOR, FLOOR_TS, LIVE_COUNT, LIVE_BYTES, LAST_WRITE_TS, CHANGED, KEYS, LISTENERS, TOPIC_SLOTS
+    HEAD, FLOOR, FLOOR_TS, LIVE_COUNT, LIVE_BYTES, LAST_WRITE_TS, CHANGED, TOPIC_KEYS, LISTENERS
 };
-static const char *const topic_slots[] = {
-    "id", "assigned", "reserved", "reserve_asked", "reserving", "last_ts", "pending_count", "pending_bytes",
-    "pending_sync", "runs", "config", "head", "floor", "floor_ts", "live_count", "live_bytes", "last_write_ts",
-    "changed", "keys", "listeners"};
 enum {
-    BASE, COUNT, RUN_LIVE_COUNT, RUN_LIVE_BYTES, RUN_LAST_TS, HOT, DEAD, FROZEN, EPHEMERAL, START_POSITION, RUN_SLOTS
+    BASE, COUNT, RUN_LIVE_COUNT, RUN_LIVE_BYTES, RUN_LAST_TS, RUN_HOT, DEAD, FROZEN, EPHEMERAL, START_POSITION
 };
-static const char *const run_slots[] = {"base", "count", "live_count", "live_bytes",   "last_ts",
-                                        "hot",  "dead",  "frozen",     "ephemeral", "start_position"};
-enum { SIZE, WEIGHT, ROWS, ENDS, TS_STARTS, TS_VALUES, DATA_LENS, TAG_CODES, HOPS, HOT_SLOTS };
-static const char *const hot_slots[] = {"size",      "weight",    "rows",      "ends", "ts_starts",
-                                        "ts_values", "data_lens", "tag_codes", "hops"};
+enum { SIZE, WEIGHT, ROWS, ENDS, TS_STARTS, TS_VALUES, DATA_LENS, TAG_CODES, HOPS };
+enum { BY_PLACE, CHUNKS, KEY_COUNT, WAITERS };
+enum { DIGESTS, KEY_ROWS, IS_CLOSED, IS_KEPT };
+enum { POSITION, SYNCED_UPTO, FILES, CURRENT_FILE };
+enum { FILE_BASE, FILE_END };
+enum { DESCRIPTOR };
+enum { SHARES, BUFFERS, WRITERS };
+enum { MAX_EVENTS, MAX_BYTES, UNSEALED_BYTES };
+enum { MOST_A_TOPIC, MOST_KEYS, SALT, KEY_HEADS, ALL_COUNT };
+enum { FRAMES, BATCHES, BYTES_WRITTEN };
+enum { RECORDS, BYTES, ALL_PENDING_BYTES };
 
-enum { BY_PLACE, CHUNKS, KEY_COUNT, KEYS_SLOTS };
-static const char *const keys_slots[] = {"by_place", "chunks", "count"};
-enum { DIGESTS, KEY_ROWS, IS_CLOSED, IS_KEPT, CHUNK_SLOTS };
-static const char *const chunk_slots[] = {"digests", "rows", "is_closed", "is_kept"};
+static const char *const fields[KINDS][MOST_FIELDS + 1] = {
+    [TOPIC] = {"id", "assigned", "reserved", "reserve_asked", "reserving", "last_ts", "pending_count", "pending_bytes",
+               "pending_sync", "runs", "config", "head", "floor", "floor_ts", "live_count", "live_bytes",
+               "last_write_ts", "changed", "keys", "listeners"},
+    [RUN] = {"base", "count", "live_count", "live_bytes", "last_ts", "hot", "dead", "frozen", "ephemeral",
+             "start_position"},
+    [HOT] = {"size", "weight", "rows", "ends", "ts_starts", "ts_values", "data_lens", "tag_codes", "hops"},
+    [KEYS] = {"by_place", "chunks", "count", "waiters"},
+    [CHUNK] = {"digests", "rows", "is_closed", "is_kept"},
+    [JOURNAL] = {"position", "synced", "files", "_file"},
+    [JOURNAL_FILE] = {"base", "end"},
+    [FILE_] = {"_fd"},
+    [OP] = {"shares", "buffers", "writers"},
+    [UNSEALED] = {"max_events", "max_bytes", "bytes"},
+    [ALL_KEYS] = {"most_a_topic", "most", "salt", "heads", "count"},
+    [COUNTERS] = {"frames", "batches", "bytes_written"},
+    [TOTALS] = {"records", "bytes", "pending_bytes"},
+};
 
 /* Kinds of frames, as `frame.py` numbers them. */
 enum { APPEND_FRAME = 4, KEYED_FRAME = 20 };
@@ -42,67 +66,81 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    PyTypeObject *topic_type, *run_type, *hot_type, *keys_type, *chunk_type, *array_type;
-    Py_ssize_t of_topic[TOPIC_SLOTS], of_run[RUN_SLOTS], of_hot[HOT_SLOTS], of_keys[KEYS_SLOTS], of_chunk[CHUNK_SLOTS];
+    PyTypeObject *types[KINDS], *array_type;
+    Py_ssize_t at[KINDS][MOST_FIELDS];
+    /* Those of which there is one each, from the first of them on; and the topics by their names. */
+    PyObject *alone[KINDS - FIRST_ALONE], *by_name;
     PyObject *judge, *digest, *no_keys;
     /* Names of methods. */
-    PyObject *append, *frombytes, *undo_extend, *withdraw;
-    long most_seq, record_bytes;
+    PyObject *append, *frombytes, *undo_extend, *withdraw, *write;
+    long most_seq, record_bytes, header_bytes;
     Judged judged[PLACES];
 } Together;
 
-#define OF_TOPIC(topic, name) SLOT(topic, self->of_topic[name])
-#define OF_RUN(run, name) SLOT(run, self->of_run[name])
-#define OF_HOT(hot, name) SLOT(hot, self->of_hot[name])
+#define OF(object, kind, field) SLOT(object, self->at[kind][field])
+#define OF_TOPIC(topic, field) OF(topic, TOPIC, field)
+#define OF_RUN(run, field) OF(run, RUN, field)
+#define OF_HOT(hot, field) OF(hot, HOT, field)
+#define IS(object, kind) Py_IS_TYPE(object, self->types[kind])
+#define THE(kind, field) OF(self->alone[kind - FIRST_ALONE], kind, field)
 
 static void together_dealloc(PyObject *object) {
     Together *self = (Together *)object;
+    PyObject *kept[] = {(PyObject *)self->array_type, self->by_name, self->judge,       self->digest,   self->no_keys,
+                        self->append,                 self->frombytes, self->undo_extend, self->withdraw, self->write};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) Py_XDECREF(kept[i]);
     for (int i = 0; i < PLACES; i++) Py_XDECREF(self->judged[i].config);
-    Py_XDECREF(self->topic_type);
-    Py_XDECREF(self->run_type);
-    Py_XDECREF(self->hot_type);
-    Py_XDECREF(self->keys_type);
-    Py_XDECREF(self->chunk_type);
-    Py_XDECREF(self->array_type);
-    Py_XDECREF(self->judge);
-    Py_XDECREF(self->digest);
-    Py_XDECREF(self->no_keys);
-    Py_XDECREF(self->append);
-    Py_XDECREF(self->frombytes);
-    Py_XDECREF(self->undo_extend);
-    Py_XDECREF(self->withdraw);
+    for (int i = 0; i < KINDS; i++) Py_XDECREF(self->types[i]);
+    for (int i = 0; i < KINDS - FIRST_ALONE; i++) Py_XDECREF(self->alone[i]);
     PyObject_Free(object);
 }
 
-/* Together((Topic, Run, HotColumns, TopicKeys, KeyChunk, array), judge, digest, most_seq, record_bytes) */
+/* 0 if it is not what it should be. */
+static int find_fields(Together *self, PyObject *types, PyObject *alone) {
+    int is_sound = PyTuple_CheckExact(types) && PyTuple_GET_SIZE(types) == FIRST_ALONE && PyTuple_CheckExact(alone) &&
+                   PyTuple_GET_SIZE(alone) == KINDS - FIRST_ALONE;
+    for (int i = 0; is_sound && i < FIRST_ALONE; i++) is_sound = PyType_Check(PyTuple_GET_ITEM(types, i));
+    if (!is_sound) {
+        PyErr_SetString(PyExc_TypeError, "Together: other types, or other objects");
+        return 0;
+    }
+    for (int i = 0; i < KINDS; i++) {
+        PyObject *one = i < FIRST_ALONE ? NULL : PyTuple_GET_ITEM(alone, i - FIRST_ALONE);
+        if (one) self->alone[i - FIRST_ALONE] = Py_NewRef(one);
+        self->types[i] = (PyTypeObject *)Py_NewRef(one ? (PyObject *)Py_TYPE(one) : PyTuple_GET_ITEM(types, i));
+        int count = 0;
+        while (fields[i][count]) count++;
+        if (!find_slots(self->types[i], fields[i], count, self->at[i])) return 0;
+    }
+    return 1;
+}
+
+/* Together(types, objects of which there is one each, topics by name, array, judge, digest, most_seq, record_bytes,
+ * header_bytes) */
 static PyObject *together_new(PyTypeObject *type, PyObject *args, PyObject *unused) {
-    PyTypeObject *types[6];
-    PyObject *judge, *digest;
-    long most_seq, record_bytes;
-    if (!PyArg_ParseTuple(args, "(O!O!O!O!O!O!)OOll:Together", &PyType_Type, &types[0], &PyType_Type, &types[1],
-                          &PyType_Type, &types[2], &PyType_Type, &types[3], &PyType_Type, &types[4], &PyType_Type,
-                          &types[5], &judge, &digest, &most_seq, &record_bytes))
+    PyTypeObject *array_type;
+    PyObject *types, *alone, *by_name, *judge, *digest;
+    long most_seq, record_bytes, header_bytes;
+    if (!PyArg_ParseTuple(args, "OOO!O!OOlll:Together", &types, &alone, &PyDict_Type, &by_name, &PyType_Type, &array_type,
+                          &judge, &digest, &most_seq, &record_bytes, &header_bytes))
         return NULL;
     Together *self = PyObject_New(Together, type);
     if (!self) return NULL;
-    memset((char *)self + offsetof(Together, topic_type), 0, sizeof(Together) - offsetof(Together, topic_type));
-    PyTypeObject **kept[6] = {&self->topic_type, &self->run_type,   &self->hot_type,
-                              &self->keys_type,  &self->chunk_type, &self->array_type};
-    for (int i = 0; i < 6; i++) *kept[i] = (PyTypeObject *)Py_NewRef(types[i]);
+    memset((char *)self + offsetof(Together, types), 0, sizeof(Together) - offsetof(Together, types));
+    self->array_type = (PyTypeObject *)Py_NewRef(array_type);
+    self->by_name = Py_NewRef(by_name);
     self->judge = Py_NewRef(judge);
     self->digest = Py_NewRef(digest);
     self->most_seq = most_seq;
     self->record_bytes = record_bytes;
+    self->header_bytes = header_bytes;
     self->no_keys = PyBytes_FromStringAndSize(NULL, 0);
     self->append = PyUnicode_InternFromString("append");
     self->frombytes = PyUnicode_InternFromString("frombytes");
     self->undo_extend = PyUnicode_InternFromString("undo_extend");
     self->withdraw = PyUnicode_InternFromString("withdraw");
-    if (PyErr_Occurred() || !find_slots(self->topic_type, topic_slots, TOPIC_SLOTS, self->of_topic) ||
-        !find_slots(self->run_type, run_slots, RUN_SLOTS, self->of_run) ||
-        !find_slots(self->hot_type, hot_slots, HOT_SLOTS, self->of_hot) ||
-        !find_slots(self->keys_type, keys_slots, KEYS_SLOTS, self->of_keys) ||
-        !find_slots(self->chunk_type, chunk_slots, CHUNK_SLOTS, self->of_chunk)) {
+    self->write = PyUnicode_InternFromString("write");
+    if (PyErr_Occurred() || !find_fields(self, types, alone)) {
         Py_DECREF(self);
         return NULL;
     }
@@ -221,7 +259,7 @@ typedef struct {
 /* Whether the topic takes so many plain records as they are: then its open run is put to `run`. -1 if that raises. */
 static int takes(Together *self, const Turn *turn, PyObject *topic, int64_t count, int64_t most_bytes, PyObject **run,
                  int *verdict) {
-    if (!Py_IS_TYPE(topic, self->topic_type)) return 0;
+    if (!IS(topic, TOPIC)) return 0;
     PyObject *runs = OF_TOPIC(topic, RUNS), *hot;
     if ((*verdict = verdict_of(self, OF_TOPIC(topic, CONFIG))) <= LIMITED) return *verdict;
     if (!(*verdict & SYNCED) && number_in(OF_TOPIC(topic, PENDING_SYNC)) != 0) return 0;
@@ -233,9 +271,9 @@ static int takes(Together *self, const Turn *turn, PyObject *topic, int64_t coun
         return 0;
     if (!runs || !PyList_CheckExact(runs) || !PyList_GET_SIZE(runs)) return 0;
     *run = PyList_GET_ITEM(runs, PyList_GET_SIZE(runs) - 1);
-    if (!Py_IS_TYPE(*run, self->run_type)) return 0;
-    hot = OF_RUN(*run, HOT);
-    if (!hot || !Py_IS_TYPE(hot, self->hot_type) || OF_RUN(*run, DEAD) != Py_None || OF_RUN(*run, FROZEN) != Py_False ||
+    if (!IS(*run, RUN)) return 0;
+    hot = OF_RUN(*run, RUN_HOT);
+    if (!hot || !IS(hot, HOT) || OF_RUN(*run, DEAD) != Py_None || OF_RUN(*run, FROZEN) != Py_False ||
         OF_RUN(*run, EPHEMERAL) != Py_False || OF_HOT(hot, DATA_LENS) != Py_None ||
         OF_HOT(hot, TAG_CODES) != Py_None || OF_HOT(hot, HOPS) != Py_None)
         return 0;
@@ -264,17 +302,17 @@ static void leave_places(Keys *keys) {
 /* Takes the keys of a share, each of which stands for one record. 1 if none of them is remembered; 0 if this is for
  * Python; -1 if it raises. */
 static int take_keys(Together *self, const Turn *turn, PyObject *topic, PyObject *given, Keys *keys) {
-    PyObject *holder = OF_TOPIC(topic, KEYS), *chunks, *chunk, *head;
+    PyObject *holder = OF_TOPIC(topic, TOPIC_KEYS), *chunks, *chunk, *head;
     Py_ssize_t count = PyList_GET_SIZE(given);
-    if (!holder || !Py_IS_TYPE(holder, self->keys_type) || count >= PyList_GET_SIZE(turn->key_heads)) return 0;
-    chunks = SLOT(holder, self->of_keys[CHUNKS]);
-    keys->by_place = SLOT(holder, self->of_keys[BY_PLACE]);
+    if (!holder || !IS(holder, KEYS) || count >= PyList_GET_SIZE(turn->key_heads)) return 0;
+    chunks = OF(holder, KEYS, CHUNKS);
+    keys->by_place = OF(holder, KEYS, BY_PLACE);
     if (!chunks || !PyList_CheckExact(chunks) || !PyList_GET_SIZE(chunks) || !Py_IS_TYPE(keys->by_place, &PlacesType))
         return 0;
     chunk = PyList_GET_ITEM(chunks, PyList_GET_SIZE(chunks) - 1);
-    if (!Py_IS_TYPE(chunk, self->chunk_type) || SLOT(chunk, self->of_chunk[IS_CLOSED]) != Py_False ||
-        SLOT(chunk, self->of_chunk[IS_KEPT]) != Py_True ||
-        !PyByteArray_CheckExact(SLOT(chunk, self->of_chunk[DIGESTS])))
+    if (!IS(chunk, CHUNK) || OF(chunk, CHUNK, IS_CLOSED) != Py_False ||
+        OF(chunk, CHUNK, IS_KEPT) != Py_True ||
+        !PyByteArray_CheckExact(OF(chunk, CHUNK, DIGESTS)))
         return 0;
     head = PyList_GET_ITEM(turn->key_heads, count);
     if (!PyBytes_CheckExact(head)) return 0;
@@ -300,15 +338,15 @@ static int take_keys(Together *self, const Turn *turn, PyObject *topic, PyObject
 
 /* The records of the keys have their seqs; 0 if there is no memory for it. */
 static int remember_keys(Together *self, const Turn *turn, Keys *keys, int64_t first) {
-    PyObject *digests = SLOT(keys->chunk, self->of_chunk[DIGESTS]);
+    PyObject *digests = OF(keys->chunk, CHUNK, DIGESTS);
     Py_ssize_t before = PyByteArray_GET_SIZE(digests), bytes = DIGEST_BYTES * keys->count;
     int64_t row[3] = {first, turn->now, before / DIGEST_BYTES << RECORDS_BITS};
     PyObject *packed = PyBytes_FromStringAndSize((const char *)row, sizeof row);
-    int done = packed && tell(SLOT(keys->chunk, self->of_chunk[KEY_ROWS]), self->frombytes, packed);
+    int done = packed && tell(OF(keys->chunk, CHUNK, KEY_ROWS), self->frombytes, packed);
     Py_XDECREF(packed);
     if (!done || PyByteArray_Resize(digests, before + bytes)) return 0;
     memcpy(PyByteArray_AS_STRING(digests) + before, PyBytes_AS_STRING(keys->encoded) + keys->head_bytes, bytes);
-    if (before >= FULL_CHUNK) put(&SLOT(keys->chunk, self->of_chunk[IS_CLOSED]), Py_NewRef(Py_True));
+    if (before >= FULL_CHUNK) put(&OF(keys->chunk, CHUNK, IS_CLOSED), Py_NewRef(Py_True));
     return 1;
 }
 
@@ -366,7 +404,7 @@ static int append_share(Together *self, Turn *turn, PyObject *topic, PyObject *w
         Py_XDECREF(keys.encoded);
         return taken;
     }
-    hot = OF_RUN(run, HOT);
+    hot = OF_RUN(run, RUN_HOT);
     int64_t size = number_in(OF_HOT(hot, SIZE)), held = number_in(OF_RUN(run, COUNT));
     int64_t assigned = number_in(OF_TOPIC(topic, ASSIGNED)), last_ts = number_in(OF_TOPIC(topic, LAST_TS));
     /* Later than now where the clock was set back: the time of records never falls. */
@@ -390,8 +428,8 @@ static int append_share(Together *self, Turn *turn, PyObject *topic, PyObject *w
     change(&changes, &OF_RUN(run, RUN_LAST_TS), ts);
     change(&changes, &OF_HOT(hot, SIZE), size + rows.bytes);
     change(&changes, &OF_HOT(hot, WEIGHT), number_in(OF_HOT(hot, WEIGHT)) + added);
-    int64_t remembered = keys.encoded ? number_in(SLOT(keys.holder, self->of_keys[KEY_COUNT])) + keys.count : 0;
-    if (keys.encoded) change(&changes, &SLOT(keys.holder, self->of_keys[KEY_COUNT]), remembered);
+    int64_t remembered = keys.encoded ? number_in(OF(keys.holder, KEYS, KEY_COUNT)) + keys.count : 0;
+    if (keys.encoded) change(&changes, &OF(keys.holder, KEYS, KEY_COUNT), remembered);
     share = new_share(topic, writers, (int64_t[]){assigned + 1, count, data, ts}, keys.encoded ? keys.holder : Py_None);
     int64_t asked = number_in(OF_TOPIC(topic, RESERVE_ASKED)), step = number_in(OF_TOPIC(topic, RESERVING));
     int is_notable = held + count >= turn->max_events || size + rows.bytes >= turn->max_bytes ||
@@ -463,53 +501,56 @@ static PyObject *all_indexes(Py_ssize_t count) {
     return all;
 }
 
-/* append(wanted, by_name, held, touched, now, position, synced, max_events, max_bytes, max_keys, salt, key_heads,
- * shares, frames, synced shares, their frames, notable, sums) -> the indexes of what is left. What comes of the others
- * is put into the lists, `notable` being topics with something to be seen to; and into the sums: records, those with a
- * sync, bytes of data, weight, keys, topics with too many of them. Nothing can be refused once the first share has its
- * seqs. */
-static PyObject *together_append(PyObject *object, PyObject *const *given, Py_ssize_t given_count) {
-    enum { WANTED, BY_NAME, HELD, TOUCHED, NOW, POSITION, SYNCED_UPTO, MAX_EVENTS, MAX_BYTES, MAX_KEYS, SALT, KEY_HEADS,
-           SHARES, FRAMES, SYNCED_SHARES, SYNCED_FRAMES, NOTABLE, SUMS, ALL };
-    Together *self = (Together *)object;
+/* It becomes so much more. Without memory for another number it stays as it is: nobody can be told here. */
+static void add_to(PyObject **sum, int64_t more) {
+    PyObject *number = more ? PyLong_FromLongLong(number_in(*sum) + more) : NULL;
+    if (number) put(sum, number);
+}
+
+enum { WANTED, HELD, TOUCHED, NOW, JOURNAL_GIVEN, UNSYNCED, SYNCED_TOO, ALL_GIVEN };
+
+/* 0 if something else was given. */
+static int begin_turn(Together *self, Turn *turn, PyObject *const *given, Py_ssize_t count) {
     Wanted one;
-    Py_buffer sums;
-    int is_sound = given_count == ALL && PyList_CheckExact(given[WANTED]) && PyDict_CheckExact(given[BY_NAME]) &&
-                   PySet_Check(given[HELD]) && PySet_Check(given[TOUCHED]) && PyBytes_CheckExact(given[SALT]) &&
-                   PyBytes_GET_SIZE(given[SALT]) == SALT_BYTES && PyList_CheckExact(given[KEY_HEADS]);
-    for (int i = SHARES; is_sound && i <= NOTABLE; i++) is_sound = PyList_CheckExact(given[i]);
-    for (int i = NOW; is_sound && i <= MAX_KEYS; i++) is_sound = PyLong_CheckExact(given[i]);
+    int is_sound = count == ALL_GIVEN && PyList_CheckExact(given[WANTED]) && PySet_Check(given[HELD]) &&
+                   PySet_Check(given[TOUCHED]) && PyLong_CheckExact(given[NOW]) && IS(given[JOURNAL_GIVEN], JOURNAL) &&
+                   IS(given[UNSYNCED], OP) && IS(given[SYNCED_TOO], OP);
     for (Py_ssize_t i = 0; is_sound && i < PyList_GET_SIZE(given[WANTED]); i++)
         is_sound = parse(PyList_GET_ITEM(given[WANTED], i), &one);
-    if (!is_sound) {
-        PyErr_SetString(PyExc_TypeError, "append: something else was wanted");
-        return NULL;
+    if (is_sound) {
+        PyObject *journal = given[JOURNAL_GIVEN], *salt = THE(ALL_KEYS, SALT);
+        *turn = (Turn){.now = number_in(given[NOW]),
+                       .position = number_in(OF(journal, JOURNAL, POSITION)),
+                       .synced = number_in(OF(journal, JOURNAL, SYNCED_UPTO)),
+                       .max_events = number_in(THE(UNSEALED, MAX_EVENTS)),
+                       .max_bytes = number_in(THE(UNSEALED, MAX_BYTES)),
+                       .max_keys = number_in(THE(ALL_KEYS, MOST_A_TOPIC)),
+                       .held = given[HELD],
+                       .touched = given[TOUCHED],
+                       .key_heads = THE(ALL_KEYS, KEY_HEADS)};
+        for (int i = 0; i < 2; i++) {
+            turn->shares[i] = OF(given[UNSYNCED + i], OP, SHARES);
+            turn->frames[i] = OF(given[UNSYNCED + i], OP, BUFFERS);
+            is_sound = is_sound && turn->shares[i] && PyList_CheckExact(turn->shares[i]) && turn->frames[i] &&
+                       PyList_CheckExact(turn->frames[i]);
+        }
+        is_sound = is_sound && salt && PyBytes_CheckExact(salt) && PyBytes_GET_SIZE(salt) == SALT_BYTES &&
+                   turn->key_heads && PyList_CheckExact(turn->key_heads);
+        if (is_sound) turn->salt = (const unsigned char *)PyBytes_AS_STRING(salt);
     }
-    if (PyObject_GetBuffer(given[SUMS], &sums, PyBUF_WRITABLE)) return NULL;
-    Py_ssize_t count = PyList_GET_SIZE(given[WANTED]), written = 0;
-    PyObject *left = sums.len == 6 * sizeof(int64_t) ? all_indexes(count) : NULL;
-    if (!left) {
-        if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "append: sums are six");
-        PyBuffer_Release(&sums);
-        return NULL;
-    }
-    Turn turn = {.now = number_in(given[NOW]),
-                 .position = number_in(given[POSITION]),
-                 .synced = number_in(given[SYNCED_UPTO]),
-                 .max_events = number_in(given[MAX_EVENTS]),
-                 .max_bytes = number_in(given[MAX_BYTES]),
-                 .max_keys = number_in(given[MAX_KEYS]),
-                 .held = given[HELD],
-                 .touched = given[TOUCHED],
-                 .salt = (const unsigned char *)PyBytes_AS_STRING(given[SALT]),
-                 .key_heads = given[KEY_HEADS],
-                 .shares = {given[SHARES], given[SYNCED_SHARES]},
-                 .frames = {given[FRAMES], given[SYNCED_FRAMES]},
-                 .notable = given[NOTABLE]};
-    for (Py_ssize_t i = 0; i < count; i++) {
-        parse(PyList_GET_ITEM(given[WANTED], i), &one);
-        PyObject *topic = PyDict_GetItemWithError(given[BY_NAME], one.name);
-        int appended = topic ? append_share(self, &turn, topic, one.writers, one.bodies, one.keys) : 0;
+    if (!is_sound) PyErr_SetString(PyExc_TypeError, "something else was wanted");
+    return is_sound;
+}
+
+/* All that can be written together has its seqs, and both operations their shares and frames. What is left stays in
+ * `left`, which has all indexes. Nothing can be refused once the first share has its seqs. */
+static void append_all(Together *self, Turn *turn, PyObject *const *given, PyObject *left) {
+    Py_ssize_t written = 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(given[WANTED]); i++) {
+        Wanted one;
+        if (!parse(PyList_GET_ITEM(given[WANTED], i), &one)) continue;
+        PyObject *topic = PyDict_GetItemWithError(self->by_name, one.name);
+        int appended = topic ? append_share(self, turn, topic, one.writers, one.bodies, one.keys) : 0;
         /* Without memory, it is for Python to say so. */
         PyErr_Clear();
         if (appended > 0) {
@@ -517,42 +558,164 @@ static PyObject *together_append(PyObject *object, PyObject *const *given, Py_ss
             written++;
         }
     }
-    int64_t all[6] = {turn.counts[0], turn.counts[1], turn.size, turn.added, turn.keyed, turn.crowded};
-    memcpy(sums.buf, all, sizeof all);
-    PyBuffer_Release(&sums);
+    for (int i = 0; i < 2; i++) {
+        PyObject *writers = PyLong_FromLongLong(turn->counts[i]);
+        if (writers) put(&OF(given[UNSYNCED + i], OP, WRITERS), writers);
+    }
+    add_to(&THE(COUNTERS, FRAMES), turn->counts[0] + turn->counts[1]);
+    add_to(&THE(TOTALS, ALL_PENDING_BYTES), turn->size);
+    add_to(&THE(UNSEALED, UNSEALED_BYTES), turn->added);
+    add_to(&THE(ALL_KEYS, ALL_COUNT), turn->keyed);
+    turn->crowded += turn->keyed && number_in(THE(ALL_KEYS, ALL_COUNT)) > number_in(THE(ALL_KEYS, MOST_KEYS));
     PyErr_Clear();
-    return left;
+}
+
+/* append(wanted, held, touched, now, journal, operation, operation with a sync) -> (left, notable, is_crowded): the
+ * indexes of what is left; topics with something to be seen to; and whether there are more keys than there should be */
+static PyObject *together_append(PyObject *object, PyObject *const *given, Py_ssize_t count) {
+    Together *self = (Together *)object;
+    Turn turn;
+    if (!begin_turn(self, &turn, given, count)) return NULL;
+    PyObject *left = all_indexes(PyList_GET_SIZE(given[WANTED])), *notable = turn.notable = PyList_New(0);
+    PyObject *result = left && notable ? PyTuple_Pack(3, left, notable, Py_None) : NULL;
+    if (result) {
+        append_all(self, &turn, given, left);
+        PyTuple_SetItem(result, 2, PyBool_FromLong(turn.crowded != 0));
+    }
+    Py_XDECREF(left);
+    Py_XDECREF(notable);
+    return result;
+}
+
+/* --- into the journal --------------------------------------------------------------------------------------------- */
+
+enum { MOST_FRAMES = 64 };
+
+/* All frames with one call of the system; 0 if it has not taken them, for whatever reason. */
+static int write_at(long fd, const Turn *turn, int64_t offset, int64_t bytes) {
+    struct iovec parts[MOST_FRAMES];
+    int count = 0;
+    for (int i = 0; i < 2; i++)
+        for (Py_ssize_t k = 0; k < PyList_GET_SIZE(turn->frames[i]); k++) {
+            PyObject *frame = PyList_GET_ITEM(turn->frames[i], k);
+            parts[count++] = (struct iovec){PyBytes_AS_STRING(frame), (size_t)PyBytes_GET_SIZE(frame)};
+        }
+    ssize_t written;
+    Py_BEGIN_ALLOW_THREADS;
+    written = pwritev((int)fd, parts, count, offset);
+    Py_END_ALLOW_THREADS;
+    return written == bytes;
+}
+
+/* The same by the file's own method, which finds out what is wrong, and knows what to do; 0 if it raises. */
+static int write_by_method(Together *self, PyObject *file, const Turn *turn, int64_t offset) {
+    PyObject *at = PyLong_FromLongLong(offset), *all = PySequence_Concat(turn->frames[0], turn->frames[1]);
+    PyObject *given[3] = {file, all, at}, *done = NULL;
+    if (at && all) done = PyObject_VectorcallMethod(self->write, given, 3, NULL);
+    Py_XDECREF(at);
+    Py_XDECREF(all);
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
+/* The journal gets the frames of both operations, behind all others; 0 if that raises, and then it has none. */
+static int write_frames(Together *self, PyObject *journal, const Turn *turn) {
+    PyObject *files = OF(journal, JOURNAL, FILES), *file = OF(journal, JOURNAL, CURRENT_FILE), *last, *end;
+    int64_t bytes = 0, count = 0;
+    for (int i = 0; i < 2; i++)
+        for (Py_ssize_t k = 0; k < PyList_GET_SIZE(turn->frames[i]); k++, count++)
+            bytes += PyBytes_GET_SIZE(PyList_GET_ITEM(turn->frames[i], k));
+    if (!count) return 1;
+    if (!file || !files || !PyList_CheckExact(files) || !PyList_GET_SIZE(files) ||
+        !IS(last = PyList_GET_ITEM(files, PyList_GET_SIZE(files) - 1), JOURNAL_FILE)) {
+        PyErr_SetString(PyExc_TypeError, "a journal has a file");
+        return 0;
+    }
+    int64_t offset = self->header_bytes + turn->position - number_in(OF(last, JOURNAL_FILE, FILE_BASE));
+    if (!(end = PyLong_FromLongLong(turn->position + bytes))) return 0;
+    int is_usual = IS(file, FILE_) && count <= MOST_FRAMES;
+    int done = (is_usual && write_at(number_in(OF(file, FILE_, DESCRIPTOR)), turn, offset, bytes)) ||
+               write_by_method(self, file, turn, offset);
+    if (done) {
+        put(&OF(last, JOURNAL_FILE, FILE_END), Py_NewRef(end));
+        put(&OF(journal, JOURNAL, POSITION), Py_NewRef(end));
+        add_to(&THE(COUNTERS, BATCHES), 1);
+        add_to(&THE(COUNTERS, BYTES_WRITTEN), bytes);
+    }
+    Py_DECREF(end);
+    return done;
+}
+
+static double ms_since(const struct timespec *began) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - began->tv_sec) * 1e3 + (double)(now.tv_nsec - began->tv_nsec) / 1e6;
+}
+
+/* commit(the same) -> (left, notable, is_crowded, wal_ms, error): as `append`, and the journal has it, if there is no
+ * error; how long that took */
+static PyObject *together_commit(PyObject *object, PyObject *const *given, Py_ssize_t count) {
+    Together *self = (Together *)object;
+    Turn turn;
+    struct timespec began;
+    if (!begin_turn(self, &turn, given, count)) return NULL;
+    PyObject *left = all_indexes(PyList_GET_SIZE(given[WANTED])), *notable = turn.notable = PyList_New(0);
+    PyObject *took = PyFloat_FromDouble(0), *type, *error = NULL, *traceback;
+    PyObject *result = left && notable && took ? PyTuple_Pack(5, left, notable, Py_False, took, Py_None) : NULL;
+    if (result) {
+        append_all(self, &turn, given, left);
+        if (turn.crowded) PyTuple_SetItem(result, 2, Py_NewRef(Py_True));
+        clock_gettime(CLOCK_MONOTONIC, &began);
+        if (!write_frames(self, given[JOURNAL_GIVEN], &turn)) {
+            PyErr_Fetch(&type, &error, &traceback);
+            PyErr_NormalizeException(&type, &error, &traceback);
+            PyTuple_SetItem(result, 4, Py_NewRef(error));
+            Py_XDECREF(type);
+            Py_XDECREF(error);
+            Py_XDECREF(traceback);
+        }
+        /* Nobody else has seen it. */
+        ((PyFloatObject *)took)->ob_fval = ms_since(&began);
+    }
+    Py_XDECREF(left);
+    Py_XDECREF(notable);
+    Py_XDECREF(took);
+    return result;
 }
 
 /* --- showing ------------------------------------------------------------------------------------------------------ */
 
-/* publish(shares) -> (limited, records, bytes, heard): what the shares have brought becomes visible, so many records
- * and bytes of data, but for those of topics that a limit has come to; and the topics that have listeners */
+/* publish(shares) -> (limited, heard, waited), or None if none of them is: what the shares have brought becomes visible,
+ * but for those of topics that a limit has come to; topics that have listeners; and keys that somebody waits for */
 static PyObject *together_publish(PyObject *object, PyObject *shares) {
     Together *self = (Together *)object;
     if (!PyList_CheckExact(shares)) {
         PyErr_SetString(PyExc_TypeError, "publish(shares: list)");
         return NULL;
     }
-    PyObject *limited = PyList_New(0), *heard = PyList_New(0);
-    long long records = 0, bytes = 0;
-    if (!limited || !heard) goto failed;
+    PyObject *limited = PyList_New(0), *heard = PyList_New(0), *waited = PyList_New(0), *result = NULL;
+    int64_t records = 0, bytes = 0;
+    if (!limited || !heard || !waited) goto done;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(shares); i++) {
-        PyObject *share = PyList_GET_ITEM(shares, i), *topic;
+        PyObject *share = PyList_GET_ITEM(shares, i), *topic, *keys;
         Changes changes = {.count = 0};
         int is_sound = PyTuple_CheckExact(share) && PyTuple_GET_SIZE(share) == 7 &&
-                       Py_IS_TYPE(topic = PyTuple_GET_ITEM(share, 0), self->topic_type);
+                       IS(topic = PyTuple_GET_ITEM(share, 0), TOPIC) &&
+                       ((keys = PyTuple_GET_ITEM(share, 6)) == Py_None || IS(keys, KEYS));
         if (!is_sound) {
             PyErr_SetString(PyExc_TypeError, "a share has a topic, and six more");
-            goto failed;
+            goto done;
         }
         int64_t count = number_in(PyTuple_GET_ITEM(share, 3)), size = number_in(PyTuple_GET_ITEM(share, 4)),
                 ts = number_in(PyTuple_GET_ITEM(share, 5));
         int verdict = verdict_of(self, OF_TOPIC(topic, CONFIG));
         int is_heard = OF_TOPIC(topic, LISTENERS) ? PyObject_IsTrue(OF_TOPIC(topic, LISTENERS)) : -1;
-        if (verdict < 0 || is_heard < 0 || (is_heard && PyList_Append(heard, topic))) goto failed;
+        int is_waited = keys == Py_None ? 0 : OF(keys, KEYS, WAITERS) ? PyObject_IsTrue(OF(keys, KEYS, WAITERS)) : -1;
+        if (verdict < 0 || is_heard < 0 || is_waited < 0 || (is_heard && PyList_Append(heard, topic)) ||
+            (is_waited && PyList_Append(waited, keys)))
+            goto done;
         if (verdict == LIMITED) {
-            if (PyList_Append(limited, share)) goto failed;
+            if (PyList_Append(limited, share)) goto done;
             continue;
         }
         int64_t head = number_in(OF_TOPIC(topic, HEAD)), live = number_in(OF_TOPIC(topic, LIVE_COUNT));
@@ -568,21 +731,28 @@ static PyObject *together_publish(PyObject *object, PyObject *shares) {
         change(&changes, &OF_TOPIC(topic, LAST_WRITE_TS), ts);
         if (changes.failed || PySet_Add(OF_TOPIC(topic, CHANGED), OF_TOPIC(topic, ID))) {
             forget_changes(&changes);
-            goto failed;
+            goto done;
         }
         make_changes(&changes);
         records += count;
         bytes += size;
     }
-    return Py_BuildValue("NLLN", limited, records, bytes, heard);
-failed:
+    int is_usual = !PyList_GET_SIZE(limited) && !PyList_GET_SIZE(heard) && !PyList_GET_SIZE(waited);
+    result = is_usual ? Py_NewRef(Py_None) : PyTuple_Pack(3, limited, heard, waited);
+done:
+    /* Also if it ends early: so many are to be seen. */
+    add_to(&THE(TOTALS, RECORDS), records);
+    add_to(&THE(TOTALS, BYTES), bytes);
+    add_to(&THE(TOTALS, ALL_PENDING_BYTES), -bytes);
     Py_XDECREF(limited);
     Py_XDECREF(heard);
-    return NULL;
+    Py_XDECREF(waited);
+    return result;
 }
 
 static PyMethodDef together_methods[] = {
     {"append", (PyCFunction)(void (*)(void))together_append, METH_FASTCALL, NULL},
+    {"commit", (PyCFunction)(void (*)(void))together_commit, METH_FASTCALL, NULL},
     {"publish", together_publish, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -203,6 +203,29 @@ def test_a_group_that_expects_more_waits_a_turn(tmp_path: Path, waits: bool) -> 
     driven(tmp_path, scenario)
 
 
+class Pressing:
+    """What slows writes down."""
+
+    commit_window_s = 0.0
+    pacing = False
+
+
+@pytest.mark.parametrize("what", ["commit_window_s", "pacing", "_held_until", "_paused"])
+def test_what_slows_writes_down_keeps_them_from_being_written_at_once(tmp_path: Path, what: str) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        pressing = commit._pressure = commit._pacing = Pressing()
+        assert engine.queue.takes_at_once()
+        slowed: object = pressing if hasattr(pressing, what) else commit
+        setattr(slowed, what, 1)
+        assert not engine.queue.takes_at_once()
+        setattr(slowed, what, 0)
+        assert engine.queue.takes_at_once()
+        commit.close()
+        assert not engine.queue.takes_at_once()
+
+    driven(tmp_path, scenario)
+
+
 def test_a_kernel_without_asynchronous_syncs_is_served_by_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

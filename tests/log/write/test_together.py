@@ -25,6 +25,9 @@ from topics.values.errors import ApiError
 
 PLAIN = b'{"records":[{"data":%d}]}'
 SETTINGS = {"segment_max_events": 40, "hot_bytes": 1 << 20}
+# With and without the accelerator, in the next flush; and with it, what comes together is written in one go.
+WORLDS = {name: (native, False) for name, native in WAYS.items()}
+WORLDS |= {f"{name}, at once": (native, True) for name, native in WAYS.items() if native is not None}
 
 
 class Answers:
@@ -73,8 +76,11 @@ class Answers:
 class World:
     """A log, and how it is written."""
 
-    def __init__(self, directory: Path, native: Any, *, by_topic: bool = False) -> None:
+    def __init__(
+        self, directory: Path, native: Any, *, at_once: bool = False, by_topic: bool = False
+    ) -> None:
         self._native = native
+        self.at_once = at_once
         with using(native):
             self.lab = Lab(directory, **SETTINGS)
             # Digests are the same in all worlds.
@@ -82,10 +88,21 @@ class World:
             self.answers = Answers(self.lab)
             doors: Any = SimpleNamespace(stand_open=True)
             self.convoys: Convoys[str] = Convoys(self.lab.engine, doors, self.answers)
+        self.lab.engine.queue.is_free = lambda: at_once
         if by_topic:
             # Nothing goes together: each topic is written by itself, as it always could be.
             alone: Any = SimpleNamespace(append=lambda wanted, started: list(range(len(wanted))))
             self.convoys._together = alone
+
+    def write(self, writes: list[tuple[str, str, bytes, bytes | None]]) -> None:
+        if self.at_once:
+            self.convoys.join_all(found_together(writes))
+            return
+        for name, writer, body, key in writes:
+            if key is None:
+                self.convoys.join(name, writer, body)
+            else:
+                self.convoys.join_keyed(name, writer, body, key)
 
     def do(self, step: tuple[Any, ...]) -> None:
         kind, *given = step
@@ -95,11 +112,7 @@ class World:
                 for changed, config in given[1]:
                     # On its way before them, and in effect when they are shown.
                     put_topic(engine, changed, TopicConfig(**config), _ignore, _ignore)
-                for name, writer, body, key in given[0]:
-                    if key is None:
-                        self.convoys.join(name, writer, body)
-                    else:
-                        self.convoys.join_keyed(name, writer, body, key)
+                self.write(given[0])
                 engine.queue.flush()
             elif kind == "sync":
                 engine.queue.sync_now()
@@ -112,10 +125,11 @@ class World:
             elif kind == "delete":
                 self.lab.delete(given[0], given[1])
 
-    def seen(self) -> dict[str, Any]:
+    def seen(self, *, with_positions: bool = True) -> dict[str, Any]:
+        """`with_positions`: where the journal was when a run began, later behind what was written."""
         engine = self.lab.engine
         return {
-            "topics": {topic.name: _state(topic) for topic in engine.by_name.values()},
+            "topics": {topic.name: _state(topic, with_positions) for topic in engine.by_name.values()},
             "totals": (engine.totals.bytes, engine.totals.records, engine.totals.pending_bytes),
             "unsealed": engine.store.unsealed.bytes,
             "frames": engine.counters.frames,
@@ -124,13 +138,27 @@ class World:
         }
 
 
-def _state(topic: Topic) -> dict[str, Any]:
+def found_together(writes: list[tuple[str, str, bytes, bytes | None]]) -> list[Any]:
+    """As they are found when many sockets are read at once."""
+    found: dict[tuple[str, bool], tuple[list[str], list[bytes], list[bytes] | None]] = {}
+    for name, writer, body, key in writes:
+        sent = found.setdefault((name, key is None), ([], [], None if key is None else []))
+        sent[0].append(writer)
+        sent[1].append(body)
+        if sent[2] is not None and key is not None:
+            sent[2].append(key)
+    return [(name, sent) for (name, _), sent in found.items()]
+
+
+def _state(topic: Topic, with_positions: bool) -> dict[str, Any]:
     names = (
         "id head assigned floor floor_ts last_ts reserved reserve_asked live_count live_bytes pending_count"
     )
     names += " pending_bytes pending_sync last_write_ts mixed cap_hi ttl_hi"
     state = {name: getattr(topic, name) for name in names.split()}
     state["runs"] = [_run(run) for run in topic.runs]
+    if with_positions:
+        state["positions"] = [run.start_position for run in topic.runs]
     keys = topic.keys
     if keys is not None and not keys.is_idle:
         state["keys"] = [(bytes(chunk.digests), list(chunk.rows), chunk.gone) for chunk in keys.chunks]
@@ -145,7 +173,7 @@ def _run(run: Any) -> tuple[Any, ...]:
         view = hot.view()
         columns = bytes(view.rows), view.ends.tolist(), view.ts.tolist(), hot.size, hot.weight
     numbers = run.base, run.count, run.live_count, run.live_bytes, run.first_ts, run.last_ts
-    return *numbers, run.start_position, run.dead_count, columns
+    return *numbers, run.dead_count, columns
 
 
 def _ignore(_: object) -> None:
@@ -210,15 +238,18 @@ def _config(chance: random.Random, *, plain: bool = False) -> dict[str, Any]:
     return {"durability": chance.choice([durability, "ephemeral"])} | limit
 
 
-@pytest.mark.parametrize("native", WAYS.values(), ids=list(WAYS))
+@pytest.mark.parametrize(("native", "at_once"), WORLDS.values(), ids=list(WORLDS))
 @pytest.mark.parametrize("seed", range(5))
-def test_it_ends_as_if_each_topic_had_been_written_by_itself(tmp_path: Path, seed: int, native: Any) -> None:
+def test_it_ends_as_if_each_topic_had_been_written_by_itself(
+    tmp_path: Path, seed: int, native: Any, at_once: bool
+) -> None:
     alone = World(tmp_path / "alone", native, by_topic=True)
-    together = World(tmp_path / "together", native)
+    together = World(tmp_path / "together", native, at_once=at_once)
     for step in history(seed):
         alone.do(step)
         together.do(step)
-        assert together.seen() == alone.seen(), step
+        seen = [world.seen(with_positions=not at_once) for world in (together, alone)]
+        assert seen[0] == seen[1], step
     # The same frames, though those of one turn may stand in another order.
     assert len(journal(together.lab)) == len(journal(alone.lab))
     assert together.answers.together > 20
@@ -229,9 +260,10 @@ def test_it_ends_as_if_each_topic_had_been_written_by_itself(tmp_path: Path, see
         world.lab.kill()
 
 
-@pytest.fixture(params=WAYS.values(), ids=list(WAYS))
+@pytest.fixture(params=WORLDS.values(), ids=list(WORLDS))
 def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
-    world = World(tmp_path / "data", request.param)
+    native, at_once = request.param
+    world = World(tmp_path / "data", native, at_once=at_once)
     for name in ("a", "b"):
         world.do(("config", name, {}))
         world.do(("write", [(name, f"{name}/first", PLAIN % 0, None)], []))
@@ -256,7 +288,8 @@ def test_a_turn_is_one_operation(world: World, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(queue, "_take", counted)
     both(world)
-    assert taken == [1]
+    # What is written in one go never waits.
+    assert taken == [0 if world.at_once else 1]
     assert world.answers.told["a/next"] == world.answers.told["b/next"] == (2, 1, False)
 
 
@@ -361,6 +394,8 @@ def test_where_all_topics_share_a_bound_each_is_looked_at(world: World) -> None:
 def test_there_has_to_be_room_for_them_and_for_reservations(
     world: World, monkeypatch: pytest.MonkeyPatch, room: int, shares: int
 ) -> None:
+    if world.at_once:
+        pytest.skip("they do not wait")
     monkeypatch.setattr(together_module, "MAX_WAITING_OPS", room)
     together = world.answers.together
     both(world)

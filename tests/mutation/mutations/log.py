@@ -72,6 +72,22 @@ MUTATIONS = (
         (_MANY,),
     ),
     Mutation(
+        "overtake-in-one-go",
+        "What is written in one go does not overtake what waits for the journal.",
+        "log/write/commit_queue.py",
+        "        return not (is_engaged or self.refusal or self.is_large) and self.is_free()\n",
+        "        return not (self.refusal or self.is_large) and self.is_free()\n",
+        ("tests/log/write/test_together_commit.py",),
+    ),
+    Mutation(
+        "write-at-once-in-a-pause",
+        "While a checkpoint has writing paused, nothing is written at once.",
+        "log/write/commit_loop.py",
+        "        return not (is_slowed or self._paused)\n",
+        "        return not is_slowed\n",
+        ("tests/log/write/test_commit_loop.py",),
+    ),
+    Mutation(
         "wait-on-fast-disks",
         "Only a slow sync waits for the writers who were just answered.",
         "log/write/commit_loop.py",

@@ -52,6 +52,21 @@ _state = msgspec.msgpack.Decoder(KeysState)
 
 
 class AllKeys(Extension):
+    __slots__ = (
+        "_aged_at_ms",
+        "_by_age",
+        "_find",
+        "_hasher",
+        "_holders",
+        "_to_sweep",
+        "count",
+        "forgotten",
+        "heads",
+        "most",
+        "most_a_topic",
+        "salt",
+    )
+
     name = "keys"
     kinds: tuple[int, ...] = (Kind.KEYED,)
 

@@ -159,6 +159,7 @@ class CommitLoop:
         # Until then the brake holds the next group back, by the loop's clock.
         self._held_until = 0.0
         self._queue = engine.queue
+        self._journal = engine.journal
         self._loop = loop
         self._busy = False
         self._company = Company()
@@ -169,6 +170,8 @@ class CommitLoop:
         self._kernel = _kernel_sync(loop)
         self._queue.wake = self._schedule
         self._queue.hurry = self._hurry
+        self._queue.is_free = self._is_free
+        self._queue.written_at_once = self._go_on
         if self._queue.wants_flush:
             self._schedule()
 
@@ -191,6 +194,14 @@ class CommitLoop:
             self._schedule()
         else:
             self._tick()
+
+    def _is_free(self) -> bool:
+        is_slowed = self._held_until or self._pressure.commit_window_s or self._pacing.pacing
+        return not (is_slowed or self._paused)
+
+    def _go_on(self) -> None:
+        self._hold_next()
+        self._sync_if_wanted()
 
     def _tick(self) -> None:
         # One that is under way calls again when it is over.
@@ -261,14 +272,14 @@ class CommitLoop:
             self._sync_if_wanted()
 
     def _too_much_unsynced(self) -> bool:
-        journal = self._engine.journal
+        journal = self._journal
         return journal.position - journal.synced > TRICKLE_BYTES and self._queue.failure is None
 
     def _start_sync(self) -> None:
         self._busy = True
         self._sync_began = self._loop.time()
         ticket = self._queue.begin_sync()
-        journal = self._engine.journal
+        journal = self._journal
         if self._kernel is not None and journal.only_current_unsynced:
             try:
                 self._kernel.start(journal.current_file().fileno(), lambda error: self._finish(ticket, error))
@@ -339,7 +350,8 @@ class CommitLoop:
         if self._kernel is not None:
             self._kernel.close()
             self._kernel = None
-        self._queue.wake = self._queue.hurry = lambda: None
+        self._queue.wake = self._queue.hurry = self._queue.written_at_once = lambda: None
+        self._queue.is_free = lambda: False
         self._queue.settle()
         self._writer.shutdown()
 

@@ -64,6 +64,9 @@ class CommitQueue(Refusals):
         # wait for anything else to come.
         self.wake: Callable[[], None] = lambda: None
         self.hurry: Callable[[], None] = lambda: None
+        # Likewise: whether what comes now may be written at once; and called when that was done.
+        self.is_free: Callable[[], bool] = lambda: False
+        self.written_at_once: Callable[[], None] = lambda: None
         # Callbacks that gather writes until the last moment, and submit them when called.
         self._gatherers: list[Callable[[], None]] = []
         self._gathering = False
@@ -228,7 +231,7 @@ class CommitQueue(Refusals):
         try:
             for op in ops:
                 op.wal_ms = wal_ms
-                if op.sync or self._must_wait(op):
+                if op.sync or ((self._unsynced or self._syncing) and self._must_wait(op)):
                     self._hold(op)
                 else:
                     op.apply()
@@ -236,6 +239,39 @@ class CommitQueue(Refusals):
             self._latch(error, doubtful=_from(ops, op))
         finally:
             self.applying = False
+
+    # --- written at once --------------------------------------------------------------------------------
+
+    def takes_at_once(self) -> bool:
+        """Whether nothing is in the way: what comes now may be written as it comes, and take effect."""
+        is_engaged = self.waiting or self._gatherers or self._held or self._under_way or self.applying
+        return not (is_engaged or self.refusal or self.is_large) and self.is_free()
+
+    def show(self, op: Op) -> bool:
+        """Such an operation, which the journal has got, takes effect; False if it could not."""
+        self._witness.acked(self._journal.position)
+        self.applying = True
+        try:
+            op.apply()
+        except (OSError, MemoryError) as error:
+            self._latch(error, doubtful=[op])
+            return False
+        finally:
+            self.applying = False
+        return True
+
+    def await_sync(self, op: Op) -> None:
+        """The same for one that waits for a sync."""
+        self._witness.acked(self._journal.position)
+        self._hold(op)
+
+    def rescue(self, error: BaseException, ops: list[Op]) -> None:
+        """The journal has not taken them."""
+        before, started = self._journal.position, time.perf_counter()
+        ops = self._rescue(error, ops)
+        if ops:
+            self._witness.acked(self._journal.position)
+            self._written(ops, self._journal.position - before, started)
 
     # --- writing on another thread ----------------------------------------------------------------------
 
@@ -327,24 +363,17 @@ class CommitQueue(Refusals):
 
     @staticmethod
     def _must_wait(op: Op) -> bool:
-        topic = op.topic
-        if topic is not None and topic.pending_sync:
-            return True
-        return any(other.pending_sync for other in op.others)
+        return any(topic.pending_sync for topic in op.topics)
 
     def _hold(self, op: Op) -> None:
         self._unsynced.append(op)
-        if op.topic is not None:
-            op.topic.pending_sync += 1
-        for other in op.others:
-            other.pending_sync += 1
+        for topic in op.topics:
+            topic.pending_sync += 1
 
     @staticmethod
     def _unhold(op: Op) -> None:
-        if op.topic is not None:
-            op.topic.pending_sync -= 1
-        for other in op.others:
-            other.pending_sync -= 1
+        for topic in op.topics:
+            topic.pending_sync -= 1
 
     @property
     def wants_sync(self) -> bool:

@@ -23,7 +23,7 @@ from topics.log.write.key_chunk import KeyChunk
 from topics.log.write.operation import Op
 from topics.log.write.plain_frame import plain_frame
 from topics.log.write.reservation import extend_if_short
-from topics.storage import Kind
+from topics.storage import FILE_HEADER_BYTES, File, Journal, JournalFile, Kind
 from topics.values import MAX_IDEMPOTENCY_KEY_BYTES, MAX_SEQ, ApiError, TopicConfig, accelerator
 
 _APPEND, _KEYED = int(Kind.APPEND), int(Kind.KEYED)
@@ -31,6 +31,8 @@ _APPEND, _KEYED = int(Kind.APPEND), int(Kind.KEYED)
 _ROW_BYTES = SMALL_BODY_BYTES + 128
 # What a topic's config says about this way: not for it; for it; with a sync; and with a window for keys.
 _LIMITED, _PLAIN, _SYNCED, _REMEMBERS = 0, 1, 2, 4
+_NOTHING: set[Topic] = set()
+_NOBODY: list[Topic] = []
 
 Writer = TypeVar("Writer")
 # What one topic has got, a record of each writer in this order: the topic, the writers, the first seq, how
@@ -66,18 +68,17 @@ class TogetherOp(Op, Generic[Writer]):
         """Only so many shares, the first ones, have come about."""
         del self.shares[count:], self.buffers[count:]
 
+    @property
+    def topics(self) -> tuple[Topic, ...]:
+        return tuple([share[0] for share in self.shares])
+
     def submit(self, queue: CommitQueue, started: float, clock_ms: int) -> None:
-        self.others = tuple([share[0] for share in self.shares])
         self.started, self.clock_ms = started, clock_ms
         queue.submit_checked(self)
 
     def apply(self) -> None:
-        lane, shares = self._lane, self.shares
-        heard = lane.publish(shares, self.clock_ms)
-        for share in shares:
-            keys = share[6]
-            if keys is not None and keys.waiters:
-                keys.answer_waiters()
+        lane = self._lane
+        heard = lane.publish(self.shares, self.clock_ms)
         lane.answering.answer_together(self)
         for topic in heard:
             topic.wake()
@@ -101,14 +102,59 @@ class Together(Generic[Writer]):
         self._core = core
         self.answering = answering
         native = accelerator.native
-        types = Topic, Run, HotColumns, TopicKeys, KeyChunk, array
+        types = Topic, Run, HotColumns, TopicKeys, KeyChunk, Journal, JournalFile, File, TogetherOp
+        alone = core.store.unsealed, core.keys, core.counters, core.totals
+        limits = MAX_SEQ, RECORD_BYTES, FILE_HEADER_BYTES
         self._native: Any = native and native.Together(
-            types, _verdict, xxh3_64_intdigest, MAX_SEQ, RECORD_BYTES
+            types, alone, core.by_name, array, _verdict, xxh3_64_intdigest, *limits
         )
-        self._sums = array("q", bytes(48))
         # Of the turn to come, without a sync and with one; made before anything is written.
         self._unsynced: TogetherOp[Writer] | None = None
         self._synced: TogetherOp[Writer] | None = None
+
+    def commit(self, wanted: list[Addressed[Writer]], started: float) -> list[int] | None:
+        """Write, show and answer in one go what can be written together, if nothing else is under way.
+
+        Returns the indexes of what is left; None if all of it has to wait.
+        """
+        core = self._core
+        queue, now = core.queue, core.now()  # which journals something where the clock was set back
+        if self._native is None or core.settings.max_total_bytes or not queue.takes_at_once():
+            return None
+        unsynced = self._unsynced = self._unsynced or TogetherOp(self, sync=False)
+        synced = self._synced = self._synced or TogetherOp(self, sync=True)
+        left: list[int]
+        left, notable, is_crowded, wal_ms, error = self._native.commit(
+            wanted, _NOTHING, core.touched, now, core.journal, unsynced, synced
+        )
+        if notable or is_crowded:
+            self._see_to(notable, is_crowded, now)
+        if error is not None:
+            self._rescue(error, started, now)
+            return left
+        if unsynced.shares:
+            unsynced.started, unsynced.clock_ms, unsynced.wal_ms = started, now, wal_ms
+            if queue.show(unsynced):
+                # Nobody has it: it may serve again.
+                del unsynced.shares[:], unsynced.buffers[:]
+            else:
+                self._unsynced = None
+        if synced.shares:
+            self._synced = None
+            synced.started, synced.clock_ms, synced.wal_ms = started, now, wal_ms
+            queue.await_sync(synced)
+        queue.written_at_once()
+        return left
+
+    def _rescue(self, error: Exception, started: float, now: int) -> None:
+        """The journal has not taken what was to be written in one go."""
+        ops: list[Op] = []
+        for op in (self._unsynced, self._synced):
+            if op is not None and op.shares:
+                op.started, op.clock_ms = started, now
+                ops.append(op)
+        self._unsynced = self._synced = None
+        self._core.queue.rescue(error, ops)
 
     def append(self, wanted: list[Addressed[Writer]], started: float) -> list[int]:
         """Write what can be written together; returns the indexes of what is left."""
@@ -147,48 +193,28 @@ class Together(Generic[Writer]):
         synced: TogetherOp[Writer],
     ) -> list[int]:
         """The indexes of what is left."""
-        core, sums = self._core, self._sums
-        keys, journal, unsealed = core.keys, core.journal, core.store.unsealed
-        notable: list[Topic] = []
-        left: list[int] = self._native.append(
-            wanted,
-            core.by_name,
-            held,
-            core.touched,
-            now,
-            journal.position,
-            journal.synced,
-            unsealed.max_events,
-            unsealed.max_bytes,
-            keys.most_a_topic,
-            keys.salt,
-            keys.heads,
-            unsynced.shares,
-            unsynced.buffers,
-            synced.shares,
-            synced.buffers,
-            notable,
-            sums,
+        left: list[int]
+        left, notable, is_crowded = self._native.append(
+            wanted, held, self._core.touched, now, self._core.journal, unsynced, synced
         )
-        unsynced.writers, synced.writers, size, added, keyed, crowded = sums
-        core.counters.frames += unsynced.writers + synced.writers
-        core.totals.pending_bytes += size
-        unsealed.bytes += added
-        if keyed:
-            keys.count += keyed
-            if crowded or keys.count > keys.most:
-                self._forget_keys((*unsynced.shares, *synced.shares), now)
+        if notable or is_crowded:
+            self._see_to(notable, is_crowded, now)
+        return left
+
+    def _see_to(self, notable: list[Topic], is_crowded: bool, now: int) -> None:
+        """What the records have brought about: full runs, short reservations, too many keys."""
+        core, unsealed = self._core, self._core.store.unsealed
+        if is_crowded:
+            assert self._unsynced is not None
+            assert self._synced is not None
+            for share in (*self._unsynced.shares, *self._synced.shares):
+                if share[6] is not None:
+                    core.keys.enforce_bounds(share[6], now)
         for topic in notable:
             run = topic.runs[-1]
             if unsealed.has_reached_limit(run):
                 unsealed.complete(run)
             extend_if_short(core, topic)
-        return left
-
-    def _forget_keys(self, shares: tuple[Share[Writer], ...], now: int) -> None:
-        for share in shares:
-            if share[6] is not None:
-                self._core.keys.enforce_bounds(share[6], now)
 
     def _append_each(
         self,
@@ -274,15 +300,17 @@ class Together(Generic[Writer]):
         """They become visible; returns the topics that have listeners."""
         if self._native is None:
             limited, heard = shares, [share[0] for share in shares if share[0].listeners]
+            waited = [share[6] for share in shares if share[6] is not None and share[6].waiters]
         else:
-            limited, records, size, heard = self._native.publish(shares)
-            totals = self._core.totals
-            totals.records += records
-            totals.bytes += size
-            totals.pending_bytes -= size
+            odd = self._native.publish(shares)
+            if odd is None:
+                return _NOBODY
+            limited, heard, waited = odd
         # A limit may have come meanwhile, by a change that was on its way before them.
         for topic, _, _, count, size, ts, _ in limited:
             show(self._core, topic, count, size, ts, clock_ms)
+        for keys in waited:
+            keys.answer_waiters()
         return heard
 
 
