@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,33 @@ def test_a_group_that_expects_more_waits_a_turn(tmp_path: Path, waits: bool) -> 
         await second
         await asyncio.gather(*written)
         assert engine.counters.batches == batches + (1 if waits else 2)
+
+    driven(tmp_path, scenario)
+
+
+def test_whoever_was_answered_and_writes_again_comes_along_with_the_next_sync(tmp_path: Path) -> None:
+    """Answered by one sync, while another writer waits for the next."""
+
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        await put(engine, "t", TopicConfig(durability="fsync"))
+        ours, theirs = socket.socketpair()
+        last: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def read() -> None:
+            ours.recv(1)
+            engine.append("t", parse_append(ONE), last.set_result, last.set_exception)
+
+        with ours, theirs:
+            asyncio.get_running_loop().add_reader(ours, read)
+            engine.append("t", parse_append(ONE), lambda _: theirs.send(b"x"), last.set_exception)
+            commit._tick()
+            assert commit._busy
+            syncs = engine.counters.fsyncs
+            second = append(engine, "t")
+            engine.queue.flush()
+            await asyncio.gather(second, last)
+            asyncio.get_running_loop().remove_reader(ours)
+            assert engine.counters.fsyncs == syncs + 2
 
     driven(tmp_path, scenario)
 

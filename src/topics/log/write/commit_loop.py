@@ -182,11 +182,13 @@ class CommitLoop:
         if window_s > 0:
             self._loop.call_later(window_s, self._tick)
         elif self._queue.expects_more:
-            # Once more round the loop: what the sockets bring by then goes along, and one large group costs
-            # less than two.
-            self._loop.call_soon(self._loop.call_soon, self._tick)
+            self._tick_a_turn_later()
         else:
             self._loop.call_soon(self._tick)
+
+    def _tick_a_turn_later(self) -> None:
+        """What the sockets bring by then goes along: one large group costs less than two."""
+        self._loop.call_soon(self._loop.call_soon, self._tick)
 
     def _hurry(self) -> None:
         """Commit now rather than in the next turn of the loop, unless writes have to wait."""
@@ -310,7 +312,8 @@ class CommitLoop:
             if self._paused:
                 self._start_sync() if self._queue.wants_sync else self._announce_quiet()
             else:
-                self._tick()
+                # Those who were just answered may have written again.
+                self._tick_a_turn_later()
         else:
             self._announce_quiet()
 
