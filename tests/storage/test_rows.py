@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 
 from topics.log.write.append_request import parse_append
-from topics.storage.rows import FEWEST_ROWS, LOWEST_SEQ, node_of, render_rows, restamp
+from topics.storage.rows import FEWEST_ROWS, LOWEST_SEQ, node_of, render_rows, restamp, rows_and_ends
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 
@@ -25,6 +25,16 @@ def test_rows_across_thousands(first_seq: int, count: int, ts: int) -> None:
     values = [json.dumps({"n": number, "t": "é}\\n"}) for number in range(count)]
     rows = render_rows([Raw(value.encode()) for value in values], first_seq, ts)
     assert rows == encoded(values, first_seq, ts)
+
+
+@pytest.mark.parametrize("first_seq", [1, 9, 95, 998, 99_995, 2**53 - 3000])
+@pytest.mark.parametrize("count", [1, FEWEST_ROWS - 1, FEWEST_ROWS, 100])
+def test_rows_end_where_they_are_said_to_end(first_seq: int, count: int) -> None:
+    values = [json.dumps({"n": number}) for number in range(count)]
+    rows, lengths, ends = rows_and_ends([value.encode() for value in values], first_seq, 5, 100)
+    assert rows == encoded(values, first_seq, 5)
+    assert lengths == [len(value) for value in values]
+    assert ends == [100 + len(encoded(values[: at + 1], first_seq, 5)) for at in range(count)]
 
 
 @pytest.mark.parametrize("first_seq", [1, 995, 1000, 99_950])

@@ -101,23 +101,24 @@ class HotColumns:
     def extend_plain(self, rows: memoryview, ends: bytes, count: int, ts: int) -> int:
         """The same as `extend` for records that have nothing but a row; `ends`: where each ends."""
         added = len(rows) + RECORD_BYTES * count
-        if not self.ts_values or self.ts_values[-1] != ts:
+        times = self.ts_values
+        if not times or times[-1] != ts:
             self.ts_starts.append(len(self.ends))
-            self.ts_values.append(ts)
+            times.append(ts)
         self._add_rows(rows)
         self.ends.frombytes(ends)  # type: ignore[union-attr]
         self.weight += added
         return added
 
     def _add_rows(self, rows: bytes | memoryview) -> None:
-        offset = self.size
+        there, offset = self.rows, self.size
         self.size = end = offset + len(rows)
-        if type(self.rows) is bytearray:
-            self.rows += rows
-        elif end <= len(self.rows):
-            self.rows[offset:end] = rows
+        if there.__class__ is bytearray:
+            there += rows
+        elif end <= len(there):
+            there[offset:end] = rows
         else:
-            self.rows = bytearray(self.rows[:offset])
+            self.rows = bytearray(there[:offset])
             self.rows += rows
 
     def extend(self, batch: Batch, rows: bytes | memoryview, ts: int, hops: bytes | None = None) -> int:

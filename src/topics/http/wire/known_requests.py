@@ -42,6 +42,7 @@ class KnownRequest:
         "method",
         "name",
         "params",
+        "plain_bytes",
         "route",
         "target",
     )
@@ -65,11 +66,15 @@ class KnownRequest:
         plain_json = self.headers.get(b"content-type") == JSON and b"content-encoding" not in self.headers
         self.is_json = not route.is_async and plain_json and route.takes_body
         self.convoys: Convoys | None = None
+        # How many bytes the body has, if it travels and is not counted as somebody's; -1 for all others.
+        self.plain_bytes = -1
 
     def travel(self) -> None:
         """Requests like this one need not be looked at one by one."""
         if self.body_bytes <= SMALL_BODY_BYTES and self.is_json and _QUERY not in self.target:
             self.convoys = self.route.convoys
+            if self.convoys is not None and self.key is None:
+                self.plain_bytes = self.body_bytes
 
 
 class KnownRequests:

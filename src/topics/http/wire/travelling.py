@@ -6,7 +6,7 @@ To its connection, a request in a convoy is one that it is like; or a bundle, wh
 from bisect import bisect_left
 from collections.abc import Iterator
 from time import perf_counter
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from topics.http.wire.bundle import Bundle, bundle_in
 from topics.http.wire.crowd import OUTSIDE, Crowd
@@ -46,20 +46,14 @@ class Travelling(Pipeline):
             head, _, body = data.partition(END)
             context = self.context
             known = context.known_requests.get(head)
-            if (
-                known is not None
-                and known.body_bytes == len(body)
-                and known.convoys is not None
-                and known.key is None
-                and context.readiness.open
-            ):
+            if known is not None and known.plain_bytes == len(body) and context.readiness.open:
                 # Nothing about it can be refused before its body is looked at.
                 self._requests += 1
                 self._unknown_heads = 0
                 self._current = known
                 if context.crowd is not None:
                     self._join(context.crowd)
-                known.convoys.join(known.name, self, body)
+                known.convoys.join(known.name, self, body)  # type: ignore[union-attr]
                 return
             if body and self._take(known, data, head, body):
                 return
@@ -310,19 +304,19 @@ def _tell_each(
     left: list[Asking] = []
     bodies: list[bytes] = []
     for share in shares:
-        writers = share[1]
+        writers: list[Any] = share[1]
+        told += len(writers)
         answers = whole_answers(head, before_seqs(share[0]), share[2], len(writers), after)
         for one, answer in zip(writers, answers, strict=True):
-            if not isinstance(one, Exchange) and not one._behind:
+            if one.__class__ is not Exchange and not one._behind:
                 current, transport = one._current, one.transport
                 if current.__class__ is KnownRequest and current.key is None and not transport.is_closing():
                     one._current = None
                     transport.write(answer)
-                    told += 1
                     continue
             left.append(one)
             bodies.append(answer.partition(END)[2])
-    return told, left, bodies
+    return told - len(left), left, bodies
 
 
 def _crowd_of(asking: list[Asking]) -> Crowd | None:

@@ -12,7 +12,7 @@ from topics.log.write.append_frame import PAYLOAD_HEAD_BYTES, plain_payload
 from topics.log.write.gather import split_plain
 from topics.storage.frame import HEADER_BYTES
 from topics.storage.journal import encode_header
-from topics.storage.rows import render_rows
+from topics.storage.rows import rows_and_ends
 from topics.values import accelerator
 
 # The frame; where its rows begin in it, and end; where each row ends behind those that are there, as u32; and
@@ -44,19 +44,9 @@ def plain_frame(
     values = values or split_plain(bodies)
     if values is None:
         return None
-    count, lengths = len(values), [*map(len, values)]
-    rows = render_rows(values, first_seq, ts)
+    rows, lengths, ends = rows_and_ends(values, first_seq, ts, offset)
     payload = plain_payload(rows, array("I", lengths), keys)
-    digest = xxh3_64_intdigest(payload)
+    digest, count = xxh3_64_intdigest(payload), len(lengths)
     header = encode_header(kind, 0, count, topic_id, first_seq, ts, synced, digest, len(payload), ahead_ms)
-    start, size = HEADER_BYTES + len(keys) + PAYLOAD_HEAD_BYTES, sum(lengths)
-    if len(str(first_seq)) == len(str(first_seq + count - 1)):
-        # Around its data every row has the same text.
-        around = (len(rows) - size) // count
-    else:
-        around, lengths = 1, list(map(len, rows[:-1].split(b"\n")))
-    ends = array("I")
-    for length in lengths:
-        offset += length + around
-        ends.append(offset)
-    return header + payload, start, start + len(rows), ends.tobytes(), size
+    start = HEADER_BYTES + len(keys) + PAYLOAD_HEAD_BYTES
+    return header + payload, start, start + len(rows), array("I", ends).tobytes(), sum(lengths)

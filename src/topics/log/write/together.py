@@ -226,13 +226,16 @@ class Together(Generic[Writer]):
         synced: TogetherOp[Writer],
     ) -> list[int]:
         """The indexes of what is still left. What there is to write is taken apart at once, if it can be."""
-        several = [wanted[index] for index in left]
         values: list[bytes] | None = None
         if self._native is None:
-            values = split_plain([body for _, sent in several for body in sent[1]])
+            bodies: list[bytes] = []
+            for index in left:
+                bodies += wanted[index][1][1]
+            values = split_plain(bodies)
         still: list[int] = []
         at = 0
-        for index, (name, sent) in zip(left, several, strict=True):
+        for index in left:
+            name, sent = wanted[index]
             stop = at + len(sent[1])
             cut = None if values is None else values[at:stop]
             if not self._append_one(name, sent, cut, now, held, unsynced, synced):
