@@ -10,6 +10,7 @@ import pytest
 
 from tests.log.write.test_together import PLAIN, World, found_together
 from tests.support.accelerated import WAYS
+from topics.log.write import together
 from topics.log.write.together import TogetherOp
 from topics.storage.witness import _ACKED
 from topics.values.errors import ApiError
@@ -34,15 +35,33 @@ NEXT = [("a", "a/next", PLAIN % 1, None), ("b", "b/next", PLAIN % 2, None)]
 
 def test_in_one_go_they_are_written_shown_and_answered(quick: World) -> None:
     engine = quick.lab.engine
-    position, batches, after = engine.journal.position, engine.counters.batches, []
-    engine.queue.written_at_once = lambda: after.append(engine.journal.position)
+    position, batches = engine.journal.position, engine.counters.batches
     quick.write(NEXT)
     assert quick.answers.told["a/next"] == quick.answers.told["b/next"] == (2, 1, False)
     assert [quick.lab.topic(name).head for name in ("a", "b")] == [2, 2]
-    assert after == [engine.journal.position]
     assert engine.journal.position > position
     assert engine.counters.batches == batches + 1
     assert engine.witness._words[_ACKED] == engine.journal.position
+
+
+def test_now_and_then_it_is_seen_to_what_they_have_brought(
+    quick: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever waits for a sync is seen to at once."""
+    engine, seen = quick.lab.engine, []
+    quick.write(NEXT)
+    before = engine.journal.position
+    quick.write(NEXT)
+    monkeypatch.setattr(together, "_UNSEEN_BYTES", 2 * (engine.journal.position - before))
+    engine.queue.written_at_once = lambda: seen.append(None)
+    quick.convoys._together._seen_to = engine.journal.position
+    for _ in range(7):
+        quick.write(NEXT)
+    assert len(seen) == 3
+    quick.do(("config", "a", {"durability": "fsync"}))
+    for _ in range(3):
+        quick.write(NEXT)
+    assert len(seen) == 6
 
 
 IN_THE_WAY: dict[str, Any] = {

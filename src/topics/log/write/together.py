@@ -31,6 +31,9 @@ _APPEND, _KEYED = int(Kind.APPEND), int(Kind.KEYED)
 _ROW_BYTES = SMALL_BODY_BYTES + 128
 # What a topic's config says about this way: not for it; for it; with a sync; and with a window for keys.
 _LIMITED, _PLAIN, _SYNCED, _REMEMBERS = 0, 1, 2, 4
+# So much of the journal may be written in one go before it is seen to that memory and unsynced journal stay
+# within their bounds, which are a hundred times larger.
+_UNSEEN_BYTES = 64 * 1024
 _NOTHING: set[Topic] = set()
 _NOBODY: list[Topic] = []
 
@@ -111,6 +114,8 @@ class Together(Generic[Writer]):
         # Of the turn to come, without a sync and with one; made before anything is written.
         self._unsynced: TogetherOp[Writer] | None = None
         self._synced: TogetherOp[Writer] | None = None
+        # Up to there, what is written in one go need not be followed by anything.
+        self._seen_to = 0
 
     def commit(self, wanted: list[Addressed[Writer]], started: float) -> list[int] | None:
         """Write, show and answer in one go what can be written together, if nothing else is under way.
@@ -143,7 +148,10 @@ class Together(Generic[Writer]):
             self._synced = None
             synced.started, synced.clock_ms, synced.wal_ms = started, now, wal_ms
             queue.await_sync(synced)
-        queue.written_at_once()
+        position = core.journal.position
+        if position > self._seen_to or self._synced is None:
+            self._seen_to = position + _UNSEEN_BYTES
+            queue.written_at_once()
         return left
 
     def _rescue(self, error: Exception, started: float, now: int) -> None:
