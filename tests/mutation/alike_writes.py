@@ -120,12 +120,6 @@ WRITES: tuple[Alike, ...] = (
         "                if False:\n                    return []",
         "nothing is written then, and nothing is left of it",
     ),
-    Alike(
-        "log/write/gather.py",
-        "if len(pieces) != len(bodies):",
-        "if False:",
-        "what is not cut everywhere has a line feed, which no value has",
-    ),
     Alike("log/write/commit_loop.py", "if not self._held_until:", "if False:", "that time is over"),
     Alike("log/write/batch.py", "if count == 1:", "if False:", "its only line feed is at its end"),
     Alike("log/write/append_frame.py", "len(payload) > _COPIED", "len(payload) >= _COPIED", _COPIED),
