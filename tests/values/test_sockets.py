@@ -316,6 +316,66 @@ def test_another_head_is_not_taken_for_one_that_has_come_of_late(
     assert came(sockets, peer, known, LONG)
 
 
+BEFORE, AFTER = LONG, b"\r\nAccept: */*"
+KEY_LINES = (b"\r\nIdempotency-Key: ", b"\r\nidempotency-key: ")
+
+
+@pytest.mark.parametrize("after", [AFTER, b""])
+@pytest.mark.parametrize("line", KEY_LINES)
+def test_a_head_that_has_come_of_late_with_another_key_travels_again(
+    sockets: Any, peer: Peer, line: bytes, after: bytes
+) -> None:
+    known = {BEFORE + after: Known()}
+    for key in (b"k-1", b"k-2", b"k-2", b"another", b"k", b"k-3"):
+        peer.client.sendall(BEFORE + line + key + after + b"\r\n\r\nbody")
+        travelling, others, _, _ = sockets.receive(known)
+        assert (travelling, others) == (
+            [("convoys", [("name", ([peer.connection], [b"body"], [key]))])],
+            [],
+        )
+        peer.connection._current = None
+
+
+@pytest.mark.parametrize("after", [AFTER, b""])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        KEY_LINES[0] + b" -1",
+        KEY_LINES[0] + b"k- ",
+        KEY_LINES[0] + b"k\x7f1",
+        KEY_LINES[0] + b"k\r1",
+        KEY_LINES[0] + b"k-\r",
+        b"\r\nIdempotency-Kez: k-1",
+        b"\r\nIDEMPOTENCY-KEY: k-1",
+        KEY_LINES[0] + b"k-1" + b"\0",
+    ],
+)
+def test_an_odd_key_is_not_taken_for_one_that_has_come_of_late(
+    sockets: Any, peer: Peer, odd: bytes, after: bytes
+) -> None:
+    known = {BEFORE + after: Known()}
+    peer.client.sendall(BEFORE + KEY_LINES[0] + b"k-1" + after + b"\r\n\r\nbody")
+    assert sockets.receive(known)[0]
+    peer.connection._current = None
+    request = BEFORE + odd + after + b"\r\n\r\nbody"
+    peer.client.sendall(request)
+    assert sockets.receive(known) == ([], [(peer.connection, request)], [], [])
+
+
+@pytest.mark.parametrize("tail", [b"\r\nAccept: */+", b"\r\nAccept: */*\r\nX: y", b"", b"\r\nAccept"])
+def test_another_end_of_a_head_with_a_key_is_seen(sockets: Any, peer: Peer, tail: bytes) -> None:
+    known = {BEFORE + AFTER: Known()}
+    whole = BEFORE + KEY_LINES[0] + b"k-1" + AFTER + b"\r\n\r\nbody"
+    peer.client.sendall(whole)
+    assert sockets.receive(known)[0]
+    peer.connection._current = None
+    other = BEFORE + KEY_LINES[0] + b"k-1" + tail + b"\r\n\r\n"
+    # Of the same length as a whole, and so in the same place.
+    other += b"b" * (len(whole) - len(other))
+    peer.client.sendall(other)
+    assert sockets.receive(known) == ([], [(peer.connection, other)], [], [])
+
+
 def test_a_descriptor_belongs_to_one(sockets: Any, peer: Peer) -> None:
     other = Connection(peer.transport, peer.server.fileno())
     with pytest.raises(ValueError):

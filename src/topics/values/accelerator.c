@@ -1163,20 +1163,26 @@ done:
 
 /* --- heads of requests -------------------------------------------------------------------------------------- */
 
-/* Where the line of an idempotency key begins, the key itself, and where both end; 0 if there is none to be seen, or
- * one that `known_requests.py` leaves to the parser. */
-int key_in_head(const unsigned char *start, const unsigned char *end, KeyLine *found) {
-    Text p = start, stop;
-    for (;; p++) {
-        if (!(p = memchr(p, '\r', end - p)) || end - p < 19) return 0;
-        if (!memcmp(p, "\r\nIdempotency-Key: ", 19) || !memcmp(p, "\r\nidempotency-key: ", 19)) break;
-    }
-    Text key = p + 19;
+static int is_key_line(Text p, Text end) {
+    return end - p >= 19 && (!memcmp(p, "\r\nIdempotency-Key: ", 19) || !memcmp(p, "\r\nidempotency-key: ", 19));
+}
+
+int key_line_at(const unsigned char *start, const unsigned char *end, KeyLine *found) {
+    if (!is_key_line(start, end)) return 0;
+    Text key = start + 19, stop;
     for (stop = key; stop < end && *stop != '\r'; stop++)
         if (*stop < 0x20 || *stop > 0x7e) return 0;
     if (stop == key || *key == ' ' || stop[-1] == ' ' || (stop < end && (end - stop < 2 || stop[1] != '\n'))) return 0;
-    *found = (KeyLine){p, key, stop};
+    *found = (KeyLine){start, key, stop};
     return 1;
+}
+
+/* Where the first line of an idempotency key begins, the key itself, and where both end; 0 if there is none to be seen,
+ * or one that `known_requests.py` leaves to the parser. */
+int key_in_head(const unsigned char *start, const unsigned char *end, KeyLine *found) {
+    Text p = start;
+    while ((p = memchr(p, '\r', end - p)) && !is_key_line(p, end)) p++;
+    return p && key_line_at(p, end, found);
 }
 
 /* The head without that line. */

@@ -24,6 +24,8 @@ PyObject *key_digest(PyObject *module, PyObject *const *given, Py_ssize_t count)
 uint64_t place_of(const char *digest);
 /* Of `Places`. 1 if it was free; 0 if it is taken; -1 if there is no memory, without an exception. */
 int take_place(PyObject *places, uint64_t place, PyObject *chunk);
+/* It will be asked for soon: a large table is not at hand. */
+void expect_place(PyObject *places, uint64_t place);
 /* 0 if it was not taken. */
 int leave_place(PyObject *places, uint64_t place);
 
@@ -71,7 +73,10 @@ typedef struct {
     const unsigned char *start, *key, *stop;
 } KeyLine;
 
+/* 0 if there is no such line, or one that the parser has to see. */
 int key_in_head(const unsigned char *start, const unsigned char *end, KeyLine *found);
+/* The same for one that begins there. */
+int key_line_at(const unsigned char *start, const unsigned char *end, KeyLine *found);
 PyObject *head_without(const unsigned char *start, const unsigned char *end, const KeyLine *line);
 
 /* --- slots: fields of Python objects, found once by name and then read where they are ------------------------- */

@@ -18,6 +18,7 @@ static const uint8_t order[10][16] = {
 
 static inline uint64_t little(const unsigned char *from) {
     uint64_t value = 0;
+#pragma GCC unroll 8
     for (int i = 7; i >= 0; i--) value = value << 8 | from[i];
     return value;
 }
@@ -38,6 +39,7 @@ static inline void mix(uint64_t *v, int a, int b, int c, int d, uint64_t x, uint
 /* `done`: how many bytes there are up to the end of this block. */
 static void compress(uint64_t state[8], const unsigned char block[BLOCK], uint64_t done, int is_last) {
     uint64_t v[16], m[16];
+#pragma GCC unroll 16
     for (int i = 0; i < 16; i++) m[i] = little(block + 8 * i);
     for (int i = 0; i < 8; i++) {
         v[i] = state[i];
@@ -45,9 +47,13 @@ static void compress(uint64_t state[8], const unsigned char block[BLOCK], uint64
     }
     v[12] ^= done;
     if (is_last) v[14] = ~v[14];
+/* Written out, all of it stays in registers, and nothing has to be looked up. */
+#pragma GCC unroll 12
     for (int round = 0; round < ROUNDS; round++) {
         const uint8_t *s = order[round % 10];
+#pragma GCC unroll 4
         for (int i = 0; i < 4; i++) mix(v, i, i + 4, i + 8, i + 12, m[s[2 * i]], m[s[2 * i + 1]]);
+#pragma GCC unroll 4
         for (int i = 0; i < 4; i++)
             mix(v, i, (i + 1) % 4 + 4, (i + 2) % 4 + 8, (i + 3) % 4 + 12, m[s[2 * i + 8]], m[s[2 * i + 9]]);
     }
@@ -124,6 +130,11 @@ static int make_room(Places *self) {
         if (before[i].chunk) *entry_of(self, before[i].place) = before[i];
     PyMem_RawFree(before);
     return 1;
+}
+
+void expect_place(PyObject *object, uint64_t place) {
+    const Places *self = (const Places *)object;
+    if (self->room) __builtin_prefetch(&self->entries[place & (self->room - 1)], 1);
 }
 
 int take_place(PyObject *object, uint64_t place, PyObject *chunk) {

@@ -22,10 +22,12 @@ static const char *const known_slots[] = {"convoys", "name", "key", "body_bytes"
 enum { TOPIC_ID, NAME_JSON, TOPIC_SLOTS };
 static const char *const topic_slots[] = {"id", "name_json"};
 
-/* Heads that have come of late, each with the request that it belongs to. */
-enum { LATELY = 64, MIXED_WORDS = 8 };
+/* Heads that have come of late, each with the request that it belongs to. Those with an idempotency key are kept
+ * without it, and where its line was. */
+enum { LATELY = 64, MIXED_WORDS = 8, NO_KEY = -1 };
 typedef struct {
     PyObject *head, *known;
+    Py_ssize_t key_at;
 } Late;
 
 /* --- the sockets ---------------------------------------------------------------------------------------------- */
@@ -202,13 +204,27 @@ static Late *late_place(Sockets *self, Py_ssize_t bytes) {
     return &self->late[mixed % LATELY];
 }
 
-/* The request that the buffer is like, borrowed, byte for byte up to its body; and where its head ends. NULL if it has
- * not come of late. Here bytes are compared, as is never done with those of an API key: such heads are not kept. */
-static PyObject *lately(Sockets *self, const Late *place, Py_ssize_t bytes, Py_ssize_t *end) {
+/* The request that the buffer is like, borrowed, byte for byte up to its body, but for an idempotency key; where its
+ * head ends, and that key. NULL if it has not come of late. Here bytes are compared, as is never done with those of an
+ * API key: such heads are not kept. */
+static PyObject *lately(Sockets *self, const Late *place, Py_ssize_t bytes, Found *found) {
     if (!place || !place->head) return NULL;
-    *end = PyBytes_GET_SIZE(place->head);
-    int is_it = bytes >= *end + 4 && !memcmp(self->buffer, PyBytes_AS_STRING(place->head), *end) &&
-                !memcmp(self->buffer + *end, "\r\n\r\n", 4);
+    const char *head = PyBytes_AS_STRING(place->head), *from = self->buffer;
+    Py_ssize_t head_bytes = PyBytes_GET_SIZE(place->head), before = place->key_at == NO_KEY ? head_bytes : place->key_at;
+    if (bytes < head_bytes + 4 || memcmp(from, head, before)) return NULL;
+    from += before;
+    if (place->key_at != NO_KEY) {
+        KeyLine line;
+        const unsigned char *start = (const unsigned char *)from, *stop = (const unsigned char *)self->buffer + bytes;
+        if (!key_line_at(start, stop, &line)) return NULL;
+        found->key = (const char *)line.key;
+        found->key_bytes = line.stop - line.key;
+        from = (const char *)line.stop;
+    }
+    Py_ssize_t after = head_bytes - before;
+    int is_it = self->buffer + bytes - from >= after + 4 && !memcmp(from, head + before, after) &&
+                !memcmp(from + after, "\r\n\r\n", 4);
+    found->end = from + after - self->buffer;
     return is_it ? place->known : NULL;
 }
 
@@ -228,7 +244,8 @@ static PyObject *look_up(Sockets *self, PyObject *heads, Late *place, Found *fou
     if (known && !Py_IS_TYPE(known, self->known_type)) known = NULL;
     PyObject *convoys = known ? SLOT(known, self->of_known[CONVOYS]) : NULL;
     if (!convoys || convoys == Py_None || SLOT(known, self->of_known[KEY]) != Py_None) known = NULL;
-    if (known && place && !is_keyed) {
+    if (known && place) {
+        place->key_at = is_keyed ? line.start - start : NO_KEY;
         put(&place->head, Py_NewRef(head));
         put(&place->known, Py_NewRef(known));
     }
@@ -244,8 +261,9 @@ static Found known_request(Sockets *self, PyObject *connection, PyObject *heads,
         number_in(OF(connection, MODE)) != 0)
         return found;
     Late *place = late_place(self, bytes);
-    PyObject *known = lately(self, place, bytes, &found.end);
+    PyObject *known = lately(self, place, bytes, &found);
     if (!known) {
+        found = (Found){0};
         const char *end = memmem(self->buffer, bytes, "\r\n\r\n", 4);
         if (!end) return found;
         found.end = end - self->buffer;

@@ -324,12 +324,15 @@ static int take_keys(Together *self, const Turn *turn, PyObject *topic, PyObject
     char *w = PyBytes_AS_STRING(keys->encoded);
     memcpy(w, PyBytes_AS_STRING(head), keys->head_bytes);
     w += keys->head_bytes;
-    for (Py_ssize_t i = 0; i < count; i++, w += DIGEST_BYTES) {
+    for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *key = PyList_GET_ITEM(given, i);
-        if (!PyBytes_CheckExact(key) || PyBytes_GET_SIZE(key) > MOST_KEY) break;
-        digest_of_key(turn->salt, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), w);
-        if (take_place(keys->by_place, place_of(w), chunk) <= 0) break;
+        if (!PyBytes_CheckExact(key) || PyBytes_GET_SIZE(key) > MOST_KEY) return 0;
+        digest_of_key(turn->salt, PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), w + DIGEST_BYTES * i);
+        expect_place(keys->by_place, place_of(w + DIGEST_BYTES * i));
+    }
+    while (keys->placed < count && take_place(keys->by_place, place_of(w), chunk) > 0) {
         keys->placed++;
+        w += DIGEST_BYTES;
     }
     if (keys->placed == count) return 1;
     leave_places(keys);
