@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from topics.log.write.append_request import parse_append
@@ -23,6 +23,8 @@ MIB = 1024 * 1024
     first_seq=st.sampled_from([1, 5, 9, 10, 95, 99, 990, 12_345, 99_990]),
     node=st.sampled_from(["", ',"node":"n"', ',"meta":{"k":1}']),
 )
+@example([0, *[1] * 18, 0], 12_345, ',"node":"n"')
+@example([0, *[1] * 18, 0], 12_345, ',"meta":{"k":1}')
 def test_rows_end_where_their_newlines_are(sizes: list[int], first_seq: int, node: str) -> None:
     records = ",".join(f'{{"data":"{"x" * size}"{node if size % 2 else ""}}}' for size in sizes)
     batch = parse_append(f'{{"records":[{records}]}}'.encode()).batch
