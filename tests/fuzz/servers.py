@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.fuzz import corpus
 from tests.support import ServerProcess, sanitised
+from topics.values.accelerator import SWITCH
 
 # Everything a client can make the server keep has a bound here, so memory must have one too.
 BOUNDS = {
@@ -67,4 +68,5 @@ class SanitisedServer(FuzzedServer):
         super().__init__(directory)
         module = sanitised.build(directory / "sanitised")
         self.command = (sys.executable, str(_HERE / "sanitised_server.py"), str(module), "serve")
-        self.environment |= sanitised.environment()
+        # Which it has, even if everything else runs without.
+        self.environment |= sanitised.environment() | {SWITCH: ""}
