@@ -6,6 +6,7 @@
  */
 #include "accelerator.h"
 
+#include <errno.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -594,7 +595,8 @@ static PyObject *together_append(PyObject *object, PyObject *const *given, Py_ss
 
 enum { MOST_FRAMES = 64 };
 
-/* All frames with one call of the system; 0 if it has not taken them, for whatever reason. */
+/* All frames with one call of the system: 1 if it has taken them; 0 if only some of them, or none because a signal came;
+ * -1 if it raises. What was refused is not tried again: after that, there is no telling what the disk holds. */
 static int write_at(long fd, const Turn *turn, int64_t offset, int64_t bytes) {
     struct iovec parts[MOST_FRAMES];
     int count = 0;
@@ -604,13 +606,18 @@ static int write_at(long fd, const Turn *turn, int64_t offset, int64_t bytes) {
             parts[count++] = (struct iovec){PyBytes_AS_STRING(frame), (size_t)PyBytes_GET_SIZE(frame)};
         }
     ssize_t written;
+    int number;
     Py_BEGIN_ALLOW_THREADS;
     written = pwritev((int)fd, parts, count, offset);
+    number = errno;
     Py_END_ALLOW_THREADS;
-    return written == bytes;
+    if (written >= 0 || number == EINTR) return written == bytes;
+    errno = number;
+    PyErr_SetFromErrno(PyExc_OSError);
+    return -1;
 }
 
-/* The same by the file's own method, which finds out what is wrong, and knows what to do; 0 if it raises. */
+/* The same by the file's own method, which knows how to go on; 0 if it raises. */
 static int write_by_method(Together *self, PyObject *file, const Turn *turn, int64_t offset) {
     PyObject *at = PyLong_FromLongLong(offset), *all = PySequence_Concat(turn->frames[0], turn->frames[1]);
     PyObject *given[3] = {file, all, at}, *done = NULL;
@@ -637,16 +644,16 @@ static int write_frames(Together *self, PyObject *journal, const Turn *turn) {
     int64_t offset = self->header_bytes + turn->position - number_in(OF(last, JOURNAL_FILE, FILE_BASE));
     if (!(end = PyLong_FromLongLong(turn->position + bytes))) return 0;
     int is_usual = IS(file, FILE_) && count <= MOST_FRAMES;
-    int done = (is_usual && write_at(number_in(OF(file, FILE_, DESCRIPTOR)), turn, offset, bytes)) ||
-               write_by_method(self, file, turn, offset);
-    if (done) {
+    int done = is_usual ? write_at(number_in(OF(file, FILE_, DESCRIPTOR)), turn, offset, bytes) : 0;
+    if (!done) done = write_by_method(self, file, turn, offset);
+    if (done > 0) {
         put(&OF(last, JOURNAL_FILE, FILE_END), Py_NewRef(end));
         put(&OF(journal, JOURNAL, POSITION), Py_NewRef(end));
         add_to(&THE(COUNTERS, BATCHES), 1);
         add_to(&THE(COUNTERS, BYTES_WRITTEN), bytes);
     }
     Py_DECREF(end);
-    return done;
+    return done > 0;
 }
 
 static double ms_since(const struct timespec *began) {

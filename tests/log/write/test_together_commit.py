@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.log.harness import records
 from tests.log.write.test_together import PLAIN, World, found_together
 from tests.support.accelerated import WAYS
 from topics.log.write import together
 from topics.log.write.together import TogetherOp
+from topics.storage.filesystem import File
 from topics.storage.witness import _ACKED
 from topics.values.errors import ApiError
 
@@ -28,6 +32,10 @@ def quick(tmp_path: Path) -> Iterator[World]:
     world.do(("sync",))
     yield world
     world.lab.kill()
+
+
+def written(world: World, name: str) -> list[object]:
+    return [record["data"] for record in records(world.lab.diff(name))]
 
 
 NEXT = [("a", "a/next", PLAIN % 1, None), ("b", "b/next", PLAIN % 2, None)]
@@ -104,6 +112,60 @@ def test_a_file_that_takes_no_more_ends_it_as_it_always_does(quick: World) -> No
     assert [quick.lab.topic(name).assigned for name in ("a", "b")] == [1, 1]
 
 
+@pytest.fixture
+def real(quick: World) -> World:
+    """The journal is a file that the accelerator writes to by itself."""
+    journal = quick.lab.engine.journal
+    journal._file = File(journal._file.fileno(), journal._file.path)
+    journal._unsynced[-1:] = [journal._file]
+    return quick
+
+
+def test_the_accelerator_writes_what_the_file_would_have_written(real: World) -> None:
+    real.do(("config", "b", {"durability": "fsync"}))
+    real.write(NEXT)
+    real.write([("a", "a/last", PLAIN % 3, None), ("b", "b/last", PLAIN % 4, b"key")])
+    real.do(("sync",))
+    real.lab.restart()
+    assert [written(real, name) for name in ("a", "b")] == [[0, 1, 3], [0, 2, 4]]
+
+
+def test_a_write_that_failed_is_not_tried_again(real: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After that there is no telling what the disk holds, even if it were to take the next one."""
+    tried: list[int] = []
+    file = real.lab.engine.journal._file
+    with open(file.path, "rb") as unwritable, monkeypatch.context() as patched:
+        patched.setattr(File, "write", lambda _, buffers, position: tried.append(position))
+        patched.setattr(file, "_fd", unwritable.fileno())
+        real.write(NEXT)
+    assert not tried
+    assert real.lab.engine.queue.failure is not None
+    assert {real.answers.told[writer] for writer in ("a/next", "b/next")} == {"internal"}
+
+
+def test_what_waits_for_a_sync_and_found_room_in_the_reserve_is_synced(quick: World) -> None:
+    engine, seen = quick.lab.engine, []
+    quick.do(("config", "a", {"durability": "fsync"}))
+    engine.reserve.make(64 * 4096)
+    file, refusals = engine.journal._file, iter([OSError(errno.ENOSPC, "no space left on device")])
+
+    def write(buffers: list[bytes], position: int) -> int:
+        for refusal in refusals:
+            raise refusal
+        return file.write(buffers, position)
+
+    engine.journal._file = SimpleNamespace(  # type: ignore[assignment]
+        write=write, truncate=file.truncate, sync=lambda: None, fileno=file.fileno, path=file.path
+    )
+    engine.queue.written_at_once = lambda: seen.append(engine.queue.wants_sync)
+    quick.write(NEXT)
+    engine.journal._file = file
+    assert quick.answers.told["b/next"] == (2, 1, False)
+    assert seen == [True]
+    quick.do(("sync",))
+    assert quick.answers.told["a/next"] == (2, 1, False)
+
+
 def test_more_frames_than_one_call_takes_are_written_by_the_file(quick: World) -> None:
     names = [f"t{at}" for at in range(80)]
     for name in names:
@@ -129,6 +191,58 @@ def test_what_could_not_take_effect_is_in_doubt(quick: World, monkeypatch: pytes
     # The journal has them: the next process shows them.
     quick.lab.restart()
     assert [quick.lab.topic(name).head for name in ("a", "b")] == [2, 2]
+
+
+def test_what_waits_for_a_sync_fails_with_what_could_not_take_effect(
+    quick: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind records that are taken back there is nothing to be acknowledged."""
+
+    def short(op: TogetherOp[str]) -> None:
+        raise MemoryError
+
+    quick.do(("config", "a", {"durability": "fsync"}))
+    quick.write([("a", "a/before", PLAIN % 3, None)])
+    monkeypatch.setattr(quick.answers, "answer_together", short)
+    quick.write(NEXT)
+    quick.do(("sync",))
+    assert {quick.answers.told[writer] for writer in ("a/before", "a/next", "b/next")} == {"internal"}
+    topic = quick.lab.topic("a")
+    assert (topic.head, topic.assigned, topic.pending_sync) == (1, 1, 0)
+    quick.lab.restart()
+    assert [quick.lab.topic(name).head for name in ("a", "b")] == [1, 2]
+
+
+@pytest.mark.parametrize("where", ["behind the answer", "in what they have brought about"])
+def test_nothing_is_written_twice_whatever_goes_wrong(
+    quick: World, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def defect(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    topic = quick.lab.topic("a")
+    with monkeypatch.context() as patched:
+        if where == "behind the answer":
+            patched.setattr(topic, "listeners", [defect])
+        else:
+            patched.setattr(quick.convoys._together, "_see_to", defect)
+            patched.setattr(quick.lab.engine.store.unsealed, "max_events", 2)
+        with pytest.raises(RuntimeError):
+            quick.write(NEXT)
+    assert quick.answers.told["a/next"] == (2, 1, False)
+    quick.write([("a", "a/last", PLAIN % 3, None)])
+    assert quick.answers.told["a/last"] == (3, 1, False)
+    assert (topic.head, topic.assigned, topic.live_count) == (3, 3, 3)
+    quick.lab.restart()
+    assert written(quick, "a") == [0, 1, 3]
+
+
+def test_what_waits_for_a_sync_is_found_by_whatever_the_others_bring_about(quick: World) -> None:
+    """A reader who asks for all that is written to be shown gets all of it."""
+    quick.do(("config", "a", {"durability": "fsync"}))
+    quick.lab.topic("b").listeners.append(quick.lab.engine.queue.sync_inline)
+    quick.write(NEXT)
+    assert quick.answers.told["a/next"] == quick.answers.told["b/next"] == (2, 1, False)
 
 
 def test_with_a_sync_they_wait_for_it_and_nobody_overtakes(quick: World) -> None:

@@ -80,6 +80,22 @@ MUTATIONS = (
         ("tests/log/write/test_together_commit.py",),
     ),
     Mutation(
+        "write-again-in-one-go",
+        "What was written in one go is not written a second time, whatever goes wrong behind it.",
+        "log/write/together.py",
+        "        self._unsynced = self._synced = None\n        if synced.shares:\n",
+        "        if synced.shares:\n",
+        ("tests/log/write/test_together_commit.py",),
+    ),
+    Mutation(
+        "wait-in-vain-for-a-sync",
+        "What found room in the reserve, and waits for a sync, is not left waiting.",
+        "log/write/together.py",
+        "        queue.rescue(error, ops)\n",
+        "        queue.rescue(error, ops)\n        return\n",
+        ("tests/log/write/test_together_commit.py",),
+    ),
+    Mutation(
         "write-at-once-in-a-pause",
         "While a checkpoint has writing paused, nothing is written at once.",
         "log/write/commit_loop.py",

@@ -247,18 +247,16 @@ class CommitQueue(Refusals):
         is_engaged = self.waiting or self._gatherers or self._held or self._under_way or self.applying
         return not (is_engaged or self.refusal or self.is_large) and self.is_free()
 
-    def show(self, op: Op) -> bool:
-        """Such an operation, which the journal has got, takes effect; False if it could not."""
+    def show(self, op: Op) -> None:
+        """Such an operation, which the journal has got, takes effect."""
         self._witness.acked(self._journal.position)
         self.applying = True
         try:
             op.apply()
         except (OSError, MemoryError) as error:
             self._latch(error, doubtful=[op])
-            return False
         finally:
             self.applying = False
-        return True
 
     def await_sync(self, op: Op) -> None:
         """The same for one that waits for a sync."""

@@ -132,22 +132,26 @@ class Together(Generic[Writer]):
         left, notable, is_crowded, wal_ms, error = self._native.commit(
             wanted, _NOTHING, core.touched, now, core.journal, unsynced, synced
         )
-        if notable or is_crowded:
-            self._see_to(notable, is_crowded, now)
         if error is not None:
             self._rescue(error, started, now)
             return left
-        if unsynced.shares:
-            unsynced.started, unsynced.clock_ms, unsynced.wal_ms = started, now, wal_ms
-            if queue.show(unsynced):
-                # Nobody has it: it may serve again.
-                del unsynced.shares[:], unsynced.buffers[:]
-            else:
-                self._unsynced = None
+        # The journal has them: whatever goes wrong from here on, it does not get them again.
+        self._unsynced = self._synced = None
         if synced.shares:
-            self._synced = None
+            # Before the others show, so that whatever they bring about finds all that is written.
             synced.started, synced.clock_ms, synced.wal_ms = started, now, wal_ms
             queue.await_sync(synced)
+        else:
+            self._synced = synced
+        if unsynced.shares:
+            unsynced.started, unsynced.clock_ms, unsynced.wal_ms = started, now, wal_ms
+            queue.show(unsynced)
+        if queue.refusal is None:
+            if notable or is_crowded:
+                self._see_to(notable, (unsynced, synced) if is_crowded else (), now)
+            # Nobody else has it: it may serve again.
+            del unsynced.shares[:], unsynced.buffers[:]
+            self._unsynced = unsynced
         position = core.journal.position
         if position > self._seen_to or self._synced is None:
             self._seen_to = position + _UNSEEN_BYTES
@@ -162,7 +166,10 @@ class Together(Generic[Writer]):
                 op.started, op.clock_ms = started, now
                 ops.append(op)
         self._unsynced = self._synced = None
-        self._core.queue.rescue(error, ops)
+        queue = self._core.queue
+        queue.rescue(error, ops)
+        # With room from the reserve, some of it may wait for a sync.
+        queue.written_at_once()
 
     def append(self, wanted: list[Addressed[Writer]], started: float) -> list[int]:
         """Write what can be written together; returns the indexes of what is left."""
@@ -206,16 +213,14 @@ class Together(Generic[Writer]):
             wanted, held, self._core.touched, now, self._core.journal, unsynced, synced
         )
         if notable or is_crowded:
-            self._see_to(notable, is_crowded, now)
+            self._see_to(notable, (unsynced, synced) if is_crowded else (), now)
         return left
 
-    def _see_to(self, notable: list[Topic], is_crowded: bool, now: int) -> None:
+    def _see_to(self, notable: list[Topic], crowded: tuple[TogetherOp[Writer], ...], now: int) -> None:
         """What the records have brought about: full runs, short reservations, too many keys."""
         core, unsealed = self._core, self._core.store.unsealed
-        if is_crowded:
-            assert self._unsynced is not None
-            assert self._synced is not None
-            for share in (*self._unsynced.shares, *self._synced.shares):
+        for op in crowded:
+            for share in op.shares:
                 if share[6] is not None:
                     core.keys.enforce_bounds(share[6], now)
         for topic in notable:
