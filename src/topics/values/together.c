@@ -505,10 +505,15 @@ static PyObject *all_indexes(Py_ssize_t count) {
     return all;
 }
 
-/* It becomes so much more. Without memory for another number it stays as it is: nobody can be told here. */
+/* It becomes so much more. Without memory for another number it stays as it is: nobody can be told here, and an exception
+ * that there was before is still there. */
 static void add_to(PyObject **sum, int64_t more) {
-    PyObject *number = more ? PyLong_FromLongLong(number_in(*sum) + more) : NULL;
+    PyObject *type, *error, *traceback;
+    if (!more) return;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyObject *number = PyLong_FromLongLong(number_in(*sum) + more);
     if (number) put(sum, number);
+    PyErr_Restore(type, error, traceback);
 }
 
 enum { WANTED, HELD, TOUCHED, NOW, JOURNAL_GIVEN, UNSYNCED, SYNCED_TOO, ALL_GIVEN };

@@ -20,16 +20,21 @@ from topics.storage.witness import _ACKED
 from topics.values.errors import ApiError
 
 
-@pytest.fixture
-def quick(tmp_path: Path) -> Iterator[World]:
-    """A world in which nothing waits, as long as nothing else is under way."""
+def quick_world(directory: Path) -> World:
     if WAYS.get("accelerated") is None:
         pytest.skip("there is no accelerator")
-    world = World(tmp_path / "data", WAYS["accelerated"], at_once=True)
+    world = World(directory, WAYS["accelerated"], at_once=True)
     for name in ("a", "b"):
         world.do(("config", name, {}))
         world.do(("write", [(name, f"{name}/first", PLAIN % 0, None)], []))
     world.do(("sync",))
+    return world
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Iterator[World]:
+    """A world in which nothing waits, as long as nothing else is under way."""
+    world = quick_world(tmp_path / "data")
     yield world
     world.lab.kill()
 
@@ -243,6 +248,42 @@ def test_what_waits_for_a_sync_is_found_by_whatever_the_others_bring_about(quick
     quick.lab.topic("b").listeners.append(quick.lab.engine.queue.sync_inline)
     quick.write(NEXT)
     assert quick.answers.told["a/next"] == quick.answers.told["b/next"] == (2, 1, False)
+
+
+class ShortOfMemory:
+    """The accelerator's own, which gets no memory once, when it asks for the time of this number."""
+
+    def __init__(self, native: Any, at: int) -> None:
+        self.publish = native.publish
+        self._native = native
+        self._at = at
+        self._memory: Any = pytest.importorskip("_testcapi")
+
+    def commit(self, *given: Any) -> Any:
+        self._memory.set_nomemory(self._at, self._at + 1)
+        try:
+            return self._native.commit(*given)
+        finally:
+            self._memory.remove_mem_hooks()
+
+    def append(self, *given: Any) -> Any:
+        return self._native.append(*given)
+
+
+@pytest.mark.parametrize("at", range(1, 64, 3))
+def test_without_memory_at_whatever_point_each_is_written_once_or_refused(tmp_path: Path, at: int) -> None:
+    for number in range(at, at + 3):
+        world = quick_world(tmp_path / f"{number}")
+        together = world.convoys._together
+        together._native = ShortOfMemory(together._native, number)
+        world.do(("write", [*NEXT, ("a", "a/keyed", PLAIN % 3, b"key")], []))
+        told = {world.answers.told[writer] for writer in ("a/next", "a/keyed", "b/next")}
+        is_refused = world.lab.engine.queue.failure is not None
+        assert told == {"internal"} if is_refused else told == {(2, 1, False), (3, 1, False)}
+        world.lab.restart()
+        assert written(world, "b") == ([0] if is_refused else [0, 2])
+        assert sorted(map(str, written(world, "a"))) == (["0"] if is_refused else ["0", "1", "3"])
+        world.lab.kill()
 
 
 def test_with_a_sync_they_wait_for_it_and_nobody_overtakes(quick: World) -> None:

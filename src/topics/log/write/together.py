@@ -129,9 +129,12 @@ class Together(Generic[Writer]):
         unsynced = self._unsynced = self._unsynced or TogetherOp(self, sync=False)
         synced = self._synced = self._synced or TogetherOp(self, sync=True)
         left: list[int]
-        left, notable, is_crowded, wal_ms, error = self._native.commit(
-            wanted, _NOTHING, core.touched, now, core.journal, unsynced, synced
-        )
+        try:
+            left, notable, is_crowded, wal_ms, error = self._native.commit(
+                wanted, _NOTHING, core.touched, now, core.journal, unsynced, synced
+            )
+        except MemoryError:
+            return None  # before anything had its seqs
         if error is not None:
             self._rescue(error, started, now)
             return left
