@@ -17,6 +17,7 @@ export function follow(topic, { from, tag, onRecords, onGap, onState }) {
         onState("live");
         pause = 500;
         for await (const event of events(answer.body)) {
+          if (abort.signal.aborted) return;
           if (event.id) lastId = event.id;
           if (event.event === "record") onRecords(parseExactly(event.data).records);
           else if (event.event === "tombstone") onGap(parseExactly(event.data));

@@ -73,6 +73,28 @@ def test_the_tail_is_live_stops_and_keeps_what_is_shown(start: Start, tab: OpenT
     expect(shown).to_have_count(0)
 
 
+# As on a machine that is busy: what a view does once it has been drawn comes late.
+DRAWN_LATE = """() => {
+    const later = window.setTimeout;
+    window.requestAnimationFrame = (work) => later(work, 5000);
+    window.setTimeout = (work, ms, ...more) => later(work, Math.max(ms ?? 0, 5000), ...more);
+}"""
+
+
+def test_a_tail_that_was_stopped_takes_nothing_more(start: Start, tab: OpenTab) -> None:
+    app = start()
+    app.write("t", *records(3))
+    page = tab(app).go("#/topic/t")
+    shown = page.get_by_role("log", name="Records").get_by_role("article")
+    expect(shown).to_have_count(3)
+    page.evaluate(DRAWN_LATE)
+    page.keyboard.press("p")
+    expect(page.get_by_text("Stopped", exact=True)).to_be_visible()
+    app.write("t", *records(4))
+    page.wait_for_timeout(1000)
+    expect(shown).to_have_count(3)
+
+
 def test_what_is_being_typed_stays_when_the_view_is_drawn_anew(start: Start, tab: OpenTab) -> None:
     app = start()
     app.write("t", *records(3))

@@ -95,7 +95,7 @@ function State({ tail }) {
 function useTail(name, tag) {
   const [running, setRunning] = useState(true);
   const [view, setView] = useState({ items: [], seen: 0, state: "connecting", why: "" });
-  const held = useRef({ items: [], seen: 0, last: null });
+  const held = useRef({ items: [], seen: 0, last: null, stop: () => {} });
   useEffect(() => {
     if (!running) return undefined;
     const kept = held.current;
@@ -128,13 +128,19 @@ function useTail(name, tag) {
       setView({ items: kept.items.slice(-KEPT), seen: kept.seen, state, why });
     };
     const timer = setInterval(show, 150);
-    return () => {
+    kept.stop = () => {
       stop();
       clearInterval(timer);
       show();
     };
+    return kept.stop;
   }, [running, name, tag]);
-  return { ...view, running, toggle: () => setRunning(!running) };
+  const toggle = () => {
+    // At once: the effect ends only when the view has been drawn, and what comes until then would be shown as well.
+    held.current.stop();
+    setRunning(!running);
+  };
+  return { ...view, running, toggle };
 }
 
 function Past({ name, query }) {
