@@ -107,6 +107,16 @@ static inline void put(PyObject **slot, PyObject *value) {
     Py_XDECREF(before);
 }
 
+/* The list has only so many items, its first ones. Cutting a slice off may take memory, and fail where there is none. */
+static inline void shorten(PyObject *list, Py_ssize_t count) {
+    while (PyList_GET_SIZE(list) > count) {
+        Py_ssize_t last = PyList_GET_SIZE(list) - 1;
+        PyObject *item = PyList_GET_ITEM(list, last);
+        Py_SET_SIZE(list, last);
+        Py_DECREF(item);
+    }
+}
+
 /* -1 if it is no number, or too large a one. */
 static inline long number_in(PyObject *slot) {
     int overflow;

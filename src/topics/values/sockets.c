@@ -340,11 +340,9 @@ static int travel(Sockets *self, Groups *groups, PyObject *connection, const Fou
         put(&OF(connection, UNKNOWN_HEADS), Py_NewRef(none));
         put(&OF(connection, CURRENT), Py_NewRef(found->known));
     } else {
-        PyObject *error_type, *error, *traceback, *lists[3] = {group->connections, group->bodies, group->keys};
-        PyErr_Fetch(&error_type, &error, &traceback);
+        PyObject *lists[3] = {group->connections, group->bodies, group->keys};
         for (int i = 0; i < 3; i++)
-            if (lists[i]) PyList_SetSlice(lists[i], before, PY_SSIZE_T_MAX, NULL);
-        PyErr_Restore(error_type, error, traceback);
+            if (lists[i]) shorten(lists[i], before);
     }
 done:
     Py_XDECREF(requests);

@@ -465,11 +465,8 @@ static int append_share(Together *self, Turn *turn, PyObject *topic, PyObject *w
 done:
     leave_places(&keys);
     if (done < 0 && is_listed) {
-        PyObject *error_type, *error, *traceback, *lists[2] = {turn->shares[is_synced], turn->frames[is_synced]};
-        PyErr_Fetch(&error_type, &error, &traceback);
-        for (int i = 0; i < is_listed; i++)
-            PyList_SetSlice(lists[i], PyList_GET_SIZE(lists[i]) - 1, PY_SSIZE_T_MAX, NULL);
-        PyErr_Restore(error_type, error, traceback);
+        PyObject *lists[2] = {turn->shares[is_synced], turn->frames[is_synced]};
+        for (int i = 0; i < is_listed; i++) shorten(lists[i], PyList_GET_SIZE(lists[i]) - 1);
     }
     forget_changes(&changes);
     Py_XDECREF(share);
@@ -554,19 +551,21 @@ static int begin_turn(Together *self, Turn *turn, PyObject *const *given, Py_ssi
 /* All that can be written together has its seqs, and both operations their shares and frames. What is left stays in
  * `left`, which has all indexes. Nothing can be refused once the first share has its seqs. */
 static void append_all(Together *self, Turn *turn, PyObject *const *given, PyObject *left) {
-    Py_ssize_t written = 0;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(given[WANTED]); i++) {
+    Py_ssize_t kept = 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(left); i++) {
         Wanted one;
-        if (!parse(PyList_GET_ITEM(given[WANTED], i), &one)) continue;
-        PyObject *topic = PyDict_GetItemWithError(self->by_name, one.name);
+        int is_sound = i < PyList_GET_SIZE(given[WANTED]) && parse(PyList_GET_ITEM(given[WANTED], i), &one);
+        PyObject *topic = is_sound ? PyDict_GetItemWithError(self->by_name, one.name) : NULL;
         int appended = topic ? append_share(self, turn, topic, one.writers, one.bodies, one.keys) : 0;
         /* Without memory, it is for Python to say so. */
         PyErr_Clear();
-        if (appended > 0) {
-            PyList_SetSlice(left, i - written, i - written + 1, NULL);
-            written++;
+        if (appended <= 0) {
+            PyObject *index = PyList_GET_ITEM(left, i);
+            PyList_SET_ITEM(left, i, PyList_GET_ITEM(left, kept));
+            PyList_SET_ITEM(left, kept++, index);
         }
     }
+    shorten(left, kept);
     for (int i = 0; i < 2; i++) {
         PyObject *writers = PyLong_FromLongLong(turn->counts[i]);
         if (writers) put(&OF(given[UNSYNCED + i], OP, WRITERS), writers);

@@ -251,16 +251,17 @@ def test_what_waits_for_a_sync_is_found_by_whatever_the_others_bring_about(quick
 
 
 class ShortOfMemory:
-    """The accelerator's own, which gets no memory once, when it asks for the time of this number."""
+    """The accelerator's own, which gets no memory from the time of this number on, so many times."""
 
-    def __init__(self, native: Any, at: int) -> None:
+    def __init__(self, native: Any, at: int, times: int = 1) -> None:
         self.publish = native.publish
         self._native = native
         self._at = at
+        self._times = times
         self._memory: Any = pytest.importorskip("_testcapi")
 
     def commit(self, *given: Any) -> Any:
-        self._memory.set_nomemory(self._at, self._at + 1)
+        self._memory.set_nomemory(self._at, self._at + self._times)
         try:
             return self._native.commit(*given)
         finally:
@@ -284,6 +285,34 @@ def test_without_memory_at_whatever_point_each_is_written_once_or_refused(tmp_pa
         assert written(world, "b") == ([0] if is_refused else [0, 2])
         assert sorted(map(str, written(world, "a"))) == (["0"] if is_refused else ["0", "1", "3"])
         world.lab.kill()
+
+
+@pytest.mark.parametrize("times", [1, 2, 1000])
+@pytest.mark.parametrize("at", range(1, 100, 9))
+def test_without_memory_none_of_many_is_lost_or_written_twice(tmp_path: Path, at: int, times: int) -> None:
+    """Those that are written are crossed off a list, which may not take memory."""
+    names = "abcdef"
+    world = quick_world(tmp_path / "data")
+    for name in names[2:]:
+        world.do(("config", name, {}))
+        world.do(("write", [(name, f"{name}/0", PLAIN % 0, None)], []))
+    together = world.convoys._together
+    native, heads = together._native, dict.fromkeys(names, 1)
+    for number in range(at, at + 9):
+        together._native = ShortOfMemory(native, number, times)
+        writes = [(name, f"{name}/{number}", PLAIN % number, None) for name in names]
+        writes[3] = *writes[3][:3], b"%d" % number
+        world.do(("write", writes, []))
+        if world.lab.engine.queue.failure is not None:
+            assert {world.answers.told[writer] for _, writer, *_ in writes} == {"internal"}
+            break
+        heads = {name: head + 1 for name, head in heads.items()}
+        assert [world.answers.told[writer] for _, writer, *_ in writes] == [
+            (head, 1, False) for head in heads.values()
+        ]
+    world.lab.restart()
+    assert {name: world.lab.topic(name).head for name in names} == heads
+    world.lab.kill()
 
 
 def test_with_a_sync_they_wait_for_it_and_nobody_overtakes(quick: World) -> None:
