@@ -148,19 +148,22 @@ class Convoys(Generic[Writer]):
         self._assembled += several
 
     def join_all(self, several: list[Addressed[Writer]]) -> None:
-        """Some who were read together. Where nothing else is under way, they do not have to wait for it."""
+        """Some who were read together. Where nothing else is under way, they do not have to wait for it.
+
+        Nor do those who are left by that wait for others, where only few write.
+        """
+        began = perf_counter()
         if not self._assembled and self._doors.stand_open:
-            began = perf_counter()
             left = self._together.commit(several, began)
             if left is not None:
                 self._answering.note_held(perf_counter() - began)
-                if left:
-                    self._assemble([several[index] for index in left])
-                return
+                if not left:
+                    return
+                several = [several[index] for index in left]
         if self._assembled or self._company > _FEW or not self._doors.stand_open:
             self._assemble(several)
             return
-        self._started = perf_counter()
+        self._started = began
         self._assembled += several
         self._engine.queue.commit_now(self._depart)
 

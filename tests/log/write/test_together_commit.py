@@ -218,6 +218,44 @@ def test_what_waits_for_a_sync_fails_with_what_could_not_take_effect(
     assert [quick.lab.topic(name).head for name in ("a", "b")] == [1, 2]
 
 
+def test_those_who_are_left_do_not_wait_for_others_where_only_few_write(quick: World) -> None:
+    quick.do(("config", "a", {"cap_records": 5}))
+    queue, hurries = quick.lab.engine.queue, []
+    queue.hurry = lambda: hurries.append(queue.flush())
+    quick.write(NEXT)
+    assert quick.answers.told["a/next"] == quick.answers.told["b/next"] == (2, 1, False)
+    assert len(hurries) == 1
+
+
+def test_what_waits_for_a_sync_does_not_wait_in_vain_whatever_goes_wrong(quick: World) -> None:
+    def defect() -> None:
+        raise RuntimeError("a defect")
+
+    engine, seen = quick.lab.engine, []
+    quick.do(("config", "a", {"durability": "fsync"}))
+    engine.queue.written_at_once = lambda: seen.append(engine.queue.wants_sync)
+    quick.lab.topic("b").listeners.append(defect)
+    with pytest.raises(RuntimeError):
+        quick.write(NEXT)
+    assert seen == [True]
+
+
+def test_those_who_are_left_are_written_even_if_there_is_no_memory_to_see_to_the_others(
+    quick: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def short(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(quick.lab.engine.store.unsealed, "max_events", 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(quick.convoys._together, "_see_to", short)
+        quick.write([*NEXT, ("a", "a/odd", b'{"records":[{"data":3,"tag":"t"}]}', b"key")])
+    quick.lab.engine.queue.flush()
+    assert [quick.answers.told[f"a/{which}"] for which in ("next", "odd")] == [(2, 1, False), (3, 1, False)]
+    # The next write leaves the full run behind for good.
+    assert quick.lab.engine.store.unsealed.is_full(quick.lab.topic("a").runs[0])
+
+
 @pytest.mark.parametrize("where", ["behind the answer", "in what they have brought about"])
 def test_nothing_is_written_twice_whatever_goes_wrong(
     quick: World, monkeypatch: pytest.MonkeyPatch, where: str

@@ -8,6 +8,7 @@ is, and what its writer is told, is decided where there is time to look closely.
 """
 
 from array import array
+from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from xxhash import xxh3_64_intdigest
@@ -146,19 +147,22 @@ class Together(Generic[Writer]):
             queue.await_sync(synced)
         else:
             self._synced = synced
-        if unsynced.shares:
-            unsynced.started, unsynced.clock_ms, unsynced.wal_ms = started, now, wal_ms
-            queue.show(unsynced)
-        if queue.refusal is None:
-            if notable or is_crowded:
-                self._see_to(notable, (unsynced, synced) if is_crowded else (), now)
-            # Nobody else has it: it may serve again.
-            del unsynced.shares[:], unsynced.buffers[:]
-            self._unsynced = unsynced
-        position = core.journal.position
-        if position > self._seen_to or self._synced is None:
-            self._seen_to = position + _UNSEEN_BYTES
-            queue.written_at_once()
+        try:
+            if unsynced.shares:
+                unsynced.started, unsynced.clock_ms, unsynced.wal_ms = started, now, wal_ms
+                queue.show(unsynced)
+            if queue.refusal is None:
+                if notable or is_crowded:
+                    self._see_to_if_possible(notable, (unsynced, synced) if is_crowded else (), now)
+                # Nobody else has it: it may serve again.
+                del unsynced.shares[:], unsynced.buffers[:]
+                self._unsynced = unsynced
+        finally:
+            # Whatever goes wrong with some, the others do not wait in vain for their sync.
+            position = core.journal.position
+            if position > self._seen_to or self._synced is None:
+                self._seen_to = position + _UNSEEN_BYTES
+                queue.written_at_once()
         return left
 
     def _rescue(self, error: Exception, started: float, now: int) -> None:
@@ -231,6 +235,13 @@ class Together(Generic[Writer]):
             if unsealed.has_reached_limit(run):
                 unsealed.complete(run)
             extend_if_short(core, topic)
+
+    def _see_to_if_possible(
+        self, notable: list[Topic], crowded: tuple[TogetherOp[Writer], ...], now: int
+    ) -> None:
+        """The same where all are answered, and those who are left are not to hear of it."""
+        with suppress(MemoryError):  # the next write to these topics finds it, and tries again
+            self._see_to(notable, crowded, now)
 
     def _append_each(
         self,
