@@ -46,6 +46,7 @@ WEIGHTS = {
     "append disk": 26,
     "append memory": 8,
     "append ephemeral": 6,
+    "write together": 16,
     "delete by seq": 3,
     "delete by tag": 4,
     "delete some": 3,
@@ -84,13 +85,14 @@ class Actors:
         self._held: dict[str, list[int]] = {"jobs": [], "safe-jobs": [], "brief-jobs": []}
         self.watchers = [Watcher(name) for name in "abc"]
         self._furnish()
-        self.logs = [*CLASSES, "capped", "aging", "safe-capped", "small"]
+        self.logs = [*CLASSES, "capped", "aging", "safe-capped", "small", "plain", "safe-plain"]
         self.copies = ["copies", "safe-copies", "chosen", "farther"]
         self.queues = ["jobs", "safe-jobs"]
         # No deletion by tag: after a kill it cannot be told from a loss, because tags are lost, too.
         self.all_queues = [*self.queues, "brief-jobs"]
         self.steps: dict[str, Callable[[], None]] = {
             **{f"append {durability}": self._appender(durability) for durability in CLASSES},
+            "write together": self.write_together,
             "delete by seq": self.delete_by_seq,
             "delete by tag": self.delete_by_tag,
             "delete some": self.delete_some,
@@ -125,6 +127,8 @@ class Actors:
         for name, durability in (("copies", "disk"), ("safe-copies", "fsync"), ("chosen", "memory")):
             world.put(name, durability=durability)
         world.put("farther")
+        world.put("plain")
+        world.put("safe-plain", durability="fsync")
         world.put(REBORN)
         world.put("jobs", type="queue", leases_durable=rng.random() < 0.5, lease_ms=1000, cap_records=12)
         world.put(
@@ -161,6 +165,20 @@ class Actors:
             self.world.append(name, self._drafts(), self.rng.choice((None, None, *KEYS)))
 
         return append
+
+    def write_together(self) -> None:
+        """Single records without a tag, of writers who have keys or have none, to several topics at once."""
+        world, rng = self.world, self.rng
+        others = rng.sample(("disk", "fsync", "memory", "ephemeral", "capped", "small", "jobs"), 1)
+        sent: dict[str, list[Any]] = {}
+        for name in rng.sample(("plain", "safe-plain", *others), rng.choice((1, 2, 3))):
+            topic = world.engine.find(name)
+            if topic is not None and topic.live_count > MANY_RECORDS:
+                world.delete(name, before=topic.head - 5)
+            is_keyed, count = rng.random() < 0.4, rng.choice((1, 1, 2, 4))
+            drafts = [world.draft(padding=rng.choice((0, 0, 9, 90))) for _ in range(count)]
+            sent[name] = [(draft, rng.choice(KEYS) if is_keyed else None) for draft in drafts]
+        world.company.write(sent)
 
     def _some_topic(self) -> str:
         return self.rng.choice((*self.logs, *self.logs, *self.copies, *self.queues))

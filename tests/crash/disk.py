@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+from collections.abc import Callable
 
 from tests.crash.faults import FaultPlan
 from tests.crash.handles import SimulatedFile, SimulatedPage
@@ -30,6 +31,8 @@ class SimulatedDisk(Filesystem):
     def __init__(self) -> None:
         self.directories: dict[str, Directory] = {"/": Directory(is_durable=True)}
         self.faults: FaultPlan | None = None
+        # Called before something is written.
+        self.before_write: Callable[[], None] = lambda: None
         self.mutations = 0
         # Paths that were written to, renamed to or created; whoever wants to know clears it first.
         self.written: set[str] = set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from tests.crash.drafts import Draft
 from tests.crash.forwarding import pull, route
 from tests.crash.keys import KEYS
 from tests.crash.lives import REBORN, remove_cursor, set_cursor
@@ -12,6 +13,7 @@ from tests.crash.staging import Staging
 from tests.crash.verify import check_running
 from tests.crash.watchers import Watcher
 from tests.crash.world import World
+from topics.values import accelerator
 
 CLASSES = ("fsync", "disk", "memory", "ephemeral")
 
@@ -89,6 +91,45 @@ def _append_keyed(world: World) -> None:
     world.append("disk", [world.draft()], KEYS[2])
     world.append("disk", [world.draft()], KEYS[3])
     world.commit()
+
+
+def _write_together(world: World) -> None:
+    """Plain records, with and without keys, to topics of two classes; and some to one that has a cap."""
+    for name, durability in (("plain", "disk"), ("safe-plain", "fsync")):
+        world.put(name, durability=durability)
+    world.commit()
+    for keys in ((None, None), (None, None), (KEYS[0], KEYS[1]), (KEYS[2], KEYS[2]), (KEYS[0], KEYS[3])):
+        sent: dict[str, list[tuple[Draft, str | None]]] = {
+            "capped": [(world.draft(), None)],
+            "safe-plain": [(world.draft(), key) for key in keys],
+            "plain": [(world.draft(), None), (world.draft(), None)],
+        }
+        world.company.write(sent)
+        if keys[1] != KEYS[1]:
+            world.commit()
+    assert world.company.in_one_go >= 8 or accelerator.native is None
+    _go_on(world)
+
+
+def _write_together_to_a_full_disk(world: World) -> None:
+    """What comes together finds room for a part of it; with room again, it is sent once more."""
+    for name, durability in (("plain", "disk"), ("safe-plain", "fsync")):
+        world.put(name, durability=durability)
+        world.append(name, [world.draft()])
+    world.commit()
+    world.commit()
+    world.disk.fill(leaving=700)
+    # More than the reserve can help with, in the end.
+    for turn in range(20):
+        names = ("plain", "safe-plain") if turn % 2 else ("safe-plain", "plain")
+        world.company.write(
+            {name: [(world.draft(padding=3000), None), (world.draft(padding=9), None)] for name in names}
+        )
+    world.commit()
+    assert world.queue.refusal is not None
+    world.make_room()
+    world.company.write({name: [(world.draft(), KEYS[0])] for name in ("plain", "safe-plain")})
+    _go_on(world)
 
 
 def _append_many(world: World) -> None:
@@ -309,6 +350,8 @@ OPERATIONS: dict[str, Operation] = {
     **{f"append {durability}": _append(durability) for durability in CLASSES},
     "append with a key": _append_keyed,
     "append with a reservation": _append_many,
+    "write together": _write_together,
+    "write together to a full disk": _write_together_to_a_full_disk,
     "append over a cap": _append("capped"),
     "delete by seq": _delete("disk", 6, None),
     "delete by seq, fsync": _delete("safe-copies", 6, None),

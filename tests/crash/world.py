@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
+from tests.crash.company import Company
 from tests.crash.disk import SimulatedDisk
 from tests.crash.drafts import Draft, body
 from tests.crash.effects import Added, Configured, Did, Effect, Match, Record, Removed, TopicModel
@@ -56,6 +57,7 @@ class World:
         self.here = Installation(self.disk, self.clock, self._note_set_back, **self.settings)
         self.engine = self.here.engine
         self.queue = self.engine.queue
+        self.company = Company(self)
 
     def _note_set_back(self, engine: Engine, shown_ms: int, now_ms: int) -> None:
         """What is over by now stays so, even where the disk had not known how late it was."""
@@ -86,7 +88,7 @@ class World:
         """Age has taken records up to here: the time before a restart counts, though the clock is back."""
         return max(self.engine.now(), self.here.aged_to_ms)
 
-    def _seen(self, topic: Topic) -> TopicModel:
+    def seen(self, topic: Topic) -> TopicModel:
         """Whoever looks at a topic, to write to it or to delete, lets its old records go first."""
         known = self.model.topics[topic.id]
         # What age takes is gone once the engine says so: a crash may come before. And when the disk takes
@@ -166,7 +168,7 @@ class World:
         wanted = TopicConfig(**config)
         known = engine.by_name.get(name)
         if known is not None and known.committed:
-            event = model.event(Configured(self._seen(known), wanted, engine.now()))
+            event = model.event(Configured(self.seen(known), wanted, engine.now()))
         elif known is not None:
             return
         else:
@@ -227,8 +229,8 @@ class World:
         topic = engine.find(name)
         if topic is None:
             return False
-        known = self._seen(topic)
-        earlier = None if key is None else self._answered_before(known, key)
+        known = self.seen(topic)
+        earlier = None if key is None else self.answered_before(known, key)
         if earlier is not None:
             return self._repeat(name, body(drafts, key), earlier)
         first, ts = topic.assigned + 1, max(engine.now(), topic.last_ts)
@@ -245,7 +247,7 @@ class World:
             lambda: engine.append(name, request, lambda op: self.ack(event, op, topic), self.failing(event)),
         )
 
-    def _answered_before(self, known: TopicModel, key: str) -> tuple[int, int] | None:
+    def answered_before(self, known: TopicModel, key: str) -> tuple[int, int] | None:
         """What the first write with this key was told, or will be."""
         keyed = known.keys.get(key)
         under_way = [event.effects for event in self.model.events if not event.is_acked]
@@ -277,7 +279,7 @@ class World:
         topic = engine.find(name)
         if topic is None:
             return False
-        known = self._seen(topic)
+        known = self.seen(topic)
         bound = topic.assigned + 1 if before is None else min(before, topic.assigned + 1)
         chosen = None if seqs is None else set(seqs)
         event = self.model.event(Removed(known, engine.now(), bound, match=match, seqs=chosen))
@@ -313,7 +315,7 @@ class World:
             self.commit()
         seqs = [seq for claim in answered for seq, _ in claim.jobs]
         if topic is not None and self.queue.failure is None:
-            known = self._seen(topic)
+            known = self.seen(topic)
             assert all(seq in known.live for seq in seqs), f"{name}: a job was handed out that is not there"
             for claim in answered:
                 self._hear(topic, known, claim.notice)
@@ -335,7 +337,7 @@ class World:
         topic = self.engine.find(name)
         if topic is None:
             return
-        known, queue = self._seen(topic), self.here.queues.of(topic)
+        known, queue = self.seen(topic), self.here.queues.of(topic)
         queue.refresh()
         held = {seq for seq in seqs if queue.table.held(seq, node, None) is not None}
         if not held:
