@@ -71,3 +71,26 @@ def test_a_name_whose_creation_failed_is_free(lab: Lab) -> None:
     assert lab.put("t") is True
     lab.restart()
     assert lab.engine.find("t") is not None
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_full_disk_that_is_found_by_looking_at_the_clock_leaves_names_as_they_are(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    """That the clock was set back is journalled, or cannot be: then the topic is not made, nor is it gone."""
+    if is_there:
+        lab.put("t")
+    engine, look = lab.engine, lab.engine.now
+
+    def finds_no_room() -> int:
+        engine.queue.note_full()
+        engine.queue.is_stuck = True
+        return look()
+
+    monkeypatch.setattr(engine, "refresh", lambda topic: None)
+    monkeypatch.setattr(engine, "now", finds_no_room)
+    with pytest.raises(ApiError, match="disk is full"):
+        lab.drop("t") if is_there else lab.put("t")
+    monkeypatch.undo()
+    assert ("t" in engine.by_name) is is_there
+    assert list(engine.names_after("", "")) == (["t"] if is_there else [])

@@ -106,7 +106,9 @@ def apply_config(topic: Topic, config: TopicConfig, now: int) -> int:
 
 def create_topic(core: Core, name: str, config: TopicConfig, done: Callable[[], None], fail: Fail) -> Topic:
     """The name is taken at once; the topic is shown when its creation is on disk."""
-    # Asked first: a refusal must not leave the name taken.
+    # Asked first: a refusal must not leave the name taken. But behind the time: a clock that was set back is
+    # journalled, and the disk may turn out to be full.
+    now = core.now()
     require_room(core, 1)
     first_life = core.lives.is_first(name)
     topic = _new_topic(core, core.next_topic_id, name, config, core.settings.seq_base, first_life=first_life)
@@ -115,7 +117,7 @@ def create_topic(core: Core, name: str, config: TopicConfig, done: Callable[[], 
     core.witness.reserved(topic.reserved)
     payload = CreatePayload(name, config, topic.seq_base, topic.reserved)
     kind = Kind.CREATE if first_life else Kind.CREATE_AGAIN
-    frame = core.journal.frame(kind, msgspec.msgpack.encode(payload), topic_id=topic.id, ts=core.now())
+    frame = core.journal.frame(kind, msgspec.msgpack.encode(payload), topic_id=topic.id, ts=now)
 
     def apply(op: Op) -> None:
         _show(core, topic)
@@ -185,8 +187,9 @@ def drop_topic(core: Core, name: str, if_empty: bool, done: Callable[[bool], Non
     target = topic
     core.refresh(target)
     refuse_unless_empty(target, if_empty)
-    core.queue.require_room(1)
     frame = core.journal.frame(Kind.DROP, b"", topic_id=target.id, ts=core.now())
+    # Behind the time, as above: a refusal must not leave the name free.
+    core.queue.require_room(1)
     # The name is free at once, so that a write behind this one starts a new instance.
     _hide(core, target)
     core.lives.remember(name)
