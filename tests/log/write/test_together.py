@@ -260,6 +260,48 @@ def test_it_ends_as_if_each_topic_had_been_written_by_itself(
         world.lab.kill()
 
 
+@pytest.mark.parametrize(("native", "at_once"), WORLDS.values(), ids=list(WORLDS))
+@pytest.mark.parametrize("seed", range(6))
+def test_writers_with_and_without_keys_share_a_topic_and_a_turn(
+    tmp_path: Path, seed: int, native: Any, at_once: bool
+) -> None:
+    """Retries among them, also of a write of the same turn. Nobody promises an order; each has its seq."""
+    chance, world = random.Random(seed), World(tmp_path / "data", native, at_once=at_once)
+    names = ("a", "b", "c")
+    kept: dict[tuple[str, int], int] = {}
+    known: dict[tuple[str, bytes | None], int] = {}
+    for name, durability in zip(names, ("disk", "fsync", "disk"), strict=True):
+        world.do(("config", name, {"durability": durability}))
+    for turn in range(60):
+        writes, heads = [], {name: world.lab.topic(name).assigned for name in names}
+        for at in range(chance.choice([1, 2, 6, 15])):
+            name, value = chance.choice(names), turn * 100 + at
+            body = PLAIN % value if chance.random() < 0.95 else b'{"records":[{"data":%d,"tag":"t"}]}' % value
+            key = chance.choice([None, b"k%d" % chance.randrange(25)])
+            writes.append((name, f"{name}/{value}", body, key))
+        world.do(("write", writes, []))
+        world.do(("sync",))
+        told = {writer: world.answers.told.pop(writer) for _, writer, *_ in writes}
+        for name, writer, _, key in writes:
+            seq, _, is_retry = told[writer]  # type: ignore[misc]
+            if not is_retry:
+                assert (name, key) not in known, f"{writer}: a retry was written again"
+                assert (name, seq) not in kept, f"{writer}: {seq} is given out twice"
+                kept[name, seq], heads[name] = int(writer[2:]), heads[name] + 1
+                if key is not None:
+                    known[name, key] = seq
+        for name, writer, _, key in writes:
+            assert key is None or told[writer][0] == known[name, key], writer  # type: ignore[index]
+        assert heads == {name: world.lab.topic(name).head for name in names}
+    assert world.answers.together > 20
+    world.lab.restart()
+    found = {
+        (name, record["$seq"]): record["data"] for name in names for record in records(world.lab.diff(name))
+    }
+    assert found == kept
+    world.lab.kill()
+
+
 @pytest.fixture(params=WORLDS.values(), ids=list(WORLDS))
 def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
     native, at_once = request.param
