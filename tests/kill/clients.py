@@ -35,6 +35,21 @@ class Caller:
             self.close()
             raise
 
+    def post_in_one_piece(self, path: str, body: bytes) -> tuple[int, Any]:
+        """As clients do that write again and again: the same head each time, and the body with it."""
+        head = f"POST {path} HTTP/1.1\r\nHost: topics.test\r\nContent-Type: application/json\r\n"
+        try:
+            connection = self._connect()
+            if connection.sock is None:
+                connection.connect()
+            connection.sock.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            answer = http.client.HTTPResponse(connection.sock, method="POST")
+            answer.begin()
+            return answer.status, json.loads(answer.read())
+        except BaseException:
+            self.close()
+            raise
+
     def stream(self, path: str, last_event_id: str) -> Iterator[dict[str, str]]:
         """Server-sent events, as dictionaries of their fields."""
         connection = self._connect()
@@ -116,6 +131,20 @@ class Writer(Client):
         status, answer = self.caller.ask("POST", f"/v0/topics/{self.topic}", {"records": records})
         if self.expect(status, answer):
             self.known.written(self.topic, answer["seqs"], payloads, tag)
+
+
+class PlainWriter(Client):
+    """One record after the other, without anything but data: those of several are written in one go."""
+
+    topic: str
+
+    def step(self) -> None:
+        data = {"by": self.name, "n": f"{self.steps}.{self.random.randrange(10**9):09}"}
+        self.known.asked(self.topic, [text(data)])
+        body = json.dumps({"records": [{"data": data}]}, separators=(",", ":")).encode()
+        status, answer = self.caller.post_in_one_piece(f"/v0/topics/{self.topic}", body)
+        if self.expect(status, answer):
+            self.known.written(self.topic, answer["seqs"], [text(data)], "")
 
 
 class Deleter(Client):

@@ -24,7 +24,7 @@ from pathlib import Path
 import pyarrow.parquet
 
 from tests.kill.checks import Found, settle
-from tests.kill.clients import Caller, Client, Deleter, Watcher, Worker, Writer
+from tests.kill.clients import Caller, Client, Deleter, PlainWriter, Watcher, Worker, Writer
 from tests.kill.known import Known, Topic
 from tests.kill.pipelines import LAST_RUN_S, Pipelines
 from tests.support import ServerProcess, free_port
@@ -38,9 +38,13 @@ CONFIGS: dict[str, dict[str, object]] = {
     "fleeting": {"durability": "ephemeral"},
     "bounded": {"durability": "disk", "cap_records": 300},
     "pruned": {"durability": "fsync"},
+    "single": {"durability": "disk"},
+    "synced-single": {"durability": "fsync"},
     "jobs": {"type": "queue", "durability": "fsync", "leases_durable": True},
     "chores": {"type": "queue", "durability": "disk"},
 }
+# Of which all records come alone.
+SINGLE = ("single", "synced-single")
 SOURCE, COPY = "plain", "copy"
 # For whatever has to start or to end, on a machine that four JVMs share with others.
 PATIENCE_S = 300.0
@@ -62,7 +66,11 @@ def make_clients(server: ServerProcess, known: Known, seed: str) -> list[Client]
         clients.append(client)
 
     for topic in CONFIGS:
-        add(Writer, f"writer-{topic}", topic=topic)
+        if topic in SINGLE:
+            for number in range(3):
+                add(PlainWriter, f"writer-{topic}-{number}", topic=topic)
+        else:
+            add(Writer, f"writer-{topic}", topic=topic)
     add(Writer, "writer-synced-2", topic="synced")
     add(Deleter, "deleter", topic="pruned")
     for queue in ("jobs", "chores"):
