@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -148,6 +149,32 @@ def test_a_write_that_failed_is_not_tried_again(real: World, monkeypatch: pytest
     assert {real.answers.told[writer] for writer in ("a/next", "b/next")} == {"internal"}
 
 
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_what_the_system_takes_in_part_is_written_whole_or_not_at_all(
+    real: World, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    """The file may not grow by more than a few bytes; where it may after all, its method writes the rest."""
+    file, write = real.lab.engine.journal._file, File.write
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def go_on(file: File, buffers: list[bytes], position: int) -> int:
+        if goes_on:
+            resource.setrlimit(resource.RLIMIT_FSIZE, most)
+        return write(file, buffers, position)
+
+    monkeypatch.setattr(File, "write", go_on)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file.size() + 7, most[1]))
+    try:
+        real.write(NEXT)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    told = {real.answers.told[writer] for writer in ("a/next", "b/next")}
+    assert told == {(2, 1, False) if goes_on else "internal"}
+    assert (real.lab.engine.queue.failure is None) is goes_on
+    real.lab.restart()
+    assert [written(real, name) for name in ("a", "b")] == ([[0, 1], [0, 2]] if goes_on else [[0], [0]])
+
+
 def test_what_waits_for_a_sync_and_found_room_in_the_reserve_is_synced(quick: World) -> None:
     engine, seen = quick.lab.engine, []
     quick.do(("config", "a", {"durability": "fsync"}))
@@ -171,8 +198,8 @@ def test_what_waits_for_a_sync_and_found_room_in_the_reserve_is_synced(quick: Wo
     assert quick.answers.told["a/next"] == (2, 1, False)
 
 
-def test_more_frames_than_one_call_takes_are_written_by_the_file(quick: World) -> None:
-    names = [f"t{at}" for at in range(80)]
+def test_more_frames_than_one_call_takes_are_written_by_the_file(real: World) -> None:
+    quick, names = real, [f"t{at}" for at in range(80)]
     for name in names:
         quick.do(("config", name, {}))
         quick.do(("write", [(name, f"{name}/first", PLAIN % 0, None)], []))
