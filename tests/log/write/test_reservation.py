@@ -8,6 +8,7 @@ from tests.log.harness import Lab
 from topics.log.write.append import AppendOp
 from topics.log.write.append_request import parse_append
 from topics.log.write.reservation import extend_if_short
+from topics.values.errors import ApiError
 
 
 def test_the_next_step_is_asked_for_when_less_than_a_quarter_is_left(lab: Lab) -> None:
@@ -33,3 +34,23 @@ def test_a_write_up_to_the_last_seq_that_is_reserved_waits_for_no_sync(lab: Lab)
         assert bool(answers) == is_answered
         lab.engine.queue.sync_now()
         answers.clear()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ApiError("disk_full", "full")])
+def test_what_could_not_be_asked_for_is_asked_for_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    lab.put("t")
+    topic = lab.topic("t")
+    topic.reserving = 1 << 12
+    with monkeypatch.context() as patched:
+        patched.setattr(lab.engine.queue, "submit", refuse)
+        with pytest.raises(type(error)):
+            extend_if_short(lab.engine, topic)
+    assert topic.reserve_asked == topic.reserved
+    extend_if_short(lab.engine, topic)
+    lab.engine.queue.sync_now()
+    assert topic.reserved == topic.reserve_asked > 1 << 12

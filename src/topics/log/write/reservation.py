@@ -44,7 +44,12 @@ def cover(core: Core, topic: Topic, last_seq: int, op: Op) -> int:
 
 def extend_if_short(core: Core, topic: Topic) -> None:
     if topic.reserve_asked - topic.assigned < topic.reserving >> 2:
-        core.queue.submit(ReserveOp(_ask(core, topic, topic.assigned), topic))
+        try:
+            core.queue.submit(ReserveOp(_ask(core, topic, topic.assigned), topic))
+        except (ApiError, MemoryError):
+            # Otherwise the next write would take for asked what no frame asks for.
+            topic.withdraw_reservation()
+            raise
 
 
 def _ask(core: Core, topic: Topic, from_seq: int, at_least: int = 0) -> list[bytes]:
