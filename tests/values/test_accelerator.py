@@ -432,3 +432,24 @@ def test_no_byte_is_touched_that_is_not_ours(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_nor_is_one_where_writes_come_together_and_memory_runs_out(tmp_path: Path) -> None:
+    """The tests of small writes to many topics, of sockets and of keys, with every access checked."""
+    tests = Path(__file__).parents[1]
+    several = ["log/write/test_together.py", "log/write/test_together_commit.py", "flow/test_convoys.py"]
+    several += ["values/test_sockets.py", "values/test_keys.py"]
+    done = subprocess.run(
+        [
+            *(sys.executable, str(Path(__file__).with_name("sanitised_tests.py")), sanitised.build(tmp_path)),
+            *(str(tests / one) for one in several),
+        ],
+        cwd=tests.parent,
+        env={**os.environ, **sanitised.environment(), accelerator.SWITCH: ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
