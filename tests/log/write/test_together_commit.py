@@ -49,12 +49,14 @@ NEXT = [("a", "a/next", PLAIN % 1, None), ("b", "b/next", PLAIN % 2, None)]
 
 def test_in_one_go_they_are_written_shown_and_answered(quick: World) -> None:
     engine = quick.lab.engine
-    position, batches = engine.journal.position, engine.counters.batches
+    position, counters = engine.journal.position, engine.counters
+    batches, size, frames = counters.batches, counters.bytes_written, counters.frames
     quick.write(NEXT)
     assert quick.answers.told["a/next"] == quick.answers.told["b/next"] == (2, 1, False)
     assert [quick.lab.topic(name).head for name in ("a", "b")] == [2, 2]
     assert engine.journal.position > position
-    assert engine.counters.batches == batches + 1
+    assert (counters.batches, counters.frames) == (batches + 1, frames + 2)
+    assert counters.bytes_written - size == engine.journal.position - position
     assert engine.witness._words[_ACKED] == engine.journal.position
 
 
