@@ -99,8 +99,6 @@ STORAGE: tuple[Alike, ...] = (
     ),
     Alike("storage/rows.py", "if len(values) >= FEWEST_ROWS:", "if False:", _SAME_ROWS),
     Alike("storage/rows.py", "len(values) >= FEWEST_ROWS:", "len(values) > FEWEST_ROWS:", _SAME_ROWS),
-    Alike("storage/rows.py", "if count >= FEWEST_ROWS:", "if False:", _SAME_ROWS),
-    Alike("storage/rows.py", "count >= FEWEST_ROWS:", "count > FEWEST_ROWS:", _SAME_ROWS),
     Alike("storage/rows.py", "first_seq < LOWEST_SEQ:", "first_seq <= LOWEST_SEQ:", _SAME_ROWS),
     Alike(
         "storage/rows.py", "or were[0] > are[0]:", "or were[0] >= are[0]:", "digits are put where they are"

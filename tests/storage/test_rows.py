@@ -28,12 +28,11 @@ def test_rows_across_thousands(first_seq: int, count: int, ts: int) -> None:
 
 
 @pytest.mark.parametrize("first_seq", [1, 9, 95, 998, 99_995, 2**53 - 3000])
-@pytest.mark.parametrize("count", [1, FEWEST_ROWS - 1, FEWEST_ROWS, 100])
+@pytest.mark.parametrize("count", [1, 2, 100])
 def test_rows_end_where_they_are_said_to_end(first_seq: int, count: int) -> None:
     values = [json.dumps({"n": number}) for number in range(count)]
-    rows, lengths, ends = rows_and_ends([value.encode() for value in values], first_seq, 5, 100)
+    rows, ends = rows_and_ends(values, first_seq, 5, 100)
     assert rows == encoded(values, first_seq, 5)
-    assert lengths == [len(value) for value in values]
     assert ends == [100 + len(encoded(values[: at + 1], first_seq, 5)) for at in range(count)]
 
 

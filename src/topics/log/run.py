@@ -98,7 +98,7 @@ class HotColumns:
             and not isinstance(self.ends, PackedEnds)
         )
 
-    def extend_plain(self, rows: memoryview, ends: bytes, count: int, ts: int) -> int:
+    def extend_plain(self, rows: bytes | memoryview, ends: "array[int]", count: int, ts: int) -> int:
         """The same as `extend` for records that have nothing but a row; `ends`: where each ends."""
         added = len(rows) + RECORD_BYTES * count
         times = self.ts_values
@@ -106,7 +106,7 @@ class HotColumns:
             self.ts_starts.append(len(self.ends))
             times.append(ts)
         self._add_rows(rows)
-        self.ends.frombytes(ends)  # type: ignore[union-attr]
+        self.ends.extend(ends)  # type: ignore[union-attr]
         self.weight += added
         return added
 

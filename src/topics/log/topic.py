@@ -259,7 +259,9 @@ class Topic(Watermarks):
             return None
         return hot
 
-    def assign_plain(self, rows: memoryview, ends: bytes, count: int, size: int, ts: int) -> None:
+    def assign_plain(
+        self, rows: bytes | memoryview, ends: "array[int]", count: int, size: int, ts: int
+    ) -> None:
         """The same as `assign` for plain records, whose run `plain_run` has found."""
         run, unsealed = self.runs[-1], self.store.unsealed
         hot = run.hot

@@ -29,6 +29,9 @@ TAG = b'"$tag":%b,'
 # A row of nothing but data: seq, time, data.
 PLAIN = b"{" + HEAD + DATA_KEY + b"%b" + END
 _BEGIN = b"{" + SEQ_KEY + b"%d"
+# The same as text, which is put together faster than bytes: before the seq, the time and the data, and last.
+_BEFORE_SEQ, _BEFORE_TS = "{" + SEQ_KEY.decode(), TS_KEY.decode()
+_BEFORE_DATA, _LAST = "," + DATA_KEY.decode(), END.decode()
 _AROUND_DATA = len(PLAIN) - len(b"%d%d%b")
 
 _NODE = re.compile(rb'\{"\$seq":[0-9]+,"\$ts":-?[0-9]+,"\$node":("(?:[^"\\]|\\.)*")')
@@ -116,44 +119,19 @@ def render_rows(
     return b"".join(pieces)
 
 
-def rows_and_ends(
-    values: Sequence[bytes], first_seq: int, ts: int, offset: int
-) -> tuple[bytes, list[int], list[int]]:
-    """Rows of nothing but data; how long the data of each is; and where each ends behind `offset` bytes."""
-    count = len(values)
-    if count >= FEWEST_ROWS:
-        return _many_rows_and_ends(values, first_seq, ts, offset)
-    stamp = TS_KEY + b"%d," % ts + DATA_KEY
-    around = len(stamp) + len(END)
-    pieces: list[bytes] = []
-    lengths: list[int] = []
+def rows_and_ends(values: Sequence[str], first_seq: int, ts: int, offset: int) -> tuple[bytes, list[int]]:
+    """Rows of nothing but data, which is ASCII; and where each of them ends behind `offset` bytes."""
+    begin, stamp, last = _BEFORE_SEQ, f"{_BEFORE_TS}{ts}{_BEFORE_DATA}", _LAST
+    rows: list[str] = []
     ends: list[int] = []
     seq = first_seq
     for value in values:
-        begin, length = _BEGIN % seq, len(value)
-        pieces += (begin, stamp, value, END)
-        lengths.append(length)
-        offset += len(begin) + length + around
+        row = f"{begin}{seq}{stamp}{value}{last}"
+        rows.append(row)
+        offset += len(row)
         ends.append(offset)
         seq += 1
-    return b"".join(pieces), lengths, ends
-
-
-def _many_rows_and_ends(
-    values: Sequence[bytes], first_seq: int, ts: int, offset: int
-) -> tuple[bytes, list[int], list[int]]:
-    rows = render_rows(values, first_seq, ts)
-    lengths = [*map(len, values)]
-    if len(str(first_seq)) == len(str(first_seq + len(values) - 1)):
-        # Around its data every row has the same text, but for digits, of which all have as many.
-        steps, around = lengths, (len(rows) - sum(lengths)) // len(values)
-    else:
-        steps, around = list(map(len, rows[:-1].split(b"\n"))), 1
-    ends: list[int] = []
-    for step in steps:
-        offset += step + around
-        ends.append(offset)
-    return rows, lengths, ends
+    return "".join(rows).encode(), ends
 
 
 def _joined_rows(values: Sequence[Value], first_seq: int, before: list[bytes]) -> bytes:

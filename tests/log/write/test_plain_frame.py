@@ -16,13 +16,13 @@ TS = 1_763_240_000_000
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_rows_lie_where_they_are_said_to_lie(first_seq: int, count: int, is_cut: bool) -> None:
     bodies = [b'{"records":[{"data":%d}]}' % 10 ** (at % 5) for at in range(count)]
-    values = split_plain(bodies) if is_cut else None
-    made = plain_frame(4, b"", bodies, 7, first_seq, TS, 0, 12, 77, values)
+    plain = split_plain(bodies) if is_cut else None
+    made = plain_frame(4, b"", bodies, 7, first_seq, TS, 0, 12, 77, plain)
     assert made is not None
-    frame, start, stop, ends, size = made
+    frame, its_rows, ends, size = made
     rows = [b'{"$seq":%d,"$ts":%d,"data":%d}\n' % (first_seq + at, TS, 10 ** (at % 5)) for at in range(count)]
-    assert frame[start:stop] == b"".join(rows)
-    assert [*memoryview(ends).cast("I")] == [77 + sum(map(len, rows[: at + 1])) for at in range(count)]
+    assert its_rows == b"".join(rows)
+    assert [*ends] == [77 + sum(map(len, rows[: at + 1])) for at in range(count)]
     found, lengths = plain_parts(memoryview(frame)[HEADER_BYTES:], count)
     assert found == b"".join(rows)
     assert [*lengths.cast("I")] == [1 + at % 5 for at in range(count)]

@@ -5,7 +5,7 @@ whoever has the time to find out what it says. The topic is there, so that `"cre
 with the accelerator, such a write is not odd.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -18,9 +18,13 @@ from topics.values import UNDECODABLE, ApiError, accelerator
 # Larger writes gain nothing from company.
 SMALL_BODY_BYTES = 4096
 _BEFORE, _AFTER = b'{"records":[{"data":', b"}]}"
-_BETWEEN = _AFTER + b"\0" + _BEFORE
+_BETWEEN = (_AFTER + b"\0" + _BEFORE).decode()
 _BLANK, _TAB, _LF, _CR = b" \t\n\r"
 _values = msgspec.json.Decoder(Raw).decode_lines
+
+
+# The data of plain records, and how long each is.
+Plain: TypeAlias = tuple[list[str], list[int]]
 
 
 class Gathered(NamedTuple):
@@ -49,37 +53,41 @@ def gather(bodies: list[bytes]) -> Gathered:
 def _gather_values(bodies: list[bytes]) -> Gathered:
     """Without the accelerator: all that is not one plain record is odd."""
     odd: list[int] = []
-    values = split_plain(bodies)
-    if values is None:
-        values = []
+    plain = split_plain(bodies)
+    if plain is not None:
+        values, lengths = plain
+    else:
+        values, lengths = [], []
         for index, body in enumerate(bodies):
             found = split_plain([_compact(body)])
             if found is None:
                 odd.append(index)
             else:
-                values += found
+                values += found[0]
+                lengths += found[1]
         if not values:
             return Gathered(None, None, odd)
-    return Gathered(Batch(values, list(map(len, values))), None, odd)
+    return Gathered(Batch([value.encode() for value in values], lengths), None, odd)
 
 
-def split_plain(bodies: list[bytes]) -> list[bytes] | None:
+def split_plain(bodies: list[bytes]) -> Plain | None:
     """The data of each, if each is exactly one plain record, without a blank and in ASCII."""
     text = b"\0".join(bodies)
     if text[:20] != _BEFORE or text[-3:] != _AFTER or not text.isascii():
         return None
     if _BLANK in text or _TAB in text or _LF in text or _CR in text:
         return None
-    pieces = text[20:-3].split(_BETWEEN)
+    pieces = text[20:-3].decode().split(_BETWEEN)
     if len(pieces) != len(bodies):
         return None
     try:
         # No JSON has a zero in it: every body begins and ends where it is cut, or one of the pieces has one.
-        values = _values(b"\n".join(pieces))
+        values = _values("\n".join(pieces))
     except UNDECODABLE:
         return None
+    lengths = [*map(len, pieces)]
     # Each value is as long as its piece: then each piece is one value, and nothing else.
-    return pieces if list(map(len, values)) == list(map(len, pieces)) else None
+    return (pieces, lengths) if [*map(len, values)] == lengths else None
 
 
 def _compact(body: bytes) -> bytes:

@@ -18,7 +18,7 @@ from topics.log.run import RECORD_BYTES, HotColumns, Run
 from topics.log.topic import Topic
 from topics.log.write.append import show
 from topics.log.write.commit_queue import MAX_WAITING_OPS, CommitQueue
-from topics.log.write.gather import SMALL_BODY_BYTES, split_plain
+from topics.log.write.gather import SMALL_BODY_BYTES, Plain, split_plain
 from topics.log.write.idempotency import KeyedWrite, MaybeRetry, TopicKeys
 from topics.log.write.key_chunk import KeyChunk
 from topics.log.write.operation import Op
@@ -253,19 +253,19 @@ class Together(Generic[Writer]):
         synced: TogetherOp[Writer],
     ) -> list[int]:
         """The indexes of what is still left. What there is to write is taken apart at once, if it can be."""
-        values: list[bytes] | None = None
+        split: Plain | None = None
         if self._native is None:
             bodies: list[bytes] = []
             for index in left:
                 bodies += wanted[index][1][1]
-            values = split_plain(bodies)
+            split = split_plain(bodies)
         still: list[int] = []
         at = 0
         for index in left:
             name, sent = wanted[index]
             stop = at + len(sent[1])
-            cut = None if values is None else values[at:stop]
-            if not self._append_one(name, sent, cut, now, held, unsynced, synced):
+            plain = None if split is None else (split[0][at:stop], split[1][at:stop])
+            if not self._append_one(name, sent, plain, now, held, unsynced, synced):
                 still.append(index)
             at = stop
         return still
@@ -274,7 +274,7 @@ class Together(Generic[Writer]):
         self,
         name: str,
         sent: Sent[Writer],
-        values: list[bytes] | None,
+        plain: Plain | None,
         now: int,
         held: set[Topic],
         unsynced: TogetherOp[Writer],
@@ -304,17 +304,17 @@ class Together(Generic[Writer]):
                 taken = core.keys.of(topic).take_each(keys)
                 kind, encoded = _KEYED, taken.encoded()
             made = plain_frame(
-                kind, encoded, bodies, topic.id, first_seq, ts, ts - now, journal.synced, hot.size, values
+                kind, encoded, bodies, topic.id, first_seq, ts, ts - now, journal.synced, hot.size, plain
             )
             if made is None:
                 raise MaybeRetry
-            frame, start, stop, ends, size = made
+            frame, rows, ends, size = made
             holder = None if taken is None else topic.keys
             op.shares.append((topic, writers, first_seq, count, size, ts, holder))
             op.buffers.append(frame)
             if taken is not None:
                 taken.remember(first_seq, now)
-            topic.assign_plain(memoryview(frame)[start:stop], ends, count, size, ts)
+            topic.assign_plain(rows, ends, count, size, ts)
         except (MaybeRetry, MemoryError):
             op.forget_behind(before)
             if taken is not None:
