@@ -24,7 +24,7 @@ from topics.log.watermarks import Hole, Watermarks
 from topics.log.write.adopted import Adopted
 from topics.log.write.batch import Batch
 from topics.storage import I64
-from topics.values import MIB, TopicConfig
+from topics.values import LIMITED, MIB, TopicConfig, verdict_on
 
 if TYPE_CHECKING:
     from topics.log.write.idempotency import TopicKeys
@@ -69,10 +69,13 @@ class Topic(Watermarks):
     extension: Any = None
     # The name as it stands in answers.
     name_json: bytes = b""
+    # What its config says about small writes.
+    verdict: int = LIMITED
 
     def __post_init__(self) -> None:
         Watermarks.__post_init__(self)
         self.name_json = self.name.encode()
+        self.verdict = verdict_on(self.config)
 
     # --- life -------------------------------------------------------------------------------------------
 
@@ -86,6 +89,7 @@ class Topic(Watermarks):
 
     def set_config(self, config: TopicConfig) -> None:
         self.config = config
+        self.verdict = verdict_on(config)
         self.note_change()
 
     def read_at(self, now_ms: int, steady_ms: int) -> None:
@@ -356,15 +360,21 @@ class Topic(Watermarks):
 
     def publish(self, count: int, size: int, ts: int, first_ts: int | None = None) -> None:
         """What was assigned becomes visible, in that order. `first_ts`: of the first, if it differs."""
+        self.publish_uncounted(count, size, ts, first_ts)
+        self.totals.published(count, size)
+
+    def publish_uncounted(self, count: int, size: int, ts: int, first_ts: int | None = None) -> None:
+        """The same for a caller who tells the totals, of several topics at once."""
         self.pending_count -= count
         self.pending_bytes -= size
-        self.totals.pending_bytes -= size
         if not self.live_count:
             self.floor = self.head + 1
             self.floor_ts = ts if first_ts is None else first_ts
         self.head += count
-        self.add_live(count, size)
+        self.live_count += count
+        self.live_bytes += size
         self.last_write_ts = ts
+        self.changed.add(self.id)
 
     def add_live(self, count: int, size: int) -> None:
         self.live_count += count

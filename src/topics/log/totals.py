@@ -40,6 +40,12 @@ class Totals:
         # How many tombstones readers received, by reason.
         self.tombstones = dict.fromkeys(("cap", "ttl", "mixed", "source_trim", "recreated"), 0)
 
+    def published(self, count: int, size: int) -> None:
+        """So many records that were assigned have become visible."""
+        self.pending_bytes -= size
+        self.records += count
+        self.bytes += size
+
     def removed(self, kind: int, count: int, size: int) -> None:
         self.removed_records[kind] += count
         self.removed_bytes[kind] += size

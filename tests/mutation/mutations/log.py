@@ -34,7 +34,7 @@ MUTATIONS = (
     Mutation(
         "forget-limits-in-company",
         "Caps and ages hold for writers who come together.",
-        "log/write/together.py",
+        "values/config.py",
         "    if config.ttl_ms or config.cap_records or config.cap_bytes or",
         "    if",
         (_MANY,),
@@ -67,7 +67,7 @@ MUTATIONS = (
         "overtake-in-company",
         "A write does not overtake one of its topic that waits for the disk.",
         "log/write/together.py",
-        "    return bool(verdict & _SYNCED) or not topic.pending_sync\n",
+        "    return bool(verdict & SYNCED) or not topic.pending_sync\n",
         "    return True\n",
         (_MANY,),
     ),

@@ -25,13 +25,20 @@ from topics.log.write.operation import Op
 from topics.log.write.plain_frame import plain_frame
 from topics.log.write.reservation import extend_if_short
 from topics.storage import FILE_HEADER_BYTES, File, Journal, JournalFile, Kind
-from topics.values import MAX_IDEMPOTENCY_KEY_BYTES, MAX_SEQ, ApiError, TopicConfig, accelerator
+from topics.values import (
+    LIMITED,
+    MAX_IDEMPOTENCY_KEY_BYTES,
+    MAX_SEQ,
+    REMEMBERS,
+    SYNCED,
+    ApiError,
+    accelerator,
+    verdict_on,
+)
 
 _APPEND, _KEYED = int(Kind.APPEND), int(Kind.KEYED)
 # No row of a small write takes more.
 _ROW_BYTES = SMALL_BODY_BYTES + 128
-# What a topic's config says about this way: not for it; for it; with a sync; and with a window for keys.
-_LIMITED, _PLAIN, _SYNCED, _REMEMBERS = 0, 1, 2, 4
 # So much of the journal may be written in one go before it is seen to that memory and unsynced journal stay
 # within their bounds, which are a hundred times larger.
 _UNSEEN_BYTES = 64 * 1024
@@ -42,6 +49,9 @@ Writer = TypeVar("Writer")
 # What one topic has got, a record of each writer in this order: the topic, the writers, the first seq, how
 # many, how many bytes of data, their time, and who remembers their keys, if they have some.
 Share: TypeAlias = tuple[Topic, list[Writer], int, int, int, int, TopicKeys | None]
+
+# Shares of topics that are limited, topics that have listeners, and keys that somebody waits for.
+Odd: TypeAlias = tuple[list[Share[Writer]], list[Topic], list[TopicKeys]]
 
 # The writers of one topic, what each has sent, and their idempotency keys, if they have some; and its name.
 Sent: TypeAlias = tuple[list[Writer], list[bytes], list[bytes] | None]
@@ -110,7 +120,7 @@ class Together(Generic[Writer]):
         alone = core.store.unsealed, core.keys, core.counters, core.totals
         limits = MAX_SEQ, RECORD_BYTES, FILE_HEADER_BYTES
         self._native: Any = native and native.Together(
-            types, alone, core.by_name, array, _verdict, xxh3_64_intdigest, *limits
+            types, alone, core.by_name, array, verdict_on, xxh3_64_intdigest, *limits
         )
         # Of the turn to come, without a sync and with one; made before anything is written.
         self._unsynced: TogetherOp[Writer] | None = None
@@ -283,7 +293,7 @@ class Together(Generic[Writer]):
         """False if it is left."""
         core, journal = self._core, self._core.journal
         topic, (writers, bodies, keys), count = core.by_name.get(name), sent, len(sent[0])
-        verdict = _LIMITED if topic is None or not count else _verdict(topic.config)
+        verdict = LIMITED if topic is None or not count else topic.verdict
         if topic is None or not verdict or topic in held or not _takes(topic, count, verdict):
             return False
         hot = topic.plain_run(journal.position, count * _ROW_BYTES)
@@ -292,12 +302,12 @@ class Together(Generic[Writer]):
         first_seq = topic.assigned + 1
         # Later than now where the clock was set back: the time of records never falls.
         ts = now if now > topic.last_ts else topic.last_ts
-        op = synced if verdict & _SYNCED else unsynced
+        op = synced if verdict & SYNCED else unsynced
         before = len(op.shares)
         kind, encoded = _APPEND, b""
         taken: KeyedWrite | None = None
         try:
-            if keys is not None and verdict & _REMEMBERS:
+            if keys is not None and verdict & REMEMBERS:
                 # A key stands for all records that came with it: those with more than one are left.
                 if max(map(len, keys)) > MAX_IDEMPOTENCY_KEY_BYTES:
                     return False
@@ -328,14 +338,10 @@ class Together(Generic[Writer]):
 
     def publish(self, shares: list[Share[Writer]], clock_ms: int) -> list[Topic]:
         """They become visible; returns the topics that have listeners."""
-        if self._native is None:
-            limited, heard = shares, [share[0] for share in shares if share[0].listeners]
-            waited = [share[6] for share in shares if share[6] is not None and share[6].waiters]
-        else:
-            odd = self._native.publish(shares)
-            if odd is None:
-                return _NOBODY
-            limited, heard, waited = odd
+        odd = self._publish_each(shares) if self._native is None else self._native.publish(shares)
+        if odd is None:
+            return _NOBODY
+        limited, heard, waited = odd
         # A limit may have come meanwhile, by a change that was on its way before them.
         for topic, _, _, count, size, ts, _ in limited:
             show(self._core, topic, count, size, ts, clock_ms)
@@ -343,18 +349,34 @@ class Together(Generic[Writer]):
             keys.answer_waiters()
         return heard
 
+    def _publish_each(self, shares: list[Share[Writer]]) -> Odd[Writer] | None:
+        """All but those of topics that are limited; None if there is nothing odd about any."""
+        limited: list[Share[Writer]] = []
+        heard: list[Topic] = []
+        waited: list[TopicKeys] = []
+        records = size_of_all = 0
+        try:
+            for share in shares:
+                topic, _, _, count, size, ts, keys = share
+                if topic.listeners:
+                    heard.append(topic)
+                if keys is not None and keys.waiters:
+                    waited.append(keys)
+                if not topic.verdict:
+                    limited.append(share)
+                    continue
+                topic.publish_uncounted(count, size, ts)
+                records += count
+                size_of_all += size
+        finally:
+            # Also if it ends early: so many are to be seen.
+            self._core.totals.published(records, size_of_all)
+        return (limited, heard, waited) if limited or heard or waited else None
+
 
 def _takes(topic: Topic, count: int, verdict: int) -> bool:
     """Nothing else has to be journalled first, or waited for."""
     last_seq = topic.assigned + count
     if last_seq > topic.reserved or last_seq > MAX_SEQ:
         return False
-    return bool(verdict & _SYNCED) or not topic.pending_sync
-
-
-def _verdict(config: TopicConfig) -> int:
-    """Whether nothing limits what a topic holds, and so nothing has to be looked at once there is more."""
-    if config.ttl_ms or config.cap_records or config.cap_bytes or config.durability == "ephemeral":
-        return _LIMITED
-    verdict = _SYNCED if config.durability == "fsync" else _PLAIN
-    return verdict | _REMEMBERS if config.idempotency_window_ms else verdict
+    return bool(verdict & SYNCED) or not topic.pending_sync
