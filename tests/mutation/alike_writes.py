@@ -177,14 +177,8 @@ WRITES: tuple[Alike, ...] = (
     ),
     Alike(
         "log/write/together.py",
-        "ts = now if now > topic.last_ts else",
-        "ts = now if now >= topic.last_ts else",
+        "if now > ts:",
+        "if now >= ts:",
         "both are the same time",
-    ),
-    Alike(
-        "log/write/plain_frame.py",
-        "    if native is not None:\n",
-        "    if False:\n",
-        "without the accelerator the same is done",
     ),
 )

@@ -88,14 +88,13 @@ class HotColumns:
         """Rows could not be added without copying all that are there."""
         return type(self.rows) is memoryview and self.size + more_bytes > len(self.rows)
 
-    @property
     def is_plain(self) -> bool:
         """Its records have nothing but their rows, and there may be more of them."""
         return (
             self.data_lens is None
             and self.tag_codes is None
             and self.hops is None
-            and not isinstance(self.ends, PackedEnds)
+            and self.ends.__class__ is not PackedEnds
         )
 
     def extend_plain(self, rows: bytes | memoryview, ends: "array[int]", count: int, ts: int) -> int:

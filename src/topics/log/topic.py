@@ -250,7 +250,7 @@ class Topic(Watermarks):
         hot = run.hot
         if (
             hot is None
-            or not hot.is_plain
+            or not hot.is_plain()
             or run.dead is not None
             or run.frozen
             or run.ephemeral

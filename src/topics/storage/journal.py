@@ -33,6 +33,8 @@ SMALL_PAYLOAD_BYTES = 4096
 ROTATE_BYTES = 64 * 1024 * 1024
 # Of a frame: in one piece, or in several that are not worth a copy.
 Payload: TypeAlias = Buffer | tuple[Buffer, ...]
+# Every frame asks for them.
+_pack_fields, _pack_prefix = FIELDS.pack, PREFIX.pack
 
 
 def file_name(base: int) -> str:
@@ -65,7 +67,7 @@ def encode_header(
     payload_length: int,
     ahead_ms: int = 0,
 ) -> bytes:
-    fields = FIELDS.pack(
+    fields = _pack_fields(
         payload_checksum,
         payload_length,
         kind,
@@ -78,7 +80,7 @@ def encode_header(
         ts,
         synced,
     )
-    return PREFIX.pack(FRAME_MAGIC, xxh3_64_intdigest(fields) & U32) + fields
+    return _pack_prefix(FRAME_MAGIC, xxh3_64_intdigest(fields) & U32) + fields
 
 
 @dataclass(slots=True)

@@ -26,7 +26,6 @@ from topics.log.write.plain_frame import plain_frame
 from topics.log.write.reservation import extend_if_short
 from topics.storage import FILE_HEADER_BYTES, File, Journal, JournalFile, Kind
 from topics.values import (
-    LIMITED,
     MAX_IDEMPOTENCY_KEY_BYTES,
     MAX_SEQ,
     REMEMBERS,
@@ -291,23 +290,23 @@ class Together(Generic[Writer]):
         synced: TogetherOp[Writer],
     ) -> bool:
         """False if it is left."""
-        core, journal = self._core, self._core.journal
-        topic, (writers, bodies, keys), count = core.by_name.get(name), sent, len(sent[0])
-        verdict = LIMITED if topic is None or not count else topic.verdict
-        if topic is None or not verdict or topic in held or not _takes(topic, count, verdict):
+        core, (writers, bodies, keys) = self._core, sent
+        topic, journal, count = core.by_name.get(name), core.journal, len(writers)
+        if topic is None or topic in held or not _takes(topic, count):
             return False
         hot = topic.plain_run(journal.position, count * _ROW_BYTES)
         if hot is None:
             return False
-        first_seq = topic.assigned + 1
+        first_seq, ts = topic.assigned + 1, topic.last_ts
         # Later than now where the clock was set back: the time of records never falls.
-        ts = now if now > topic.last_ts else topic.last_ts
-        op = synced if verdict & SYNCED else unsynced
+        if now > ts:
+            ts = now
+        op = synced if topic.verdict & SYNCED else unsynced
         before = len(op.shares)
         kind, encoded = _APPEND, b""
         taken: KeyedWrite | None = None
         try:
-            if keys is not None and verdict & REMEMBERS:
+            if keys is not None and topic.verdict & REMEMBERS:
                 # A key stands for all records that came with it: those with more than one are left.
                 if max(map(len, keys)) > MAX_IDEMPOTENCY_KEY_BYTES:
                     return False
@@ -374,9 +373,9 @@ class Together(Generic[Writer]):
         return (limited, heard, waited) if limited or heard or waited else None
 
 
-def _takes(topic: Topic, count: int, verdict: int) -> bool:
-    """Nothing else has to be journalled first, or waited for."""
-    last_seq = topic.assigned + count
-    if last_seq > topic.reserved or last_seq > MAX_SEQ:
+def _takes(topic: Topic, count: int) -> bool:
+    """There is something, no limit to be looked at, and nothing to be journalled first, or waited for."""
+    last_seq, verdict = topic.assigned + count, topic.verdict
+    if not verdict or not count or last_seq > topic.reserved or last_seq > MAX_SEQ:
         return False
-    return bool(verdict & SYNCED) or not topic.pending_sync
+    return not topic.pending_sync or bool(verdict & SYNCED)
