@@ -166,7 +166,7 @@ def test_answers_are_the_same_either_way(first: int, count: int) -> None:
         deduped=False,
         wal_ms=0.25,
         fsync_ms=0.5,
-        topic=SimpleNamespace(name_json=b"t", id=3, config=SimpleNamespace(durable=True)),
+        topic=SimpleNamespace(opening_json=b"{", config=SimpleNamespace(durable=True)),
     )
     told = []
     for native in WAYS.values():

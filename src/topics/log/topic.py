@@ -69,13 +69,19 @@ class Topic(Watermarks):
     extension: Any = None
     # The name as it stands in answers.
     name_json: bytes = b""
+    # How answers begin that say which topic, and which life of it.
+    opening_json: bytes = b""
     # What its config says about small writes.
     verdict: int = LIMITED
 
     def __post_init__(self) -> None:
         Watermarks.__post_init__(self)
         self.name_json = self.name.encode()
+        self._note_opening()
         self.verdict = verdict_on(self.config)
+
+    def _note_opening(self) -> None:
+        self.opening_json = b'{"topic":"%b","epoch":%d,' % (self.name_json, self.id)
 
     # --- life -------------------------------------------------------------------------------------------
 
@@ -500,6 +506,7 @@ class Topic(Watermarks):
     def renumber(self, topic_id: int) -> None:
         """For restoring: another id, and so another epoch."""
         self.id = topic_id
+        self._note_opening()
         for run in self.runs:
             run.renumber(topic_id)
         self.note_change()

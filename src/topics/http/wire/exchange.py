@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from topics.http.door.listen_address import is_loopback_address
 from topics.http.wire.answer_heads import EVENTS, JSON, HeaderList
@@ -37,6 +37,9 @@ def _cancel(task: asyncio.Task[None]) -> None:
 class Exchange(Request):
     """Answered exactly once, in the handler or later; a second answer, or one to a client that has gone, does
     nothing."""
+
+    # Those who answer connections one after the other leave it aside, as they do one with more behind.
+    _behind: ClassVar[bool] = True
 
     __slots__ = (
         "_closers",

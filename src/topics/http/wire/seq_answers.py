@@ -1,5 +1,6 @@
 """What those are told who wrote records: with seqs that differ, and everything else the same."""
 
+from topics.http.wire.answer_heads import LENGTHS
 from topics.log import Topic
 from topics.values import accelerator
 
@@ -8,7 +9,7 @@ _BETWEEN_BYTES = len(_LAST) + len(_SEQS) + len(_HEAD)
 
 
 def before_seqs(topic: Topic) -> bytes:
-    return b'{"topic":"%b","epoch":%d,"first_seq":' % (topic.name_json, topic.id)
+    return topic.opening_json + b'"first_seq":'
 
 
 def after_seqs(
@@ -56,7 +57,7 @@ def whole_answers(head: bytes, before: bytes, first_seq: int, count: int, after:
         until = 10**digits
         if until > stop:
             until = stop
-        start = b"%b%d\r\n\r\n%b" % (head, others + 4 * digits, before)
+        start = head + LENGTHS[others + 4 * digits] + before
         answers += single_answers(start, seq, until - seq, after)
         seq = until
     return answers

@@ -45,7 +45,8 @@ class Travelling(Pipeline):
         if not (self._behind or self._begun or self._current is not None or self._write_paused):
             head, _, body = data.partition(END)
             context = self.context
-            known = context.known_requests.get(head)
+            find = context.known_requests.get  # called as a method, it would be looked up in its class first
+            known = find(head)
             if known is not None and known.plain_bytes == len(body) and context.readiness.open:
                 # Nothing about it can be refused before its body is looked at.
                 self._requests += 1
@@ -308,12 +309,14 @@ def _tell_each(
         told += len(writers)
         answers = whole_answers(head, before_seqs(share[0]), share[2], len(writers), after)
         for one, answer in zip(writers, answers, strict=True):
-            if one.__class__ is not Exchange and not one._behind:
-                current, transport = one._current, one.transport
-                if current.__class__ is KnownRequest and current.key is None and not transport.is_closing():
-                    one._current = None
-                    transport.write(answer)
-                    continue
+            if not one._behind:
+                current = one._current
+                if current.__class__ is KnownRequest and current.key is None:
+                    transport = one.transport
+                    if not transport.is_closing():
+                        one._current = None
+                        transport.write(answer)
+                        continue
             left.append(one)
             bodies.append(answer.partition(END)[2])
     return told - len(left), left, bodies

@@ -97,8 +97,8 @@ class RecordRoutes:
             detail["why"] = KIND_NAMES[why_missing(topic, seq)]
             raise ApiError("record_gone", f'record {seq} of "{topic.name}" is gone', detail)
         exchange.reply(
-            b'{"topic":"%b","epoch":%d,"record":%b,"performance":{"server_total_ms":%.3f}}'
-            % (topic.name_json, topic.id, page.rows[:-1], elapsed_ms(exchange))
+            b'%b"record":%b,"performance":{"server_total_ms":%.3f}}'
+            % (topic.opening_json, page.rows[:-1], elapsed_ms(exchange))
         )
 
 
