@@ -455,6 +455,26 @@ def test_a_key_may_be_as_long_as_keys_may_be(world: World, longer: int, shares: 
     assert world.answers.told["a/long"] == ("invalid_request" if longer else (3, 1, False))
 
 
+@pytest.mark.parametrize("durability", ["disk", "fsync"])
+@pytest.mark.parametrize("bound", ["most_a_topic", "most"])
+def test_as_many_keys_are_remembered_as_may_be(world: World, bound: str, durability: str) -> None:
+    keys, told = world.lab.engine.keys, []
+    world.do(("config", "a", {"durability": durability}))
+    setattr(keys, bound, 12)
+    world.lab.topic("a").reserving, together = 2, world.answers.together
+    for turn in range(10):
+        writes = [("a", f"a/{turn}-{at}", PLAIN % at, b"%d-%d" % (turn, at)) for at in range(4)]
+        world.do(("write", writes, []))
+        world.do(("sync",))
+        told.append(keys.count)
+    assert world.answers.together > together + 4
+    assert max(told) <= 12
+    assert told[-1] > 4
+    topic_keys = world.lab.topic("a").keys
+    assert topic_keys is not None
+    assert topic_keys.count == keys.count == len(topic_keys.by_place.keys())
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_retry_that_waits_for_the_first_is_answered_with_it(world: World, fails: bool) -> None:
     world.do(("config", "a", {"durability": "fsync"}))
