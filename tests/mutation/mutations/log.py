@@ -96,6 +96,37 @@ MUTATIONS = (
         ("tests/log/write/test_together_commit.py",),
     ),
     Mutation(
+        "leave-a-sync-to-others",
+        "What waits for a sync gets it, whatever goes wrong with what was written with it.",
+        "log/write/together.py",
+        """        finally:
+            # Whatever goes wrong with some, the others do not wait in vain for their sync.
+""",
+        """        except MemoryError:
+            raise
+        else:
+""",
+        ("tests/log/write/test_together_commit.py",),
+    ),
+    Mutation(
+        "take-a-reservation-for-asked",
+        "A reservation that could not be asked for is asked for again.",
+        "log/write/reservation.py",
+        "            topic.withdraw_reservation()\n            raise\n",
+        "            raise\n",
+        ("tests/log/write/test_reservation.py",),
+    ),
+    Mutation(
+        "free-a-name-that-is-kept",
+        "A topic whose deletion is refused is there as before.",
+        "log/lifecycle.py",
+        """    # Behind the time, as above: a refusal must not leave the name free.
+    core.queue.require_room(1)
+""",
+        "",
+        ("tests/log/test_lifecycle.py",),
+    ),
+    Mutation(
         "write-at-once-in-a-pause",
         "While a checkpoint has writing paused, nothing is written at once.",
         "log/write/commit_loop.py",
