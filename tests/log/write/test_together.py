@@ -475,6 +475,27 @@ def test_as_many_keys_are_remembered_as_may_be(world: World, bound: str, durabil
     assert topic_keys.count == keys.count == len(topic_keys.by_place.keys())
 
 
+@pytest.mark.parametrize("key", [None, b"k"])
+def test_the_time_of_records_never_falls(world: World, key: bytes | None) -> None:
+    topic, now = world.lab.topic("a"), world.lab.engine.now()
+    topic.last_ts = now + 5000
+    together = world.answers.together
+    both(world, key=key)
+    assert world.answers.together == together + 2
+    for _ in range(2):
+        times = [[record["$ts"] for record in records(world.lab.diff(name))] for name in ("a", "b")]
+        assert times == [[now, now + 5000], [now, now]]
+        world.do(("sync",))
+        world.lab.restart()
+
+
+def test_topics_that_were_written_to_are_noted(world: World) -> None:
+    """What a start has to find of each is journalled from time to time."""
+    world.lab.engine.touched.clear()
+    both(world)
+    assert {topic.name for topic in world.lab.engine.touched} == {"a", "b"}
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_retry_that_waits_for_the_first_is_answered_with_it(world: World, fails: bool) -> None:
     world.do(("config", "a", {"durability": "fsync"}))
