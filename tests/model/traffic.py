@@ -13,9 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import selectors
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -28,6 +26,7 @@ from typing import Any
 
 from tests.fuzz.servers import sanitise
 from tests.kill.small_disk import SmallDisk, mounted
+from tests.model.wires import Wires, Write, request
 from tests.support import ServerProcess, sanitised
 from topics.values.accelerator import SWITCH
 
@@ -50,7 +49,6 @@ WRITERS = 24
 # Behind the connections of writers: one that deletes and changes, and one that waits for new records.
 OTHER, WAITING = WRITERS, WRITERS + 1
 WAIT_MS = 400
-PATIENCE_S = 60.0
 # For so long a key is sure to be remembered.
 SURE_S = 60.0
 LONG_AGO = -1e9
@@ -61,31 +59,6 @@ REFUSED = (503, 507)
 SMALL_DISK_MIB = 28
 # How a server may run; whatever the tests run with.
 WAYS: dict[str, dict[str, str]] = {"accelerated": {SWITCH: ""}, "in python": {SWITCH: "off"}, "sanitised": {}}
-
-
-@dataclass
-class Write:
-    """One request. `data`: of its records; None if it has to be refused."""
-
-    name: str
-    body: bytes
-    data: list[str] | None
-    key: str | None = None
-    status: int = 0
-    answer: Any = None
-
-    @property
-    def is_written(self) -> bool:
-        return self.status in (200, 201)
-
-    def text(self) -> bytes:
-        key = b"" if self.key is None else b"\r\nIdempotency-Key: %b" % self.key.encode()
-        return request("POST", f"/v0/topics/{self.name}", self.body, key)
-
-
-def request(method: str, path: str, body: bytes = b"", more: bytes = b"") -> bytes:
-    head = f"{method} {path} HTTP/1.1\r\nHost: topics.test\r\nContent-Type: application/json"
-    return head.encode() + more + b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 
 @dataclass
@@ -104,56 +77,6 @@ class Life:
 
     def rise(self, floor: int) -> None:
         self.floor = max(self.floor, floor)
-
-
-class Wires:
-    """Connections, each of which waits for so many answers."""
-
-    def __init__(self, address: tuple[str, int], count: int) -> None:
-        self._sockets = [socket.create_connection(address, timeout=PATIENCE_S) for _ in range(count)]
-        for one in self._sockets:
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def send(self, at: int, data: bytes) -> None:
-        self._sockets[at].sendall(data)
-
-    def answers(self, wanted: dict[int, int]) -> dict[int, list[tuple[int, Any]]]:
-        """What each of these has got; a connection that was closed has fewer."""
-        got: dict[int, bytes] = dict.fromkeys(wanted, b"")
-        found: dict[int, list[tuple[int, Any]]] = {at: [] for at in wanted}
-        with selectors.DefaultSelector() as selector:
-            for at in wanted:
-                selector.register(self._sockets[at], selectors.EVENT_READ, at)
-            while selector.get_map():
-                ready = selector.select(PATIENCE_S)
-                assert ready, f"somebody waits in vain: {[key.data for key in selector.get_map().values()]}"
-                for key, _ in ready:
-                    at = key.data
-                    try:
-                        piece = self._sockets[at].recv(1 << 20)
-                    except ConnectionResetError:
-                        piece = b""
-                    got[at] = take_answers(got[at] + piece, found[at])
-                    if not piece or len(found[at]) >= wanted[at]:
-                        selector.unregister(self._sockets[at])
-        return found
-
-    def close(self) -> None:
-        for one in self._sockets:
-            one.close()
-
-
-def take_answers(data: bytes, found: list[tuple[int, Any]]) -> bytes:
-    """Puts those that are complete to the others; returns the rest."""
-    while (end := data.find(b"\r\n\r\n")) >= 0:
-        head = data[:end].lower()
-        at = head.index(b"content-length:") + 15
-        stop = end + 4 + int(head[at:].split(b"\r\n")[0])
-        if len(data) < stop:
-            break
-        found.append((int(head.split(b" ")[1]), json.loads(data[end + 4 : stop])))
-        data = data[stop:]
-    return data
 
 
 class Traffic:
