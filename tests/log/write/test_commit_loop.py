@@ -7,6 +7,7 @@ import errno
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -250,6 +251,30 @@ def test_what_slows_writes_down_keeps_them_from_being_written_at_once(tmp_path: 
         assert engine.queue.takes_at_once()
         commit.close()
         assert not engine.queue.takes_at_once()
+
+    driven(tmp_path, scenario)
+
+
+def test_what_is_written_at_once_brakes_what_comes_next(tmp_path: Path) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        commit.brake = SimpleNamespace(is_on=True, count=lambda: 7, pause_s=lambda grown: grown)  # type: ignore[assignment]
+        assert engine.queue.takes_at_once()
+        engine.queue.written_at_once()
+        assert 6 < commit._held_until - asyncio.get_running_loop().time() <= 7
+        assert not engine.queue.takes_at_once()
+
+    driven(tmp_path, scenario)
+
+
+def test_what_is_written_at_once_and_waits_for_a_sync_is_synced(tmp_path: Path) -> None:
+    async def scenario(engine: Engine, commit: CommitLoop) -> None:
+        await put(engine, "t", TopicConfig(durability="fsync"))
+        written = append(engine, "t")
+        engine.queue.flush()
+        assert not commit._busy
+        engine.queue.written_at_once()
+        assert commit._busy
+        await written
 
     driven(tmp_path, scenario)
 

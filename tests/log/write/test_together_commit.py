@@ -196,6 +196,7 @@ def test_what_waits_for_a_sync_and_found_room_in_the_reserve_is_synced(quick: Wo
     engine.journal._file = file
     assert quick.answers.told["b/next"] == (2, 1, False)
     assert seen == [True]
+    assert engine.witness._words[_ACKED] == engine.journal.position
     quick.do(("sync",))
     assert quick.answers.told["a/next"] == (2, 1, False)
 
@@ -217,6 +218,8 @@ def test_what_could_not_take_effect_is_in_doubt(quick: World, monkeypatch: pytes
         raise MemoryError
 
     monkeypatch.setattr(quick.answers, "answer_together", short)
+    # More would have to be reserved, and nothing can be any more.
+    quick.lab.topic("a").reserving = 1 << 12
     quick.write(NEXT)
     queue = quick.lab.engine.queue
     assert queue.failure is not None
@@ -389,7 +392,10 @@ def test_with_a_sync_they_wait_for_it_and_nobody_overtakes(quick: World) -> None
     assert quick.answers.told["b/next"] == (2, 1, False)
     assert quick.lab.topic("a").pending_sync == 1
     assert quick.lab.engine.queue.writers_waiting == 1
+    quick.write([("a", "a/alone", PLAIN % 3, None)])
+    assert quick.lab.engine.witness._words[_ACKED] == quick.lab.engine.journal.position
     quick.write([("a", "a/last", PLAIN % 3, None)])
     quick.do(("sync",))
-    assert [quick.answers.told[f"a/{which}"] for which in ("next", "last")] == [(2, 1, False), (3, 1, False)]
+    told = [quick.answers.told[f"a/{which}"] for which in ("next", "alone", "last")]
+    assert told == [(2, 1, False), (3, 1, False), (4, 1, False)]
     assert quick.lab.topic("a").pending_sync == 0
