@@ -1,8 +1,10 @@
 """Ours and others get the same load, from a generator that is compiled."""
 
+import itertools
 import shutil
 import socket
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,31 @@ def test_paced_requests_are_all_answered_and_their_lateness_is_ordered(tmp_path:
         # And the same connections go on as before.
         assert load.run(0.02)[0]
         load.close()
+
+
+def test_what_nats_asks_in_between_belongs_to_no_reply(tmp_path: Path) -> None:
+    """Wherever it is cut, and even between two of them."""
+    pieces = [b"PI", b"NG\r\n+OK\r\n+OK\r\nP"], [b"ING\r\n+OK\r\n+OK\r\nPING\r", b"\n"]
+
+    def answer(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with connection:
+            for reply in itertools.cycle(pieces):
+                if not connection.recv(100):
+                    return
+                for piece in reply:
+                    connection.sendall(piece)
+                    time.sleep(0.005)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,))
+        thread.start()
+        plan = Plan((), [Sent(b"ask", lines=2)])
+        load = CompiledLoad(compiled(tmp_path), Target(*listener.getsockname()), [plan], 1)
+        assert load.run(0.1)[0] > 2
+        load.close()
+        thread.join()
 
 
 def test_what_is_said_first_is_said_one_after_the_other(tmp_path: Path) -> None:
