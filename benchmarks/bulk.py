@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from benchmarks.contenders import Refused, Topics, http_request
-from benchmarks.figures import Figure, times_peer
+from benchmarks.figures import Figure, at_least, times_peer
 from benchmarks.generator import Job, Request
 from benchmarks.load import Load
 from benchmarks.payloads import COMPACT, PAYLOAD_BYTES, Payload, compact, payload
@@ -87,7 +87,8 @@ def _appends(session: Session, ours: Topics) -> Figure:
             name,
             Contender("Arrow", loads[0].moving(_BATCH), ours.pid, renew),
             Contender("JSON plane", loads[1].moving(_BATCH), ours.pid, renew),
-            times_peer(2.0),
+            # By itself: both write every byte to the same files, and columns save nothing of that.
+            at_least(2.2e6),
         )
     finally:
         for load in loads:

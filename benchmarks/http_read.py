@@ -21,6 +21,7 @@ _CONNECTIONS = 4
 _TOPICS = 4
 _LIMIT = 1000
 _PAGES = 16
+_BARS = {COMPACT: times_peer(2.7), DELETED: times_peer(2.0)}
 
 
 def run(session: Session) -> Iterator[Figure]:
@@ -41,9 +42,7 @@ def _shape(session: Session, ours: Topics, peer: Redis, shape: Shape) -> Iterato
         for name in names:
             server.fill(name, shape, session.sizes.read_records)
     # An idle server seals what was written; readers find it in memory all the same.
-    yield _measure(
-        session, ours, peer, names, shape, times_peer(2.0) if shape is COMPACT else None, verify=False
-    )
+    yield _measure(session, ours, peer, names, shape, _BARS.get(shape), verify=False)
     if shape in (COMPACT, DELETED):
         yield _measure(session, ours, peer, names, shape, None, verify=True)
     ours.drop(names)

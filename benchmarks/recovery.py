@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.contenders import Topics, cpu_of_children, cpu_seconds, resident_bytes
-from benchmarks.figures import Figure, at_least, at_most, number
+from benchmarks.figures import Bar, Figure, at_least, at_most, number
 from benchmarks.local import LocalEngine, Pace, pace
 from benchmarks.payloads import COMPACT, NAMED, Shape
 from benchmarks.session import Session
@@ -25,14 +25,14 @@ AREA = "recovery"
 
 
 def run(session: Session) -> Iterator[Figure]:
-    yield _replay(session, COMPACT, 100, is_bar=True)
-    yield _replay(session, COMPACT, 1, is_bar=False)
-    yield _replay(session, NAMED, 100, is_bar=False)
+    yield _replay(session, COMPACT, 100, at_least(1e6))
+    yield _replay(session, COMPACT, 1, at_least(1e6))
+    yield _replay(session, NAMED, 100, None)
     yield _empty_start(session)
     yield _help(session)
 
 
-def _replay(session: Session, shape: Shape, batch: int, *, is_bar: bool) -> Figure:
+def _replay(session: Session, shape: Shape, batch: int, bar: Bar | None) -> Figure:
     name = f"journal replay, written in batches of {batch}, {shape.name}"
     count = max(session.sizes.recovery_records // (10 if batch == 1 else 1), 1)
     session.say(f"  {name}: {count} records")
@@ -49,7 +49,6 @@ def _replay(session: Session, shape: Shape, batch: int, *, is_bar: bool) -> Figu
             rates.append(count / spent.seconds)
             of_cpu.append(count / spent.cpu_seconds)
             shutil.rmtree(copy)
-    bar = at_least(1e6) if is_bar else None
     note = f"{number(median(of_cpu))} per second of processor time"
     return Figure(AREA, name, median(rates), "records/s", bar=bar, spread=(min(rates), max(rates)), note=note)
 
