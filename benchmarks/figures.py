@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from topics.values import accelerator
+
 
 class Bar(msgspec.Struct, frozen=True):
     """What has to be reached, by the figure itself or by its ratio to the peer's."""
@@ -30,7 +32,10 @@ def at_most(limit: float) -> Bar:
     return Bar(limit, at_most=True)
 
 
-def times_peer(limit: float) -> Bar:
+def times_peer(limit: float, *, without_accelerator: float | None = None) -> Bar:
+    """The second limit is that of servers without it; where there is none, the first is everybody's."""
+    if accelerator.native is None and without_accelerator is not None:
+        limit = without_accelerator
     return Bar(limit, of_ratio=True)
 
 

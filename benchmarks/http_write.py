@@ -10,22 +10,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+from benchmarks.beside_redis import (
+    BARS,
+    BATCHES,
+    BATCHES_SYNCED,
+    NAMED_BATCHES,
+    SINGLE,
+    SINGLE_SYNCED,
+    Case,
+)
 from benchmarks.contenders import Redis, Topics
-from benchmarks.figures import Bar, Figure, at_most, times_peer
+from benchmarks.figures import Bar, Figure, at_most
 from benchmarks.generator import Job, Request
 from benchmarks.load import Load
-from benchmarks.payloads import COMPACT, NAMED, SHORT, SPACED, Shape
+from benchmarks.payloads import SHORT, SPACED, Shape
 from benchmarks.rounds import Contender, compare, in_turns
 from benchmarks.session import Session
 
 AREA = "http_write"
-# Class, what of Redis it is compared with, connections, records a request, and the bar on compact records.
-_CASES = (
-    ("disk", "everysec", 16, 100, times_peer(2.4)),
-    ("fsync", "always", 16, 100, times_peer(1.5)),
-    ("disk", "everysec", 16, 1, times_peer(0.7)),
-    ("fsync", "always", 64, 1, times_peer(0.75)),
-)
+# By what of Redis they are compared with.
+_CASES = {
+    "everysec": (BATCHES, SINGLE, BATCHES._replace(shape=SPACED), NAMED_BATCHES),
+    "always": (BATCHES_SYNCED, SINGLE_SYNCED),
+}
 # Records a request, and the server's processor time for one of them: at most, in microseconds.
 _PROCESSOR_TIME = ((100, at_most(1.1)), (1000, at_most(0.8)))
 _NAMES = tuple(f"bench-{number}" for number in range(4))
@@ -35,7 +42,7 @@ def run(session: Session) -> Iterator[Figure]:
     with session.directory() as directory:
         ours = Topics(directory / "topics")
         try:
-            for appendfsync in ("everysec", "always"):
+            for appendfsync in _CASES:
                 yield from _against(session, directory, ours, appendfsync)
             for batch, bar in _PROCESSOR_TIME:
                 yield _processor_time(session, ours, batch, bar)
@@ -46,50 +53,38 @@ def run(session: Session) -> Iterator[Figure]:
 def _against(session: Session, directory: Path, ours: Topics, appendfsync: str) -> Iterator[Figure]:
     peer = Redis(directory / appendfsync, appendfsync)
     try:
-        for durability, fsync, connections, batch, bar in _CASES:
-            if fsync == appendfsync:
-                yield _measure(session, ours, peer, durability, connections, batch, COMPACT, "mixed", bar)
+        for case in _CASES[appendfsync]:
+            yield _measure(session, ours, peer, case, "mixed", BARS.get(case))
         if appendfsync == "everysec":
-            for shape in (SPACED, NAMED):
-                yield _measure(session, ours, peer, "disk", 16, 100, shape, "mixed", None)
             for variety in ("same", "rotating"):
-                yield _measure(session, ours, peer, "disk", 16, 1, COMPACT, variety, None)
+                yield _measure(session, ours, peer, SINGLE, variety, None)
     finally:
         peer.close()
 
 
 def _measure(
-    session: Session,
-    ours: Topics,
-    peer: Redis,
-    durability: str,
-    connections: int,
-    batch: int,
-    shape: Shape,
-    variety: str,
-    bar: Bar | None,
+    session: Session, ours: Topics, peer: Redis, case: Case, variety: str, bar: Bar | None
 ) -> Figure:
-    what = "single appends" if batch == 1 else f"batches of {batch}"
     heads = "" if variety == "mixed" else f", {variety} topic on a connection"
-    name = f"{what}, {connections} connections, {durability}, {shape.name}{heads}"
+    name = f"{case}, {case.shape.name}{heads}"
     session.say(f"  {name}")
 
     def prepare_ours() -> None:
         ours.drop(_NAMES)
-        ours.create(_NAMES, durability)
+        ours.create(_NAMES, case.durability)
 
     def prepare_peer() -> None:
         peer.drop(_NAMES)
 
     prepare_ours()
-    loads = [Load(_job(server, shape, connections, batch, variety)) for server in (ours, peer)]
+    loads = [Load(_job(server, case.shape, case.connections, case.batch, variety)) for server in (ours, peer)]
     try:
         return compare(
             session,
             AREA,
             name,
-            Contender("topics", loads[0].moving(batch), ours.pid, prepare_ours),
-            Contender(peer.label, loads[1].moving(batch), peer.pid, prepare_peer),
+            Contender("topics", loads[0].moving(case.batch), ours.pid, prepare_ours),
+            Contender(peer.label, loads[1].moving(case.batch), peer.pid, prepare_peer),
             bar,
         )
     finally:

@@ -24,7 +24,7 @@ import msgspec
 
 from benchmarks.compiled import Greeting, Sent, Target
 from benchmarks.contenders import Redis, Topics, http_request
-from benchmarks.payloads import COMPACT, compact, payload
+from benchmarks.payloads import Shape, node, payload, tag
 from tests.support import Wire, free_port
 
 NAMES = tuple(f"bench-{number}" for number in range(4))
@@ -44,7 +44,7 @@ class Server(Protocol):
     def greetings(self, connection: int) -> Sequence[Greeting]:
         """What is said first on a connection, the number of which this is."""
 
-    def write(self, name: str, numbers: Sequence[int], connection: int) -> Sent: ...
+    def write(self, name: str, shape: Shape, numbers: Sequence[int], connection: int) -> Sent: ...
 
     def close(self) -> None: ...
 
@@ -88,8 +88,8 @@ class OurServer(_Silent):
         self._server.drop(NAMES)
         self._server.create(NAMES, self._durability)
 
-    def write(self, name: str, numbers: Sequence[int], connection: int) -> Sent:
-        return Sent(http_request(f"/v0/topics/{name}", COMPACT.body(numbers)).data)
+    def write(self, name: str, shape: Shape, numbers: Sequence[int], connection: int) -> Sent:
+        return Sent(http_request(f"/v0/topics/{name}", shape.body(numbers)).data)
 
     def close(self) -> None:
         self._server.close()
@@ -120,8 +120,8 @@ class SpokenTo(_Silent):
         finally:
             wire.close()
 
-    def write(self, name: str, numbers: Sequence[int], connection: int) -> Sent:
-        return Sent(http_request(f"/v0/topics/{name}", COMPACT.body(numbers)).data)
+    def write(self, name: str, shape: Shape, numbers: Sequence[int], connection: int) -> Sent:
+        return Sent(http_request(f"/v0/topics/{name}", shape.body(numbers)).data)
 
     def close(self) -> None:
         return None
@@ -138,8 +138,8 @@ class RedisStreams(_Silent):
     def prepare(self) -> None:
         self._server.drop(NAMES)
 
-    def write(self, name: str, numbers: Sequence[int], connection: int) -> Sent:
-        request = self._server.write(name, COMPACT, numbers)
+    def write(self, name: str, shape: Shape, numbers: Sequence[int], connection: int) -> Sent:
+        request = self._server.write(name, shape, numbers)
         return Sent(request.data, lines=request.reply_lines)
 
     def close(self) -> None:
@@ -168,8 +168,8 @@ class JetStream:
         wait_for_port(port, self._process)
 
     def greetings(self, connection: int) -> Sequence[Greeting]:
-        said = b'CONNECT {"verbose":false,"pedantic":false}\r\nSUB inbox.%d 1\r\nPING\r\n' % connection
-        return (Greeting(said, b"PONG\r\n"),)
+        said = b'CONNECT {"verbose":false,"pedantic":false,"headers":true}\r\n'
+        return (Greeting(said + b"SUB inbox.%d 1\r\nPING\r\n" % connection, b"PONG\r\n"),)
 
     def _ask(self, subject: str, body: object) -> None:
         data = msgspec.json.encode(body)
@@ -188,12 +188,18 @@ class JetStream:
             stream = {"name": name, "subjects": [name], "storage": "file", "num_replicas": 1}
             self._ask(f"$JS.API.STREAM.CREATE.{name}", {**stream, "retention": "limits", "discard": "old"})
 
-    def write(self, name: str, numbers: Sequence[int], connection: int) -> Sent:
-        texts = [compact(payload(number)) for number in numbers]
-        sent = b"".join(
-            b"PUB %b inbox.%d %d\r\n%b\r\n" % (name.encode(), connection, len(text), text) for text in texts
-        )
-        return Sent(sent, lines=2 * len(texts))
+    def write(self, name: str, shape: Shape, numbers: Sequence[int], connection: int) -> Sent:
+        """Tag and node are headers of the message."""
+        sent = b""
+        for number in numbers:
+            text, address = shape.text(payload(number)), b"%b inbox.%d" % (name.encode(), connection)
+            if shape.has_names:
+                named = f"NATS/1.0\r\ntag: {tag(number)}\r\nnode: {node(number)}\r\n\r\n".encode()
+                whole = named + text
+                sent += b"HPUB %b %d %d\r\n%b\r\n" % (address, len(named), len(whole), whole)
+            else:
+                sent += b"PUB %b %d\r\n%b\r\n" % (address, len(text), text)
+        return Sent(sent, lines=2 * len(numbers))
 
     def close(self) -> None:
         self._process.terminate()
@@ -215,7 +221,16 @@ class EventTable:
         if user is not None:
             os.chown(place, pwd.getpwnam(user).pw_uid, pwd.getpwnam(user).pw_gid)
         with (directory / f"postgres-{durability}.log").open("wb") as log:
-            initdb = [_found("initdb"), "-D", place / "data", "-U", "bench", "-A", "trust", "--no-sync"]
+            initdb: list[str | Path] = [
+                _found("initdb"),
+                "-D",
+                place / "data",
+                "-U",
+                "bench",
+                "-A",
+                "trust",
+                "--no-sync",
+            ]
             subprocess.run(initdb, user=user, cwd=place, stdout=log, stderr=log, check=True)
             options = {
                 "listen_addresses": "127.0.0.1",
@@ -268,13 +283,20 @@ class EventTable:
             self._ask(f"DROP TABLE IF EXISTS {table}")
             self._ask(
                 f"CREATE TABLE {table} (seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
-                " ts timestamptz DEFAULT now(), data jsonb)"
+                " ts timestamptz DEFAULT now(), tag text, node text, data jsonb)"
             )
 
-    def write(self, name: str, numbers: Sequence[int], connection: int) -> Sent:
-        rows = ",".join(f"('{compact(payload(number)).decode()}')" for number in numbers)
-        tag = f"INSERT 0 {len(numbers)}".encode() + b"\0"
-        return Sent(_query(f'INSERT INTO "{name}" (data) VALUES {rows}'), end=tag + _IDLE)
+    def write(self, name: str, shape: Shape, numbers: Sequence[int], connection: int) -> Sent:
+        """Tag and node are columns; nobody looks for them, so they have no index."""
+        columns = "tag, node, data" if shape.has_names else "data"
+        rows = ",".join(self._row(shape, number) for number in numbers)
+        done = f"INSERT 0 {len(numbers)}".encode() + b"\0"
+        return Sent(_query(f'INSERT INTO "{name}" ({columns}) VALUES {rows}'), end=done + _IDLE)
+
+    @staticmethod
+    def _row(shape: Shape, number: int) -> str:
+        names = f"'{tag(number)}', '{node(number)}', " if shape.has_names else ""
+        return f"({names}'{shape.text(payload(number)).decode()}')"
 
     def close(self) -> None:
         self._process.send_signal(signal.SIGINT)

@@ -13,11 +13,11 @@ import signal
 import socket
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.compiled import Greeting, Sent, Target
-from benchmarks.payloads import compact, payload
+from benchmarks.payloads import Shape, node, payload, tag
 from benchmarks.peer_servers import NAMES, wait_for_port
 from tests.support import free_port
 
@@ -35,6 +35,8 @@ _LIMITS = struct.pack("!II", 1 << 20, 0)
 _KNOWN_BYTES = 32
 # An AMQP 1.0 message that is nothing but data, as clients of streams send it.
 _DATA_SECTION = b"\0\x53\x75\xb0"
+# Another section, which comes first: properties that an application gives its message.
+_PROPERTIES_SECTION = b"\0\x53\x74\xc1"
 # No number before it ends in the same bytes.
 _LAST_NUMBER = 1 << 62
 
@@ -118,12 +120,14 @@ class RabbitStreams:
                 sock.sendall(_request(_CREATE, 6, _short(name.encode()) + struct.pack("!i", 0)))
                 assert _received(sock).endswith((_OK, _THERE_ALREADY))
 
-    def write(self, name: str, numbers: Sequence[int], connection: int) -> Sent:
+    def write(self, name: str, shape: Shape, numbers: Sequence[int], connection: int) -> Sent:
         """One frame, with one entry for each record."""
         entries = b""
         for at, number in enumerate(numbers):
-            text = compact(payload(number))
+            text = shape.text(payload(number))
             message = _DATA_SECTION + struct.pack("!I", len(text)) + text
+            if shape.has_names:
+                message = _properties({"tag": tag(number), "node": node(number)}) + message
             known_as = _LAST_NUMBER if at == len(numbers) - 1 else at
             entries += struct.pack("!QI", known_as, len(message)) + message
         head = bytes([NAMES.index(name)]) + struct.pack("!I", len(numbers))
@@ -143,6 +147,13 @@ class RabbitStreams:
 
 def _short(text: bytes) -> bytes:
     return struct.pack("!h", len(text)) + text
+
+
+def _properties(values: Mapping[str, str]) -> bytes:
+    """A section with a map of short texts: its size, how many there are, and each with its own size."""
+    words = [word.encode() for pair in values.items() for word in pair]
+    told = bytes([len(words)]) + b"".join(b"\xa1%c%b" % (len(word), word) for word in words)
+    return _PROPERTIES_SECTION + bytes([len(told)]) + told
 
 
 def _frame(key: int, content: bytes) -> bytes:

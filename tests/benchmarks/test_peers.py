@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks import rabbit
+from benchmarks.beside_redis import BARS, NAMED_BATCHES
 from benchmarks.compiled import CompiledLoad, Greeting, Plan, Sent, Target, answering, compiled
 from benchmarks.load import GeneratorFailed
-from benchmarks.payloads import COMPACT
-from benchmarks.peer_servers import NAMES, OurServer, SpokenTo
+from benchmarks.payloads import COMPACT, NAMED
+from benchmarks.peer_servers import NAMES, EventTable, JetStream, OurServer, RedisStreams, Server, SpokenTo
+from benchmarks.peers import bar_against
 
 
 def test_any_server_that_speaks_v0_can_be_a_peer(tmp_path: Path) -> None:
@@ -23,7 +25,7 @@ def test_any_server_that_speaks_v0_can_be_a_peer(tmp_path: Path) -> None:
         peer = SpokenTo(f"http://127.0.0.1:{server.target.port}", "fsync")
         peer.prepare()
         peer.prepare()
-        plans = [Plan(peer.greetings(at), [peer.write(NAMES[0], range(10), at)]) for at in range(3)]
+        plans = [Plan(peer.greetings(at), [peer.write(NAMES[0], COMPACT, range(10), at)]) for at in range(3)]
         load = CompiledLoad(program, peer.target, plans, 10)
         counted = load.run(0.05)[0] + load.run(0.05)[0]
         load.close()
@@ -33,6 +35,34 @@ def test_any_server_that_speaks_v0_can_be_a_peer(tmp_path: Path) -> None:
         assert counted <= state["head_seq"] <= counted + 2 * 3 * 10
     finally:
         server.close()
+
+
+def unstarted(kind: type[Server]) -> Server:
+    """Good for everything but being spoken to."""
+    return kind.__new__(kind)
+
+
+@pytest.mark.parametrize("kind", [OurServer, SpokenTo, JetStream, EventTable, rabbit.RabbitStreams])
+def test_tag_and_node_are_told_to_every_peer(kind: type[Server]) -> None:
+    plain, named = (unstarted(kind).write(NAMES[0], shape, [7], 0).data for shape in (COMPACT, NAMED))
+    for word in (b"order:0007", b"node-3"):
+        assert word not in plain
+        assert word in named
+    for said in (plain, named):
+        assert COMPACT.fields(7)[-1] in said
+
+
+def test_properties_of_a_message_have_their_sizes() -> None:
+    section, told = rabbit._properties({"tag": "a:1"}).split(b"\xc1")
+    assert section == b"\0\x53\x74"
+    assert told == b"\x0b\x02\xa1\x03tag\xa1\x03a:1"
+    assert told[0] == len(told) - 1
+
+
+def test_only_redis_has_to_be_reached() -> None:
+    assert bar_against(unstarted(RedisStreams), NAMED_BATCHES) == BARS[NAMED_BATCHES]
+    for kind in (JetStream, EventTable, SpokenTo, rabbit.RabbitStreams):
+        assert bar_against(unstarted(kind), NAMED_BATCHES) is None
 
 
 def test_a_peer_has_an_address() -> None:

@@ -19,6 +19,7 @@ from benchmarks.payloads import COMPACT, NAMED, PAYLOAD_BYTES, SPACED, compact, 
 from benchmarks.report import BEGIN, END, Report, save, write_readme
 from benchmarks.session import ROOT, TINY, Machine, Session
 from tests.support.process import ServerProcess
+from topics.values import accelerator
 from topics.values.accelerator import SWITCH
 
 
@@ -121,6 +122,16 @@ def test_bar_on_the_ratio_is_judged_by_the_ratio() -> None:
     assert figure.reached is True
     figure.peer_value = 101.0
     assert figure.reached is False
+
+
+def test_without_the_accelerator_there_is_another_bar_where_one_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for native, limits in ((object(), [2.4, 1.5]), (None, [1.7, 1.5])):
+        monkeypatch.setattr(accelerator, "native", native)
+        bars = times_peer(2.4, without_accelerator=1.7), times_peer(1.5)
+        assert [bar.limit for bar in bars] == limits
+        assert all(bar.of_ratio for bar in bars)
 
 
 def test_bar_at_most_is_judged_by_the_value() -> None:
