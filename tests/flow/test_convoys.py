@@ -81,11 +81,15 @@ class Roads:
     """How the tests join: by the name of a topic."""
 
     def __init__(self, lab: Lab, answers: Answers) -> None:
-        self.doors = SimpleNamespace(stand_open=True)
+        self.doors = SimpleNamespace(stand_open=True, let_pass=lambda name: False)
         self._convoys: Convoys[str] = Convoys(lab.engine, self.doors, answers)  # type: ignore[arg-type]
 
     def join(self, writer: str, body: bytes | None = None, *, topic: str = "t") -> None:
         self._convoys.join(topic, writer, body or write())
+
+    def join_all(self, topics: str) -> None:
+        """One writer to each, all read together, and called like what they write to."""
+        self._convoys.join_all([(topic, ([topic], [write()], None)) for topic in topics])
 
     def join_keyed(self, writer: str, key: bytes, body: bytes | None = None) -> None:
         self._convoys.join_keyed("t", writer, body or write(), key)
@@ -205,6 +209,44 @@ def test_whoever_is_not_let_in_is_not_written(lab: Lab, roads: Roads, answers: A
     lab.engine.queue.flush()
     assert answers.groups == [(["a", "c"], 1)]
     assert lab.topic("t").head == 2
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_whoever_is_let_pass_need_not_come_to_the_door(
+    lab: Lab, roads: Roads, answers: Answers, together: bool
+) -> None:
+    lab.put("u")
+    answers.kept_out = {"t", "u"}
+    roads.doors.stand_open, roads.doors.let_pass = False, "u".__eq__
+    if together:
+        roads.join_all("tu")
+    else:
+        roads.join("t", topic="t")
+        roads.join("u", topic="u")
+    lab.engine.queue.flush()
+    assert answers.groups == [(["u"], 1)]
+    assert lab.topic("t").head == 0
+
+
+def test_while_others_are_read_whoever_is_let_pass_is_written_as_it_comes(
+    lab: Lab, roads: Roads, answers: Answers
+) -> None:
+    lab.write("t", 0)
+    roads.doors.stand_open, roads.doors.let_pass = False, "t".__eq__
+    lab.engine.queue.is_free = lambda: True
+    lab.engine.queue.hurry = lab.engine.queue.flush
+    roads.join_all("t")
+    assert answers.groups == [(["t"], 2)]
+
+
+def test_whoever_has_to_come_to_the_door_comes_at_once(lab: Lab, roads: Roads, answers: Answers) -> None:
+    """And not only when the journal is about to be written: then it would be too late for that."""
+    asked: list[str] = []
+    roads.doors.stand_open, roads.doors.let_pass = False, lambda name: bool(asked.append(name))
+    answers.kept_out = {"t"}
+    roads.join_all("t")
+    assert asked == ["t", "t"]
+    assert not lab.engine.queue.wants_flush
 
 
 def test_a_topic_that_is_not_there_is_the_business_of_each(lab: Lab, roads: Roads, answers: Answers) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.log.harness import Lab
 from topics.flow.doors import Doors
 from topics.flow.governor import SHED_FROM_MS, Governor
-from topics.flow.pacing import Pacer
+from topics.flow.pacing import GAP, Pacer
 from topics.log.topic import Topic
 from topics.values import FRESH
 from topics.values.errors import ApiError
@@ -113,6 +113,26 @@ def test_a_topic_that_is_not_there_yet_counts_as_ordinary(entrance: Entrance) ->
     entrance.pacer.active = True
     entrance.append(name="new")
     assert entrance.pacer.asked == [(0, 10, False)]
+
+
+def test_whoever_matters_enough_is_let_pass_while_others_are_read(entrance: Entrance) -> None:
+    pacer = Pacer(entrance.governor)
+    doors = Doors(entrance.lab.engine, entrance.governor, pacer, entrance.pulled.append)
+    entrance.lab.put("u", priority=FRESH - GAP)
+    entrance.lab.put("v", priority=FRESH - GAP + 1)
+
+    def passing() -> list[str]:
+        return [name for name in ("t", "u", "v", "new") if doors.let_pass(name)]
+
+    async def scenario() -> None:
+        assert passing() == ["t", "u", "v", "new"]
+        pacer.protect(FRESH)
+        assert not doors.stand_open
+        assert passing() == ["v"]
+        entrance.governor.lag_ms = SHED_FROM_MS
+        assert passing() == []
+
+    asyncio.run(scenario())
 
 
 def test_pressure_refuses_writers_unless_they_are_patient(entrance: Entrance) -> None:

@@ -143,7 +143,7 @@ class Convoys(Generic[Writer]):
         if not self._assembled:
             self._started = perf_counter()
             # Where some have to wait at the door, there is no company to wait for.
-            expects_more = self._company > _FEW and self._doors.stand_open
+            expects_more = self._company > _FEW and self._are_let_pass(several)
             self._engine.queue.before_flush(self._depart, expects_more=expects_more)
         self._assembled += several
 
@@ -153,19 +153,38 @@ class Convoys(Generic[Writer]):
         Nor do those who are left by that wait for others, where only few write.
         """
         began = perf_counter()
-        if not self._assembled and self._doors.stand_open:
+        if not self._are_let_pass(several):
+            several = self._let_in(several, began)
+            if not several:
+                return
+        if not self._assembled:
             left = self._together.commit(several, began)
             if left is not None:
                 self._answering.note_held(perf_counter() - began)
                 if not left:
                     return
                 several = [several[index] for index in left]
-        if self._assembled or self._company > _FEW or not self._doors.stand_open:
+        if self._assembled or self._company > _FEW:
             self._assemble(several)
             return
         self._started = began
         self._assembled += several
         self._engine.queue.commit_now(self._depart)
+
+    def _are_let_pass(self, several: list[Addressed[Writer]]) -> bool:
+        """Whoever is not to wait at the door goes on as if nobody were, though others are being read."""
+        doors = self._doors
+        return doors.stand_open or all(doors.let_pass(name) for name, _ in several)
+
+    def _let_in(self, several: list[Addressed[Writer]], started: float) -> list[Addressed[Writer]]:
+        """Those of them who may write just now."""
+        let_pass, let_in = self._doors.let_pass, self._answering.let_in
+        inside: list[Addressed[Writer]] = []
+        for name, sent in several:
+            entered = sent if let_pass(name) else let_in(Travellers(*sent), started)
+            if entered[0]:
+                inside.append((name, entered))
+        return inside
 
     def _depart(self) -> None:
         began = perf_counter()
@@ -174,9 +193,7 @@ class Convoys(Generic[Writer]):
         self._keyed.clear()
         started = self._started
         if not self._doors.stand_open:
-            assembled = [
-                (name, self._answering.let_in(Travellers(*sent), started)) for name, sent in assembled
-            ]
+            assembled = self._let_in(assembled, started)
         self._company = sum([len(sent[0]) for _, sent in assembled])
         if self._company > _MOST_TOGETHER:
             assembled = [(name, part) for name, sent in assembled for part in Travellers(*sent).parts()]

@@ -75,6 +75,10 @@ class Doors:
         """No write has to wait or may be refused just now."""
         return not self._pacer.active and self._governor.lag_ms < SHED_FROM_MS
 
+    def let_pass(self, name: str) -> bool:
+        """The same of writes to this topic, whatever those to others have to do."""
+        return self._governor.lag_ms < SHED_FROM_MS and not self._pacer.outranks(self.priority_of(name))
+
     def _resume(self, caller: Client, work: Callable[[Client], None], refusable: str | None) -> None:
         """Its turn has come. `refusable`: the topic whose priority says whether it is refused after all."""
         if caller.closed:

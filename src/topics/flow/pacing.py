@@ -90,12 +90,16 @@ class Pacer:
 
     # --- who waits --------------------------------------------------------------------------------------
 
+    def outranks(self, priority: int) -> bool:
+        """What is being read matters so much more than a topic of this priority that its writers wait."""
+        return priority <= self._priority - GAP
+
     def holds(self, priority: int, size: int, work: Callable[[], None], *, patient: bool) -> bool:
         """True when `work` has been put aside for later; False when it may be done at once.
 
         Raises when too much waits already, unless the caller is `patient`.
         """
-        if priority > self._priority - GAP:
+        if not self.outranks(priority):
             return False
         now = self._clock()
         has_time = not self._held and now < self._turn_ends
