@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -76,6 +76,15 @@ class CompiledLoad(GeneratorProcess):
         """Records moved, in how many seconds."""
         tally = self._tally(seconds, 0.0)
         return tally.replies * self._per_reply, tally.seconds
+
+    def steadily(self, per_second: float) -> Callable[[float], tuple[int, float]]:
+        """A round for a contender in which so many requests are due a second."""
+
+        def run(seconds: float) -> tuple[int, float]:
+            tally = self._tally(seconds, per_second)
+            return tally.replies * self._per_reply, tally.seconds
+
+        return run
 
     def paced(self, seconds: float, per_second: float) -> tuple[float, float, float]:
         """How late replies are when so many requests are due a second, in milliseconds: p50, p99, p99.9."""

@@ -191,14 +191,16 @@ static void run_paced(Connection *connections, int count, int poll, double secon
     struct epoll_event ready[EVENTS];
     long wanted = seconds * rate + 1, sent = 0, done = 0;
     double *late = malloc(wanted * sizeof *late), started = now();
-    Connection **idle = malloc(count * sizeof *idle);
-    int free_count = count;
+    Connection **idle = malloc(count * sizeof *idle); /* a ring: whoever has waited longest is next */
+    int first_free = 0, free_count = count;
     for (int i = 0; i < count; i++) idle[i] = &connections[i];
     while (done < wanted) {
         double at = now();
         if (at > started + seconds + PATIENCE_S) fail("no reply came");
         while (sent < wanted && free_count && started + sent / rate <= at) {
-            Connection *c = idle[--free_count];
+            Connection *c = idle[first_free];
+            first_free = (first_free + 1) % count;
+            free_count--;
             c->due = started + sent++ / rate;
             send_next(c);
         }
@@ -208,7 +210,7 @@ static void run_paced(Connection *connections, int count, int poll, double secon
             Connection *c = ready[i].data.ptr;
             if (!is_complete(c, read(c->fd, buffer, BUFFER))) continue;
             late[done++] = now() - c->due;
-            idle[free_count++] = c;
+            idle[(first_free + free_count++) % count] = c;
         }
     }
     double ended = now();

@@ -28,12 +28,14 @@ _TIMED_OF = 10
 
 class WatchJob(msgspec.Struct):
     port: int
+    # Where the writer writes; they watch it as well, unless they watch another one.
     topic: str
     watchers: int
     # 0: the next write is sent when the last one was answered.
     writes_per_s: float = 0.0
     # Every watcher has a node, writes in turn with the others, and leaves out what it wrote.
     own_nodes: bool = False
+    watched: str = ""
 
 
 class WatchTally(msgspec.Struct):
@@ -77,7 +79,7 @@ class Watchers:
         self._take_all(self._sockets)
 
     def _watch(self, number: int) -> socket.socket:
-        wish: dict[str, object] = {"topics": {self._job.topic: {"tail": True}}}
+        wish: dict[str, object] = {"topics": {self._job.watched or self._job.topic: {"tail": True}}}
         if self._job.own_nodes:
             wish["node"] = f"n{number}"
         session = _ask(self._job.port, "/v0/watch", wish)

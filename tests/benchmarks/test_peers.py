@@ -104,6 +104,34 @@ def test_paced_requests_are_all_answered_and_their_lateness_is_ordered(tmp_path:
         load.close()
 
 
+def test_paced_requests_go_round_all_connections(tmp_path: Path) -> None:
+    """However few there are: whoever asks for sixteen does not mean one."""
+    asked = [0, 0, 0]
+
+    def answer(connection: socket.socket, number: int) -> None:
+        with connection:
+            while connection.recv(100):
+                asked[number] += 1
+                connection.sendall(b"+OK\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        plans = [Plan((), [Sent(b"ask", lines=1)])] * len(asked)
+        load = CompiledLoad(compiled(tmp_path), Target(*listener.getsockname()), plans, 1)
+        threads = [
+            threading.Thread(target=answer, args=(listener.accept()[0], number))
+            for number in range(len(asked))
+        ]
+        for thread in threads:
+            thread.start()
+        done, seconds = load.steadily(100.0)(0.2)
+        load.close()
+        for thread in threads:
+            thread.join()
+    assert done == sum(asked) >= 20
+    assert min(asked) > 3
+    assert seconds >= 0.19
+
+
 def test_what_nats_asks_in_between_belongs_to_no_reply(tmp_path: Path) -> None:
     """Wherever it is cut, and even between two of them."""
     pieces = [b"PI", b"NG\r\n+OK\r\n+OK\r\nP"], [b"ING\r\n+OK\r\n+OK\r\nPING\r", b"\n"]

@@ -4,8 +4,10 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 import msgspec
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from benchmarks import __main__ as bench
 from benchmarks.__main__ import main
 from benchmarks.areas import AREAS
+from benchmarks.contenders import cpu_seconds, wake_ups
 from benchmarks.figures import Figure, at_most, number, table, times_peer
 from benchmarks.generator import Job, Request, WrongReply, verify_diff, verify_range
 from benchmarks.payloads import COMPACT, NAMED, PAYLOAD_BYTES, SPACED, compact, payload
@@ -112,6 +115,46 @@ def test_servers_that_are_started_run_without_it_as_well(
     server.launch()
     assert server.exit_code() == 0
     assert server.log() == f"{switch} None\n"
+
+
+# --- what a server costs --------------------------------------------------------------------------------
+
+
+def test_a_process_that_does_nothing_costs_next_to_nothing() -> None:
+    idle = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=PIPE, stdout=PIPE)
+    try:
+        assert idle.stdout is not None
+        idle.stdout.readline()
+        before = cpu_seconds(idle.pid), wake_ups(idle.pid)
+        time.sleep(0.1)
+        assert 0 < before[0] <= cpu_seconds(idle.pid) < before[0] + 0.01
+        assert before[1] <= wake_ups(idle.pid) <= before[1] + 1
+    finally:
+        idle.communicate(b"\n")
+
+
+def test_what_children_cost_counts_while_they_run_and_behind_them() -> None:
+    work = "import time; [None for _ in iter(lambda: time.process_time() > 0.2, True)]"
+    code = (
+        f"import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {work + '; input()'!r}], "
+        "stdin=subprocess.PIPE); input(); child.communicate(b'\\n'); print(flush=True); input()"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdin=PIPE, stdout=PIPE)
+    try:
+        deadline = time.monotonic() + 20
+        while cpu_seconds(parent.pid) < 0.2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        running = cpu_seconds(parent.pid)
+        assert running >= 0.2
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        parent.stdin.write(b"\n")
+        parent.stdin.flush()
+        parent.stdout.readline()
+        # Of those that have ended, the system tells hundredths of a second.
+        assert cpu_seconds(parent.pid) > running - 0.03
+    finally:
+        parent.communicate(b"\n")
 
 
 # --- figures --------------------------------------------------------------------------------------------
