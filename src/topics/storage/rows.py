@@ -44,7 +44,7 @@ Value: TypeAlias = bytes | Raw
 FEWEST_ROWS = 8
 LOWEST_SEQ = 1000
 _NEXT = END + b"{" + SEQ_KEY
-_LAST_DIGITS = [b"%03d" % number for number in range(1000)]
+LAST_DIGITS = [b"%03d" % number for number in range(1000)]
 
 
 def around_data(seq: int, ts: int) -> int:
@@ -148,11 +148,11 @@ def _joined_rows(values: Sequence[Value], first_seq: int, before: list[bytes]) -
         numbers = [b"%d" % seq for seq in range(first_seq, first_seq + count)]
     else:
         thousands, digits = divmod(first_seq, 1000)
-        numbers = _LAST_DIGITS[digits : digits + count]
+        numbers = LAST_DIGITS[digits : digits + count]
         heads = [_NEXT + b"%d" % thousands] * len(numbers)
         while len(numbers) < count:
             thousands += 1
-            taken = _LAST_DIGITS[: count - len(numbers)]
+            taken = LAST_DIGITS[: count - len(numbers)]
             heads += [_NEXT + b"%d" % thousands] * len(taken)
             numbers += taken
     heads[0] = heads[0][len(END) :]

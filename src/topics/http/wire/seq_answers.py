@@ -2,6 +2,7 @@
 
 from topics.http.wire.answer_heads import LENGTHS
 from topics.log import Topic
+from topics.storage.rows import LAST_DIGITS, LOWEST_SEQ
 from topics.values import accelerator
 
 _LAST, _SEQS, _HEAD = b',"last_seq":', b',"seqs":[', b'],"head_seq":'
@@ -41,23 +42,42 @@ def single_answers(before: bytes, first_seq: int, count: int, after: bytes) -> l
     native = accelerator.native
     if native is not None:
         return native.answers(before, first_seq, count, after)  # type: ignore[no-any-return]
-    around = (before, _LAST, _SEQS, _HEAD, after)
-    # The number joins what stands around it: a third of what formatting it four times takes.
-    return [(b"%d" % seq).join(around) for seq in range(first_seq, first_seq + count)]
+    answers: list[bytes] = []
+    seq, stop = first_seq, first_seq + count
+    while seq < stop:
+        upper, numbers = _alike(seq, stop)
+        answers += _joined(before, upper, numbers, after)
+        seq += len(numbers)
+    return answers
 
 
 def whole_answers(head: bytes, before: bytes, first_seq: int, count: int, after: bytes) -> list[bytes]:
     """The same with what stands in front of a body. `head`: all of that up to the length."""
+    native = accelerator.native
     answers: list[bytes] = []
     seq, stop = first_seq, first_seq + count
     others = len(before) + _BETWEEN_BYTES + len(after)
     while seq < stop:
-        # As long as the seqs have as many digits, the length is the same.
-        digits = len(str(seq))
-        until = 10**digits
-        if until > stop:
-            until = stop
-        start = head + LENGTHS[others + 4 * digits] + before
-        answers += single_answers(start, seq, until - seq, after)
-        seq = until
+        upper, numbers = _alike(seq, stop)
+        start = head + LENGTHS[others + 4 * (len(upper) + len(numbers[0]))] + before
+        if native is None:
+            answers += _joined(start, upper, numbers, after)
+        else:
+            answers += native.answers(start, seq, len(numbers), after)
+        seq += len(numbers)
     return answers
+
+
+def _alike(seq: int, stop: int) -> tuple[bytes, list[bytes]]:
+    """Seqs from this one on, below the other, with as many digits: those that all have, and the last."""
+    if seq < LOWEST_SEQ:
+        return b"", [b"%d" % number for number in range(seq, min(stop, 10 ** len(str(seq))))]
+    # A thousand in a row differ in three digits, and those are known beforehand.
+    thousands, at = divmod(seq, 1000)
+    return b"%d" % thousands, LAST_DIGITS[at : at + stop - seq]
+
+
+def _joined(before: bytes, upper: bytes, numbers: list[bytes], after: bytes) -> list[bytes]:
+    # The number joins what stands around it: a third of what formatting it four times takes.
+    around = (before + upper, _LAST + upper, _SEQS + upper, _HEAD + upper, after)
+    return [number.join(around) for number in numbers]
