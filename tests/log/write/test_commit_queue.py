@@ -66,6 +66,26 @@ def test_all_that_waits_is_written_at_once_and_takes_effect_in_order(desk: Desk)
     assert desk.queue.counters.batches == 1
 
 
+@pytest.mark.parametrize("is_under_way", [False, True])
+def test_nothing_overtakes_an_earlier_one_of_its_topic_that_waits_for_a_sync(
+    desk: Desk, is_under_way: bool
+) -> None:
+    desk.submit("first", sync=True, topic="t")
+    desk.queue.flush()
+    ticket = desk.queue.begin_sync() if is_under_way else None
+    desk.submit("second", topic="t")
+    desk.queue.flush()
+    assert desk.done == []
+    if ticket is not None:
+        ticket.run()
+        desk.queue.finish_sync(ticket)
+        assert desk.done == ["first"]
+    last = desk.queue.begin_sync()
+    last.run()
+    desk.queue.finish_sync(last)
+    assert desk.done == ["first", "second"]
+
+
 def test_what_asks_for_a_sync_takes_effect_after_it(desk: Desk) -> None:
     desk.submit("slow", sync=True)
     desk.submit("quick")

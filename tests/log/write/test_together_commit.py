@@ -14,6 +14,7 @@ import pytest
 from tests.log.harness import records
 from tests.log.write.test_together import PLAIN, World, found_together
 from tests.support.accelerated import WAYS
+from topics.flow.convoys import Travellers
 from topics.log.write import together
 from topics.log.write.together import TogetherOp
 from topics.storage.filesystem import File
@@ -78,6 +79,31 @@ def test_now_and_then_it_is_seen_to_what_they_have_brought(
     for _ in range(3):
         quick.write(NEXT)
     assert len(seen) == 6
+
+
+def test_where_the_door_is_not_open_for_all_nothing_is_written_before_they_are_let_in(
+    quick: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_in: list[str] = []
+
+    def let_in_some(travellers: Travellers[str], started: float) -> Travellers[str]:
+        let_in.extend(travellers.writers)
+        return travellers.chosen([])
+
+    monkeypatch.setattr(quick.answers, "let_in", let_in_some)
+    monkeypatch.setattr(quick.convoys._doors, "stand_open", False)
+    quick.write(NEXT)
+    quick.lab.engine.queue.flush()
+    assert let_in == ["a/next", "b/next"]
+    assert [quick.lab.topic(name).assigned for name in ("a", "b")] == [1, 1]
+
+
+def test_how_long_it_held_the_loop_is_noted(quick: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    held_s: list[float] = []
+    monkeypatch.setattr(quick.answers, "note_held", held_s.append)
+    quick.write(NEXT)
+    assert len(held_s) == 1
+    assert held_s[0] > 0
 
 
 IN_THE_WAY: dict[str, Any] = {
