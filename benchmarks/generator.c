@@ -34,6 +34,7 @@ typedef struct {
     long missing; /* bytes or lines of the reply still to come; -1: not known yet */
     char tail[TAIL]; /* with mode 's', the last bytes that came; with 'l', of a line that has not ended */
     size_t tail_size;
+    int is_awaited; /* its reply: until then, nothing of one may come */
     double due;
 } Connection;
 
@@ -80,6 +81,7 @@ static void send_next(Connection *c) {
     c->current = &c->requests[c->next];
     c->next = (c->next + 1) % c->count;
     c->missing = -1;
+    c->is_awaited = 1;
     if (c->current->mode == 's') c->tail_size = 0;
     send_all(c->fd, c->current->data, c->current->size);
 }
@@ -117,10 +119,8 @@ static long lines_of_reply(Connection *c, ssize_t size) {
     return lines;
 }
 
-static int is_complete(Connection *c, ssize_t size) {
+static int is_end(Connection *c, ssize_t size) {
     Request *r = c->current;
-    if (size <= 0) fail("the connection was closed");
-    buffer[size] = 0;
     if (r->mode == 's') return ends_with(c, size, r->end, r->amount);
     if (r->mode == 'l') {
         if (c->missing < 0) c->missing = r->amount;
@@ -140,6 +140,19 @@ static int is_complete(Connection *c, ssize_t size) {
     }
     c->missing -= size;
     return !c->missing;
+}
+
+/* Whether these bytes are the last of the reply that the connection waits for. */
+static int is_complete(Connection *c, ssize_t size) {
+    if (size <= 0) fail("the connection was closed");
+    buffer[size] = 0;
+    if (!c->is_awaited) {
+        if (lines_of_reply(c, size)) fail("something came that was not asked for");
+        return 0;
+    }
+    int is_over = is_end(c, size);
+    c->is_awaited = !is_over;
+    return is_over;
 }
 
 /* Says something first, and waits until the answer ends. */

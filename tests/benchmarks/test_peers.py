@@ -157,6 +157,42 @@ def test_what_nats_asks_in_between_belongs_to_no_reply(tmp_path: Path) -> None:
         thread.join()
 
 
+def test_what_nats_asks_of_one_ends_the_wait_for_no_other(tmp_path: Path) -> None:
+    has_answered = threading.Event()
+
+    def ask_behind(connection: socket.socket) -> None:
+        with connection:
+            while connection.recv(100):
+                connection.sendall(b"+OK\r\n")
+                time.sleep(0.01)
+                connection.sendall(b"PING\r\n")
+
+    def answer_late(connection: socket.socket) -> None:
+        with connection:
+            connection.recv(100)
+            time.sleep(0.5)
+            has_answered.set()
+            connection.sendall(b"+OK\r\n")
+            connection.recv(100)
+
+    def serve(listener: socket.socket) -> None:
+        ways = [threading.Thread(target=way, args=listener.accept()[:1]) for way in (ask_behind, answer_late)]
+        for way in ways:
+            way.start()
+        for way in ways:
+            way.join()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        plan = Plan((), [Sent(b"ask", lines=1)])
+        load = CompiledLoad(compiled(tmp_path), Target(*listener.getsockname()), [plan, plan], 1)
+        load.run(0.05)
+        assert has_answered.is_set()
+        load.close()
+        thread.join()
+
+
 def test_what_is_said_first_is_said_one_after_the_other(tmp_path: Path) -> None:
     heard: list[bytes] = []
 
