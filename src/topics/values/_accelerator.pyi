@@ -1,4 +1,4 @@
-"""What `accelerator.c` offers; `accelerator` says how it is used."""
+"""What the accelerator offers, by the names of its C files; `accelerator` says how it is used."""
 
 from typing import Any
 
@@ -18,9 +18,6 @@ class Records:
     def payload(self, first_seq: int, ts: int, /) -> tuple[bytes | bytearray, int, bytes, int]:
         """Of an Append frame; the length of its rows; where each ends, as u32; and the frame's flags."""
 
-    def lone(self) -> bytes | None:
-        """The data of the only record, if it has nothing else."""
-
     def data_lens(self) -> bytes: ...
     def meta_lens(self) -> bytes: ...
     def tags(self) -> list[str | None]: ...
@@ -32,23 +29,56 @@ class Together:
     """Small writes to many topics, put behind their records; `together.py` says what that means."""
 
     def __init__(
-        self, types: tuple[type, ...], judge: Any, digest: Any, most_seq: int, record_bytes: int, /
+        self,
+        types: tuple[type, ...],
+        alone: tuple[Any, ...],
+        by_name: dict[str, Any],
+        array_type: type,
+        judge: Any,
+        digest: Any,
+        most_seq: int,
+        record_bytes: int,
+        header_bytes: int,
+        /,
     ) -> None: ...
     def append(
         self,
         wanted: list[Any],
-        by_name: dict[str, Any],
-        turn: tuple[int, int, int, int, int],
         held: set[Any],
         touched: set[Any],
-        hasher: Any,
-        key_heads: list[bytes],
-        lists: tuple[list[Any], list[bytes], list[Any], list[bytes], list[Any], list[int]],
-        sums: Any,
+        now: int,
+        journal: Any,
+        unsynced: Any,
+        synced: Any,
         /,
-    ) -> None: ...
-    def publish(self, shares: list[Any], /) -> list[Any]:
-        """What they have brought becomes visible; returns those of topics that a limit has come to."""
+    ) -> tuple[list[int], list[Any], bool]:
+        """The indexes of what is left; topics to be seen to; and whether there are too many keys."""
+
+    def commit(
+        self,
+        wanted: list[Any],
+        held: set[Any],
+        touched: set[Any],
+        now: int,
+        journal: Any,
+        unsynced: Any,
+        synced: Any,
+        /,
+    ) -> tuple[list[int], list[Any], bool, float, BaseException | None]:
+        """The same, how many milliseconds the journal took, and why it has not taken them."""
+
+    def publish(self, shares: list[Any], /) -> tuple[list[Any], list[Any], list[Any]] | None:
+        """Shares of topics that a limit has come to, topics with listeners, keys that somebody waits for."""
+
+class Places:
+    """Where each idempotency key is remembered: a dictionary of numbers of 64 bits, in half of its memory."""
+
+    def __len__(self) -> int: ...
+    def __contains__(self, place: int, /) -> bool: ...
+    def __setitem__(self, place: int, chunk: Any, /) -> None: ...
+    def __delitem__(self, place: int, /) -> None: ...
+    def get(self, place: int, /) -> Any: ...
+    def keys(self) -> list[int]: ...
 
 def plain_frame(
     kind: int,
@@ -68,11 +98,8 @@ def plain_frame(
 def cut(body: bytes, start: int, stop: int, /) -> Records | None:
     """The records of the JSON array between these two; None if any of them is unusual, or wrong."""
 
-def lone(body: bytes, /) -> bytes | None:
-    """The data of a write that consists of one plain record."""
-
-def gathered(data: list[bytes], /) -> Records:
-    """Plain records of data that `lone` has found."""
+def gather(bodies: list[bytes], /) -> tuple[Records | None, list[int] | None, list[int]]:
+    """The records of several writes; how many each has, or None for one each; and which are unusual."""
 
 def cells(texts: Any, offsets: Any, /) -> Records | None:
     """Plain records of an Arrow column; None unless each cell is one compact value."""
@@ -98,6 +125,18 @@ def frame_parts(window: bytes, starts: Any, /) -> tuple[bytes, bytes]:
 def seqs(first: int, count: int, /) -> bytes:
     """So many seqs as a JSON array."""
 
+def answers(before: bytes, first: int, count: int, after: bytes, /) -> list[bytes]:
+    """What each of so many writers of one record is told."""
+
+def ends_behind(ends: bytes, offset: int, /) -> bytes:
+    """Where rows end, each so much further on."""
+
+def key_of_head(head: bytes, /) -> tuple[bytes, bytes] | None:
+    """The head of a request without the line of its idempotency key, and that key."""
+
+def key_digest(salt: bytes, key: bytes, /) -> bytes:
+    """What is remembered of an idempotency key."""
+
 def alive(
     rows: Any, ends: Any, borders: Any, marks: Any, start: int, stop: int, room: int, budget: int, /
 ) -> tuple[bytes, int] | None:
@@ -107,16 +146,21 @@ def alive(
 class Sockets:
     """Sockets of connections, read and answered many at a time; `http/wire/crowd.py` says how."""
 
-    def __init__(self, connections: type, known: type, /) -> None: ...
+    def __init__(self, connections: type, known: type, topics: type, /) -> None: ...
     def fileno(self) -> int: ...
     def close(self) -> None: ...
     def add(self, connection: Any, /) -> None: ...
     def remove(self, connection: Any, /) -> None: ...
     def receive(
         self, heads: dict[bytes, Any] | None, /
-    ) -> tuple[list[tuple[Any, list[Any], list[bytes]]], list[tuple[Any, bytes]], list[Any], list[Any]]:
+    ) -> tuple[list[tuple[Any, list[Any]]], list[tuple[Any, bytes]], list[Any], list[Any]]:
         """Whose requests travel, by convoy; what others have sent; whose sockets the loop should read; whose
         are broken."""
 
     def answer(self, asking: list[Any], bodies: list[bytes], head: bytes, /) -> list[int]:
         """Those that are not answered here, by their index."""
+
+    def tell(
+        self, shares: list[Any], head: bytes, total_ms: float, wal_ms: float, fsync_ms: float, /
+    ) -> tuple[int, list[Any], list[bytes]]:
+        """How many were answered; those who were not, and with what they should be."""
