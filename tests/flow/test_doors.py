@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.flow.routers.lab import RouterLab
 from tests.log.harness import Lab
 from topics.flow.doors import Doors
 from topics.flow.governor import SHED_FROM_MS, Governor
@@ -133,6 +134,21 @@ def test_whoever_matters_enough_is_let_pass_while_others_are_read(entrance: Entr
         assert passing() == []
 
     asyncio.run(scenario())
+
+
+def test_whoever_writes_what_a_watcher_gets_copies_of_is_let_pass(tmp_path: Path) -> None:
+    lab = RouterLab(tmp_path)
+    lab.route("r", "source", "copies")
+    lab.put("other")
+    pacer = Pacer(Governor())
+    doors = Doors(lab.engine, Governor(), pacer, lab.routers.pull)
+
+    async def scenario() -> None:
+        doors.read("copies")
+        assert [doors.let_pass(name) for name in ("source", "copies", "other")] == [True, True, False]
+
+    asyncio.run(scenario())
+    lab.kill()
 
 
 def test_pressure_refuses_writers_unless_they_are_patient(entrance: Entrance) -> None:

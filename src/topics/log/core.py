@@ -92,8 +92,14 @@ class Core:
         return self._steady_ns() // NS_PER_MS
 
     def note_read(self, topic: Topic) -> None:
-        """A reader asks for records of the topic now."""
-        topic.read_at(self.now(), self._steady_ns() // NS_PER_MS)
+        """A reader asks for records of the topic now, and so for those that they are copies of."""
+        steady_ms = self._steady_ns() // NS_PER_MS
+        topic.read_at(self.now(), steady_ms)
+        source = topic.source
+        # Where it was said at this very moment, it was said further up, too; and routers may go in a circle.
+        while source is not None and source.last_read_steady_ms != steady_ms:
+            source.copies_read_at(steady_ms)
+            source = source.source
 
     def priority_of(self, topic: Topic) -> int:
         """By how long ago it was read, unless it has one of its own."""

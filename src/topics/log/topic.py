@@ -57,7 +57,7 @@ class Topic(Watermarks):
     listeners: list[Callable[[], None]] = field(default_factory=list)
     last_write_ts: int | None = None
     last_read_ts: int | None = None
-    # The same moment on the clock that cannot be set: how long ago it was.
+    # On the clock that cannot be set: how long ago that was, or that its copies were read.
     last_read_steady_ms: int | None = None
     committed: bool = False
     dropped: bool = False
@@ -73,6 +73,8 @@ class Topic(Watermarks):
     opening_json: bytes = b""
     # What its config says about small writes.
     verdict: int = LIMITED
+    # The topic that its records are copied from, while there are routers into it.
+    source: "Topic | None" = None
 
     def __post_init__(self) -> None:
         Watermarks.__post_init__(self)
@@ -102,6 +104,13 @@ class Topic(Watermarks):
         """A reader asked for its records."""
         self.last_read_ts = now_ms
         self.last_read_steady_ms = steady_ms
+
+    def copies_read_at(self, steady_ms: int) -> None:
+        """A reader asked for copies of its records: they matter as much, though nobody has read it itself."""
+        self.last_read_steady_ms = steady_ms
+
+    def feed_from(self, source: "Topic | None") -> None:
+        self.source = source
 
     def keep_keys(self, keys: "TopicKeys | None") -> None:
         self.keys = keys

@@ -15,6 +15,7 @@ from topics.flow.routers.definitions import RouterOptions
 from topics.flow.routers.registry import STEP_COPIES, STEP_ROWS_MIN, in_portions, step_rows
 from topics.log import Amount, begin_adoption
 from topics.log.write.append_request import parse_append
+from topics.values.config import FORGOTTEN_MS, FRESH
 from topics.values.errors import ApiError
 
 
@@ -184,3 +185,38 @@ def test_nothing_is_copied_where_half_of_the_reserve_is_used_up(lab: RouterLab) 
     lab.engine.resume_writes()
     lab.background()
     assert lab.data("b") == [1]
+
+
+def read(lab: RouterLab, name: str) -> set[str]:
+    """Which topics matter more for a reader of this one, long after any other."""
+    lab.clock.advance(FORGOTTEN_MS)
+    lab.engine.note_read(lab.topic(name))
+    return {topic.name for topic in lab.engine.by_name.values() if lab.engine.priority_of(topic) == FRESH}
+
+
+def test_what_is_copied_matters_as_much_as_its_copies(lab: RouterLab) -> None:
+    lab.route("ab", "a", "b")
+    lab.route("bc", "b", "c")
+    lab.route("ad", "a", "d")
+    for _ in range(2):
+        assert (read(lab, "c"), read(lab, "d"), read(lab, "a")) == ({"a", "b", "c"}, {"a", "d"}, {"a"})
+        lab.restart()
+    lab.route("second", "b", "c")
+    for name, read_with_c in (("bc", {"a", "b", "c"}), ("second", {"c"})):
+        lab.unroute(name)
+        assert read(lab, "c") == read_with_c
+    lab.drop("a")
+    assert (read(lab, "b"), read(lab, "d")) == ({"b"}, {"d"})
+
+
+def test_nobody_has_read_a_topic_whose_copies_were_read(lab: RouterLab) -> None:
+    lab.route("r", "a", "b")
+    read(lab, "b")
+    assert (lab.topic("a").last_read_ts, lab.topic("b").last_read_ts) == (None, lab.clock.now_ms())
+
+
+def test_readers_of_a_circle_of_routers_matter_all_round(lab: RouterLab) -> None:
+    lab.route("ab", "a", "b")
+    lab.route("bc", "b", "c")
+    lab.route("ca", "c", "a", allow_cycle=True)
+    assert read(lab, "b") == {"a", "b", "c"}

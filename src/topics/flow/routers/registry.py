@@ -204,6 +204,7 @@ class Routers:
         self.table.add(router)
         self._engine.derived.add(router.dest.id)
         source = router.source
+        router.dest.feed_from(source)
         if source.id not in self._listeners:
             self._listeners[source.id] = listener = lambda: self._note_owing(source)
             source.listeners.append(listener)
@@ -211,6 +212,8 @@ class Routers:
     def remove(self, router: Router) -> None:
         self.table.remove(router)
         source = router.source
+        if not self.table.into(router.dest):
+            router.dest.feed_from(None)
         if not self.table.from_source(source) and source.id in self._listeners:
             source.listeners.remove(self._listeners.pop(source.id))
             self.owing.pop(source.id, None)
