@@ -24,6 +24,7 @@ from topics.log.lifecycle import (
 )
 from topics.log.read.audit import Steps, exact, exactly, missing_ranges, range_steps, why_missing
 from topics.log.read.buckets import MAX_BUCKETS, bucket_steps, whole
+from topics.log.read.few_records import few_records
 from topics.log.read.filter import Choice, last_steps, survivors
 from topics.log.read.pace import time_left, written_ms
 from topics.log.read.page import Page

@@ -121,6 +121,12 @@ class Records:
     def __len__(self) -> int:
         return len(self.data)
 
+    @property
+    def size(self) -> int:
+        """What they count for, together."""
+        size = sum(map(len, self.data))
+        return size if self.metas is None else size + sum([len(meta) for meta in self.metas if meta])
+
     def take(self, indexes: I64) -> "Records":
         chosen = indexes.tolist()
         return Records(

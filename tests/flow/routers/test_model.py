@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.flow.routers.lab import RouterLab
 from topics.flow.routers.definitions import RouterOptions
 from topics.log.lifecycle import put_topic
+from topics.log.read import few_records
 from topics.values.config import TopicConfig
 from topics.values.settings import MAX_HOPS
 
@@ -110,11 +111,13 @@ class RoutersAgainstLists(RuleBasedStateMachine):
         self.directory = tempfile.mkdtemp()
         self.lab = RouterLab(self.directory)
         self.lab.pulls = False
+        self.few = few_records.FEW
         self.shelves: dict[str, Shelf] = {}
         self.arrows: dict[str, Arrow] = {}
         self.written = 0
 
     def teardown(self) -> None:
+        few_records.FEW = self.few
         self.lab.kill()
         shutil.rmtree(self.directory)
 
@@ -129,8 +132,10 @@ class RoutersAgainstLists(RuleBasedStateMachine):
 
     # --- history ----------------------------------------------------------------------------------------
 
-    @initialize(options=OPTIONS)
-    def begin(self, options: RouterOptions) -> None:
+    @initialize(options=OPTIONS, few=st.sampled_from([0, 2, few_records.FEW]))
+    def begin(self, options: RouterOptions, few: int) -> None:
+        """Few records at a time are taken apart by themselves, more of them by their columns."""
+        few_records.FEW = few
         self.route("r1", "a", "b", options)
 
     @rule(name=TOPICS, tags=st.lists(TAGS, min_size=1, max_size=5), node=st.sampled_from([None, "n"]))

@@ -130,6 +130,18 @@ def test_a_window_ends_where_it_is_told_to(lab: RouterLab) -> None:
     assert read_window(lab.topic("a"), 0, 100, 0, 9).last == 0
 
 
+def test_a_few_records_that_fit_use_up_what_a_window_may_hold(lab: RouterLab) -> None:
+    for _ in range(3):
+        lab.write("a", *["x" * 998] * 4)
+    assert [run.base for run in lab.topic("a").runs] == [1, 5, 9]
+    # The first four with their rows; behind them there is room for one more, as one is always taken.
+    for most, last in ((4600, 5), (8600, 9), (20_000, 12)):
+        window = read_window(lab.topic("a"), 0, 100, most, 12)
+        assert (window.last, len(window.rows)) == (last, last)
+    for most in (4, 5, 8):
+        assert read_window(lab.topic("a"), 0, most, 1 << 20, 12).last == most
+
+
 def test_a_window_begins_in_the_journal_where_its_first_record_does(lab: RouterLab) -> None:
     lab.write_each("a", 9)
     first, second, _ = lab.topic("a").runs

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topics.log import Run, Topic, survivors
+from topics.log import Run, Topic, few_records, survivors
 from topics.log.remove import ledger
 from topics.storage import Records, join_records
 from topics.values import MAX_HOPS
@@ -34,21 +34,33 @@ def read_window(source: Topic, after: int, max_records: int, max_bytes: int, upt
         if max_records <= 0 or max_bytes <= 0:
             last = run.base - 1
             break
-        columns = source.store.columns(run)
-        alive = survivors(run, columns, start, stop, None)
-        sizes = np.cumsum(columns.sizes(start, stop)[alive - start])
-        fitting = min(max_records, max(int(np.searchsorted(sizes, max_bytes, side="right")), 1))
-        if len(alive):
-            parts.append(columns.records(alive[:fitting]))
+        part, size, next_index = _take(source, run, start, stop, max_records, max_bytes)
+        if part:
+            parts.append(part)
             position = run.start_position if len(parts) == 1 else min(position, run.start_position)
             in_journal = in_journal and _is_in_journal(run)
-        del columns
-        if fitting < len(alive):
-            last = run.base + int(alive[fitting]) - 1
+        if next_index is not None:
+            last = run.base + next_index - 1
             break
-        max_records -= len(alive)
-        max_bytes -= int(sizes[-1]) if len(alive) else 0
+        max_records -= len(part)
+        max_bytes -= size
     return SourceWindow(last, join_records(parts), _lost(source, after + 1, last), in_journal, position)
+
+
+def _take(
+    source: Topic, run: Run, start: int, stop: int, max_records: int, max_bytes: int
+) -> tuple[Records, int, int | None]:
+    """Live records of a stretch, what they count for, and the index of the first that is too much."""
+    few = few_records(run, start, stop, max_bytes) if stop - start <= max_records else None
+    if few is not None:
+        return few, few.size, None
+    columns = source.store.columns(run)
+    alive = survivors(run, columns, start, stop, None)
+    sizes = np.cumsum(columns.sizes(start, stop)[alive - start])
+    fitting = min(max_records, max(int(np.searchsorted(sizes, max_bytes, side="right")), 1))
+    if fitting < len(alive):
+        return columns.records(alive[:fitting]), int(sizes[fitting - 1]), int(alive[fitting])
+    return columns.records(alive), int(sizes[-1]) if len(alive) else 0, None
 
 
 def _is_in_journal(run: Run) -> bool:
