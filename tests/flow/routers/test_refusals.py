@@ -81,3 +81,15 @@ def test_a_reader_is_not_refused_because_its_copies_cannot_be_made(lab: RouterLa
     lab.engine.queue.resume()
     lab.pulls = True
     assert lab.data("b") == [1]
+
+
+def test_a_step_that_the_background_could_not_make_is_still_owed(lab: RouterLab) -> None:
+    lab.pulls = False
+    lab.route("r", "a", "b")
+    lab.write("a", 1)
+    with full_disk(lab):
+        lab.routers.forward(lambda: False)
+    assert lab.topic("b").assigned == 0
+    lab.engine.queue.resume()
+    lab.background()
+    assert lab.data("b") == [1]

@@ -48,6 +48,25 @@ def test_a_lone_record_is_one_step_for_all(monkeypatch: pytest.MonkeyPatch) -> N
     assert [len(some) for some in in_portions(everyone, 2)] == [500, 500]
 
 
+def test_a_source_is_not_looked_at_again_when_all_of_it_was_forwarded(
+    lab: RouterLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.pulls = False
+    lab.route("r", "a", "b")
+    lab.route("s", "a", "c", match="x")
+    steps: list[bool] = []
+    step = lab.routers.step
+    monkeypatch.setattr(lab.routers, "step", lambda *args: steps.append(step(*args)) or steps[-1])
+    lab.write("a", 1)
+    assert not lab.routers.forward(lambda: False)
+    assert steps == [True]
+    monkeypatch.setattr(registry, "STEP_COPIES", 2 * STEP_ROWS_MIN)
+    lab.write_each("a", STEP_ROWS_MIN + 1)
+    assert not lab.routers.forward(lambda: False)
+    assert steps == [True] * 3
+    assert lab.topic("b").head == STEP_ROWS_MIN + 2
+
+
 def test_there_are_as_many_portions_as_a_step_of_them_needs() -> None:
     """However many records wait: a step takes a few of them."""
     everyone: list[Any] = [None] * 300

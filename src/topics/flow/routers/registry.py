@@ -264,11 +264,12 @@ class Routers:
         self.stuck = {}
         while self.owing and queue.may_forward:
             source = self.owing.pop(next(iter(self.owing)))
-            if self.step(source, is_over):
-                self.owing[source.id] = source  # behind the others, which get their turn first
+            moved = self.step(source, is_over)
+            if moved:
                 queue.flush()
-            elif any(router.sent < source.head for router in self.table.from_source(source)):
-                self.stuck[source.id] = source
+            # Asked behind the flush, which may have refused the step. The others get their turn first.
+            if any(router.sent < source.head for router in self.table.from_source(source)):
+                (self.owing if moved else self.stuck)[source.id] = source
             if is_over():
                 break
         if queue.failure is not None:
