@@ -166,7 +166,11 @@ COLLECTIONS = {
         "Routers.stuck": "max_topics",
     },
     "flow/routers/source_window.py": {"SourceWindow.lost": REQUEST},
-    "flow/routers/step.py": {"_Draft.pieces": REQUEST, "StepBuilder._shared": REQUEST},
+    "flow/routers/step.py": {
+        "_Draft.pieces": REQUEST,
+        "StepBuilder._copied": REQUEST,
+        "StepBuilder._shared": REQUEST,
+    },
     "flow/stages/identities.py": {
         "_Application.batches": "ids of stages",
         "_Owner.applications": "ids of stages",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.flow.routers.lab import RouterLab
-from topics.flow.routers.copies import STAMP_KEY
+from tests.log.harness import records as rows_of
+from topics.flow.routers.copies import STAMP_KEY, carried_rows
+from topics.flow.routers.frames import Step, decode_step
 from topics.storage.frame import Kind
 
 
@@ -29,17 +31,20 @@ def test_destinations_of_one_step_number_their_copies_themselves(lab: RouterLab,
     lab.write("c", *range(9))
     lab.write("d", 1)
     lab.clock.advance(50)
-    for dest in "bcde":
+    for dest in "bcdef":
         lab.route(f"to-{dest}", "a", dest)
     lab.write("a", *[{"data": "x" * n, "node": f"n{n % 3}"} for n in range(count)])
     assert lab.routers.step(lab.topic("a"))
     lab.engine.queue.sync_now()
     now = lab.clock.now_ms()
     for sealed in (False, True):
-        for dest, head in (("b", 0), ("c", 9), ("d", 1), ("e", 0)):
+        for dest, head in (("b", 0), ("c", 9), ("d", 1), ("e", 0), ("f", 0)):
             assert [(r["$seq"], r["$ts"], r["data"], r["$node"]) for r in lab.records(dest)[head:]] == [
                 (head + n + 1, now, "x" * n, f"n{n % 3}") for n in range(count)
             ]
+            # Where each of them ends, their run knows as well.
+            each = [rows_of(lab.diff(dest, head + n, 1)) for n in range(count)]
+            assert [row["data"] for rows in each for row in rows] == ["x" * n for n in range(count)]
         if not sealed:
             lab.checkpoint(everything=True)
 
@@ -50,6 +55,40 @@ def test_a_step_does_not_repeat_the_records(lab: RouterLab) -> None:
     before = lab.engine.journal.position
     lab.records("b")
     assert lab.engine.journal.position - before < 300
+
+
+def last_step(lab: RouterLab) -> Step:
+    frame = next(frame for frame in reversed(lab.frames()) if frame.kind == Kind.ROUTE)
+    return decode_step(frame.path.read_bytes()[frame.payload_at : frame.end])
+
+
+def test_records_that_the_journal_will_not_have_are_in_the_step_once_and_only_if_they_are_kept(
+    lab: RouterLab,
+) -> None:
+    lab.pulls = False
+    lab.put("e", durability="ephemeral")
+    for dest, match in (("b", "y"), ("c", "x"), ("d", "y*"), ("e", None)):
+        lab.route(f"to-{dest}", "a", dest, match=match)
+    lab.write("a", *[{"data": tag, "tag": tag} for tag in ("x", "y", "x", "yy", "z")])
+    lab.checkpoint(everything=True)
+    assert lab.routers.step(lab.topic("a"))
+    lab.engine.queue.sync_now()
+    carried = last_step(lab).carried
+    assert carried is not None
+    assert carried_rows(carried).seqs.tolist() == [1, 2, 3, 4]
+    for _ in range(2):
+        assert [lab.data(dest) for dest in "bcd"] == [["y"], ["x", "x"], ["y", "yy"]]
+        lab.restart()
+
+
+@pytest.mark.parametrize(("tags", "is_dense"), [("xxyz", True), ("yxxz", True), ("xyxz", False)])
+def test_only_copies_of_scattered_records_say_which_they_are(
+    lab: RouterLab, tags: str, is_dense: bool
+) -> None:
+    lab.route("r", "a", "b", match="x")
+    lab.write("a", *[{"data": tag, "tag": tag} for tag in tags])
+    assert lab.data("b") == ["x", "x"]
+    assert [bool(piece.offsets) for piece in last_step(lab).shares[0].pieces] == [not is_dense]
 
 
 def test_a_chain_ends_after_eight_hops(lab: RouterLab) -> None:

@@ -129,7 +129,8 @@ class StepBuilder:
             self._position = min(self._position, window.position)
         self._all = np.arange(len(window.rows), dtype=np.int64)
         self._known_sizes: I64 | None = None
-        self._copied = np.zeros(len(window.rows), bool)
+        # Of what the journal will not have: which rows were copied by whom.
+        self._copied: list[I64] = []
         # Destinations that want the same records in the same shape share one batch and only render it anew.
         self._shared: dict[tuple[bool, bool], tuple[Batch, bytes]] = {}
         self._plain: _Draft | None = None
@@ -197,12 +198,11 @@ class StepBuilder:
         return draft
 
     def _copies(self, picked: I64) -> _DraftPiece:
-        seqs = self._window.rows.seqs[picked]
-        first, count = int(seqs[0]), len(picked)
-        is_dense = int(seqs[-1]) - first + 1 == count
-        return _DraftPiece(
-            picked, first, count, b"" if is_dense else (seqs - first).astype(np.uint32).tobytes()
-        )
+        seqs, count = self._window.rows.seqs, len(picked)
+        first, last = int(seqs[picked[0]]), int(seqs[picked[-1]])
+        is_dense = last - first + 1 == count
+        offsets = b"" if is_dense else (seqs[picked] - first).astype(np.uint32).tobytes()
+        return _DraftPiece(picked, first, count, offsets)
 
     def _matching(self, router: Router, picked: I64) -> I64:
         tags = self._window.rows.tags
@@ -325,8 +325,8 @@ class StepBuilder:
             return
         batch, hops = self._batch(router, draft.picked)
         arrival.sizes.append(batch.size)
-        if share.kept:
-            self._copied[draft.picked] = True
+        if share.kept and not self._window.in_journal:
+            self._copied.append(draft.picked)
         rows = self._render(batch, first, share.ts)
         dest.assign(batch, rows, share.ts, self._position, hops, ephemeral=not share.kept)
 
@@ -334,6 +334,8 @@ class StepBuilder:
         wanted = batch, first_seq, ts
         if self._rows_of != wanted:
             self._rows_of, self._rows = wanted, batch.render(first_seq, ts)
+        elif batch.ends is None:
+            # There are several of them: where the rows end is worth finding out once.
             batch.ends = batch.row_ends(self._rows)
         return self._rows
 
@@ -343,8 +345,8 @@ class StepBuilder:
         engine, window = self._engine, self._window
         shares = [arrival.share for arrival in op.arrivals]
         step = Step(self._source.id, shares)
-        if not window.in_journal and self._copied.any():
-            step.carried = carry(window.rows.take(np.flatnonzero(self._copied)))
+        if self._copied:
+            step.carried = carry(window.rows.take(np.unique(np.concatenate(self._copied))))
         header = {"ts": self._now}
         pieces = shares[0].pieces
         if len(shares) == 1 and pieces:
