@@ -111,7 +111,7 @@ class Doors:
         topic = self._engine.find(name)
         if topic is None:
             return 0
-        return self._engine.priority_of(topic)
+        return self._engine.priority_of_writers(topic)
 
     # --- out --------------------------------------------------------------------------------------------
 

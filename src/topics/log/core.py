@@ -97,13 +97,20 @@ class Core:
         topic.read_at(self.now(), steady_ms)
         source = topic.source
         # Where it was said at this very moment, it was said further up, too; and routers may go in a circle.
-        while source is not None and source.last_read_steady_ms != steady_ms:
+        while source is not None and source.copies_read_steady_ms != steady_ms:
             source.copies_read_at(steady_ms)
             source = source.source
 
     def priority_of(self, topic: Topic) -> int:
         """By how long ago it was read, unless it has one of its own."""
         return effective_priority(topic.config, topic.last_read_steady_ms, self.steady_ms())
+
+    def priority_of_writers(self, topic: Topic) -> int:
+        """The same of those who write to it: whoever reads its copies waits for them, too."""
+        read_ms, copies_ms = topic.last_read_steady_ms, topic.copies_read_steady_ms
+        if copies_ms is not None and (read_ms is None or copies_ms > read_ms):
+            read_ms = copies_ms
+        return effective_priority(topic.config, read_ms, self.steady_ms())
 
     def forget_later_times(self, shown_ms: int, now_ms: int) -> None:
         """The clock was set back, and the journal knows: from what was shown to this."""

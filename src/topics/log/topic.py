@@ -57,8 +57,9 @@ class Topic(Watermarks):
     listeners: list[Callable[[], None]] = field(default_factory=list)
     last_write_ts: int | None = None
     last_read_ts: int | None = None
-    # On the clock that cannot be set: how long ago that was, or that its copies were read.
+    # The same moment on the clock that cannot be set: how long ago it was; and when its copies were read.
     last_read_steady_ms: int | None = None
+    copies_read_steady_ms: int | None = None
     committed: bool = False
     dropped: bool = False
     # No topic of this name came before it, as far as is remembered.
@@ -106,8 +107,8 @@ class Topic(Watermarks):
         self.last_read_steady_ms = steady_ms
 
     def copies_read_at(self, steady_ms: int) -> None:
-        """A reader asked for copies of its records: they matter as much, though nobody has read it itself."""
-        self.last_read_steady_ms = steady_ms
+        """A reader asked for copies of its records."""
+        self.copies_read_steady_ms = steady_ms
 
     def feed_from(self, source: "Topic | None") -> None:
         self.source = source

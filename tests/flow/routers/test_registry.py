@@ -207,10 +207,11 @@ def test_nothing_is_copied_where_half_of_the_reserve_is_used_up(lab: RouterLab) 
 
 
 def read(lab: RouterLab, name: str) -> set[str]:
-    """Which topics matter more for a reader of this one, long after any other."""
+    """Whose writers matter more for a reader of this topic, long after any other."""
     lab.clock.advance(FORGOTTEN_MS)
     lab.engine.note_read(lab.topic(name))
-    return {topic.name for topic in lab.engine.by_name.values() if lab.engine.priority_of(topic) == FRESH}
+    topics = lab.engine.by_name.values()
+    return {topic.name for topic in topics if lab.engine.priority_of_writers(topic) == FRESH}
 
 
 def test_what_is_copied_matters_as_much_as_its_copies(lab: RouterLab) -> None:
@@ -232,6 +233,10 @@ def test_nobody_has_read_a_topic_whose_copies_were_read(lab: RouterLab) -> None:
     lab.route("r", "a", "b")
     read(lab, "b")
     assert (lab.topic("a").last_read_ts, lab.topic("b").last_read_ts) == (None, lab.clock.now_ms())
+    assert [lab.engine.priority_of(lab.topic(name)) for name in "ab"] == [0, FRESH]
+    lab.clock.advance(FORGOTTEN_MS)
+    lab.engine.note_read(lab.topic("a"))
+    assert [lab.engine.priority_of_writers(lab.topic(name)) for name in "ab"] == [FRESH, 0]
 
 
 def test_readers_of_a_circle_of_routers_matter_all_round(lab: RouterLab) -> None:
