@@ -13,6 +13,7 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,6 +116,26 @@ def test_requests_over_tls_and_a_certificate_that_is_renewed(
     eventually(lambda: shown_name(secure, context) == "second")
     assert send("GET", "/v0/topics/t")[0] == 200
     kept.close()
+
+
+def test_large_bodies_over_tls(secure: SecureServer, made: Path) -> None:
+    """Most of such a body does not come the way of other input, and what is behind it does."""
+    context, port = trusting(made / "first.pem"), secure.host_and_port[1]
+    with contextlib.closing(
+        http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=context)
+    ) as kept:
+
+        def send(path: str, body: object) -> dict[str, Any]:
+            kept.request("POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+            told: dict[str, Any] = json.loads(kept.getresponse().read())
+            return told
+
+        for size in (1_000, 30_000, 700):
+            texts = [f"{n:0{size}d}" for n in range(100)]
+            seq = send("/v0/topics/t", {"records": [{"data": text} for text in texts]})["first_seq"]
+            page = send("/v0/topics/t/diff", {"from_seq": seq - 1, "limit": 100})
+            assert [record["data"] for record in page["records"]] == texts[: len(page["records"])]
+            assert page["records"]
 
 
 def test_plain_requests_get_nothing(secure: SecureServer, made: Path) -> None:

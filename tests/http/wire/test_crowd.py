@@ -13,6 +13,7 @@ import pytest
 from tests.http.streaming import RunningApp
 from tests.support import Wire, eventually, raw_request
 from tests.support.accelerated import NATIVE, WAYS, using
+from topics.http.wire.body_receiver import BodyReceiver
 
 pytestmark = pytest.mark.skipif(NATIVE is None, reason="the accelerator is not compiled")
 BODY = b'{"records":[{"data":100}]}'
@@ -209,6 +210,21 @@ def test_a_server_that_stops_refuses_and_closes(app: RunningApp, member: Wire) -
     told = member.read()
     assert (told.status, told.json["error"]["code"]) == (503, "shutting_down")
     assert member.at_end()
+
+
+def test_a_large_body_is_received_outside_and_its_connection_comes_back(
+    app: RunningApp, member: Wire
+) -> None:
+    records = b",".join(b'{"data":"%0200d"}' % n for n in range(2000))
+    large = raw_request("POST", "/v0/topics/t", b'{"records":[%b]}' % records)
+    member.send(large[:1000])
+    eventually(lambda: isinstance(only(app).transport.get_protocol(), BodyReceiver))
+    assert members(app) == 0
+    member.send(large[1000:])
+    assert member.read().json["count"] == 2000
+    asked(member)
+    assert members(app) == 1
+    assert asked(member)["seqs"] == [2006]
 
 
 def test_a_defect_costs_one_connection_only(

@@ -174,6 +174,14 @@ class Channel(asyncio.Protocol):
             self._reading_paused = False
             self.transport.resume_reading()
 
+    def be_read_by(self, protocol: asyncio.BaseProtocol) -> None:
+        """What comes next is for this protocol. How to read for it is asked only when reading begins."""
+        self.leave_crowd()
+        self.transport.pause_reading()
+        self.transport.set_protocol(protocol)
+        if not self._reading_paused:
+            self.transport.resume_reading()
+
     def leave_crowd(self) -> None:
         """The transport reads its socket itself, as it did at first."""
         crowd = self.context.crowd

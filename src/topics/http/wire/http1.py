@@ -10,6 +10,7 @@ from time import perf_counter
 import httptools
 
 from topics.http.door.admission import too_large
+from topics.http.wire.body_receiver import receive_rest
 from topics.http.wire.channel import CLOSED, DEAF, HTTP, LINGER, RAW, TURN_S
 from topics.http.wire.context import BODY, HEAD, IDLE, LINGERING, WORKING, WRITE, WireContext
 from topics.http.wire.exchange import Exchange
@@ -126,6 +127,15 @@ class Connection(Travelling):
             self._held_at = 0
             self._behind = True
             self.advance()
+        elif self._reading is not None and self._reading is self._current:
+            receive_rest(self, self._reading)
+
+    def body_received(self) -> None:
+        """All of it, and past the parser: that has to begin anew."""
+        self._parser = httptools.HttpRequestParser(self)
+        self._opening = b""
+        self.on_message_complete()
+        self._latest = None
 
     def _part_of(self, data: bytes, at: int) -> int:
         """Where the part ends that the parser gets: of one request only, as far as that has come.
