@@ -1,7 +1,9 @@
 import gc
 import socket
+import threading
 import time
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -98,6 +100,51 @@ def test_bodies_arrive_whole_wherever_they_are_cut(running, raw):
         wire.close()
 
     check()
+
+
+def test_a_body_stays_where_it_was_received(serve, raw, wait_until):
+    """In the memory that the socket was read into: it is not copied from there."""
+    places = []
+
+    def note(exchange):
+        places.append(place_of(exchange.body))
+        exchange.reply(b"")
+
+    running = serve([Route(method="POST", template="/", handler=note, body=Body.REQUIRED)])
+    wire, request = running.connect(), raw("POST", "/", LARGE)
+    wire.send(request[:1000])
+    wait_until(lambda: is_received(running) == [True])
+    (link,) = links(running)
+    received = place_of(link.transport.get_protocol()._room)
+    wire.send(request[1000:])
+    assert wire.read().status == 200
+    assert places == [received]
+
+
+def place_of(buffer):
+    return np.frombuffer(buffer, np.uint8).ctypes.data
+
+
+def test_whoever_goes_with_the_last_byte_is_not_handled(running, wire, begin, wait_until, monkeypatch):
+    """Between the last byte and the handler there is a turn of the loop, in which anything may happen."""
+    finish, finished, handled = BodyReceiver._finish, threading.Event(), []
+
+    def finish_late(self):
+        finish(self)
+        finished.set()
+
+    def lost_first(self):
+        self._connection.transport.abort()
+        running.loop.call_later(0.1, finish_late, self)
+
+    monkeypatch.setattr(BodyReceiver, "_finish", lost_first)
+    monkeypatch.setattr(Connection, "handle", lambda self, exchange: handled.append(exchange))
+    rest = begin(wire)
+    (link,) = links(running)
+    wire.send(rest)
+    wait_until(finished.is_set)
+    assert (links(running), handled, link._parser) == ([], [], None)
+    assert running.server.context.request_room.held == 0
 
 
 def test_no_body_stays_with_its_connection(running, wire, begin):

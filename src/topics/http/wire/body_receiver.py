@@ -43,7 +43,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
     def __init__(self, connection: "Connection", exchange: "Exchange", size: int) -> None:
         """`size`: of the whole body, for which the request has taken room when its head came."""
         come = exchange.body if exchange.pieces is None else exchange.pieces.getvalue()
-        # Nobody else has these bytes: they are filled where they are, and handed out as they are.
+        # Nobody else has these bytes: they are filled where they are, and become the body as they are.
         exchange.pieces = BytesIO(bytes(size))
         self._room = exchange.pieces.getbuffer()
         self._room[: len(come)] = come
@@ -65,19 +65,28 @@ class BodyReceiver(asyncio.BufferedProtocol):
             return
         exchange.received += count
         if self._at == len(room):
+            # The transport has hold of the room until this returns, and a body in there would be copied.
+            connection.transport.pause_reading()
+            connection.context.loop.call_soon(self._finish)
+
+    def _finish(self) -> None:
+        if self._exchange is not None:
             self._give_back()
-            connection.body_received()
+            self._connection.body_received()
 
     def _give_back(self) -> None:
         """A transport remembers how it was read before: the body must not stay for as long as that."""
+        self._let_go()
         self._connection.be_read_by(self._connection)
+
+    def _let_go(self) -> None:
         self._exchange, self._room = None, _NO_ROOM
 
     def eof_received(self) -> bool:
         return self._connection.eof_received()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._exchange, self._room = None, _NO_ROOM
+        self._let_go()
         self._connection.connection_lost(error)
 
     def pause_writing(self) -> None:

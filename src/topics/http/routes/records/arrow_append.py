@@ -171,14 +171,17 @@ async def checked_batches(exchange: Exchange, max_bytes: int) -> "list[ColumnBat
     from topics.log.write.arrow_batch import check_stream
     from topics.log.write.arrow_messages import unfolded_size
 
-    note_columns(exchange, COLUMNS)
+    def check() -> "list[ColumnBatch]":
+        note_columns(exchange, COLUMNS)
+        return check_stream(exchange.body, max_bytes)
 
-    body, size = exchange.body, None
-    if len(body) <= INLINE_BYTES:
-        size, batches = unfolded_size(body, max_bytes)
-        if size <= INLINE_BYTES and batches <= INLINE_BATCHES:
-            return check_stream(body, max_bytes, size)
-    return await asyncio.to_thread(check_stream, body, max_bytes, size)
+    if len(exchange.body) > INLINE_BYTES:
+        return await asyncio.to_thread(check)
+    note_columns(exchange, COLUMNS)
+    size, batches = unfolded_size(exchange.body, max_bytes)
+    if size <= INLINE_BYTES and batches <= INLINE_BATCHES:
+        return check_stream(exchange.body, max_bytes, size)
+    return await asyncio.to_thread(check_stream, exchange.body, max_bytes, size)
 
 
 def note_columns(exchange: Exchange, known: Collection[str]) -> None:
