@@ -57,6 +57,14 @@ MUTATIONS = (
         (_ALONE, _FRAMING),
     ),
     Mutation(
+        "keep-a-body-with-its-connection",
+        "A connection that waits for its next request does not hold the body of the last one.",
+        "http/wire/body_receiver.py",
+        "        self._exchange, self._room = None, _NO_ROOM\n",
+        "        self._exchange = None\n",
+        ("tests/http/wire/test_body_receiver.py",),
+    ),
+    Mutation(
         "let-connect-be-any-get",
         "Over HTTP/2, only what opens a WebSocket is answered as if another protocol could be spoken.",
         "http/wire/http2/lane.py",
