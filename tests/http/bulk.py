@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from tests.support import Answer, ServerProcess
 from tests.support.arrow import arrow_stream
+from topics.log.write import arrow_batch
+from topics.log.write.arrow_batch import column_names
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -61,3 +65,15 @@ def parse(answer: Answer) -> Scanned:
     return Scanned(
         answer, json.loads(schema.metadata[b"topics"]), about[-1], rows, gaps, sizes[:-1], schema.names
     )
+
+
+def threads_that_open(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
+    """On which thread each Arrow stream is opened to see its columns, from now on."""
+    threads: list[threading.Thread] = []
+
+    def names(body: bytes) -> list[str]:
+        threads.append(threading.current_thread())
+        return column_names(body)
+
+    monkeypatch.setattr(arrow_batch, "column_names", names)
+    return threads

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.http.bulk import send
-from tests.support import Answer, ServerProcess
+from tests.http.bulk import ARROW, send, threads_that_open
+from tests.http.streaming import RunningApp
+from tests.support import Answer, ServerProcess, raw_request
 from tests.support.arrow import arrow_stream
+from topics.http.routes.records.arrow_append import INLINE_BYTES
 
 
 def put(server: ServerProcess, path: str, *batches: dict[str, list[Any]], **headers: str) -> Answer:
@@ -95,6 +97,21 @@ def test_bad_parts_are_refused(server: ServerProcess) -> None:
     answer = send(server, "PUT", "/v0/stages/bad/parts/0", b"{}", "application/json")
     assert (answer.status, answer.json["error"]["code"]) == (415, "unsupported_media_type")
     assert put(server, "s" * 257 + "/parts/0", {"data": ["1"]}).status == 400
+
+
+@pytest.mark.parametrize("count", [1, 10_000])
+def test_a_large_part_is_not_opened_on_the_loop(
+    app: RunningApp, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """It may have a hundred thousand columns."""
+    threads = threads_that_open(monkeypatch)
+    body = arrow_stream({"data": [f'"{n:050d}"' for n in range(count)], "tags": ["x"] * count})
+    wire = app.wire()
+    wire.send(raw_request("PUT", "/v0/stages/large/parts/0?topic=t", body, {"Content-Type": ARROW}))
+    refused = wire.read()
+    assert (refused.status, refused.code) == (400, "invalid_request")
+    assert "tags" in refused.json["error"]["message"]
+    assert [thread is app.thread for thread in threads] == [len(body) <= INLINE_BYTES]
 
 
 def test_a_key_stages_only_for_topics_it_may_name(tmp_path_factory: pytest.TempPathFactory) -> None:

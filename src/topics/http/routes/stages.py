@@ -11,7 +11,7 @@ from topics.flow.stages.stages import CommitRequest, Stages
 from topics.http.door.keys import WRITE, ApiKey
 from topics.http.late_imports import load
 from topics.http.routes.fields import decode, unsigned
-from topics.http.routes.records.arrow_append import COLUMNS, note_columns, require_arrow
+from topics.http.routes.records.arrow_append import COLUMNS, INLINE_BYTES, note_columns, require_arrow
 from topics.http.routes.service import Service, answer, check_name
 from topics.http.wire.exchange import Exchange
 from topics.http.wire.routing import Body, Route
@@ -69,7 +69,11 @@ class StageRoutes:
             check(default_topic)
         stage, part = _short(exchange.name), _short(exchange.params[0])
         await load(_PARTS)
-        note_columns(exchange, ("topic", *COLUMNS))
+        columns = ("topic", *COLUMNS)
+        if len(exchange.body) > INLINE_BYTES:
+            await asyncio.to_thread(note_columns, exchange, columns)
+        else:
+            note_columns(exchange, columns)
         exchange.refuse_misnamed()
         owner = _owner(exchange.key)
         about = await self._stages.put_part(owner, stage, part, exchange.body, default_topic, check)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import gzip
-import threading
 from typing import Any
 
 import pytest
 
-from tests.http.bulk import ARROW, append, send
+from tests.http.bulk import ARROW, append, send, threads_that_open
 from tests.http.streaming import RunningApp
 from tests.support import ServerProcess, raw_request
 from tests.support.arrow import arrow_stream
 from topics.http.routes.records.arrow_append import INLINE_BYTES
-from topics.log.write import arrow_batch
-from topics.log.write.arrow_batch import column_names
 
 
 def rows(server: ServerProcess, topic: str) -> list[dict[str, Any]]:
@@ -49,13 +46,7 @@ def test_every_batch_is_answered_for(server: ServerProcess) -> None:
 def test_a_column_that_is_none_is_told_and_large_bodies_are_not_opened_on_the_loop(
     app: RunningApp, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    threads: list[threading.Thread] = []
-
-    def names(body: bytes) -> list[str]:
-        threads.append(threading.current_thread())
-        return column_names(body)
-
-    monkeypatch.setattr(arrow_batch, "column_names", names)
+    threads = threads_that_open(monkeypatch)
     body = arrow_stream({"data": [f'"{n:050d}"' for n in range(count)], "tags": ["x"] * count})
     wire = app.wire()
     wire.send(raw_request("POST", "/v0/topics/t/append", body, {"Content-Type": ARROW}))

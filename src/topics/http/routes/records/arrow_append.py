@@ -185,7 +185,10 @@ async def checked_batches(exchange: Exchange, max_bytes: int) -> "list[ColumnBat
 
 
 def note_columns(exchange: Exchange, known: Collection[str]) -> None:
-    """Columns are to rows what keys are to records. Import the reader of streams first."""
+    """Columns are to rows what keys are to records. Import the reader of streams first.
+
+    Not on the loop, if the body is large: it may name a hundred thousand of them.
+    """
     from topics.log.write.arrow_batch import column_names
 
     unknown = [name for name in column_names(exchange.body) if name not in known]
