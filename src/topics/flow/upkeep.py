@@ -84,6 +84,8 @@ MANY_SYNCS = 256
 SMALL_SYNC_BYTES = 256 * 1024
 # When so much has left memory, the system gets it: by itself, the allocator keeps whatever lies between.
 GIVE_BACK_BYTES = 64 * 1024 * 1024
+# Not more often than this: writers in haste ask for it again at once, and each of its pages is made anew.
+GIVE_BACK_REST_S = 10.0
 # Topics that go on changing are not followed for ever: what is left is captured while writes wait.
 MAX_CAPTURE_STEPS = 1000
 
@@ -105,6 +107,7 @@ class Upkeep:
         self._seen_syncs, self._seen_position = engine.counters.fsyncs, engine.journal.position
         # What had left memory when the system last got back what is free.
         self._given_back = 0
+        self._give_back_from = 0.0
         # Held while files are sealed, flipped or moved: by checkpoints and purges.
         self.exclusive = asyncio.Lock()
         self.checkpoint_seconds = 0.0
@@ -200,8 +203,11 @@ class Upkeep:
     async def _make_room_in_memory(self) -> None:
         left = self._checkpointer.sealer.make_room()
         # While much is written, the next records will have what these have left.
-        if left - self._given_back >= GIVE_BACK_BYTES and not self._commit.brake.is_on:
-            self._given_back = left
+        if left - self._given_back < GIVE_BACK_BYTES or self._commit.brake.is_on:
+            return
+        now = time.monotonic()
+        if now >= self._give_back_from:
+            self._given_back, self._give_back_from = left, now + GIVE_BACK_REST_S
             await asyncio.to_thread(give_memory_back)
 
     async def _alone(self) -> None:
