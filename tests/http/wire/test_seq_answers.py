@@ -7,7 +7,8 @@ from topics.http.wire.seq_answers import after_seqs, single_answers, whole_answe
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: "
-BEFORE, AFTER = b'{"topic":"t","epoch":7,"first_seq":', after_seqs(1, 1.5, 0.25, 0.0)
+OPENING, AFTER = b'{"topic":"t","epoch":7,', after_seqs(1, 1.5, 0.25, 0.0)
+BEFORE = OPENING + b'"first_seq":'
 
 
 @pytest.mark.parametrize("first_seq", [1, 9, 98, 99, 998, 999, 1000, 9999, 12_345, 12_999, 2**53 - 3])
@@ -17,7 +18,7 @@ def test_an_answer_says_how_long_it_is(first_seq: int, count: int) -> None:
     told = [msgspec.json.decode(body) for body in bodies]
     assert [one["first_seq"] for one in told] == [*range(first_seq, first_seq + count)]
     expected = [HEAD + b"%d\r\n\r\n" % len(body) + body for body in bodies]
-    assert whole_answers(HEAD, BEFORE, first_seq, count, AFTER) == expected
+    assert whole_answers(HEAD, OPENING, first_seq, count, AFTER) == expected
 
 
 def test_an_answer_says_its_seq_wherever_one_is_expected() -> None:

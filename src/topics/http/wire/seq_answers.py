@@ -1,16 +1,19 @@
 """What those are told who wrote records: with seqs that differ, and everything else the same."""
 
+from functools import lru_cache
+
 from topics.http.wire.answer_heads import LENGTHS
 from topics.log import Topic
 from topics.storage.rows import LAST_DIGITS, LOWEST_SEQ
 from topics.values import accelerator
 
-_LAST, _SEQS, _HEAD = b',"last_seq":', b',"seqs":[', b'],"head_seq":'
-_BETWEEN_BYTES = len(_LAST) + len(_SEQS) + len(_HEAD)
+_FIRST, _LAST, _SEQS, _HEAD = b'"first_seq":', b',"last_seq":', b',"seqs":[', b'],"head_seq":'
+# Of so many topics, what their writers were told last is kept; those that have many at a time are few.
+_REMEMBERED = 256
 
 
 def before_seqs(topic: Topic) -> bytes:
-    return topic.opening_json + b'"first_seq":'
+    return topic.opening_json + _FIRST
 
 
 def after_seqs(
@@ -51,21 +54,23 @@ def single_answers(before: bytes, first_seq: int, count: int, after: bytes) -> l
     return answers
 
 
-def whole_answers(head: bytes, before: bytes, first_seq: int, count: int, after: bytes) -> list[bytes]:
-    """The same with what stands in front of a body. `head`: all of that up to the length."""
-    native = accelerator.native
-    answers: list[bytes] = []
-    seq, stop = first_seq, first_seq + count
-    others = len(before) + _BETWEEN_BYTES + len(after)
-    while seq < stop:
-        upper, numbers = _alike(seq, stop)
-        start = head + LENGTHS[others + 4 * (len(upper) + len(numbers[0]))] + before
-        if native is None:
-            answers += _joined(start, upper, numbers, after)
-        else:
-            answers += native.answers(start, seq, len(numbers), after)
-        seq += len(numbers)
-    return answers
+def whole_answers(head: bytes, opening: bytes, first_seq: int, count: int, after: bytes) -> list[bytes]:
+    """The same with all that is in front: `head` up to the length of the body, `opening` up to its seqs."""
+    thousands, at = divmod(first_seq, 1000)
+    if not thousands or at + count > 1000:
+        bodies = single_answers(opening + _FIRST, first_seq, count, after)
+        return [head + LENGTHS[len(body)] + body for body in bodies]
+    around = (*_around(head, opening, thousands, len(after)), after)
+    return [number.join(around) for number in LAST_DIGITS[at : at + count]]
+
+
+@lru_cache(_REMEMBERED)
+def _around(head: bytes, opening: bytes, thousands: int, after_bytes: int) -> tuple[bytes, ...]:
+    """What stands before the last digits of a seq, each time that it is said."""
+    upper = b"%d" % thousands
+    first, *others = [key + upper for key in (opening + _FIRST, _LAST, _SEQS, _HEAD)]
+    length = len(first) + sum(map(len, others)) + 4 * len(LAST_DIGITS[0]) + after_bytes
+    return head + LENGTHS[length] + first, *others
 
 
 def _alike(seq: int, stop: int) -> tuple[bytes, list[bytes]]:

@@ -14,7 +14,7 @@ from topics.http.wire.exchange import Exchange
 from topics.http.wire.known_requests import END, KEY_HEADER, KnownRequest
 from topics.http.wire.pipeline import Pipeline, UnderWay
 from topics.http.wire.routing import Route
-from topics.http.wire.seq_answers import after_seqs, before_seqs, whole_answers
+from topics.http.wire.seq_answers import after_seqs, whole_answers
 from topics.log import Share
 
 
@@ -307,7 +307,7 @@ def _tell_each(
     for share in shares:
         writers: list[Any] = share[1]
         told += len(writers)
-        answers = whole_answers(head, before_seqs(share[0]), share[2], len(writers), after)
+        answers = whole_answers(head, share[0].opening_json, share[2], len(writers), after)
         for one, answer in zip(writers, answers, strict=True):
             if not one._behind:
                 current = one._current
