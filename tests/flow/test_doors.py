@@ -151,6 +151,28 @@ def test_whoever_writes_what_a_watcher_gets_copies_of_is_let_pass(tmp_path: Path
     lab.kill()
 
 
+def test_whoever_reads_what_others_get_copies_of_is_served_by_the_priority_of_that_topic(
+    tmp_path: Path,
+) -> None:
+    """As its state says: readers of copies matter to those who write it, and to nobody else."""
+    lab = RouterLab(tmp_path)
+    lab.route("r", "source", "copies")
+    governor = Governor()
+    pacer = Holding(governor)
+    doors = Doors(lab.engine, governor, pacer, lab.routers.pull)
+    doors.read("copies")
+    pacer.active = True
+    for name in ("source", "copies", "none"):
+        doors.read_in_turn(Client(), name, 10, Client.work)
+    doors.append(Client(), "source", 10, Client.work)
+    assert [priority for priority, *_ in pacer.asked] == [0, FRESH, 0, FRESH]
+    governor.lag_ms = 1000.0
+    with pytest.raises(ApiError, match="pressure"):
+        doors.read("source")
+    doors.read("copies")
+    lab.kill()
+
+
 def test_pressure_refuses_writers_unless_they_are_patient(entrance: Entrance) -> None:
     entrance.governor.lag_ms = 600.0
     with pytest.raises(ApiError) as refused:

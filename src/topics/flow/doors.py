@@ -90,7 +90,7 @@ class Doors:
             caller.fail_with(error)
 
     def _refuse_under_pressure(self, name: str | None) -> None:
-        """The last step of load shedding: 429 for topics whose priority is too low for the current lag."""
+        """The last step of load shedding: 429 for writers whose priority is too low for the current lag."""
         if name is not None and self._governor.lag_ms >= SHED_FROM_MS:
             self._governor.check(self.priority_of(name))
 
@@ -108,6 +108,7 @@ class Doors:
         await entered
 
     def priority_of(self, name: str) -> int:
+        """Of those who write to it."""
         topic = self._engine.find(name)
         if topic is None:
             return 0
@@ -117,10 +118,11 @@ class Doors:
 
     def read_in_turn(self, caller: Client, name: str, size: int, work: Callable[[Client], None]) -> None:
         """Let `work` read, now or when its turn comes; it has to pass `read` like all others."""
-        if self._pacer.active and self._pacer.holds(
-            self.priority_of(name), size, partial(self._resume, caller, work, None), patient=False
-        ):
-            return
+        if self._pacer.active:
+            topic = self._engine.find(name)
+            priority = 0 if topic is None else self._engine.priority_of(topic)
+            if self._pacer.holds(priority, size, partial(self._resume, caller, work, None), patient=False):
+                return
         work(caller)
 
     def read(self, name: str, *, is_noted: bool = True) -> Topic:
@@ -132,7 +134,7 @@ class Doors:
         if topic is None:
             raise topic_not_found(name)
         if self._governor.lag_ms >= SHED_FROM_MS:
-            self._refuse_under_pressure(name)
+            self._governor.check(self._engine.priority_of(topic))
         if is_noted:
             self.note_read(topic)
         self.bring_up_to_date(topic)
