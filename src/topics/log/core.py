@@ -32,7 +32,7 @@ from topics.storage import (
     SnapshotStore,
     Witness,
 )
-from topics.values import NS_PER_MS, Clock, Settings, effective_priority, topic_not_found
+from topics.values import MAX_HOPS, NS_PER_MS, Clock, Settings, effective_priority, topic_not_found
 
 
 class Core:
@@ -96,8 +96,10 @@ class Core:
         steady_ms = self._steady_ns() // NS_PER_MS
         topic.read_at(self.now(), steady_ms)
         source = topic.source
-        # Where it was said at this very moment, it was said further up, too; and routers may go in a circle.
-        while source is not None and source.copies_read_steady_ms != steady_ms:
+        # No copy comes from further away, however long the chain of routers is, or if it is a circle.
+        for _ in range(MAX_HOPS):
+            if source is None:
+                break
             source.copies_read_at(steady_ms)
             source = source.source
 

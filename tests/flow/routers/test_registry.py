@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from topics.log import Amount, begin_adoption
 from topics.log.write.append_request import parse_append
 from topics.values.config import FORGOTTEN_MS, FRESH
 from topics.values.errors import ApiError
+from topics.values.settings import MAX_HOPS
 
 
 @given(routers=st.integers(1, 5000), records=st.integers(1, 3000))
@@ -237,6 +239,17 @@ def test_nobody_has_read_a_topic_whose_copies_were_read(lab: RouterLab) -> None:
     lab.clock.advance(FORGOTTEN_MS)
     lab.engine.note_read(lab.topic("a"))
     assert [lab.engine.priority_of_writers(lab.topic(name)) for name in "ab"] == [FRESH, 0]
+
+
+def test_only_what_copies_can_come_from_matters_to_their_readers(lab: RouterLab) -> None:
+    """A record passes so many routers and no more, but a chain may have all that there are."""
+    names = [f"t{n}" for n in range(MAX_HOPS + 3)]
+    for source, dest in pairwise(names):
+        lab.route(f"{source}-{dest}", source, dest)
+    assert read(lab, names[-1]) == set(names[2:])
+    # In the same moment, somebody reads copies of others.
+    lab.engine.note_read(lab.topic(names[-3]))
+    assert lab.engine.priority_of_writers(lab.topic(names[0])) == FRESH
 
 
 def test_readers_of_a_circle_of_routers_matter_all_round(lab: RouterLab) -> None:
