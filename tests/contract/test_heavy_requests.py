@@ -8,12 +8,16 @@ from __future__ import annotations
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 from tests.contract.conftest import Boot
 from tests.contract.server import Server
 from tests.support import arrow_bombs
 from tests.support.arrow import arrow_stream
+from tests.support.waiting import eventually
+from topics.values import MIB
 
 
 def test_a_body_full_of_a_routers_keys(boot: Boot) -> None:
@@ -90,11 +94,33 @@ def test_arrow_bodies_that_unfold_to_gigabytes(boot: Boot) -> None:
                 answer = server.send(method, path, body, **ARROW)
                 assert (answer.status, name) == (413, name)
                 answer.refused(413, "payload_too_large")
-    assert peak_memory(server) - before < 64 * 1024 * 1024
+    assert peak_memory(server) - before < 64 * MIB
     assert pulse.longest_s < 3
     # What fits is taken, however small it was packed.
     answer = server.send("POST", "/v0/topics/t/append", arrow_bombs.repeated(8, 2), **ARROW).ok()
     assert answer["count"] == 32
+
+
+def test_copies_to_ten_destinations_stay_within_the_memory_for_records(boot: Boot) -> None:
+    """They came into memory past the brake: 100 MB and their copies took 860 MB with a budget of 64 MiB."""
+    server = boot(TOPICS_HOT_BYTES=str(64 * MIB))
+    server.topic("source")
+    for number in range(10):
+        server.send("PUT", f"/v0/routers/r{number}", {"source": "source", "dest": f"d{number}"}).ok(201)
+    body = json.dumps({"records": [{"data": "x" * 200}] * 4000}).encode()
+    before = peak_memory(server)
+
+    def write() -> None:
+        with closing(server.client()) as client:
+            for _ in range(25):
+                client.send("POST", "/v0/topics/source", body).ok()
+
+    with ThreadPoolExecutor(4) as writers:
+        for written in [writers.submit(write) for _ in range(4)]:
+            written.result()
+    eventually(lambda: "\ntopics_router_lag_max 0\n" in server.send("GET", "/v0/metrics").body.decode(), 60)
+    assert {server.send("GET", f"/v0/topics/d{number}").ok()["head_seq"] for number in range(10)} == {400_000}
+    assert peak_memory(server) - before < 6 * 64 * MIB
 
 
 def test_the_ceiling_is_that_of_bodies(boot: Boot) -> None:

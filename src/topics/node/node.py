@@ -129,7 +129,7 @@ class Node:
         self.pipelines = Pipelines(engine)
         self.pins = Pins(engine)
         self.routers = Routers(engine)
-        self.doors = Doors(engine, self.governor, self.pacer, self.routers.pull)
+        self.doors = Doors(engine, self.governor, self.pacer, self.routers.pull_for_reader)
         self.stages = Stages(engine, self.doors)
         self.queues = Queues(engine)
         routing = RouterRecovery(engine, self.routers)
@@ -138,7 +138,7 @@ class Node:
         for extension in (*told, *self.stages.extensions, *queues, routing):
             engine.register(extension)
         self.disk = DiskSpace(engine)
-        self.fanout = Fanout(engine, self.routers.pull, self.governor, self.pacer.protect)
+        self.fanout = Fanout(engine, self.routers.pull_for_reader, self.governor, self.pacer.protect)
         # Surrounds recovery and checkpoints, for those who want to see them in a trace.
         self.span: Span = nullcontext
         # How much of the journal recovery has read, from 0 to 1.
@@ -184,7 +184,9 @@ class Node:
         self._watch.start()
         self.purges = Purges(self.engine, self.upkeep)
         self.holds = BackupHolds(self.engine, self.upkeep)
-        self._forwarding = RouterPass(self.routers, loop, self.governor)
+        brake = self.commit.brake
+        self.routers.is_braked = lambda: brake.is_on
+        self._forwarding = RouterPass(self.routers, loop, self.governor, self.commit)
         for extension in self.engine.extensions:
             extension.start()
         self.stages.start()

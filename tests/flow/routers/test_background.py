@@ -13,7 +13,7 @@ import pytest
 from tests.flow.routers.lab import RouterLab
 from tests.log.harness import short_of_memory
 from topics.flow.governor import LAG_MS, Governor, Level
-from topics.flow.routers import background
+from topics.flow.routers import background, registry
 from topics.flow.routers.background import RouterPass
 from topics.log.write.append_request import parse_append
 from topics.log.write.commit_loop import Brake, CommitLoop
@@ -56,13 +56,27 @@ class HandLoop:
                 action()
 
 
+class HandBrake:
+    """Holds for so long, however often it is asked."""
+
+    left_s = 0.0
+    groups = 0
+
+    def held_s(self) -> float:
+        return self.left_s
+
+    def hold_next(self) -> None:
+        self.groups += 1
+
+
 class Setup:
     def __init__(self, directory: Path) -> None:
         self.lab = RouterLab(directory)
         self.lab.pulls = False
         self.loop = HandLoop()
         self.governor = Governor()
-        self.passing = RouterPass(self.lab.routers, self.loop, self.governor)  # type: ignore[arg-type]
+        self.brake = HandBrake()
+        self.passing = RouterPass(self.lab.routers, self.loop, self.governor, self.brake)  # type: ignore[arg-type]
         self.lab.route("r", "a", "b")
 
     def head(self) -> int:
@@ -260,7 +274,7 @@ def test_a_restarted_server_goes_on_by_itself(setup: Setup) -> None:
     engine_before = setup.lab.engine
     setup.lab.open()
     assert setup.lab.engine is not engine_before
-    RouterPass(setup.lab.routers, setup.loop, setup.governor)  # type: ignore[arg-type]
+    RouterPass(setup.lab.routers, setup.loop, setup.governor, setup.brake)  # type: ignore[arg-type]
     setup.lab.routers.owing.clear()
     setup.lab.routers.note_all_owing()
     setup.loop.advance(0)
@@ -317,6 +331,35 @@ def test_copies_that_there_is_no_memory_for_end_writing_and_come_after_a_restart
     lab.restart()
     assert (lab.seqs("a"), lab.seqs("b")) == ([1, 2], [1, 2])
     lab.kill()
+
+
+def test_copies_wait_for_the_brake_once_and_it_hears_of_them(setup: Setup) -> None:
+    setup.brake.left_s = 0.5
+    for copied in (1, 2):
+        setup.lab.write("a", copied)
+        setup.loop.advance(0)
+        setup.loop.advance(0.4)
+        assert (setup.head(), setup.brake.groups) == (copied - 1, copied - 1)
+        setup.loop.advance(0.1)  # by now, writers have made it hold anew
+        assert (setup.head(), setup.brake.groups) == (copied, copied)
+        setup.loop.advance(1.0)
+
+
+@pytest.mark.parametrize(("owed", "is_copied"), [(5, True), (6, False)])
+def test_a_reader_brings_no_backlog_into_memory_that_is_full(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, owed: int, is_copied: bool
+) -> None:
+    monkeypatch.setattr(registry, "STEP_COPIES", 5)
+    monkeypatch.setattr(registry, "STEP_ROWS_MIN", 1)
+    routers, dest = setup.lab.routers, setup.lab.topic("b")
+    setup.lab.write("a", *range(owed))
+    routers.is_braked = lambda: True
+    routers.pull_for_reader(setup.lab.topic("a"))  # to which no router leads
+    routers.pull_for_reader(dest)
+    assert setup.head() == (owed if is_copied else 0)
+    routers.is_braked = lambda: False
+    routers.pull_for_reader(dest)
+    assert setup.head() == owed
 
 
 def test_copies_count_for_the_brake_like_what_was_written(tmp_path: Path) -> None:

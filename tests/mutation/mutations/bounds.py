@@ -12,6 +12,22 @@ MUTATIONS = (
         ("tests/log/write/test_brake.py", "tests/flow/routers/test_background.py"),
     ),
     Mutation(
+        "copy-past-the-brake",
+        "Copies that routers make do not come into memory faster than it can be emptied.",
+        "flow/routers/background.py",
+        "        if held_s and not self._was_held:\n",
+        "        if False:\n",
+        ("tests/flow/routers/test_background.py",),
+    ),
+    Mutation(
+        "read-a-backlog-into-full-memory",
+        "Nor do readers of copies bring a large backlog of them into memory that is full.",
+        "flow/routers/registry.py",
+        "        if routers and self.is_braked():\n",
+        "        if False:\n",
+        ("tests/flow/routers/test_background.py",),
+    ),
+    Mutation(
         "keep-the-journal-of-a-job",
         "The space of a large job comes back when it has become quiet, without a restart.",
         "flow/upkeep.py",

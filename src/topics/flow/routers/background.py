@@ -3,10 +3,14 @@
 A lone record is copied in the next turn of the loop, and so are those that follow it now and then: a short
 rest is not worth a timer, it is added to the next one. Under a stream of small writes, the rest gathers many
 of them into one step, so that copies to many destinations take a bounded share of the time from writers.
+
+Copies stay in memory until they are sealed, like all that is written, and there may be many of each record:
+the brake holds them back as it does writers.
 """
 
 import asyncio
 from time import perf_counter, thread_time
+from typing import Protocol
 
 from topics.flow.governor import Governor, Level
 from topics.flow.routers.registry import Routers
@@ -24,14 +28,26 @@ MAX_REST_S = 0.04
 DEFER_S = 0.25
 
 
+class Braked(Protocol):
+    """The commit loop, as far as the pass has to know it."""
+
+    def held_s(self) -> float: ...
+
+    def hold_next(self) -> None: ...
+
+
 class RouterPass:
-    def __init__(self, routers: Routers, loop: asyncio.AbstractEventLoop, governor: Governor) -> None:
+    def __init__(
+        self, routers: Routers, loop: asyncio.AbstractEventLoop, governor: Governor, commit: Braked
+    ) -> None:
         self._routers = routers
         self._loop = loop
         self._governor = governor
+        self._commit = commit
         self._timer: asyncio.TimerHandle | None = None
         self._is_retry = False
         self._is_deferred = False
+        self._was_held = False
         self._stopped = False
         self._rested_at = 0.0
         routers.wake = self._wake
@@ -56,9 +72,16 @@ class RouterPass:
             self._is_deferred = True
             self._schedule(self._loop.time() + DEFER_S)
             return
-        self._is_deferred = False
+        held_s = self._commit.held_s()
+        if held_s and not self._was_held:
+            # Once: writers may be held for what they have written meanwhile, and must not always come first.
+            self._was_held = True
+            self._schedule(self._loop.time() + held_s)
+            return
+        self._is_deferred = self._was_held = False
         started, worked_before = perf_counter(), thread_time()
         more = self._routers.forward(lambda: perf_counter() - started > TURN_S)
+        self._commit.hold_next()
         # What other processes did in between is not ours to rest for.
         worked = thread_time() - worked_before
         rest = worked * (BACKLOG_REST_FACTOR if more else REST_FACTOR)

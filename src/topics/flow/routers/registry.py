@@ -46,6 +46,8 @@ class Routers:
         self.stuck: dict[int, Topic] = {}
         # Called when a source begins to owe something.
         self.wake: Callable[[], None] = lambda: None
+        # Whether there is as much in memory as there should be, and sealing has to come first.
+        self.is_braked: Callable[[], bool] = lambda: False
 
     # --- definitions ------------------------------------------------------------------------------------
 
@@ -248,6 +250,15 @@ class Routers:
         queue.flush()
         if any(router.cursor < router.sent for router in behind):
             queue.sync_inline()
+
+    def pull_for_reader(self, topic: Topic) -> None:
+        """The same, but for a backlog without room in memory: that comes as fast as room does."""
+        routers = self.table.into(topic)
+        if routers and self.is_braked():
+            owed = max(router.source.head - router.sent for router in routers)
+            if owed > step_rows(len(routers)):
+                return
+        self.pull(topic)
 
     def pull_from(self, source: Topic) -> None:
         """Forward what a topic owes before it goes."""

@@ -202,7 +202,7 @@ class CommitLoop:
         return not (is_slowed or self._paused)
 
     def _go_on(self) -> None:
-        self._hold_next()
+        self.hold_next()
         self._sync_if_wanted()
 
     def _tick(self) -> None:
@@ -218,19 +218,25 @@ class CommitLoop:
             self._write_aside()
         else:
             self._queue.flush()
-            self._hold_next()
+            self.hold_next()
 
     def _is_held(self) -> bool:
+        left_s = self.held_s()
+        if left_s:
+            self._loop.call_later(left_s, self._tick)
+        return left_s > 0
+
+    def held_s(self) -> float:
+        """For how long the brake holds back what is to come into memory; 0 when it does not."""
         if not self._held_until:
-            return False
+            return 0.0
         left_s = self._held_until - self._loop.time()
         if left_s <= 0 or not self.brake.is_on:
             self._held_until = 0.0
-            return False
-        self._loop.call_later(left_s, self._tick)
-        return True
+            return 0.0
+        return left_s
 
-    def _hold_next(self) -> None:
+    def hold_next(self) -> None:
         """The brake makes the next group wait for what came into memory since the last one."""
         brake = self.brake
         grown = brake.count()
@@ -250,7 +256,7 @@ class CommitLoop:
 
     def _finish_write(self, write: GroupWrite) -> None:
         self._queue.finish_write(write)
-        self._hold_next()
+        self.hold_next()
         if self._queue.wants_flush:
             self._tick()
         elif not self._paused:
