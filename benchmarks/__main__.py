@@ -57,6 +57,7 @@ def main(arguments: Sequence[str]) -> int:
         _start_again(arguments)
     names = options.names or [name for name in AREAS if name not in ONLY_WHEN_NAMED]
     report = run(names, Session(QUICK if options.quick else FULL, progress), repeatable(options))
+    print(f"{report.command} on {report.machine}\n")
     print(table(report.figures))
     for area, reason in report.failures.items():
         print(f"{area} could not be measured: {reason}")
@@ -83,6 +84,8 @@ def run(names: Sequence[str], session: Session, arguments: Sequence[str] = ()) -
     # These figures do not take the place of those with it.
     apart = " without the accelerator" if _WITHOUT in arguments else ""
     report = Report(shlex.join(["python", "-m", "benchmarks", *arguments]), machine(), [], {})
+    # Before hours are spent on another one than was meant.
+    session.say(f"Python {report.machine.python}")
     for name in names:
         session.say(f"{name}:")
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,8 @@ import msgspec
 from topics.values import accelerator
 
 ROOT = Path(__file__).resolve().parent.parent
+# GNU C11 12.2.0 -mtune=generic -g -O3 …
+_FLAGS = re.compile(rb"GNU C\d+ \d[\d.]* (-[ -~]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,9 +176,31 @@ def _processor() -> str:
 
 def _interpreter() -> str:
     """One that was built with profile guidance is some 5 to 10 % faster; the accelerator matters more."""
-    built = " ".join(sysconfig.get_config_var(name) or "" for name in ("CONFIG_ARGS", "PY_CORE_CFLAGS"))
-    guided = "--enable-optimizations" in built or "-fprofile-use" in built
-    return f"({'with' if guided else 'without'} profile guidance; accelerator: {accelerator.described()})"
+    return f"({_guidance()}; accelerator: {accelerator.described()})"
+
+
+def _guidance() -> str:
+    """That it was not asked of `configure` says nothing: Debian asks `make` for it, and tells nobody."""
+    if "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""):
+        return "with profile guidance"
+    flags = compiler_flags(_interpreter_file())
+    if not flags:
+        return "profile guidance: not known"
+    return f"{'with' if b'-fprofile-use' in flags else 'without'} profile guidance"
+
+
+def _interpreter_file() -> Path:
+    """The shared library, where the program has its interpreter in one."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        _, slash, name = line.partition("/")
+        if "/libpython" in line:
+            return Path(slash + name)
+    return Path("/proc/self/exe").resolve()
+
+
+def compiler_flags(program: Path) -> bytes:
+    """Those GCC has noted for who debugs the program; none, if that was stripped."""
+    return b" ".join(_FLAGS.findall(program.read_bytes()))
 
 
 def _redis_version() -> str:

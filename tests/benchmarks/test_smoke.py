@@ -20,7 +20,7 @@ from benchmarks.figures import Figure, at_most, number, table, times_peer
 from benchmarks.generator import Job, Request, WrongReply, verify_diff, verify_range
 from benchmarks.payloads import COMPACT, NAMED, PAYLOAD_BYTES, SPACED, compact, payload
 from benchmarks.report import BEGIN, END, Report, save, write_readme
-from benchmarks.session import ROOT, TINY, Machine, Session
+from benchmarks.session import ROOT, TINY, Machine, Session, machine
 from tests.support.process import ServerProcess
 from topics.values import accelerator
 from topics.values.accelerator import SWITCH
@@ -61,6 +61,19 @@ def test_bad_usage_is_one_line_and_status_2(arguments: list[str]) -> None:
     assert done.stdout == ""
     assert done.stderr.startswith("benchmarks: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_run_says_on_what_it_runs_before_its_figures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "AREAS", {"area": lambda _: iter([Figure("area", "what", 1.0, "s")])})
+    assert main(["area", "--quick"]) == 0
+    told = capsys.readouterr()
+    assert told.err.startswith(f"Python {machine().python}\narea:\n")
+    head, _, figures = told.out.partition("\n\n")
+    assert head.startswith("python -m benchmarks area --quick on ")
+    assert machine().python in head
+    assert "-- area" in figures
 
 
 # --- without the accelerator ----------------------------------------------------------------------------
