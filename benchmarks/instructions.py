@@ -156,10 +156,13 @@ def run(session: Session) -> Iterator[Figure]:
 def told(now: Counted, before: Counted) -> list[str]:
     """The change, a line each."""
     grown = now.grown(before)
-    return [
+    lines = [
         f"{instructions:>9,} {f'{grown[name]:+.1%}' if name in grown else 'new':>8}  {name}"
         for name, instructions in now.instructions.items()
     ]
+    if now.make != before.make:
+        lines.append("recorded on another make of interpreter, C library or program: not judged")
+    return lines
 
 
 def main() -> int:
@@ -169,8 +172,6 @@ def main() -> int:
         return 0
     now, too_much = judged()
     print(*told(now, recorded()), sep="\n")
-    if now.make != recorded().make:
-        print("recorded on another make of interpreter, C library or program: not judged")
     return int(bool(too_much))
 
 

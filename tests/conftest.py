@@ -52,7 +52,21 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+def _told(reporter: pytest.TerminalReporter) -> list[str]:
+    """What tests recorded as their property "told"; what they print is lost in processes of their own."""
+    reports = [report for how in ("passed", "failed") for report in reporter.stats.get(how, [])]
+    return [
+        line
+        for report in reports
+        if report.when == "call"
+        for name, line in report.user_properties
+        if name == "told"
+    ]
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in _told(terminalreporter):
+        terminalreporter.write_line(line)
     skipped = _skipped(config)
     if _skips_are_failures() and skipped:
         names = ", ".join(report.nodeid for report in skipped)
