@@ -59,6 +59,8 @@ def main(arguments: Sequence[str]) -> int:
     report = run(names, Session(QUICK if options.quick else FULL, progress), repeatable(options))
     print(f"{report.command} on {report.machine}\n")
     print(table(report.figures))
+    for area, without in report.left_out.items():
+        print(f"{area}: left out: {'; '.join(without)}")
     for area, reason in report.failures.items():
         print(f"{area} could not be measured: {reason}")
     if options.json:
@@ -97,6 +99,7 @@ def run(names: Sequence[str], session: Session, arguments: Sequence[str] = ()) -
             # The others are still worth having.
             report.failures[name + apart] = str(error).strip().rpartition("\n")[2] or type(error).__name__
             session.say(f"  not measured: {error}")
+    report.left_out = {name + apart: without for name, without in session.left_out.items()}
     report.machine.load_after = os.getloadavg()[0]
     return report
 

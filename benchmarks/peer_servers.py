@@ -101,12 +101,16 @@ class SpokenTo(_Silent):
     def __init__(self, url: str, durability: str) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
-            raise RuntimeError(f"TOPICS_BENCH_PEER must be http://host:port, not {url}")
+            raise RuntimeError(f"it must be http://host:port, not {url}")
         self.label = f"peer at {parts.hostname}"
         # Its processor time is its own.
         self.pid: int | None = None
         self._durability = durability
         self.target = Target(parts.hostname, parts.port or 80)
+        try:
+            socket.create_connection((self.target.host, self.target.port), _READY_S).close()
+        except OSError as error:
+            raise RuntimeError(f"nobody listens at {url}: {error.strerror or error}") from None
 
     def prepare(self) -> None:
         wire = Wire((self.target.host, self.target.port))

@@ -1,14 +1,13 @@
 """Ours beside other logs in one run: the same payload, connections, durability and generator for all.
 
 Redis Streams, NATS JetStream, RabbitMQ streams, PostgreSQL as an event table, and with
-`TOPICS_BENCH_PEER=http://host:port` any server that speaks `/v0`. What is not installed is left out, and said
-so.
+`TOPICS_BENCH_PEER=http://host:port` any server that speaks `/v0`. What is not there is left out, and said so.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -66,24 +65,29 @@ def _ceiling(session: Session, program: Path, connections: int) -> float:
 
 
 def _servers(session: Session, directory: Path, durability: str, stack: ExitStack) -> list[Server]:
-    wanted: list[Callable[[], Server]] = [
-        lambda: OurServer(directory, durability),
-        lambda: RedisStreams(directory, durability),
-        lambda: JetStream(directory, durability),
-        lambda: RabbitStreams(directory, durability),
-        lambda: EventTable(directory, durability),
-    ]
-    if os.environ.get(PEER):
-        wanted.append(lambda: SpokenTo(os.environ[PEER], durability))
-    servers: list[Server] = []
-    for start in wanted:
+    """Ours comes first, and without it there is nothing to compare."""
+    servers: list[Server] = [OurServer(directory, durability)]
+    stack.callback(servers[0].close)
+    for name, start in _peers(directory, durability).items():
         try:
             servers.append(start())
         except RuntimeError as reason:
-            session.say(f"  left out: {reason}")
+            session.leave_out(AREA, f"{name}, {durability} ({reason})")
         else:
             stack.callback(servers[-1].close)
     return servers
+
+
+def _peers(directory: Path, durability: str) -> Mapping[str, Callable[[], Server]]:
+    known: dict[str, Callable[[], Server]] = {
+        "Redis Streams": lambda: RedisStreams(directory, durability),
+        "NATS JetStream": lambda: JetStream(directory, durability),
+        "RabbitMQ streams": lambda: RabbitStreams(directory, durability),
+        "PostgreSQL": lambda: EventTable(directory, durability),
+    }
+    if os.environ.get(PEER):
+        known[PEER] = lambda: SpokenTo(os.environ[PEER], durability)
+    return known
 
 
 def _plan(server: Server, case: Case, connection: int) -> Plan:

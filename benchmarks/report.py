@@ -21,6 +21,8 @@ class Report(msgspec.Struct):
     figures: list[Figure]
     # Areas that could not be measured, and why.
     failures: dict[str, str]
+    # What areas did without, and why.
+    left_out: dict[str, list[str]] = {}
 
     @property
     def areas(self) -> list[str]:
@@ -54,6 +56,8 @@ def _section(report: Report, area: str) -> str:
     if figures:
         lines += [_row(HEADINGS), _row(["---"] * len(HEADINGS)), *[_row(cells(figure)) for figure in figures]]
     lines += [f"\n{figure.name}: {figure.note}." for figure in figures if figure.note]
+    if area in report.left_out:
+        lines.append(f"\nLeft out: {'; '.join(report.left_out[area])}.")
     if area in report.failures:
         lines.append(f"\n{area} could not be measured: {report.failures[area]}.")
     return "\n".join(lines) + "\n"

@@ -123,6 +123,12 @@ class Session:
     def __init__(self, sizes: Sizes, say: Callable[[str], None]) -> None:
         self.sizes = sizes
         self.say = say
+        # What areas did without, and why.
+        self.left_out: dict[str, list[str]] = {}
+
+    def leave_out(self, area: str, what: str) -> None:
+        self.say(f"  left out: {what}")
+        self.left_out.setdefault(area, []).append(what)
 
     @contextmanager
     def directory(self) -> Iterator[Path]:

@@ -5,17 +5,20 @@ import shutil
 import socket
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from benchmarks import rabbit
+from benchmarks import peers, rabbit
 from benchmarks.beside_redis import BARS, NAMED_BATCHES
 from benchmarks.compiled import CompiledLoad, Greeting, Plan, Sent, Target, answering, compiled
 from benchmarks.load import GeneratorFailed
 from benchmarks.payloads import COMPACT, NAMED
 from benchmarks.peer_servers import NAMES, EventTable, JetStream, OurServer, RedisStreams, Server, SpokenTo
 from benchmarks.peers import bar_against
+from benchmarks.session import TINY, Session
+from tests.support import free_port
 
 
 def test_any_server_that_speaks_v0_can_be_a_peer(tmp_path: Path) -> None:
@@ -68,6 +71,39 @@ def test_only_redis_has_to_be_reached() -> None:
 def test_a_peer_has_an_address() -> None:
     with pytest.raises(RuntimeError, match="http://host:port"):
         SpokenTo("localhost:4000", "disk")
+
+
+def test_a_peer_that_is_not_there_is_left_out_and_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_installed(directory: Path, durability: str) -> Server:
+        raise RuntimeError("not installed")
+
+    for kind in ("RedisStreams", "JetStream", "RabbitStreams", "EventTable"):
+        monkeypatch.setattr(peers, kind, not_installed)
+    url = f"http://127.0.0.1:{free_port()}"
+    monkeypatch.setenv(peers.PEER, url)
+    said: list[str] = []
+    session = Session(TINY, said.append)
+    with ExitStack() as stack:
+        [ours] = peers._servers(session, tmp_path, "disk", stack)
+        assert isinstance(ours, OurServer)
+    missing = ("Redis Streams", "NATS JetStream", "RabbitMQ streams", "PostgreSQL")
+    without = [f"{name}, disk (not installed)" for name in missing]
+    without.append(f"TOPICS_BENCH_PEER, disk (nobody listens at {url}: Connection refused)")
+    assert session.left_out == {"peers": without}
+    assert said == [f"  left out: {what}" for what in without]
+
+
+def test_without_a_server_of_ours_no_peer_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(directory: Path, durability: str) -> Server:
+        raise RuntimeError("it did not start")
+
+    monkeypatch.setattr(peers, "OurServer", broken)
+    with ExitStack() as stack, pytest.raises(RuntimeError, match="did not start"):
+        peers._servers(Session(TINY, str), tmp_path, "disk", stack)
 
 
 @pytest.mark.parametrize("lines", [0, 4])

@@ -250,6 +250,23 @@ def test_figures_of_other_areas_stay_in_the_readme(tmp_path: Path) -> None:
     assert "| 2 |" not in readme.read_text()
 
 
+def test_what_was_left_out_stands_below_the_figures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def area(session: Session) -> Iterator[Figure]:
+        session.leave_out("area", "A (not installed)")
+        session.leave_out("area", "B (nobody listens)")
+        yield Figure("area", "what", 1.0, "s")
+
+    monkeypatch.setattr(bench, "AREAS", {"area": area})
+    assert main(["area", "--quick", "--json", str(tmp_path / "r.json")]) == 0
+    assert capsys.readouterr().out.endswith("\narea: left out: A (not installed); B (nobody listens)\n")
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{BEGIN}\n{END}\n")
+    write_readme(msgspec.json.decode((tmp_path / "r.json").read_bytes(), type=Report), readme)
+    assert "\n\nLeft out: A (not installed); B (nobody listens).\n" in readme.read_text()
+
+
 def test_readme_without_marks_is_left_alone(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text("text")
