@@ -3,10 +3,12 @@
 from pathlib import Path
 from xml.etree import ElementTree
 
-from benchmarks.chart import draw
+import pytest
+
+from benchmarks.chart import FOLDER, draw
 from benchmarks.figures import Figure
 from benchmarks.report import Report
-from benchmarks.session import Machine
+from benchmarks.session import FULL, Machine
 
 _MACHINE = Machine(2, "some & processor", "Linux", "3.11", "7", "2026-01-01", 1.0, 2.0)
 
@@ -39,6 +41,21 @@ def test_cost_is_drawn_against_size(tmp_path: Path) -> None:
     assert len(line.attrib["points"].split()) == 3
     assert "append" in _texts(path)
     assert "10^8 records" in _texts(path)
+
+
+def test_a_full_run_fills_the_axis_of_sizes(tmp_path: Path) -> None:
+    names = [f"append, {size:.0e} records in the topic" for size in FULL.flat_sizes]
+    figures = [Figure("memory", name, 900.0, "ns per record") for name in names]
+    [path] = draw([Report("python -m benchmarks memory", _MACHINE, figures, {})], tmp_path)
+    elements = list(ElementTree.parse(path).iter())
+    [line] = [e.attrib["points"].split() for e in elements if e.tag.endswith("polyline")]
+    ends = [next(e.attrib["x"] for e in elements if e.text == f"10^{power} records") for power in (4, 8)]
+    assert [line[at].partition(",")[0] for at in (0, -1)] == ends
+
+
+@pytest.mark.parametrize("name", ["peers.svg", "sizes.svg"])
+def test_the_small_print_of_our_charts_is_not_cut_off(name: str) -> None:
+    assert max(map(len, _texts(FOLDER / name))) <= 125
 
 
 def test_without_figures_there_is_no_chart(tmp_path: Path) -> None:
