@@ -1,7 +1,9 @@
-"""What hatchling asks before it builds: the accelerator is compiled where that is possible, or asked for.
+"""What hatchling asks before it builds: the accelerator is compiled where there is a compiler.
 
-An editable install, as in a clone, gets it if there is a compiler. A wheel is pure, and runs anywhere, unless
-TOPICS_BUILD_ACCELERATOR=1 asks for one of this platform; then a compiler is needed.
+A wheel that has it is for this Python on this platform, and says so in its name; without a compiler, or
+without Python's headers, it is pure, and runs anywhere. With TOPICS_BUILD_ACCELERATOR=0 it is always pure, as
+for a package index, and with TOPICS_BUILD_ACCELERATOR=1 there is none rather than a pure one. An editable
+install has it beside the sources, as `scripts/accelerate.py` puts it there.
 """
 
 import importlib.util
@@ -11,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+SWITCH = "TOPICS_BUILD_ACCELERATOR"
 
 
 def _accelerate() -> Any:
@@ -25,14 +29,33 @@ def _accelerate() -> Any:
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
+    _folder: "tempfile.TemporaryDirectory[str] | None" = None
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         accelerate = _accelerate()
         if version == "editable":
             accelerate.build(accelerate.FOLDER)
-        elif os.environ.get("TOPICS_BUILD_ACCELERATOR") == "1":
-            made, said = accelerate.build(Path(tempfile.mkdtemp()))
-            if made is None:
-                raise RuntimeError(f"the accelerator was asked for and cannot be compiled: {said}")
-            build_data["pure_python"] = False
-            build_data["infer_tag"] = True
-            build_data["force_include"][str(made)] = f"topics/values/{made.name}"
+            return
+        asked = os.environ.get(SWITCH, "")
+        if asked not in ("", "0", "1"):
+            raise ValueError(f"{SWITCH} is 0, 1 or nothing, not {asked!r}")
+        if asked == "0":
+            return
+        # Not beside the sources: what is there belongs to the interpreter of an editable install.
+        self._folder = tempfile.TemporaryDirectory()
+        made, said = accelerate.build(Path(self._folder.name))
+        if made is not None and not accelerate.loads(made):
+            made, said = None, "what was compiled cannot be loaded by this Python"
+        if made is None:
+            self._folder.cleanup()
+            if asked == "1":
+                raise RuntimeError(f"{SWITCH}=1, but the accelerator cannot be compiled: {said}")
+            return
+        # Without the tag of this interpreter, the name would say that any may have it.
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+        build_data["force_include"][str(made)] = f"topics/values/{made.name}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()

@@ -59,9 +59,16 @@ def build(folder: Path, flags: Sequence[str] = ()) -> tuple[Path | None, str]:
     )
     if done.returncode:
         draft.unlink(missing_ok=True)
-        return None, done.stderr
+        return None, done.stderr or f"{command[0]} has failed without a word"
     draft.replace(target)
     return target, done.stderr
+
+
+def loads(made: Path) -> bool:
+    """Whether this Python can: a compiler for another machine makes what it cannot."""
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import _accelerator"
+    tried = [sys.executable, "-I", "-c", program, str(made.parent)]
+    return subprocess.run(tried, capture_output=True, check=False).returncode == 0
 
 
 if __name__ == "__main__":

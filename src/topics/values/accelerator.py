@@ -2,7 +2,7 @@
 
 It is optional. Everything it does is done in Python as well, with the same result byte for byte: that is what
 `native` being None means. The sources beside this file are compiled by `scripts/accelerate.py`, in a clone
-when the package is installed there, and into a wheel only if that is asked for.
+and whenever a wheel is built, where there is a C compiler.
 
 What a write says wrong, or says in an unusual way, the accelerator leaves to Python, which has the words.
 """

@@ -1,0 +1,97 @@
+"""What hatch_build.py tells hatchling: whether a wheel has the accelerator, and for whom it is then."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from scripts import accelerate
+
+ROOT = Path(__file__).parents[2]
+INTERFACE = "hatchling.builders.hooks.plugin.interface"
+SWITCH = "TOPICS_BUILD_ACCELERATOR"
+PURE: dict[str, Any] = {"pure_python": True, "infer_tag": False, "force_include": {}}
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """As hatchling would call it. It need not be here: pip gets it when it builds."""
+    interface = ModuleType(INTERFACE)
+    interface.BuildHookInterface = object  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, INTERFACE, interface)
+    monkeypatch.delenv(SWITCH, raising=False)
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.CustomBuildHook()
+
+
+def asked(hook: Any) -> dict[str, Any]:
+    """The build data of a wheel, once the hook has been asked."""
+    data = PURE | {"force_include": {}}
+    hook.initialize("standard", data)
+    return data
+
+
+def compiler_that(folder: Path, does: str) -> str:
+    command = folder / "cc"
+    command.write_text(f"#!/bin/sh\n{does}\n")
+    command.chmod(0o755)
+    return str(command)
+
+
+@pytest.mark.parametrize("switch", ["", "1"])
+def test_where_there_is_a_compiler_the_wheel_has_it(
+    hook: Any, switch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not accelerate.compiler() or not accelerate.headers():
+        pytest.skip("there is no C compiler, or there are no headers of Python")
+    monkeypatch.setenv(SWITCH, switch)
+    data = asked(hook)
+    ((made, place),) = data.pop("force_include").items()
+    # Hatchling then writes the tag of this interpreter, and no other takes the wheel.
+    assert data == {"pure_python": False, "infer_tag": True}
+    assert place == f"topics/values/{accelerate.name()}"
+    assert accelerate.loads(Path(made))
+    hook.finalize("standard", data, "the wheel")
+    assert not Path(made).parent.exists()
+
+
+def test_without_a_compiler_it_is_pure(hook: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert asked(hook) == PURE
+
+
+@pytest.mark.parametrize(
+    "does",
+    [
+        "echo 'Python.h: No such file or directory' >&2; exit 1",
+        'while [ "$1" != -o ]; do shift; done; echo > "$2"',
+    ],
+    ids=["has no headers", "is for another machine"],
+)
+def test_with_a_compiler_that_makes_nothing_for_this_python_it_is_pure_unless_demanded(
+    hook: Any, does: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", compiler_that(tmp_path, does))
+    assert asked(hook) == PURE
+    monkeypatch.setenv(SWITCH, "1")
+    with pytest.raises(RuntimeError, match=r"Python.h: No such file|cannot be loaded by this Python"):
+        asked(hook)
+
+
+def test_a_pure_one_can_be_asked_for(hook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", compiler_that(tmp_path, f"touch {tmp_path}/called; exit 1"))
+    monkeypatch.setenv(SWITCH, "0")
+    assert asked(hook) == PURE
+    assert not (tmp_path / "called").exists()
+    monkeypatch.setenv(SWITCH, "off")
+    with pytest.raises(ValueError, match="is 0, 1 or nothing, not 'off'"):
+        asked(hook)
