@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from scripts import accelerate
 
 from tests.support import ServerProcess
 from topics.cli.settings import read_settings
@@ -62,6 +66,54 @@ def test_what_it_copies_is_there_and_not_ignored() -> None:
             for source in rest.split()[:-1]:
                 assert (ROOT / source).exists(), source
                 assert source in allowed
+
+
+def test_the_compiler_stays_behind() -> None:
+    """And what it has compiled is for the Python that the image has."""
+    assert len({rest.split()[0] for word, rest in instructions() if word == "FROM"}) == 1
+    building = instructions()[: -len(last_stage())]
+    assert any("apt-get install" in rest and " gcc " in rest for word, rest in building if word == "RUN")
+    # On this machine a compiler is found anyway: there, its absence has to be an error.
+    assert building[-1][1].startswith("TOPICS_BUILD_ACCELERATOR=1 ")
+    assert not any("apt-get" in rest for rest in of("RUN"))
+    (taken,) = of("COPY")
+    assert taken == "--from=build /opt/topics /opt/topics"
+
+
+def copy(source: Path, target: str) -> None:
+    """As COPY does, without what .dockerignore leaves out."""
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    else:
+        place = Path(target, source.name) if target.endswith("/") else Path(target)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, place)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_makes_the_image_makes_a_server_with_the_accelerator(tmp_path: Path) -> None:
+    """Its first stage, in a folder, with the Python and the compiler of this machine."""
+    if not accelerate.compiler() or not accelerate.headers():
+        pytest.skip("there is no C compiler, or there are no headers of Python")
+    # With a PYTHONPATH, what is imported would be this clone.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+
+    def run(command: str) -> str:
+        done = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    for word, rest in instructions()[: -len(last_stage())]:
+        here = re.sub(r"(?<!\S)/(?=opt/topics|src)", f"{tmp_path}/", rest)
+        if word == "COPY":
+            *sources, target = here.split()
+            for source in sources:
+                copy(ROOT / source, target)
+        elif word == "RUN" and "apt-get" not in here:
+            run(here)
+    assert "accelerator: yes" in run(f"{tmp_path}/opt/topics/bin/topics --version").splitlines()
 
 
 def test_its_settings_are_settings() -> None:
