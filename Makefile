@@ -11,6 +11,19 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+# Whoever says `make serve PYTHON=…` means that one, and a .venv that is there already may be of another. What the
+# environment says does not count as asked for: plain `make serve` takes .venv as it is.
+ifeq ($(origin PYTHON),command line)
+ifeq ($(filter clean,$(MAKECMDGOALS)),)
+ifneq ($(wildcard $(BIN)/python),)
+WHICH := import sys; print(sys.base_prefix, sys.version)
+ifneq ($(shell $(PYTHON) -c '$(WHICH)'),$(shell $(BIN)/python -c '$(WHICH)'))
+$(error $(VENV) was made with another Python than $(PYTHON): `make clean` first)
+endif
+endif
+endif
+endif
+
 # What the tests start besides Python, as command:package of Debian.
 DEBIAN := redis-server:redis-server java:openjdk-17-jre-headless chromium:chromium nginx:nginx npm:npm zsh:zsh fish:fish \
 	valgrind:valgrind
