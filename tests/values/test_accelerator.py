@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripts import accelerate
 
+import topics.values
 from tests.support import sanitised
 from tests.support.accelerated import NATIVE, WAYS, using
 from topics.http.routes.records.appends import _seqs, answers_of
@@ -374,6 +376,18 @@ def test_without_a_compiler_nothing_is_made(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(shutil, "which", lambda _: None)
     assert accelerate.build(tmp_path) == (None, "there is no C compiler")
     assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_loaded_is_told_from_what_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(accelerator.SWITCH, raising=False)
+    monkeypatch.delitem(sys.modules, "topics.values._accelerator", raising=False)
+    monkeypatch.setattr(topics.values, "__path__", [str(tmp_path)])
+    assert accelerator._load() == (None, "not compiled")
+    (tmp_path / accelerate.name()).write_bytes(b"for another machine")
+    importlib.invalidate_caches()
+    assert accelerator._load() == (None, "cannot be loaded here")
 
 
 def test_what_was_compiled_from_another_source_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,9 +42,12 @@ def _load() -> tuple[Any, str]:
     if os.environ.get(SWITCH) == "off":
         return None, "switched off"
     try:
-        from topics.values import _accelerator
-    except ImportError:
+        import topics.values._accelerator as _accelerator
+    except ModuleNotFoundError:
         return None, "not compiled"
+    except ImportError:
+        # As where the C library is older than that of the machine that compiled it.
+        return None, "cannot be loaded here"
     if source_mark() not in ("", _accelerator.SOURCE) or _accelerator.LIMITS != LIMITS:
         return None, "compiled from another source"
     return _accelerator, ""
