@@ -7,7 +7,7 @@ Redis Streams, NATS JetStream, RabbitMQ streams, PostgreSQL as an event table, a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -32,6 +32,9 @@ from benchmarks.session import Session
 
 AREA = "peers"
 PEER = "TOPICS_BENCH_PEER"
+# Redis is measured with us alone, because bars are for it: what others do between their rounds takes one of
+# two cores from whoever needs both.
+_GROUPS = (("Redis Streams",), ("NATS JetStream", "RabbitMQ streams", "PostgreSQL", PEER))
 _CASES = (SINGLE, BATCHES, NAMED_BATCHES, SINGLE_SYNCED, BATCHES_SYNCED)
 
 
@@ -44,11 +47,12 @@ def run(session: Session) -> Iterator[Figure]:
         # In the test that keeps them from rotting: one that says everything which a write can say.
         cases = _CASES if session.sizes.rounds > 1 else (NAMED_BATCHES,)
         for durability in dict.fromkeys(case.durability for case in cases):
-            with ExitStack() as stack:
-                servers = _servers(session, directory, durability, stack)
-                for case in cases:
-                    if case.durability == durability:
-                        yield from _compared(session, program, servers, case)
+            for names in _GROUPS:
+                with ExitStack() as stack:
+                    servers = _servers(session, directory, durability, names, stack)
+                    for case in cases:
+                        if case.durability == durability and len(servers) > 1:
+                            yield from _compared(session, program, servers, case)
 
 
 def _ceiling(session: Session, program: Path, connections: int) -> float:
@@ -64,11 +68,18 @@ def _ceiling(session: Session, program: Path, connections: int) -> float:
     return median(count / seconds for count, seconds in counts)
 
 
-def _servers(session: Session, directory: Path, durability: str, stack: ExitStack) -> list[Server]:
+def _servers(
+    session: Session, directory: Path, durability: str, names: Collection[str], stack: ExitStack
+) -> list[Server]:
     """Ours comes first, and without it there is nothing to compare."""
-    servers: list[Server] = [OurServer(directory, durability)]
+    # One for each group of peers: what came before counts for nobody.
+    place = directory / f"beside {' and '.join(names)}, {durability}"
+    place.mkdir()
+    servers: list[Server] = [OurServer(place, durability)]
     stack.callback(servers[0].close)
     for name, start in _peers(directory, durability).items():
+        if name not in names:
+            continue
         try:
             servers.append(start())
         except RuntimeError as reason:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -46,14 +47,19 @@ class Contender:
 
 
 def settle(pid: int, within_s: float) -> None:
-    """Wait until a server has done what it does behind the scenes: the next round belongs to the other."""
+    """Wait until a server has done what it does behind the scenes: the next round belongs to the other.
+
+    What it has written is on the disk then: otherwise the system would write it during the other's round.
+    """
     deadline = time.monotonic() + within_s
     used = cpu_seconds(pid)
     while time.monotonic() < deadline:
         time.sleep(_QUIET_STEP_S)
         before, used = used, cpu_seconds(pid)
         if used - before < _QUIET_STEP_S * _QUIET_SHARE:
-            return
+            break
+    if within_s:
+        os.sync()
 
 
 def in_turns(session: Session, contenders: Sequence[Contender], warm_up: int = 1) -> None:

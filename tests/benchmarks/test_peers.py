@@ -68,6 +68,14 @@ def test_only_redis_has_to_be_reached() -> None:
         assert bar_against(unstarted(kind), NAMED_BATCHES) is None
 
 
+ALL = [name for group in peers._GROUPS for name in group]
+
+
+def test_every_peer_is_measured_and_redis_without_the_others(tmp_path: Path) -> None:
+    assert peers._GROUPS[0] == ("Redis Streams",)
+    assert {*ALL} == {*peers._peers(tmp_path, "disk"), peers.PEER}
+
+
 def test_a_peer_has_an_address() -> None:
     with pytest.raises(RuntimeError, match="http://host:port"):
         SpokenTo("localhost:4000", "disk")
@@ -86,7 +94,7 @@ def test_a_peer_that_is_not_there_is_left_out_and_said_so(
     said: list[str] = []
     session = Session(TINY, said.append)
     with ExitStack() as stack:
-        [ours] = peers._servers(session, tmp_path, "disk", stack)
+        [ours] = peers._servers(session, tmp_path, "disk", ALL, stack)
         assert isinstance(ours, OurServer)
     missing = ("Redis Streams", "NATS JetStream", "RabbitMQ streams", "PostgreSQL")
     without = [f"{name}, disk (not installed)" for name in missing]
@@ -103,7 +111,7 @@ def test_without_a_server_of_ours_no_peer_takes_its_place(
 
     monkeypatch.setattr(peers, "OurServer", broken)
     with ExitStack() as stack, pytest.raises(RuntimeError, match="did not start"):
-        peers._servers(Session(TINY, str), tmp_path, "disk", stack)
+        peers._servers(Session(TINY, str), tmp_path, "disk", ALL, stack)
 
 
 @pytest.mark.parametrize("lines", [0, 4])
