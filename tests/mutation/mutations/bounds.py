@@ -23,7 +23,7 @@ MUTATIONS = (
         "read-a-backlog-into-full-memory",
         "Nor do readers of copies bring a large backlog of them into memory that is full.",
         "flow/routers/registry.py",
-        "        if routers and self.is_braked():\n",
+        "        if behind and self.is_braked():\n",
         "        if False:\n",
         ("tests/flow/routers/test_background.py",),
     ),

@@ -236,7 +236,21 @@ class Routers:
 
     def pull(self, topic: Topic) -> None:
         """Bring a destination up to date with its direct sources before a reader looks at it."""
-        behind = [router for router in self.table.into(topic) if router.is_behind]
+        self._pull(self._behind(topic))
+
+    def pull_for_reader(self, topic: Topic) -> None:
+        """The same, but for a backlog without room in memory: that comes as fast as room does."""
+        behind = self._behind(topic)
+        if behind and self.is_braked():
+            owed = max(router.source.head - router.sent for router in behind)
+            if owed > step_rows(len(behind)):
+                return
+        self._pull(behind)
+
+    def _behind(self, topic: Topic) -> list[Router]:
+        return [router for router in self.table.into(topic) if router.is_behind]
+
+    def _pull(self, behind: list[Router]) -> None:
         queue = self._engine.queue
         # Called back in the middle of a commit, it would overtake what is still to take effect: the
         # background pass follows at once.
@@ -250,15 +264,6 @@ class Routers:
         queue.flush()
         if any(router.cursor < router.sent for router in behind):
             queue.sync_inline()
-
-    def pull_for_reader(self, topic: Topic) -> None:
-        """The same, but for a backlog without room in memory: that comes as fast as room does."""
-        routers = self.table.into(topic)
-        if routers and self.is_braked():
-            owed = max(router.source.head - router.sent for router in routers)
-            if owed > step_rows(len(routers)):
-                return
-        self.pull(topic)
 
     def pull_from(self, source: Topic) -> None:
         """Forward what a topic owes before it goes."""
