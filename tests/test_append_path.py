@@ -17,9 +17,13 @@ import pytest
 import topics
 from tests.http.streaming import RunningApp
 from tests.support import raw_request
+from topics.values import accelerator
 
 MOST_FILES = 15
 MOST_CHANGES = 6
+# What the accelerator does in one call takes several of our files where Python does it.
+MOST_FILES_IN_PYTHON = 20
+MOST_CHANGES_IN_PYTHON = 16
 # Timers of the server may strike while we look: the shortest of some walks is the append alone.
 WALKS = 20
 
@@ -28,7 +32,7 @@ APPEND = raw_request("POST", "/v0/topics/t", b'{"records":[{"data":{"a":1}}]}')
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> Iterator[RunningApp]:
+def app(tmp_path: Path, both_ways: None) -> Iterator[RunningApp]:
     app = RunningApp(tmp_path / "data")
     assert app.call("PUT", "/v0/topics/t", {}).json["config"]["durability"] == "disk"
     yield app
@@ -62,5 +66,6 @@ def test_a_single_append_enters_few_files_and_changes_room_seldom(app: RunningAp
     changes = sum(room != following for room, following in pairwise(rooms))
     way = "\n".join(files)
     assert {"http", "flow", "log", "storage"} <= {file.partition("/")[0] for file in files}, way
-    assert len(files) <= MOST_FILES, way
-    assert changes <= MOST_CHANGES, way
+    in_python = accelerator.native is None
+    assert len(files) <= (MOST_FILES_IN_PYTHON if in_python else MOST_FILES), way
+    assert changes <= (MOST_CHANGES_IN_PYTHON if in_python else MOST_CHANGES), way
