@@ -2,7 +2,8 @@
 #   make serve  start the server on 127.0.0.1:4000, data in ./topics-data (TOPICS_* variables change that)
 #   make run    the same, and on Spark the pipelines of examples/pipelines.toml, with their lake in ./topics-lake
 #   make quick  lint, types and the tests of every room by itself: about two minutes, for between two edits
-#   make test   all checks and tests, but the slow ones: make test PYTEST_ARGS='-m slow'
+#   make test   all checks and tests, but the slow ones: make test PYTEST_ARGS='-m slow'; some of them once more
+#               without the accelerator
 #   make fuzz   200,000 malformed and made-up requests, then a minute of abandoned connections (half an hour)
 # Stamps in .venv record what is installed, so a second run starts at once.
 
@@ -49,8 +50,21 @@ quick: lint typecheck
 # Two at a time, as most tests wait for something; tests/conftest.py says what stays together. PARALLEL= is one.
 PARALLEL ?= -n 2 --dist loadgroup --no-loadscope-reorder
 
+# The accelerator is optional: what writers are told, and what is found again after a crash, is asked once more
+# without it. What is in ONLY_WITH would be skipped. All tests that way: make test TOPICS_TEST_ACCELERATOR=off
+WITHOUT := tests/crash tests/kill tests/log/write tests/log/recover tests/http/wire tests/http/routes/records \
+	tests/contract/test_write.py tests/contract/test_large_bodies.py tests/contract/test_idempotency.py \
+	tests/contract/test_diff.py tests/contract/test_records.py tests/contract/test_ledger.py \
+	tests/contract/test_delete.py tests/contract/test_aimed_deletes.py tests/contract/test_tombstones.py \
+	tests/contract/test_routers.py tests/contract/test_routers_restart.py tests/contract/test_epochs.py \
+	tests/contract/test_storage_failure.py
+ONLY_WITH := tests/log/write/test_together_commit.py tests/http/wire/test_crowd.py
+
+# Whoever says in PYTEST_ARGS what to run gets that, and once.
 test: lint typecheck $(VENV)/.debian
 	$(BIN)/pytest $(PARALLEL) $(PYTEST_ARGS)
+	$(if $(PYTEST_ARGS)$(filter off,$(TOPICS_TEST_ACCELERATOR)),,TOPICS_TEST_ACCELERATOR=off \
+		$(BIN)/pytest $(PARALLEL) $(WITHOUT) $(addprefix --ignore=,$(ONLY_WITH)))
 
 fuzz: $(VENV)/.test
 	$(BIN)/python -m tests.fuzz

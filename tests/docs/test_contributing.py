@@ -103,17 +103,25 @@ def test_every_folder_of_tests_is_introduced() -> None:
     assert introduced | {"support"} == folders
 
 
-def test_quick_runs_what_the_table_says() -> None:
+def planned(*arguments: str) -> list[str]:
+    """What make would run, line by line."""
     # A make that runs these tests would have this one announce, in its last line, the folder that it leaves.
-    apart = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    planned = subprocess.run(
-        ["make", "--dry-run", "--always-make", "quick", "VENV=none"],
+    # And what was asked of that make is not asked of this one.
+    told = ("MAKE", "PYTEST_ARGS", "TOPICS_")
+    apart = {name: value for name, value in os.environ.items() if not name.startswith(told)}
+    return subprocess.run(
+        ["make", "--dry-run", "--always-make", "VENV=none", *arguments],
         cwd=ROOT,
         env=apart,
         capture_output=True,
         text=True,
-    )
-    command = planned.stdout.splitlines()[-1].split()
+        check=True,
+    ).stdout.splitlines()
+
+
+def test_quick_runs_what_the_table_says() -> None:
+    lines = planned("quick")
+    command = lines[-1].split()
     said = {
         f"tests/{folder}"
         for names, _, is_quick in table(PAGE, "Folder")
@@ -125,7 +133,25 @@ def test_quick_runs_what_the_table_says() -> None:
     assert {word for word in run if not word.endswith(".py")} == said
     assert all((ROOT / word).exists() for word in [*run, *left_out])
     assert all(f"`{word}`" in PAGE.read_text() for word in left_out)
-    assert {"none/bin/ruff check .", "none/bin/mypy"} <= set(planned.stdout.splitlines())
+    assert {"none/bin/ruff check .", "none/bin/mypy"} <= set(lines)
+
+
+def test_some_tests_run_once_more_without_the_accelerator() -> None:
+    *_, everything, without = planned("test")
+    assert everything.split()[0] == "none/bin/pytest"
+    assert "tests/" not in everything
+    switch, program, *options = without.split()
+    assert (switch, program) == ("TOPICS_TEST_ACCELERATOR=off", "none/bin/pytest")
+    paths = [word.removeprefix("--ignore=") for word in options if "tests/" in word]
+    assert paths
+    assert all((ROOT / path).exists() for path in paths)
+
+
+@pytest.mark.parametrize("said", ["PYTEST_ARGS=-m slow", "TOPICS_TEST_ACCELERATOR=off"])
+def test_what_is_asked_for_runs_once(said: str) -> None:
+    commands = [line for line in planned("test", said) if "none/bin/pytest" in line]
+    assert len(commands) == 1
+    assert "tests/" not in commands[0]
 
 
 # --- decisions ----------------------------------------------------------------------------------------------
