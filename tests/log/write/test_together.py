@@ -24,6 +24,8 @@ from topics.values.config import TopicConfig
 from topics.values.errors import ApiError
 
 PLAIN = b'{"records":[{"data":%d}]}'
+# A clock that is only a little behind is waited for: one that is set back this far is not.
+DAY_MS = 86_400_000
 SETTINGS = {"segment_max_events": 40, "hot_bytes": 1 << 20}
 # With and without the accelerator, in the next flush; and with it, what comes together is written in one go.
 WORLDS = {name: (native, False) for name, native in WAYS.items()}
@@ -118,6 +120,8 @@ class World:
                 engine.queue.sync_now()
             elif kind == "clock":
                 self.lab.clock.advance(given[0])
+            elif kind == "set clock":
+                self.lab.clock.step(given[0])
             elif kind == "config":
                 self.lab.put(given[0], **given[1])
                 # Reservations run out soon.
@@ -206,6 +210,7 @@ def history(seed: int) -> list[tuple[Any, ...]]:
             steps.append(("sync",))
         elif what < 0.92:
             steps.append(("clock", chance.choice([0, 1, 1, 5, 400])))
+            steps.append(("set clock", chance.choice([0, 0, -3, -DAY_MS, DAY_MS])))
         elif what < 0.96:
             steps.append(("config", chance.choice(names), _config(chance)))
         else:
@@ -369,6 +374,22 @@ def test_a_reader_that_waits_is_woken_behind_the_answer(world: World) -> None:
     topic.listeners.append(lambda: seen.append((topic.head, world.answers.told.get("a/next"))))
     both(world)
     assert seen == [(2, (2, 1, False))]
+
+
+def test_times_do_not_fall_where_the_clock_is_set_back(world: World) -> None:
+    lab, together = world.lab, world.answers.together
+    first_ms = lab.clock.now_ms()
+    lab.clock.step(-DAY_MS)
+    both(world)
+    both(world)
+    assert world.answers.together == together + 4
+    assert lab.topic("a").last_ts == first_ms
+    for name in ("a", "b"):
+        assert [record["$ts"] for record in records(lab.diff(name))] == [first_ms] * 3
+    lab.clock.step(DAY_MS + 1)
+    both(world)
+    lab.restart()
+    assert [record["$ts"] for record in records(lab.diff("a"))] == [first_ms] * 3 + [first_ms + 1]
 
 
 def test_a_retry_is_not_written_again(world: World) -> None:
