@@ -228,7 +228,7 @@ def test_single_writes_read_back_together_keep_their_times(make_lab: Callable[..
 
 def plain(hot: HotColumns, size: int) -> None:
     """Adds one row of this size."""
-    hot.extend_plain(memoryview(b"x" * size), array("I", [hot.size + size]), 1, 1000)
+    hot.extend_plain(b"x" * size, [hot.size + size], 1000)
 
 
 def test_rows_that_fill_their_room_exactly_stay_in_it() -> None:
@@ -265,12 +265,12 @@ def test_the_beginning_of_columns_is_a_copy_of_its_records(hops: bytes | None) -
 def test_what_is_taken_back_takes_its_time_along() -> None:
     hot = HotColumns(1)
     for ts in (1000, 2000, 3000):
-        hot.extend_plain(memoryview(b"x"), array("I", [hot.size + 1]), 1, ts)
+        hot.extend_plain(b"x", [hot.size + 1], ts)
     hot.truncate(1)
     assert hot.view().ts.tolist() == [1000]
     plain(hot, 1)
     assert hot.view().ts.tolist() == [1000, 1000]
-    hot.extend_plain(memoryview(b"x"), array("I", [hot.size + 1]), 1, 2000)
+    hot.extend_plain(b"x", [hot.size + 1], 2000)
     assert hot.view().ts.tolist() == [1000, 1000, 2000]
 
 

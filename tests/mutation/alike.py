@@ -300,7 +300,7 @@ ALIKE: tuple[Alike, ...] = (
         "or position <= run.start_position\n",
         "the other way takes them as well",
     ),
-    Alike("log/topic.py", "or (hot.size > _MOVED_BYTES and", "or (hot.size >= _MOVED_BYTES and", _MOVED),
+    Alike("log/topic.py", "if hot.size > _MOVED_BYTES and", "if hot.size >= _MOVED_BYTES and", _MOVED),
     Alike(
         "log/topic.py",
         "and not (hot.size > _MOVED_BYTES and",

@@ -176,7 +176,7 @@ WRITES: tuple[Alike, ...] = (
         "where nothing was rendered there is nothing to be put right",
     ),
     Alike(
-        "log/write/together.py",
+        "log/topic.py",
         "if now > ts:",
         "if now >= ts:",
         "both are the same time",

@@ -24,6 +24,7 @@ from scripts import accelerate
 import topics.values
 from tests.support import sanitised
 from tests.support.accelerated import NATIVE, WAYS, using
+from tests.support.plain_frames import frame_of
 from topics.http.routes.records.appends import _seqs, answers_of
 from topics.http.routes.records.diff import joined_page
 from topics.http.wire.known_requests import KnownRequests
@@ -33,7 +34,6 @@ from topics.log.write.append_form import decode_append
 from topics.log.write.append_frame import encode_payload
 from topics.log.write.append_request import check_append
 from topics.log.write.gather import gather
-from topics.log.write.plain_frame import plain_frame
 from topics.values import ApiError, accelerator
 
 TS = 1_760_011_200_450
@@ -137,10 +137,7 @@ def test_frames_of_plain_records_are_the_same_either_way(
     several: list[Any], spelled: tuple[str, str]
 ) -> None:
     texts = [json.dumps(one, separators=spelled).encode() for one in several]
-    made = []
-    for native in WAYS.values():
-        with using(native):
-            made.append(plain_frame(20, b"keys", texts, 7, 995, TS, 1 << 33, 12, 77))
+    made = [frame_of(native, texts, 995, b"keys") for native in WAYS.values()]
     # Each may leave something to others: Python what is not ASCII, the accelerator halves of a pair.
     frames = [frame for frame in made if frame is not None]
     assert frames.count(frames[0]) == len(frames) if frames else True

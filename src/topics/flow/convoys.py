@@ -120,7 +120,11 @@ class Convoys(Generic[Writer]):
         found = self._plain.get(name)
         if found is None:
             self._plain[name] = found = ([], [], None)
-            self._assemble([(name, found)])
+            # Others have assembled most of the time; every topic comes along here in every turn of the loop.
+            if self._assembled:
+                self._assembled.append((name, found))
+            else:
+                self._assemble([(name, found)])
         found[0].append(writer)
         found[1].append(body)
 

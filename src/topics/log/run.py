@@ -88,30 +88,25 @@ class HotColumns:
         """Rows could not be added without copying all that are there."""
         return type(self.rows) is memoryview and self.size + more_bytes > len(self.rows)
 
-    def is_plain(self) -> bool:
-        """Its records have nothing but their rows, and there may be more of them."""
-        return (
-            self.data_lens is None
-            and self.tag_codes is None
-            and self.hops is None
-            and self.ends.__class__ is not PackedEnds
-        )
-
-    def extend_plain(self, rows: bytes | memoryview, ends: "array[int]", count: int, ts: int) -> int:
-        """The same as `extend` for records that have nothing but a row; `ends`: where each ends."""
-        added = len(rows) + RECORD_BYTES * count
+    def extend_plain(self, rows: bytes, ends: list[int], ts: int) -> int:
+        """The same as `extend` for records that have nothing but a row, and none that are there have more."""
         times = self.ts_values
         if not times or times[-1] != ts:
             self.ts_starts.append(len(self.ends))
             times.append(ts)
-        self._add_rows(rows)
-        self.ends.extend(ends)  # type: ignore[union-attr]
+        there, end = self.rows, ends[-1]
+        if there.__class__ is not bytearray and end <= len(there):
+            there[self.size : end] = rows
+            self.size = end
+        else:
+            self._add_rows(rows, end)
+        self.ends.fromlist(ends)  # type: ignore[union-attr]
+        added = len(rows) + RECORD_BYTES * len(ends)
         self.weight += added
         return added
 
-    def _add_rows(self, rows: bytes | memoryview) -> None:
+    def _add_rows(self, rows: bytes | memoryview, end: int) -> None:
         there, offset = self.rows, self.size
-        self.size = end = offset + len(rows)
         if there.__class__ is bytearray:
             there += rows
         elif end <= len(there):
@@ -119,6 +114,7 @@ class HotColumns:
         else:
             self.rows = bytearray(there[:offset])
             self.rows += rows
+        self.size = end
 
     def extend(self, batch: Batch, rows: bytes | memoryview, ts: int, hops: bytes | None = None) -> int:
         """Returns by how much the weight has grown."""
@@ -142,7 +138,7 @@ class HotColumns:
             # The first of a run, and most of what it will hold: they stay in the payload that they lie in.
             self.rows, self.size, kept_bytes = rows, end, len(batch.prepared[0])
         else:
-            self._add_rows(rows)
+            self._add_rows(rows, end)
         added = kept_bytes + RECORD_BYTES * batch.count
         if batch.count == 1:
             ends.append(end)

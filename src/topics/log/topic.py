@@ -23,8 +23,10 @@ from topics.log.totals import Totals
 from topics.log.watermarks import Hole, Watermarks
 from topics.log.write.adopted import Adopted
 from topics.log.write.batch import Batch
+from topics.log.write.gather import Plain
 from topics.storage import I64
-from topics.values import LIMITED, MIB, TopicConfig, verdict_on
+from topics.storage.rows import rows_and_ends
+from topics.values import LIMITED, MAX_SEQ, MIB, SYNCED, TopicConfig, verdict_on
 
 if TYPE_CHECKING:
     from topics.log.write.idempotency import TopicKeys
@@ -258,36 +260,44 @@ class Topic(Watermarks):
         self.last_ts = ts
         return run
 
-    def plain_run(self, position: int, row_bytes: int) -> HotColumns | None:
-        """Of the run that takes the next records, if it can take rows of so many bytes, and nothing else."""
-        if not self.runs:
+    def append_plain(self, plain: Plain, size: int, now: int, position: int) -> tuple[int, bytes] | None:
+        """The same as `assign` for records of nothing but data: their time and their rows.
+
+        None if there is more to it: a limit, something to be journalled first or waited for, another run. One
+        function, and nothing is looked up twice: small writes come here in every turn of the loop.
+        """
+        values, _ = plain
+        count, verdict, first_seq, ts = len(values), self.verdict, self.assigned + 1, self.last_ts
+        last_seq = self.assigned + count
+        if not (verdict and count and self.runs) or (self.pending_sync and not verdict & SYNCED):
             return None
         run, unsealed = self.runs[-1], self.store.unsealed
         hot = run.hot
         if (
-            hot is None
-            or not hot.is_plain()
+            last_seq > self.reserved
+            or last_seq > MAX_SEQ
+            or hot is None
+            or hot.data_lens is not None
+            or hot.tag_codes is not None
+            or hot.hops is not None
+            or hot.ends.__class__ is not array
             or run.dead is not None
             or run.frozen
             or run.ephemeral
-            or run.base + run.count != self.assigned + 1
+            or run.base + run.count != first_seq
             or run.count >= unsealed.max_events
             or hot.size >= unsealed.max_bytes
             or position < run.start_position
-            or (hot.size > _MOVED_BYTES and hot.has_to_move(row_bytes))
         ):
             return None
-        return hot
-
-    def assign_plain(
-        self, rows: bytes | memoryview, ends: "array[int]", count: int, size: int, ts: int
-    ) -> None:
-        """The same as `assign` for plain records, whose run `plain_run` has found."""
-        run, unsealed = self.runs[-1], self.store.unsealed
-        hot = run.hot
-        assert hot is not None
+        # Later than now where the clock was set back: the time of records never falls.
+        if now > ts:
+            ts = now
+        rows, ends = rows_and_ends(values, first_seq, ts, hot.size)
+        if hot.size > _MOVED_BYTES and hot.has_to_move(len(rows)):
+            return None
         try:
-            added = hot.extend_plain(rows, ends, count, ts)
+            added = hot.extend_plain(rows, ends, ts)
         except MemoryError:
             self.undo_extend(run)
             raise
@@ -298,10 +308,11 @@ class Topic(Watermarks):
         unsealed.bytes += added
         if run.count >= unsealed.max_events or hot.size >= unsealed.max_bytes:
             unsealed.complete(run)
-        self.assigned += count
+        self.assigned = last_seq
         self.pending_count += count
         self.pending_bytes += size
         self.totals.pending_bytes += size
+        return ts, rows
 
     def promise(self, count: int, size: int, ts: int) -> None:
         """The next seqs are given out to records that will be adopted: a file is being written with them."""

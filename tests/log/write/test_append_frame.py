@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.plain_frames import TS, frame_of
 from topics.log.write import append_frame
-from topics.log.write.append_frame import decode_payload, encode_payload
+from topics.log.write.append_frame import decode_payload, encode_payload, plain_parts
 from topics.log.write.append_request import parse_append
+from topics.storage.frame import HEADER_BYTES
+from topics.values import accelerator
 
 pytestmark = pytest.mark.usefixtures("both_ways")
 
@@ -45,3 +48,23 @@ def test_a_payload_gives_back_what_went_into_it(
     assert stored.tags == ([None, "t"] if has_tag else None)
     assert stored.nodes == ([None, "n"] if has_node else None)
     assert stored.size == batch.size
+
+
+@pytest.mark.parametrize("first_seq", [1, 8, 95, 998, 1000, 99_990, 2**53 - 30])
+@pytest.mark.parametrize("count", [1, 3, 7, 8, 20, 100])
+def test_rows_of_a_plain_frame_lie_where_they_are_said_to_lie(first_seq: int, count: int) -> None:
+    bodies = [b'{"records":[{"data":%d}]}' % 10 ** (at % 5) for at in range(count)]
+    made = frame_of(accelerator.native, bodies, first_seq)
+    assert made is not None
+    rows = [b'{"$seq":%d,"$ts":%d,"data":%d}\n' % (first_seq + at, TS, 10 ** (at % 5)) for at in range(count)]
+    assert made.rows == b"".join(rows)
+    assert made.ends == [77 + sum(map(len, rows[: at + 1])) for at in range(count)]
+    found, lengths = plain_parts(memoryview(made.frame)[HEADER_BYTES:], count)
+    assert found == b"".join(rows)
+    assert [*lengths.cast("I")] == [1 + at % 5 for at in range(count)]
+    assert made.size == sum(lengths.cast("I"))
+
+
+@pytest.mark.parametrize("odd", [b'{"records":[{"data":1,"tag":"t"}]}', b'{"records":[]}', b"x"])
+def test_what_is_not_plain_has_no_plain_frame(odd: bytes) -> None:
+    assert frame_of(accelerator.native, [b'{"records":[{"data":1}]}', odd], 1) is None

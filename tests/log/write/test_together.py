@@ -13,6 +13,7 @@ import pytest
 from tests.log.harness import Lab, records
 from tests.support.accelerated import WAYS, using
 from topics.flow.convoys import Convoys, Travellers
+from topics.log import topic as topic_module
 from topics.log.lifecycle import put_topic
 from topics.log.topic import Topic
 from topics.log.write import together as together_module
@@ -585,3 +586,32 @@ def test_what_is_left_takes_nothing_from_others_of_its_topic(world: World, body:
     assert world.answers.told["a/left"] == ((2, 1, True) if key == b"k" else (4, 1, False))
     topic = world.lab.topic("a")
     assert topic.head == topic.assigned == topic.live_count == (3 if key == b"k" else 4)
+
+
+@pytest.mark.parametrize("key", [None, b"k"])
+@pytest.mark.parametrize("what", ["plain_frame", "rows_and_ends"])
+def test_without_memory_a_topic_is_as_it_was_and_its_writers_come_by_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, key: bytes | None
+) -> None:
+    world = World(tmp_path / "data", None)
+    module = together_module if what == "plain_frame" else topic_module
+    make, times = getattr(module, what), [0]
+
+    def fail_at_first(*given: Any) -> Any:
+        times[0] += 1
+        if times[0] == 1:
+            raise MemoryError
+        return make(*given)
+
+    for name in ("a", "b"):
+        world.do(("config", name, {}))
+        world.do(("write", [(name, f"{name}/first", PLAIN % 0, None)], []))
+    monkeypatch.setattr(module, what, fail_at_first)
+    together = world.answers.together
+    both(world, key=key)
+    assert world.answers.told["a/next"] == world.answers.told["b/next"] == (2, 1, False)
+    assert world.answers.together == together + 1
+    both(world, key=key)
+    seqs = [[record["$seq"] for record in records(world.lab.diff(name))] for name in ("a", "b")]
+    assert seqs == [[1, 2] if key else [1, 2, 3]] * 2
+    world.lab.kill()

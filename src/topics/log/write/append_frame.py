@@ -14,10 +14,11 @@ from struct import Struct
 
 import msgspec
 import numpy as np
+from xxhash import xxh3_64_intdigest
 
 from topics.log.write.batch import Batch
 from topics.storage.filesystem import Buffer
-from topics.storage.journal import Payload
+from topics.storage.journal import Payload, encode_header
 from topics.values import accelerator
 from topics.values.accelerator import Records
 
@@ -48,6 +49,23 @@ def encode_payload(
 def plain_payload(rows: bytes | memoryview, data_lens: "array[int]", keys: bytes) -> bytes:
     """Of records that have nothing but data."""
     return b"".join((keys, _LENGTHS.pack(len(rows), 0), rows, data_lens.tobytes()))
+
+
+def plain_frame(
+    kind: int,
+    rows: bytes,
+    lengths: list[int],
+    topic_id: int,
+    first_seq: int,
+    ts: int,
+    synced: int,
+    ahead_ms: int = 0,
+    keys: bytes = b"",
+) -> bytes:
+    """The frame of records that have nothing but data, for which the accelerator has a function as well."""
+    payload = b"".join((keys, _LENGTHS.pack(len(rows), 0), rows, array("I", lengths).tobytes()))
+    digest, size, count = xxh3_64_intdigest(payload), len(payload), len(lengths)
+    return encode_header(kind, 0, count, topic_id, first_seq, ts, synced, digest, size, ahead_ms) + payload
 
 
 def payload_parts(

@@ -17,12 +17,12 @@ from topics.log.core import Core
 from topics.log.run import RECORD_BYTES, HotColumns, Run
 from topics.log.topic import Topic
 from topics.log.write.append import show
+from topics.log.write.append_frame import plain_frame
 from topics.log.write.commit_queue import MAX_WAITING_OPS, CommitQueue
-from topics.log.write.gather import SMALL_BODY_BYTES, Plain, split_plain
+from topics.log.write.gather import Plain, split_plain
 from topics.log.write.idempotency import KeyedWrite, MaybeRetry, TopicKeys
 from topics.log.write.key_chunk import KeyChunk
 from topics.log.write.operation import Op
-from topics.log.write.plain_frame import plain_frame
 from topics.log.write.reservation import extend_if_short
 from topics.storage import FILE_HEADER_BYTES, File, Journal, JournalFile, Kind
 from topics.values import (
@@ -36,8 +36,6 @@ from topics.values import (
 )
 
 _APPEND, _KEYED = int(Kind.APPEND), int(Kind.KEYED)
-# No row of a small write takes more.
-_ROW_BYTES = SMALL_BODY_BYTES + 128
 # So much of the journal may be written in one go before it is seen to that memory and unsynced journal stay
 # within their bounds, which are a hundred times larger.
 _UNSEEN_BYTES = 64 * 1024
@@ -204,7 +202,11 @@ class Together(Generic[Writer]):
         if self._native is None:
             left = list(range(len(wanted)))
         else:
-            left = self._append_natively(wanted, now, held, unsynced, synced)
+            left, notable, is_crowded = self._native.append(
+                wanted, held, core.touched, now, core.journal, unsynced, synced
+            )
+            if notable or is_crowded:
+                self._see_to(notable, (unsynced, synced) if is_crowded else (), now)
         if left:
             left = self._append_each(left, wanted, now, held, unsynced, synced)
         if unsynced.shares:
@@ -213,23 +215,6 @@ class Together(Generic[Writer]):
         if synced.shares:
             self._synced = None
             synced.submit(queue, started, now)
-        return left
-
-    def _append_natively(
-        self,
-        wanted: list[Addressed[Writer]],
-        now: int,
-        held: set[Topic],
-        unsynced: TogetherOp[Writer],
-        synced: TogetherOp[Writer],
-    ) -> list[int]:
-        """The indexes of what is left."""
-        left: list[int]
-        left, notable, is_crowded = self._native.append(
-            wanted, held, self._core.touched, now, self._core.journal, unsynced, synced
-        )
-        if notable or is_crowded:
-            self._see_to(notable, (unsynced, synced) if is_crowded else (), now)
         return left
 
     def _see_to(self, notable: list[Topic], crowded: tuple[TogetherOp[Writer], ...], now: int) -> None:
@@ -262,72 +247,82 @@ class Together(Generic[Writer]):
         synced: TogetherOp[Writer],
     ) -> list[int]:
         """The indexes of what is still left. What there is to write is taken apart at once, if it can be."""
-        split: Plain | None = None
-        if self._native is None:
-            bodies: list[bytes] = []
-            for index in left:
-                bodies += wanted[index][1][1]
-            split = split_plain(bodies)
+        by_name = self._core.by_name
+        all_bodies: list[bytes] = []
+        for index in left:
+            all_bodies += wanted[index][1][1]
+        split = split_plain(all_bodies)
         still: list[int] = []
         at = 0
         for index in left:
-            name, sent = wanted[index]
-            stop = at + len(sent[1])
-            plain = None if split is None else (split[0][at:stop], split[1][at:stop])
-            if not self._append_one(name, sent, plain, now, held, unsynced, synced):
+            name, (writers, bodies, keys) = wanted[index]
+            start, at = at, at + len(bodies)
+            plain = split_plain(bodies) if split is None else (split[0][start:at], split[1][start:at])
+            topic = by_name.get(name)
+            if topic is None or topic in held or plain is None:
                 still.append(index)
-            at = stop
+                continue
+            op = synced if topic.verdict & SYNCED else unsynced
+            if keys is not None and topic.verdict & REMEMBERS:
+                is_done = self._append_keyed(op, topic, writers, plain, keys, now)
+            else:
+                is_done = self._append_share(op, topic, writers, plain, now)
+            if not is_done:
+                still.append(index)
         return still
 
-    def _append_one(
+    def _append_keyed(
         self,
-        name: str,
-        sent: Sent[Writer],
-        plain: Plain | None,
+        op: TogetherOp[Writer],
+        topic: Topic,
+        writers: list[Writer],
+        plain: Plain,
+        keys: list[bytes],
         now: int,
-        held: set[Topic],
-        unsynced: TogetherOp[Writer],
-        synced: TogetherOp[Writer],
     ) -> bool:
-        """False if it is left."""
-        core, (writers, bodies, keys) = self._core, sent
-        topic, journal, count = core.by_name.get(name), core.journal, len(writers)
-        if topic is None or topic in held or not _takes(topic, count):
+        """A key stands for all records that came with it: those with more than one are left."""
+        if max(map(len, keys)) > MAX_IDEMPOTENCY_KEY_BYTES:
             return False
-        hot = topic.plain_run(journal.position, count * _ROW_BYTES)
-        if hot is None:
-            return False
-        first_seq, ts = topic.assigned + 1, topic.last_ts
-        # Later than now where the clock was set back: the time of records never falls.
-        if now > ts:
-            ts = now
-        op = synced if topic.verdict & SYNCED else unsynced
-        before = len(op.shares)
-        kind, encoded = _APPEND, b""
         taken: KeyedWrite | None = None
         try:
-            if keys is not None and topic.verdict & REMEMBERS:
-                # A key stands for all records that came with it: those with more than one are left.
-                if max(map(len, keys)) > MAX_IDEMPOTENCY_KEY_BYTES:
-                    return False
-                taken = core.keys.of(topic).take_each(keys)
-                kind, encoded = _KEYED, taken.encoded()
-            made = plain_frame(
-                kind, encoded, bodies, topic.id, first_seq, ts, ts - now, journal.synced, hot.size, plain
-            )
+            taken = self._core.keys.of(topic).take_each(keys)
+            if self._append_share(op, topic, writers, plain, now, taken):
+                return True
+        except (MaybeRetry, MemoryError):
+            pass
+        if taken is not None:
+            taken.withdraw()
+        return False
+
+    def _append_share(
+        self,
+        op: TogetherOp[Writer],
+        topic: Topic,
+        writers: list[Writer],
+        plain: Plain,
+        now: int,
+        taken: KeyedWrite | None = None,
+    ) -> bool:
+        """False if it is left."""
+        core = self._core
+        journal, before, first_seq = core.journal, len(op.shares), topic.assigned + 1
+        count, size = len(writers), sum(plain[1])
+        try:
+            made = topic.append_plain(plain, size, now, journal.position)
             if made is None:
-                raise MaybeRetry
-            frame, rows, ends, size = made
-            holder = None if taken is None else topic.keys
+                return False
+            ts, rows = made
+            kind, keys, holder = _APPEND, b"", None
+            if taken is not None:
+                kind, keys, holder = _KEYED, taken.encoded(), topic.keys
+                taken.remember(first_seq, now)
+            frame = plain_frame(kind, rows, plain[1], topic.id, first_seq, ts, journal.synced, ts - now, keys)
             op.shares.append((topic, writers, first_seq, count, size, ts, holder))
             op.buffers.append(frame)
-            if taken is not None:
-                taken.remember(first_seq, now)
-            topic.assign_plain(rows, ends, count, size, ts)
-        except (MaybeRetry, MemoryError):
+        except MemoryError:
             op.forget_behind(before)
-            if taken is not None:
-                taken.withdraw()
+            if topic.assigned >= first_seq:
+                topic.take_back(first_seq - 1, count, size)
             return False
         op.writers += count
         core.touched.add(topic)
@@ -371,11 +366,3 @@ class Together(Generic[Writer]):
             # Also if it ends early: so many are to be seen.
             self._core.totals.published(records, size_of_all)
         return (limited, heard, waited) if limited or heard or waited else None
-
-
-def _takes(topic: Topic, count: int) -> bool:
-    """There is something, no limit to be looked at, and nothing to be journalled first, or waited for."""
-    last_seq, verdict = topic.assigned + count, topic.verdict
-    if not verdict or not count or last_seq > topic.reserved or last_seq > MAX_SEQ:
-        return False
-    return not topic.pending_sync or bool(verdict & SYNCED)
