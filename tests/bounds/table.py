@@ -171,6 +171,10 @@ COLLECTIONS = {
         "StepBuilder._copied": REQUEST,
         "StepBuilder._shared": REQUEST,
     },
+    "flow/routers/waiting_readers.py": {
+        "_Waiting.owed": "max_routers",
+        "WaitingReaders._waiting": "max_connections",
+    },
     "flow/stages/identities.py": {
         "_Application.batches": "ids of stages",
         "_Owner.applications": "ids of stages",

@@ -35,15 +35,26 @@ def _impatient(_: Any) -> bool:
     return False
 
 
+def _keep_nobody(_topic: Topic, _go_on: Callable[[], None]) -> bool:
+    return False
+
+
 class Doors:
     def __init__(
-        self, engine: Engine, governor: Governor, pacer: Pacer, pull: Callable[[Topic], None]
+        self,
+        engine: Engine,
+        governor: Governor,
+        pacer: Pacer,
+        pull: Callable[[Topic], None],
+        keep: Callable[[Topic, Callable[[], None]], bool] = _keep_nobody,
     ) -> None:
-        """`pull` brings a topic up to date with what its routers owe it."""
+        """`pull` brings a topic up to date with what its routers owe it. `keep` says whether a reader has to
+        wait for that, and then calls back."""
         self._engine = engine
         self._governor = governor
         self._pacer = pacer
         self._pull = pull
+        self._keep = keep
 
     # --- in ---------------------------------------------------------------------------------------------
 
@@ -121,9 +132,23 @@ class Doors:
         if self._pacer.active:
             topic = self._engine.find(name)
             priority = 0 if topic is None else self._engine.priority_of(topic)
-            if self._pacer.holds(priority, size, partial(self._resume, caller, work, None), patient=False):
+            enter = partial(self._resume, caller, lambda caller: self.read_copied(caller, name, work), None)
+            if self._pacer.holds(priority, size, enter, patient=False):
                 return
-        work(caller)
+        self.read_copied(caller, name, work)
+
+    def read_copied(self, caller: Client, name: str, work: Callable[[Client], None]) -> None:
+        """Let `work` read: now, or when the topic has the copies that are missing and take their time."""
+        topic = self._engine.find(name)
+        go_on = partial(self._resume, caller, work, None)
+        if topic is None or topic.source is None or not self._keep(topic, go_on):
+            work(caller)
+
+    async def copied(self, name: str) -> None:
+        """The same for a caller that can be waited for: it may read when this returns."""
+        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.read_copied(_Waiting(entered), name, lambda _: entered.set_result(None))
+        await entered
 
     def read(self, name: str, *, is_noted: bool = True) -> Topic:
         """The topic of this name, for a client that reads its records now.

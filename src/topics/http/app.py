@@ -144,7 +144,7 @@ class Application:
             *PipelineRoutes(service, node.pipelines).routes(),
             *StageRoutes(service, node.stages).routes(),
             *AdminRoutes(node).routes(),
-            *RouterRoutes(node.routers).routes(),
+            *RouterRoutes(node.routers, node.doors).routes(),
             *self.watches.routes(),
             *self.tails.routes(),
             *self.tickets.routes(),

@@ -129,7 +129,9 @@ class Node:
         self.pipelines = Pipelines(engine)
         self.pins = Pins(engine)
         self.routers = Routers(engine)
-        self.doors = Doors(engine, self.governor, self.pacer, self.routers.pull_for_reader)
+        self.doors = Doors(
+            engine, self.governor, self.pacer, self.routers.pull_for_reader, self.routers.keep_reader
+        )
         self.stages = Stages(engine, self.doors)
         self.queues = Queues(engine)
         routing = RouterRecovery(engine, self.routers)

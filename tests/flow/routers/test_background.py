@@ -362,6 +362,24 @@ def test_a_reader_brings_no_backlog_into_memory_that_is_full(
     assert setup.head() == owed
 
 
+def test_a_reader_who_waits_is_let_go_when_its_copies_are_on_disk(setup: Setup) -> None:
+    routers, dest, gone = setup.lab.routers, setup.lab.topic("b"), [0]
+    setup.lab.put("b", durability="fsync")
+    setup.lab.write("a", *range(5000 + 1))
+    setup.loop.timers.clear()
+    setup.passing._timer = None
+    routers.is_braked = lambda: True
+    assert routers.keep_reader(dest, lambda: gone.append(dest.head))
+    setup.loop.advance(0)
+    while len(setup.loop.waiting) > 0 and routers.owing:
+        setup.loop.advance(1)
+    assert (dest.assigned, dest.head, gone) == (5001, 0, [0])
+    setup.lab.engine.queue.sync_now()
+    setup.loop.advance(1)
+    assert gone == [0, 5001]
+    assert not setup.loop.waiting
+
+
 def test_copies_count_for_the_brake_like_what_was_written(tmp_path: Path) -> None:
     lab = RouterLab(tmp_path, segment_max_events=1000)
     lab.pulls = False

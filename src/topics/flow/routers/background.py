@@ -82,6 +82,7 @@ class RouterPass:
         started, worked_before = perf_counter(), thread_time()
         more = self._routers.forward(lambda: perf_counter() - started > TURN_S)
         self._commit.hold_next()
+        self._routers.readers.let_go()
         # What other processes did in between is not ours to rest for.
         worked = thread_time() - worked_before
         rest = worked * (BACKLOG_REST_FACTOR if more else REST_FACTOR)
@@ -89,7 +90,7 @@ class RouterPass:
         self._rested_at = min(max(self._rested_at, now) + rest, now + MAX_REST_S)
         if more:
             self._schedule(self._rested_at)
-        elif self._routers.stuck:
+        elif self._routers.stuck or self._routers.readers:
             self._schedule(now + MAX_REST_S, is_retry=True)
 
     def stop(self) -> None:

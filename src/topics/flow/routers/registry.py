@@ -7,6 +7,7 @@ from topics.flow.routers import frames
 from topics.flow.routers.definitions import Router, RouterOptions, RouterTable, check_ends
 from topics.flow.routers.source_window import read_window
 from topics.flow.routers.step import StepBuilder
+from topics.flow.routers.waiting_readers import WaitingReaders
 from topics.log import (
     CallbackOp,
     Creation,
@@ -48,6 +49,7 @@ class Routers:
         self.wake: Callable[[], None] = lambda: None
         # Whether there is as much in memory as there should be, and sealing has to come first.
         self.is_braked: Callable[[], bool] = lambda: False
+        self.readers = WaitingReaders(self._can_move)
 
     # --- definitions ------------------------------------------------------------------------------------
 
@@ -239,13 +241,28 @@ class Routers:
         self._pull(self._behind(topic))
 
     def pull_for_reader(self, topic: Topic) -> None:
-        """The same, but for a backlog without room in memory: that comes as fast as room does."""
+        """The same, but for a backlog: the background makes those copies."""
         behind = self._behind(topic)
-        if behind and self.is_braked():
-            owed = max(router.source.head - router.sent for router in behind)
-            if owed > step_rows(len(behind)):
-                return
-        self._pull(behind)
+        if behind and not self._is_backlog(behind):
+            self._pull(behind)
+
+    def keep_reader(self, topic: Topic, go_on: Callable[[], None]) -> bool:
+        """True if a reader has to wait for such copies. `go_on` is called when those owed now are there."""
+        behind = self._behind(topic)
+        if not behind or not self._is_backlog(behind) or not self.readers.add(behind, go_on):
+            return False
+        self.wake()
+        return True
+
+    def _is_backlog(self, behind: list[Router]) -> bool:
+        """Too many copies are missing to be made in passing; where memory is full, a step is too many."""
+        steps = 1 if self.is_braked() else PULL_STEPS
+        owed = max(router.source.head - router.sent for router in behind)
+        return owed > steps * step_rows(len(behind))
+
+    def _can_move(self, router: Router) -> bool:
+        is_free = not router.is_blocked and router.source.id not in self.stuck
+        return is_free and self._engine.queue.may_forward and self._is_open(router)
 
     def _behind(self, topic: Topic) -> list[Router]:
         return [router for router in self.table.into(topic) if router.is_behind]

@@ -1,9 +1,11 @@
 """Routers: create or change, show, list, delete."""
 
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
+from topics.flow.doors import Doors
 from topics.flow.routers.definitions import Router, RouterOptions, check_ends
 from topics.flow.routers.registry import Routers
 from topics.http.door.keys import ADMIN, DELETE, READ, ApiKey
@@ -42,8 +44,9 @@ _body = Form(RouterBody)
 
 
 class RouterRoutes:
-    def __init__(self, routers: Routers) -> None:
+    def __init__(self, routers: Routers, doors: Doors) -> None:
         self._routers = routers
+        self._doors = doors
 
     def routes(self) -> list[Route]:
         one = "/v0/routers/:router"
@@ -90,7 +93,10 @@ class RouterRoutes:
             raise ApiError("router_not_found", f'no router named "{name}"', {"router": name})
         _require_visible(exchange.key, router)
         exchange.refuse_misnamed()
-        self._routers.pull(router.dest)
+        self._doors.read_copied(exchange, router.dest.name, partial(self._show, router))
+
+    def _show(self, router: Router, exchange: Exchange) -> None:
+        self._routers.pull_for_reader(router.dest)
         body = {"router": router.name, **_definition(router), "forwarded_total": router.forwarded}
         answer(exchange, body)
 
@@ -108,7 +114,7 @@ class RouterRoutes:
         )
 
         def entry(router: Router) -> dict[str, Any]:
-            self._routers.pull(router.dest)
+            self._routers.pull_for_reader(router.dest)
             return _entry(router) | (_progress(router) if detail else {})
 
         answer(exchange, page(exchange, "routers", routers, entry))

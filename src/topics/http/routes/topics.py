@@ -103,6 +103,9 @@ class TopicRoutes:
         answer(exchange, body)
 
     def show(self, exchange: Exchange) -> None:
+        self._service.doors.read_copied(exchange, exchange.name, self._show)
+
+    def _show(self, exchange: Exchange) -> None:
         topic = self._service.current_topic(exchange)
         if exchange.query_flag("touch", True):
             self._engine.note_read(topic)

@@ -76,6 +76,9 @@ class QueueRoutes:
         return queue_of(exchange, self._service, self._queues)
 
     def claim(self, exchange: Exchange) -> None:
+        self._service.doors.read_copied(exchange, exchange.name, self._claim)
+
+    def _claim(self, exchange: Exchange) -> None:
         body = decode(exchange, _claim)
         check_node(body.node)
         wanted = clamped(body.max, 1, MAX_CLAIM, "max")

@@ -85,6 +85,9 @@ class RecordRoutes:
         read.answer(self._service, exchange, topic)
 
     def show(self, exchange: Exchange) -> None:
+        self._doors.read_copied(exchange, exchange.name, self._show)
+
+    def _show(self, exchange: Exchange) -> None:
         seq = _seq(exchange.params[0])
         self._service.topic(exchange)
         topic = self._doors.read(exchange.name)

@@ -55,6 +55,7 @@ class ScanRoutes:
 
         request = _request(decode(exchange, _scan) if exchange.body else ScanBody())
         self._service.topic(exchange)
+        await self._service.doors.copied(exchange.name)
         topic = self._service.doors.read(exchange.name)
         scan = Scan(self._engine, topic, request)
         stream = ArrowStream(scan.schema, _about(scan))
