@@ -100,13 +100,17 @@ class SpokenTo(_Silent):
 
     def __init__(self, url: str, durability: str) -> None:
         parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
+        try:
+            port = parts.port or 80
+        except ValueError:
+            port = 0
+        if parts.scheme != "http" or not parts.hostname or not port:
             raise RuntimeError(f"it must be http://host:port, not {url}")
         self.label = f"peer at {parts.hostname}"
         # Its processor time is its own.
         self.pid: int | None = None
         self._durability = durability
-        self.target = Target(parts.hostname, parts.port or 80)
+        self.target = Target(parts.hostname, port)
         try:
             socket.create_connection((self.target.host, self.target.port), _READY_S).close()
         except OSError as error:

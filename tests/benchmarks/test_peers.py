@@ -76,9 +76,10 @@ def test_every_peer_is_measured_and_redis_without_the_others(tmp_path: Path) -> 
     assert {*ALL} == {*peers._peers(tmp_path, "disk"), peers.PEER}
 
 
-def test_a_peer_has_an_address() -> None:
+@pytest.mark.parametrize("url", ["localhost:4000", "https://localhost:4000", "http://:4000", "http://a:b"])
+def test_a_peer_has_an_address(url: str) -> None:
     with pytest.raises(RuntimeError, match="http://host:port"):
-        SpokenTo("localhost:4000", "disk")
+        SpokenTo(url, "disk")
 
 
 def test_a_peer_that_is_not_there_is_left_out_and_said_so(
