@@ -104,10 +104,10 @@ def check_append(
     key = None
     if key_header is not None or request.idempotency_key is not None:
         key = checked_key(request.idempotency_key, key_header)
-    return AppendRequest(_check_records(records, request.node, body_size), request, key)
+    return AppendRequest(check_records(records, request.node, body_size), request, key)
 
 
-def _check_records(records: Decoded, batch_node: str | None, body_size: int) -> Batch:
+def check_records(records: Decoded, batch_node: str | None, body_size: int) -> Batch:
     if isinstance(records, Records):
         return CutBatch(records)  # what the accelerator has cut out is checked
     values = [record.data for record in records]
