@@ -14,13 +14,14 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from topics.log.write.append_form import Line, NamedLine
+from topics.log.write.append_form import Line, NamedLine, PlainLine
 from topics.log.write.append_request import check_records
 from topics.log.write.batch import Batch
 from topics.values import MAX_BATCH_RECORDS, UNDECODABLE, ApiError, require_utf8
 
 _BEGINS, _ENDS, _ENDS_UNCREATED = b'{"records":[', b"]}", b'],"create":false}'
 _Some = Meta(min_length=1, max_length=MAX_BATCH_RECORDS)
+_decode_plain = msgspec.json.Decoder(Annotated[list[PlainLine], _Some]).decode_lines
 _decode_named = msgspec.json.Decoder(Annotated[list[NamedLine], _Some]).decode_lines
 _decode_any = msgspec.json.Decoder(Annotated[list[Line], _Some]).decode_lines
 
@@ -72,8 +73,11 @@ def _take(arrays: list[bytes]) -> Taken | None:
     return batch, [*map(len, writes)]
 
 
-def _decoded(text: bytes) -> list[list[NamedLine]] | list[list[Line]]:
-    try:
-        return _decode_named(text)
-    except msgspec.ValidationError:
-        return _decode_any(text)
+def _decoded(text: bytes) -> list[list[PlainLine]] | list[list[NamedLine]] | list[list[Line]]:
+    """As most fit, of all that came together."""
+    for decode in (_decode_plain, _decode_named):
+        try:
+            return decode(text)
+        except msgspec.ValidationError:
+            pass
+    return _decode_any(text)
