@@ -201,6 +201,23 @@ def test_writers_of_several_records_hear_of_their_own(lab: Lab, roads: Roads, an
     assert data[first_of["b"] + 1] == 3
 
 
+def test_whatever_their_records_have_they_share_a_frame(lab: Lab, roads: Roads, answers: Answers) -> None:
+    bodies = {
+        "a": write(),
+        "b": b'{"records":[{"data":2,"tag":"x","node":"n"}]}',
+        "c": b'{ "records": [ {"data": 3, "meta": {"k": 1}}, {"data": "4 5"} ] }',
+        "d": b'{"records":[{"data":6}],"create":false}',
+    }
+    for writer, body in bodies.items():
+        roads.join(writer, body)
+    lab.engine.queue.flush()
+    assert answers.alone == []
+    assert answers.groups == [(["a", "b", "c", "d"], 1)]
+    assert answers.counts == [[1, 1, 2, 1]]
+    assert kinds(lab) == [Kind.APPEND]
+    assert [record["data"] for record in records(lab.diff("t"))] == [1, 2, 3, "4 5", 6]
+
+
 def test_whoever_is_not_let_in_is_not_written(lab: Lab, roads: Roads, answers: Answers) -> None:
     answers.kept_out = {"b"}
     roads.doors.stand_open = False

@@ -15,7 +15,6 @@ from tests.support import Wire, eventually, raw_request
 from tests.support.accelerated import both_ways
 from topics.http.wire.bundle import MOST_REQUESTS, bundle_in
 from topics.http.wire.known_requests import KnownRequests
-from topics.values import accelerator
 
 __all__ = ["both_ways"]
 pytestmark = pytest.mark.usefixtures("both_ways")
@@ -148,8 +147,7 @@ def test_records_with_tags_and_limits_go_together_too(app: RunningApp) -> None:
     before = batches(app)
     wire.send(8 * tagged)
     assert [wire.read().json["last_seq"] for _ in range(8)] == list(range(2, 10))
-    # Without the accelerator, each is looked at by itself.
-    assert batches(app) == before + (1 if accelerator.native else 8)
+    assert batches(app) == before + 1
     told = app.call("POST", "/v0/topics/t/diff", {"from_seq": 0, "limit": 10}).json
     assert [record["$seq"] for record in told["records"]] == [7, 8, 9]
     assert told["tombstone"]["gap_to"] == 6
@@ -162,7 +160,7 @@ def test_who_writes_only_where_there_is_a_topic_need_not_be_looked_at_alone(app:
     before = batches(app)
     wire.send(8 * request)
     assert [wire.read().json["last_seq"] for _ in range(8)] == list(range(2, 10))
-    assert batches(app) == before + (1 if accelerator.native else 8)
+    assert batches(app) == before + 1
     app.call("DELETE", "/v0/topics/t")
     wire.send(2 * request + raw_request("POST", "/v0/topics/t", body.replace(b"false", b"fals")))
     assert [wire.read().status for _ in range(3)] == [404, 404, 400]

@@ -13,8 +13,33 @@ def _crash(*operations: str) -> tuple[str, ...]:
 
 
 _MANY = "tests/log/write/test_together.py"
+_GATHERED = "tests/log/write/test_gather.py"
 
 MUTATIONS = (
+    Mutation(
+        "take-two-arrays-for-one-in-company",
+        "A write that comes together with others is taken only if it would be taken alone.",
+        "log/write/gather.py",
+        " or len(writes) != len(arrays):",
+        ":",
+        (_GATHERED,),
+    ),
+    Mutation(
+        "let-borders-overlap-in-company",
+        "Writes that come together are told apart, whatever they say.",
+        "log/write/gather.py",
+        r"""b'],"\\u0000",['""",
+        r"""b',"\\u0000",'""",
+        (_GATHERED,),
+    ),
+    Mutation(
+        "keep-blanks-of-what-is-too-deep",
+        "No row has a newline in it, however deep its data is.",
+        "log/write/gather.py",
+        '        return b""  # as odd',
+        "        return body  # as odd",
+        (_GATHERED,),
+    ),
     Mutation(
         "keep-what-was-refused-in-company",
         "Of a write that was refused together with others, nothing stays in any of their topics.",
