@@ -55,11 +55,8 @@ def gather(bodies: list[bytes]) -> Gathered:
         return _gather_decoded(bodies)
     records, counts, odd = accelerator.native.gather(bodies)
     if odd:
-        # Most of these are odd for their blanks.
-        bodies = list(bodies)
-        for index, body in zip(odd, _compacted([bodies[index] for index in odd]), strict=True):
-            bodies[index] = body
-        records, counts, odd = accelerator.native.gather(bodies)
+        # Most of these are odd for their blanks, and where one has some, all have.
+        records, counts, odd = accelerator.native.gather(_compacted(bodies))
     return Gathered(None if records is None else CutBatch(records), counts, odd)
 
 
