@@ -22,8 +22,7 @@ from topics.log.seal.snapshot_state import CAPTURED_AS_IS, TopicState
 from topics.log.totals import Totals
 from topics.log.watermarks import Hole, Watermarks
 from topics.log.write.adopted import Adopted
-from topics.log.write.batch import Batch
-from topics.log.write.gather import Plain
+from topics.log.write.batch import Batch, Plain
 from topics.storage import I64
 from topics.storage.rows import rows_and_ends
 from topics.values import LIMITED, MAX_SEQ, MIB, SYNCED, TopicConfig, verdict_on

@@ -351,7 +351,7 @@ static Py_ssize_t add_body(Records *self, PyObject *body) {
     Record found;
     if (!(p = word(p, end, "{\"records\":[", 12))) return 0;
     for (;;) {
-        if (!(p = record(p, end, &found)) || self->count - before == MAX_RECORDS) break;
+        if (self->count - before == MAX_RECORDS || !(p = record(p, end, &found))) break;
         if (!add(self, &found)) return -1;
         if (p < end && *p == ',') p++;
         else break;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -202,9 +203,10 @@ def test_whatever_is_right_travels_without_the_accelerator(bodies: list[bytes]) 
         assert gather(bodies).odd == []
 
 
-def test_as_many_records_as_the_limit_says_travel_without_the_accelerator() -> None:
+@pytest.mark.parametrize("native", WAYS.values(), ids=list(WAYS))
+def test_as_many_records_as_the_limit_says_travel(native: Any) -> None:
     """No small write has as many."""
     full = b'{"records":[%b{"data":1}]}' % (b'{"data":1},' * 9_999)
-    with using(None):
+    with using(native):
         assert gather([full, full]).counts == [10_000, 10_000]
         assert gather([full.replace(b"[", b'[{"data":2},'), full]).odd == [0]

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from topics.log.remove.tags import Generation
     from topics.log.run import HotColumns
 
+# The data of records that have nothing else, in ASCII, and how long each is.
+Plain: TypeAlias = tuple[list[str], list[int]]
 # Calls into numpy cost a microsecond each: for fewer rows, others are faster.
 _FEWEST_ADDED = 16
 

@@ -10,7 +10,7 @@ what is taken is what the write would be by itself.
 """
 
 from itertools import chain
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta, Raw
@@ -18,7 +18,7 @@ from msgspec import Meta, Raw
 from topics.log.write.append_form import Line, NamedLine, PlainLine, compact_json
 from topics.log.write.append_frame import CutBatch
 from topics.log.write.append_request import check_records
-from topics.log.write.batch import Batch
+from topics.log.write.batch import Batch, Plain
 from topics.values import MAX_BATCH_RECORDS, UNDECODABLE, ApiError, accelerator, require_utf8
 
 # Larger writes gain nothing from company.
@@ -34,10 +34,6 @@ _Some = Meta(min_length=1, max_length=MAX_BATCH_RECORDS)
 _decode_plain = msgspec.json.Decoder(Annotated[list[PlainLine], _Some]).decode_lines
 _decode_named = msgspec.json.Decoder(Annotated[list[NamedLine], _Some]).decode_lines
 _decode_any = msgspec.json.Decoder(Annotated[list[Line], _Some]).decode_lines
-
-
-# The data of plain records, and how long each is.
-Plain: TypeAlias = tuple[list[str], list[int]]
 
 
 class Gathered(NamedTuple):

@@ -18,8 +18,9 @@ from topics.log.run import RECORD_BYTES, HotColumns, Run
 from topics.log.topic import Topic
 from topics.log.write.append import show
 from topics.log.write.append_frame import plain_frame
+from topics.log.write.batch import Plain
 from topics.log.write.commit_queue import MAX_WAITING_OPS, CommitQueue
-from topics.log.write.gather import Plain, split_plain
+from topics.log.write.gather import split_plain
 from topics.log.write.idempotency import KeyedWrite, MaybeRetry, TopicKeys
 from topics.log.write.key_chunk import KeyChunk
 from topics.log.write.operation import Op
