@@ -27,6 +27,9 @@ class Holding(Pacer):
         self.works: list[Callable[[], None]] = []
         self.protected: list[int] = []
 
+    def outranks(self, priority: int) -> bool:
+        return self.active
+
     def holds(self, priority: int, size: int, work: Callable[[], None], *, patient: bool) -> bool:
         self.asked.append((priority, size, patient))
         self.works.append(work)
@@ -132,6 +135,27 @@ def test_whoever_matters_enough_is_let_pass_while_others_are_read(entrance: Entr
         assert passing() == ["v"]
         entrance.governor.lag_ms = SHED_FROM_MS
         assert passing() == []
+
+    asyncio.run(scenario())
+
+
+def test_whoever_is_let_pass_is_not_asked_for_patience(entrance: Entrance) -> None:
+    pacer = Pacer(entrance.governor)
+    doors = Doors(entrance.lab.engine, entrance.governor, pacer, entrance.pulled.append)
+    entrance.lab.put("v", priority=FRESH)
+    asked: list[str] = []
+
+    def append(name: str) -> None:
+        doors.append(entrance.client, name, 10, Client.work, lambda _: bool(asked.append(name)))
+
+    async def scenario() -> None:
+        pacer.protect(FRESH)
+        for name in ("v", "t", "new"):
+            append(name)
+        assert asked == ["t", "new"]
+        entrance.governor.lag_ms = SHED_FROM_MS
+        append("v")
+        assert asked == ["t", "new", "v"]
 
     asyncio.run(scenario())
 

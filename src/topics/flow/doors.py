@@ -71,7 +71,8 @@ class Doors:
         A patient caller is not refused because of load, and waits as long as it takes. Errors of work that
         had to wait go to the caller.
         """
-        if not self.stand_open:
+        # Who may have to wait is asked for patience, and nobody else: that takes a look at all that was sent.
+        if not self.stand_open and not self.let_pass(name):
             patient = is_patient(caller)
             refusable = None if patient else name
             if self._pacer.active and self._pacer.holds(

@@ -32,6 +32,10 @@ def prepared(start: Start) -> RunningApp:
     return app
 
 
+def is_unimportant(priority: int) -> bool:
+    return priority < 0
+
+
 def test_reading_an_important_topic_holds_up_writes_to_others(start: Start) -> None:
     app = prepared(start)
     pacer = app.app.node.pacer
@@ -96,11 +100,11 @@ def test_a_client_that_leaves_while_it_waits_gives_its_place_back(
     pacer = app.app.node.pacer
 
     def hold(priority: int, size: int, work: Callable[[], None], *, patient: bool) -> bool:
-        if priority < 0:
-            held.append(work)
-        return priority < 0
+        held.append(work)
+        return True
 
     pacer.active = True
+    pacer.outranks = is_unimportant  # type: ignore[method-assign]
     pacer.holds = hold  # type: ignore[method-assign]
     wire = Wire(app.address)
     wire.send(raw_request("POST", "/v0/topics/low", b'{"records":[{"data":1}]}', bearer))
@@ -127,6 +131,7 @@ def test_only_those_who_ask_for_it_wait_without_end(start: Start, patient: bool)
         raise ApiError("throttled", "later", {"retry_after_ms": 1500}, retry_after_s=2)
 
     pacer.active = True
+    pacer.outranks = is_unimportant  # type: ignore[method-assign]
     pacer.holds = hold  # type: ignore[method-assign]
     body = {"records": [{"data": 1}], **({"disable_backpressure": True} if patient else {})}
     answer = app.call("POST", "/v0/topics/low", body)
@@ -148,11 +153,13 @@ class Holding:
         self._works: list[Callable[[], None]] = []
         self.patient: list[bool] = []
         self.active = True
-        app.app.node.pacer.active = True
-        app.app.node.pacer.holds = self._hold  # type: ignore[method-assign]
+        pacer = app.app.node.pacer
+        pacer.active = True
+        pacer.outranks = lambda priority: self.active and is_unimportant(priority)  # type: ignore[method-assign]
+        pacer.holds = self._hold  # type: ignore[method-assign]
 
     def _hold(self, priority: int, size: int, work: Callable[[], None], *, patient: bool) -> bool:
-        if priority >= 0 or not self.active:
+        if not self.active or not is_unimportant(priority):
             return False
         self.patient.append(patient)
         self._works.append(work)
