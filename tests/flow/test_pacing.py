@@ -82,6 +82,21 @@ def test_it_is_known_for_a_while_that_somebody_had_to_wait() -> None:
     asyncio.run(scenario())
 
 
+def test_it_is_forgotten_with_the_reader_however_late_somebody_had_to_wait() -> None:
+    async def scenario() -> None:
+        lab = Lab(protect_s=0.02)
+        lab.pacer.protect(HIGH)
+        # As writers do that never pause: one of them waits in the last moment of the protection.
+        while lab.pacer.active:
+            lab.offer("a")
+            lab.offer("b")
+            await asyncio.sleep(0.001)
+        assert not lab.pacer.pacing
+        await lab.drained()
+
+    asyncio.run(scenario())
+
+
 def test_no_more_pass_than_may_be_answered_together() -> None:
     async def scenario() -> None:
         lab = Lab()

@@ -84,7 +84,8 @@ class Pacer:
         self._priority, self._lately = self._lately, _NONE
         self.pacing, self._has_held = self._has_held, False
         if self._priority == _NONE:
-            self.active = False
+            # Nobody looks again before the next read: who had to wait until now is forgotten, too.
+            self.active = self.pacing = False
         else:
             asyncio.get_running_loop().call_later(self._protect_s, self._look_again)
 
