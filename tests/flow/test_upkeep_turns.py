@@ -161,44 +161,6 @@ def test_syncs_are_small_up_to_a_size(
     lab.kill()
 
 
-@pytest.mark.parametrize("more", [0, 1])
-def test_memory_is_given_back_from_so_many_bytes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int
-) -> None:
-    given: list[None] = []
-    monkeypatch.setattr(upkeep, "give_memory_back", lambda: given.append(None))
-    lab = Lab(tmp_path)
-    lab.write_each("t", 8)
-    lab.checkpoint()
-    left = lab.checkpointer.sealer.make_room()
-    assert left
-    monkeypatch.setattr(upkeep, "GIVE_BACK_BYTES", left + more)
-    driven(lab, lambda keeper: keeper._make_room_in_memory())
-    assert given == [None] * (not more)
-    lab.kill()
-
-
-@pytest.mark.parametrize("rest_s", [0.0, 3600.0])
-def test_memory_that_the_next_records_will_want_is_not_given_back_again_and_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest_s: float
-) -> None:
-    given: list[None] = []
-    monkeypatch.setattr(upkeep, "give_memory_back", lambda: given.append(None))
-    monkeypatch.setattr(upkeep, "GIVE_BACK_BYTES", 1)
-    monkeypatch.setattr(upkeep, "GIVE_BACK_REST_S", rest_s)
-    lab = Lab(tmp_path, hot_bytes=1)
-
-    async def busy_turns(keeper: Upkeep) -> None:
-        for _ in range(3):
-            lab.write_each("t", 8)
-            lab.checkpoint()
-            await keeper._make_room_in_memory()
-
-    driven(lab, busy_turns)
-    assert len(given) == (1 if rest_s else 3)
-    lab.kill()
-
-
 def test_topics_are_captured_before_writes_have_to_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

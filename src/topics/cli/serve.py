@@ -1,7 +1,6 @@
 """`topics serve`: the server. `topics config` says which settings it would use."""
 
 import argparse
-import ctypes
 import gc
 import logging
 import os
@@ -17,14 +16,6 @@ from topics.cli.work import MISTAKE, Terminal, answering, tell
 from topics.values import ConfigError, Settings, variable
 
 log = logging.getLogger("topics")
-
-_MIB = 1024 * 1024
-# Parameters of glibc's mallopt, and our values. A page of records is some 200 KiB, a bulk write a few MiB; by
-# default blocks of that size are handed back to the system when freed, and cost more in page faults than in
-# work.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_KEPT_FREE_BYTES = 64 * _MIB
-_LARGE_BYTES = 8 * _MIB
 
 
 def add_parser(verbs: Any) -> None:
@@ -94,7 +85,6 @@ def _serve(settings: Settings, terminal: Terminal, log_file: LogFile | None) -> 
         else:
             app.reload()
 
-    keep_freed_memory()
     raise_descriptor_limit()
     # Threads that seal and sync ask for the interpreter many times per file; at the default of 5 ms each they
     # would fall behind a busy loop, and what they have not sealed stays in memory. The loop asks for it back
@@ -102,19 +92,6 @@ def _serve(settings: Settings, terminal: Terminal, log_file: LogFile | None) -> 
     sys.setswitchinterval(0.0001)
     uvloop.run(serve())
     return 0
-
-
-def keep_freed_memory() -> None:
-    """Tell the allocator that a server frees large blocks only to ask for the like again.
-
-    Without effect where the C library is not glibc.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError):
-        return
-    mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
-    mallopt(_TRIM_THRESHOLD, _KEPT_FREE_BYTES)
 
 
 class Notifier:

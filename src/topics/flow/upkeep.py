@@ -1,7 +1,6 @@
 """Background upkeep: journal rotation, clock marks, checkpoints, and the move to the second tier."""
 
 import asyncio
-import ctypes
 import errno
 import logging
 import os
@@ -9,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 
+from topics.flow.freed_memory import FreedMemory, give_memory_back
 from topics.log import Checkpointer, CommitLoop, Engine, SegmentPlan
 from topics.storage import enough_bytes, is_full, read_file
 from topics.storage.segment import file_name
@@ -82,10 +82,6 @@ RECLAIM_REST_S = 10.0
 # With so many syncs, of so much on average, it is worth the while to write the next journal file ahead.
 MANY_SYNCS = 256
 SMALL_SYNC_BYTES = 256 * 1024
-# When so much has left memory, the system gets it: by itself, the allocator keeps whatever lies between.
-GIVE_BACK_BYTES = 64 * 1024 * 1024
-# Not more often than this: writers in haste ask for it again at once, and each of its pages is made anew.
-GIVE_BACK_REST_S = 10.0
 # Topics that go on changing are not followed for ever: what is left is captured while writes wait.
 MAX_CAPTURE_STEPS = 1000
 
@@ -105,9 +101,7 @@ class Upkeep:
         self._task: asyncio.Task[None] | None = None
         self._not_before = 0.0
         self._seen_syncs, self._seen_position = engine.counters.fsyncs, engine.journal.position
-        # What had left memory when the system last got back what is free.
-        self._given_back = 0
-        self._give_back_from = 0.0
+        self._freed = FreedMemory(engine, time.monotonic())
         # Held while files are sealed, flipped or moved: by checkpoints and purges.
         self.exclusive = asyncio.Lock()
         self.checkpoint_seconds = 0.0
@@ -201,13 +195,9 @@ class Upkeep:
             engine.rotate()
 
     async def _make_room_in_memory(self) -> None:
-        left = self._checkpointer.sealer.make_room()
-        # While much is written, the next records will have what these have left.
-        if left - self._given_back < GIVE_BACK_BYTES or self._commit.brake.is_on:
-            return
-        now = time.monotonic()
-        if now >= self._give_back_from:
-            self._given_back, self._give_back_from = left, now + GIVE_BACK_REST_S
+        self._checkpointer.sealer.make_room()
+        # Behind the brake, writers are waiting for just that memory.
+        if not self._commit.brake.is_on and self._freed.is_due(time.monotonic()):
             await asyncio.to_thread(give_memory_back)
 
     async def _alone(self) -> None:
@@ -304,12 +294,6 @@ class Upkeep:
         if self._task is not None:
             with suppress(asyncio.CancelledError):
                 await self._task
-
-
-def give_memory_back() -> None:
-    """Without effect where the C library is not glibc."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 async def _with_breaks(steps: Iterator[None]) -> None:

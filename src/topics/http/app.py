@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 
+from topics.flow.freed_memory import keep_freed_memory
 from topics.http.console.overview import OverviewRoutes
 from topics.http.console.page import ConsolePage
 from topics.http.console.system import SystemRoutes
@@ -156,6 +157,7 @@ class Application:
 
     async def run(self) -> None:
         """Serve until a signal. Probes answer from the start, data once recovery is over."""
+        keep_freed_memory()
         serving = asyncio.create_task(self.server.serve_until_signal())
         await asyncio.sleep(0)  # from here on signals are heard
         try:

@@ -172,10 +172,12 @@ def test_what_is_not_sealed_yet_takes_the_place_of_what_is(make_lab: Callable[..
     while unsealed.bytes < 2000:
         lab.write("t", 1)
     assert sealer.hot_bytes + unsealed.bytes > 3000
-    left = sealer.make_room()
-    assert left > 0
+    sealer.make_room()
     assert sealer.hot_bytes + unsealed.bytes <= 3000
-    assert sealer.make_room() == left
+    hot_bytes = sealer.hot_bytes
+    assert hot_bytes
+    sealer.make_room()
+    assert sealer.hot_bytes == hot_bytes
 
 
 def planned(lab: Lab, *, everything: bool = False, upto: int = 0) -> list[list[str]]:

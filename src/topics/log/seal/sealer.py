@@ -70,10 +70,9 @@ class Sealer:
         """Memory of sealed runs that can be read without their files."""
         return self._hot.bytes
 
-    def make_room(self) -> int:
-        """Sealed runs leave memory for what has come since; returns what has left by now, in all."""
+    def make_room(self) -> None:
+        """Sealed runs leave memory for what has come since."""
         self._hot.shrink(self._engine.store.unsealed.bytes)
-        return self._hot.left_bytes
 
     def plan(self, *, everything: bool = False, upto: int = 0) -> list[SegmentPlan]:
         """Choose runs. Full ones get files of their own; half-full stragglers are packed together.
@@ -220,7 +219,7 @@ class HotRuns:
         self._budget = budget
         # With the size it was added with; one whose records are gone meanwhile still has its turn.
         self._runs: deque[tuple[Topic, Run, int]] = deque()
-        self.bytes = self.left_bytes = 0
+        self.bytes = 0
 
     def add(self, topic: Topic, run: Run) -> None:
         assert run.hot is not None
@@ -232,7 +231,6 @@ class HotRuns:
         while self._runs and self.bytes + unsealed_bytes > self._budget:
             topic, run, size = self._runs.popleft()
             self.bytes -= size
-            self.left_bytes += size
             if run.hot is not None:
                 topic.forget_tags(run)
                 run.leave_memory()
