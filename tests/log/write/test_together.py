@@ -13,6 +13,7 @@ import pytest
 from tests.log.harness import Lab, records
 from tests.support.accelerated import WAYS, using
 from topics.flow.convoys import Convoys, Travellers
+from topics.log import run as run_module
 from topics.log import topic as topic_module
 from topics.log.lifecycle import put_topic
 from topics.log.topic import Topic
@@ -589,12 +590,12 @@ def test_what_is_left_takes_nothing_from_others_of_its_topic(world: World, body:
 
 
 @pytest.mark.parametrize("key", [None, b"k"])
-@pytest.mark.parametrize("what", ["plain_frame", "rows_and_ends"])
+@pytest.mark.parametrize("what", ["plain_frame", "rows_and_ends", "split_plain"])
 def test_without_memory_a_topic_is_as_it_was_and_its_writers_come_by_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, key: bytes | None
 ) -> None:
     world = World(tmp_path / "data", None)
-    module = together_module if what == "plain_frame" else topic_module
+    module = topic_module if what == "rows_and_ends" else together_module
     make, times = getattr(module, what), [0]
 
     def fail_at_first(*given: Any) -> Any:
@@ -610,8 +611,58 @@ def test_without_memory_a_topic_is_as_it_was_and_its_writers_come_by_themselves(
     together = world.answers.together
     both(world, key=key)
     assert world.answers.told["a/next"] == world.answers.told["b/next"] == (2, 1, False)
-    assert world.answers.together == together + 1
+    # Where all could not be taken apart at once, each can.
+    assert world.answers.together == together + (2 if what == "split_plain" else 1)
     both(world, key=key)
     seqs = [[record["$seq"] for record in records(world.lab.diff(name))] for name in ("a", "b")]
     assert seqs == [[1, 2] if key else [1, 2, 3]] * 2
+    world.lab.kill()
+
+
+@pytest.mark.parametrize("native", WAYS.values(), ids=list(WAYS))
+def test_without_memory_to_take_one_apart_the_others_have_their_seqs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, native: Any
+) -> None:
+    world = World(tmp_path / "data", native)
+    for name in ("a", "b"):
+        world.do(("config", name, {}))
+        world.do(("write", [(name, f"{name}/first", PLAIN % 0, None)], []))
+    split = together_module.split_plain
+
+    def short_for_b(bodies: list[bytes]) -> Any:
+        if any(b"tag" in body for body in bodies):
+            raise MemoryError
+        return split(bodies)
+
+    monkeypatch.setattr(together_module, "split_plain", short_for_b)
+    odd = b'{"records":[{"data":1,"tag":"t"}]}'
+    for turn in range(2):
+        writes = [("a", f"a/{turn}", PLAIN % 1, None), ("b", f"b/{turn}", odd, None)]
+        world.do(("write", writes, []))
+        told = world.answers.told
+        assert told[f"a/{turn}"] == told[f"b/{turn}"] == (2 + turn, 1, False)
+    world.do(("sync",))
+    world.lab.restart()
+    for name in ("a", "b"):
+        assert [record["$seq"] for record in records(world.lab.diff(name))] == [1, 2, 3]
+    world.lab.kill()
+
+
+def test_without_memory_to_complete_a_run_no_seq_is_given_out_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path / "data", None)
+    world.do(("config", "a", {}))
+
+    class Short:
+        def __init__(self, _: object) -> None:
+            raise MemoryError
+
+    monkeypatch.setattr(run_module, "PackedEnds", Short)
+    most = world.lab.engine.store.unsealed.max_events
+    for number in range(2 * most + 1):
+        world.do(("write", [("a", f"a/{number}", PLAIN % number, None)], []))
+    assert [record["$seq"] for record in records(world.lab.diff("a", 0, 2 * most + 5))] == [
+        *range(1, 2 * most + 2)
+    ]
     world.lab.kill()

@@ -5,6 +5,7 @@ new and not what exists. Runs of class ephemeral are never sealed and never list
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -67,8 +68,10 @@ class Unsealed:
     def complete(self, run: Run) -> None:
         """The run gets no more records, full or not, or could not be sealed when it was to be."""
         if run in self.runs and run.hot is not None:
-            self._full[run] = None
-            run.hot.close()
+            # Without memory for it, the run is full all the same, which whoever comes next will find again.
+            with suppress(MemoryError):
+                self._full[run] = None
+                run.hot.close()
 
     def is_full(self, run: Run) -> bool:
         """It waits for its segment, and is not to grow any more."""

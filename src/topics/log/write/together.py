@@ -252,13 +252,16 @@ class Together(Generic[Writer]):
         all_bodies: list[bytes] = []
         for index in left:
             all_bodies += wanted[index][1][1]
-        split = split_plain(all_bodies)
+        split = _split_if_possible(all_bodies)
         still: list[int] = []
         at = 0
         for index in left:
             name, (writers, bodies, keys) = wanted[index]
             start, at = at, at + len(bodies)
-            plain = split_plain(bodies) if split is None else (split[0][start:at], split[1][start:at])
+            if split is None:
+                plain = _split_if_possible(bodies)
+            else:
+                plain = split[0][start:at], split[1][start:at]
             topic = by_name.get(name)
             if topic is None or topic in held or plain is None:
                 still.append(index)
@@ -367,3 +370,10 @@ class Together(Generic[Writer]):
             # Also if it ends early: so many are to be seen.
             self._core.totals.published(records, size_of_all)
         return (limited, heard, waited) if limited or heard or waited else None
+
+
+def _split_if_possible(bodies: list[bytes]) -> Plain | None:
+    """Without memory for it, each writer is to come by itself: others may have their seqs already."""
+    with suppress(MemoryError):
+        return split_plain(bodies)
+    return None
