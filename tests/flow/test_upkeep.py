@@ -11,7 +11,8 @@ import pytest
 
 from tests.log.harness import Lab
 from tests.support import ServerProcess, eventually
-from topics.flow import freed_memory, upkeep
+from topics.flow import upkeep
+from topics.flow.freed_memory import FreedMemory
 from topics.flow.upkeep import Upkeep
 from topics.log.seal import checkpoint
 from topics.log.write.commit_loop import CommitLoop
@@ -219,27 +220,22 @@ def test_memory_is_given_back_when_it_is_time_and_writers_do_not_wait_for_it(
 ) -> None:
     given: list[None] = []
     monkeypatch.setattr(upkeep, "give_memory_back", lambda: given.append(None))
-    monkeypatch.setattr(freed_memory, "MUCH_BYTES", 1000)
-    monkeypatch.setattr(freed_memory, "REST_S", 0.0)
-    lab = Lab(tmp_path, hot_bytes=1)
+    monkeypatch.setattr(FreedMemory, "is_due", lambda *_: True)
+    lab = Lab(tmp_path)
 
     async def turns() -> list[int]:
         commit = CommitLoop(lab.engine, asyncio.get_running_loop())
         keeper = upkeep.Upkeep(lab.engine, commit, lab.checkpointer)
         counts = []
-        for writes in (4, 60, 0):
-            lab.write_each("t", writes)
-            lab.checkpoint()
+        for too_much in (0, 1 << 40, 0):
+            lab.engine.store.unsealed.bytes += too_much
             await keeper._make_room_in_memory()
+            lab.engine.store.unsealed.bytes -= too_much
             counts.append(len(given))
-        lab.engine.store.unsealed.bytes += 1 << 40
-        await keeper._make_room_in_memory()
-        counts.append(len(given))
-        lab.engine.store.unsealed.bytes -= 1 << 40
         commit.close()
         return counts
 
-    assert asyncio.run(turns()) == [0, 1, 1, 1]
+    assert asyncio.run(turns()) == [1, 1, 2]
 
 
 def test_the_journal_is_written_ahead_where_there_are_many_small_syncs(

@@ -1,4 +1,4 @@
-"""Memory that records have left: kept for those to come, and given back to the system when these stay away.
+"""Memory that was used and is free: kept for what comes next, and given back when that stays away.
 
 Each page that was given back is made anew when it is wanted again, which costs a writer of batches a tenth of
 its rate. So the allocator of a server is told to give nothing back by itself, and here it is said when it is
@@ -8,12 +8,11 @@ time.
 import ctypes
 from contextlib import suppress
 
-from topics.log import Engine
-
 _MIB = 1024 * 1024
-# When so much has come into memory or is gone, there is something to be given back.
-MUCH_BYTES = 64 * _MIB
-# So long after the last time that much came or went; under a load that does not rest, as often as this.
+# Whoever uses much memory works for it, be it for writers or for readers: so much of processor time.
+MUCH_WORK_S = 0.25
+# Memory is given back so long after the last time that as much was done; under a load that does not rest, as
+# often as this.
 REST_S = 10.0
 LONGEST_S = 60.0
 # Parameters of glibc's mallopt, and our values. A page of records is some 200 KiB, a bulk write a few MiB; by
@@ -24,31 +23,24 @@ _LARGE_BYTES = 8 * _MIB
 
 
 class FreedMemory:
-    def __init__(self, engine: Engine, now_s: float) -> None:
-        self._unsealed = engine.store.unsealed
-        self._totals = engine.totals
-        # All that had come so far, and the most that there was, when much had last come or gone.
-        self._came = self._come
-        self._live = self._totals.bytes
-        # Nothing is to be given back as long as this is None.
+    def __init__(self) -> None:
+        # How much work had been done when it was last much.
+        self._worked_s = 0.0
+        # From when on it is time; at the latest then. Nothing is to be given back as long as they are None.
         self._due_s: float | None = None
-        self._last_s = now_s
+        self._latest_s: float | None = None
 
-    @property
-    def _come(self) -> int:
-        return self._unsealed.bytes + self._unsealed.left_bytes
+    def is_due(self, now_s: float, worked_s: float) -> bool:
+        """Whether it is time to give memory back; asked now and then.
 
-    def is_due(self, now_s: float) -> bool:
-        """Whether it is time to give memory back; asked now and then."""
-        come, live = self._come, self._totals.bytes
-        self._live = max(self._live, live)
-        if come - self._came + self._live - live >= MUCH_BYTES:
-            if self._due_s is None:
-                self._last_s = now_s
-            self._came, self._live, self._due_s = come, live, now_s + REST_S
-        if self._due_s is None or (now_s < self._due_s and now_s < self._last_s + LONGEST_S):
+        `worked_s`: all processor time of this process.
+        """
+        if worked_s - self._worked_s >= MUCH_WORK_S:
+            self._worked_s, self._due_s = worked_s, now_s + REST_S
+            self._latest_s = self._latest_s or now_s + LONGEST_S
+        if self._due_s is None or self._latest_s is None or now_s < min(self._due_s, self._latest_s):
             return False
-        self._due_s = None
+        self._due_s = self._latest_s = None
         return True
 
 

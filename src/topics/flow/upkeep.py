@@ -101,7 +101,7 @@ class Upkeep:
         self._task: asyncio.Task[None] | None = None
         self._not_before = 0.0
         self._seen_syncs, self._seen_position = engine.counters.fsyncs, engine.journal.position
-        self._freed = FreedMemory(engine, time.monotonic())
+        self._freed = FreedMemory()
         # Held while files are sealed, flipped or moved: by checkpoints and purges.
         self.exclusive = asyncio.Lock()
         self.checkpoint_seconds = 0.0
@@ -197,7 +197,7 @@ class Upkeep:
     async def _make_room_in_memory(self) -> None:
         self._checkpointer.sealer.make_room()
         # Behind the brake, writers are waiting for just that memory.
-        if not self._commit.brake.is_on and self._freed.is_due(time.monotonic()):
+        if not self._commit.brake.is_on and self._freed.is_due(time.monotonic(), time.process_time()):
             await asyncio.to_thread(give_memory_back)
 
     async def _alone(self) -> None:
