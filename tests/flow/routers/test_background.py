@@ -380,6 +380,28 @@ def test_a_reader_who_waits_is_let_go_when_its_copies_are_on_disk(setup: Setup) 
     assert not setup.loop.waiting
 
 
+def test_nobody_waits_for_copies_that_could_not_be_made(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def short(*_: object) -> None:
+        raise MemoryError
+
+    routers, dest, gone = setup.lab.routers, setup.lab.topic("b"), list[int]()
+    setup.lab.write("a", *range(5000 + 1))
+    routers.is_braked = lambda: True
+    assert routers.keep_reader(dest, lambda: gone.append(dest.head))
+    with monkeypatch.context() as patch:
+        patch.setattr(registry, "read_window", short)
+        with pytest.raises(MemoryError):
+            setup.loop.advance(0)
+    assert gone == [0]
+    assert routers.keep_reader(dest, lambda: gone.append(dest.head))
+    for _ in range(5):
+        setup.loop.advance(1)
+        setup.lab.engine.queue.sync_now()
+    assert gone == [0, 5001]
+
+
 def test_copies_count_for_the_brake_like_what_was_written(tmp_path: Path) -> None:
     lab = RouterLab(tmp_path, segment_max_events=1000)
     lab.pulls = False

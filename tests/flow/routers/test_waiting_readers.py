@@ -81,13 +81,59 @@ def test_a_reader_gets_what_was_there_when_it_came(waiting: Waiting) -> None:
 
 def test_nobody_waits_for_a_destination_that_is_full(waiting: Waiting) -> None:
     waiting.lab.put("b", cap_records=7, discard="reject")
-    waiting.lab.write("a", *range(12))
+    waiting.lab.write("a", *range(22))
     assert waiting.come()
     waiting.step()
     assert waiting.found == []
     waiting.step()
     assert waiting.found == [7]
     assert not waiting.come()
+    # Its readers look whether there is room again.
+    waiting.lab.delete("b", before=8)
+    assert not waiting.come()
+    waiting.routers.pull_for_reader(waiting.lab.topic("b"))
+    assert waiting.lab.topic("b").head > 7
+
+
+def test_a_full_destination_is_nothing_to_readers_of_another(waiting: Waiting) -> None:
+    waiting.lab.route("r2", "a", "c")
+    waiting.lab.put("c", cap_records=3, discard="reject")
+    waiting.lab.write("a", *range(5))
+    for _ in range(9):
+        waiting.step()
+    assert waiting.routers.stuck
+    waiting.lab.write("a", *range(12))
+    assert waiting.come()
+    for _ in range(20):
+        waiting.step()
+    assert waiting.found == [17]
+
+
+def test_what_failed_once_is_owed_to_those_who_wait(
+    waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting.lab.write("a", *range(12))
+    with monkeypatch.context() as patch:
+        patch.setattr(registry, "read_window", short_of_memory)
+        with pytest.raises(MemoryError):
+            waiting.step()
+    assert waiting.come()
+    for _ in range(3):
+        waiting.step()
+    assert waiting.found == [12]
+
+
+def short_of_memory(*_: object) -> None:
+    raise MemoryError
+
+
+def test_those_who_wait_can_all_be_let_go(waiting: Waiting) -> None:
+    waiting.lab.write("a", *range(12))
+    assert waiting.come()
+    assert waiting.come()
+    waiting.routers.readers.let_all_go()
+    assert waiting.found == [0, 0]
+    assert not waiting.routers.readers
 
 
 @pytest.mark.parametrize("gone", ["router", "a", "b"])

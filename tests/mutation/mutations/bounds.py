@@ -23,8 +23,8 @@ MUTATIONS = (
         "read-a-backlog-into-full-memory",
         "Nor do readers of copies bring a large backlog of them into memory that is full.",
         "flow/routers/registry.py",
-        "        steps = 1 if self.is_braked() else PULL_STEPS\n",
-        "        steps = PULL_STEPS\n",
+        "        return 1 if self.is_braked() else PULL_STEPS\n",
+        "        return PULL_STEPS\n",
         ("tests/flow/routers/test_background.py",),
     ),
     Mutation(

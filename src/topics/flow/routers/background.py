@@ -24,7 +24,7 @@ BACKLOG_REST_FACTOR = 0.5
 SHORT_REST_S = 0.001
 # Also how soon a full destination is looked at again.
 MAX_REST_S = 0.04
-# Under pressure copies can wait; a reader of a destination still gets them at once.
+# Under pressure copies can wait; a reader of a destination still gets them at once, if they are not too many.
 DEFER_S = 0.25
 
 
@@ -80,7 +80,11 @@ class RouterPass:
             return
         self._is_deferred = self._was_held = False
         started, worked_before = perf_counter(), thread_time()
-        more = self._routers.forward(lambda: perf_counter() - started > TURN_S)
+        try:
+            more = self._routers.forward(lambda: perf_counter() - started > TURN_S)
+        except Exception:
+            self._routers.readers.let_all_go()
+            raise
         self._commit.hold_next()
         self._routers.readers.let_go()
         # What other processes did in between is not ours to rest for.

@@ -238,36 +238,45 @@ class Routers:
 
     def pull(self, topic: Topic) -> None:
         """Bring a destination up to date with its direct sources before a reader looks at it."""
-        self._pull(self._behind(topic))
+        self._pull(self._behind(topic), PULL_STEPS)
 
     def pull_for_reader(self, topic: Topic) -> None:
-        """The same, but for a backlog: the background makes those copies."""
+        """The same, but for a backlog: the background makes those copies.
+
+        Where a destination was full, nobody has waited for that: there may be room again.
+        """
         behind = self._behind(topic)
-        if behind and not self._is_backlog(behind):
-            self._pull(behind)
+        if behind and (not self._is_backlog(behind) or not all(map(self._can_move, behind))):
+            self._pull(behind, self._steps)
 
     def keep_reader(self, topic: Topic, go_on: Callable[[], None]) -> bool:
         """True if a reader has to wait for such copies. `go_on` is called when those owed now are there."""
         behind = self._behind(topic)
         if not behind or not self._is_backlog(behind) or not self.readers.add(behind, go_on):
             return False
+        # It may be owed without being noted, if a step has failed.
+        for router in behind:
+            self.owing[router.source.id] = router.source
         self.wake()
         return True
 
     def _is_backlog(self, behind: list[Router]) -> bool:
         """Too many copies are missing to be made in passing; where memory is full, a step is too many."""
-        steps = 1 if self.is_braked() else PULL_STEPS
         owed = max(router.source.head - router.sent for router in behind)
-        return owed > steps * step_rows(len(behind))
+        return owed > self._steps * step_rows(len(behind))
+
+    @property
+    def _steps(self) -> int:
+        """That a reader may make."""
+        return 1 if self.is_braked() else PULL_STEPS
 
     def _can_move(self, router: Router) -> bool:
-        is_free = not router.is_blocked and router.source.id not in self.stuck
-        return is_free and self._engine.queue.may_forward and self._is_open(router)
+        return not router.is_blocked and self._engine.queue.may_forward and self._is_open(router)
 
     def _behind(self, topic: Topic) -> list[Router]:
         return [router for router in self.table.into(topic) if router.is_behind]
 
-    def _pull(self, behind: list[Router]) -> None:
+    def _pull(self, behind: list[Router], steps: int) -> None:
         queue = self._engine.queue
         # Called back in the middle of a commit, it would overtake what is still to take effect: the
         # background pass follows at once.
@@ -275,7 +284,7 @@ class Routers:
             return
         # Just these: other destinations of the same source can wait for the background.
         source = behind[0].source
-        for _ in range(PULL_STEPS):
+        for _ in range(steps):
             if not self._step_all(source, behind):
                 break
         queue.flush()

@@ -35,10 +35,18 @@ class WaitingReaders:
 
     def let_go(self) -> None:
         """Those for whom there is nothing left to wait for."""
-        waiting, self._waiting = self._waiting, []
-        over = [one for one in waiting if self._is_over(one)]
-        self._waiting = [one for one in waiting if one not in over]
+        over: list[_Waiting] = []
+        still: list[_Waiting] = []
+        for one in self._waiting:
+            (over if self._is_over(one) else still).append(one)
+        self._waiting = still
         for one in over:
+            one.go_on()
+
+    def let_all_go(self) -> None:
+        """Whatever they find: nobody makes the copies they wait for."""
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
             one.go_on()
 
     def _is_over(self, waiting: _Waiting) -> bool:

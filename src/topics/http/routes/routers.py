@@ -1,6 +1,5 @@
 """Routers: create or change, show, list, delete."""
 
-from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -87,18 +86,23 @@ class RouterRoutes:
             raise
 
     def show(self, exchange: Exchange) -> None:
+        self._doors.read_copied(exchange, self._router(exchange).dest.name, self._show)
+
+    def _show(self, exchange: Exchange) -> None:
+        # Once more: it may have gone while its copies were waited for.
+        router = self._router(exchange)
+        self._routers.pull_for_reader(router.dest)
+        body = {"router": router.name, **_definition(router), "forwarded_total": router.forwarded}
+        answer(exchange, body)
+
+    def _router(self, exchange: Exchange) -> Router:
         router = self._routers.find(exchange.name)
         if router is None:
             name = exchange.name
             raise ApiError("router_not_found", f'no router named "{name}"', {"router": name})
         _require_visible(exchange.key, router)
         exchange.refuse_misnamed()
-        self._doors.read_copied(exchange, router.dest.name, partial(self._show, router))
-
-    def _show(self, router: Router, exchange: Exchange) -> None:
-        self._routers.pull_for_reader(router.dest)
-        body = {"router": router.name, **_definition(router), "forwarded_total": router.forwarded}
-        answer(exchange, body)
+        return router
 
     def list(self, exchange: Exchange) -> None:
         source, dest = exchange.query("source"), exchange.query("dest")
