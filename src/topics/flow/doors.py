@@ -141,8 +141,12 @@ class Doors:
     def read_copied(self, caller: Client, name: str, work: Callable[[Client], None]) -> None:
         """Let `work` read: now, or when the topic has the copies that are missing and take their time."""
         topic = self._engine.find(name)
-        go_on = partial(self._resume, caller, work, None)
-        if topic is None or topic.source is None or not self._keep(topic, go_on):
+        # Most topics are fed by no router: for those nothing is made that nobody asks for.
+        if (
+            topic is None
+            or topic.source is None
+            or not self._keep(topic, partial(self._resume, caller, work, None))
+        ):
             work(caller)
 
     async def copied(self, name: str) -> None:

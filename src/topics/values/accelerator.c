@@ -1019,8 +1019,8 @@ static void put_header(char *start, uint64_t checksum, uint32_t bytes, uint8_t k
     memcpy(start + 4, &sum, 4);
 }
 
-/* The frame of writes that consist of one plain record each, as `plain_frame` in append_frame.py makes it: a new reference; NULL
- * without an exception if one of the bodies is anything else. */
+/* The frame of writes that consist of one plain record each, as `plain_frame` in append_frame.py makes it: a new
+ * reference; NULL without an exception if one of the bodies is anything else. */
 PyObject *make_plain_frame(uint8_t kind, PyObject *keys, PyObject *bodies, uint64_t topic, uint64_t first, uint64_t ts,
                            uint64_t ahead_ms, uint64_t synced, uint64_t offset, PyObject *digest, PlainRows *rows) {
     PyObject *out = NULL, *view = NULL, *sum = NULL, *result = NULL;

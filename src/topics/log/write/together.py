@@ -249,10 +249,13 @@ class Together(Generic[Writer]):
     ) -> list[int]:
         """The indexes of what is still left. What there is to write is taken apart at once, if it can be."""
         by_name = self._core.by_name
-        all_bodies: list[bytes] = []
-        for index in left:
-            all_bodies += wanted[index][1][1]
-        split = _split_if_possible(all_bodies)
+        split: Plain | None = None
+        # What the accelerator has left is hardly ever plain.
+        if self._native is None:
+            all_bodies: list[bytes] = []
+            for index in left:
+                all_bodies += wanted[index][1][1]
+            split = _split_if_possible(all_bodies)
         still: list[int] = []
         at = 0
         for index in left:
