@@ -377,6 +377,9 @@ class Together(Generic[Writer]):
 
 def _split_if_possible(bodies: list[bytes]) -> Plain | None:
     """Without memory for it, each writer is to come by itself: others may have their seqs already."""
+    native = accelerator.native
     with suppress(MemoryError):
-        return split_plain(bodies)
+        # Most of what the accelerator has left is not plain, and nobody says so sooner than its frame.
+        if native is None or native.plain_frame(_APPEND, b"", bodies, 0, 1, 0, 0, 0, 0, xxh3_64_intdigest):
+            return split_plain(bodies)
     return None
