@@ -23,7 +23,7 @@ class Case(NamedTuple):
 
 SINGLE, SINGLE_SYNCED = Case("disk", 16, 1), Case("fsync", 64, 1)
 BATCHES, BATCHES_SYNCED = Case("disk", 16, 100), Case("fsync", 16, 100)
-NAMED_BATCHES = Case("disk", 16, 100, NAMED)
+NAMED_SINGLE, NAMED_BATCHES = Case("disk", 16, 1, NAMED), Case("disk", 16, 100, NAMED)
 
 BARS: Mapping[Case, Bar] = {
     SINGLE: times_peer(1.0, without_accelerator=0.75),

@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 import msgspec
 import uvloop
 
-from benchmarks.payloads import COMPACT
+from benchmarks.payloads import COMPACT, NAMED
 from topics.flow.governor import SAMPLE_S, Level
 from topics.http.app import Application
 from topics.http.wire.http1 import Connection
 from topics.values.settings import Settings
 
-TOPIC = "counted"
+TOPIC, NAMED_TOPIC = "counted", "named"
 CONNECTIONS, WATCHERS, BATCH, PAGE = 16, 100, 100, 1000
 _LAST_CHUNK = b"0\r\n\r\n"
 _LENGTH = re.compile(rb"\r\nContent-Length: (\d+)\r\n")
@@ -147,8 +147,11 @@ class Bench:
         await answered
 
     async def works(self) -> list[Work]:
-        await self._ask(post(f"/v0/topics/{TOPIC}", b'{"durability":"disk"}', "PUT"))
+        for topic in (TOPIC, NAMED_TOPIC):
+            await self._ask(post(f"/v0/topics/{topic}", b'{"durability":"disk"}', "PUT"))
         single = post(f"/v0/topics/{TOPIC}", COMPACT.body([1]))
+        # In a topic of its own: where some records have tags, all are kept in another way.
+        named = post(f"/v0/topics/{NAMED_TOPIC}", NAMED.body([1]))
         batch = post(f"/v0/topics/{TOPIC}", COMPACT.body(range(BATCH)))
         diff = post(f"/v0/topics/{TOPIC}/diff", b'{"from_seq":0,"limit":%d}' % PAGE)
         scan = post(f"/v0/topics/{TOPIC}/scan", b'{"from_seq":1,"to_seq":%d}' % PAGE)
@@ -160,6 +163,12 @@ class Bench:
                 f"append, single, {CONNECTIONS} connections",
                 CONNECTIONS,
                 partial(self._ask, single, CONNECTIONS),
+                4,
+            ),
+            Work(
+                f"append, single, {CONNECTIONS} connections, {NAMED.name}",
+                CONNECTIONS,
+                partial(self._ask, named, CONNECTIONS),
                 4,
             ),
             Work(f"append, batches of {BATCH}", BATCH, partial(self._ask, batch), 4),

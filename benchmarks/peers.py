@@ -17,6 +17,7 @@ from benchmarks.beside_redis import (
     BATCHES,
     BATCHES_SYNCED,
     NAMED_BATCHES,
+    NAMED_SINGLE,
     SINGLE,
     SINGLE_SYNCED,
     Case,
@@ -35,7 +36,7 @@ PEER = "TOPICS_BENCH_PEER"
 # Redis is measured with us alone, because bars are for it: what others do between their rounds takes one of
 # two cores from whoever needs both.
 _GROUPS = (("Redis Streams",), ("NATS JetStream", "RabbitMQ streams", "PostgreSQL", PEER))
-_CASES = (SINGLE, BATCHES, NAMED_BATCHES, SINGLE_SYNCED, BATCHES_SYNCED)
+_CASES = (SINGLE, NAMED_SINGLE, BATCHES, NAMED_BATCHES, SINGLE_SYNCED, BATCHES_SYNCED)
 
 
 def run(session: Session) -> Iterator[Figure]:
