@@ -166,14 +166,16 @@ def test_null_counts_as_absent_for_nullable_fields(new_topic: NewTopic, field: s
         ("discard", ["new", "OLD", "", 1]),
         ("durability", ["Fsync", "none", "", 1, True]),
         ("priority", ["1", 1.5, True, []]),
-        ("dead_letter", ["", "-x", "a/b", "a b", "é", "x" * 256, 1, True]),
+        ("dead_letter", ["", "-x", "a/b", "a b", "é", "x" * 256, 1, True, [], {"a": 1}]),
     ],
 )
 def test_config_values_of_the_wrong_kind(
     server: Server, unborn: TopicHandle, field: str, values: list[Any]
 ) -> None:
     for value in values:
-        server.send("PUT", unborn.path, {field: value}).refused(400, "invalid_request")
+        detail = server.send("PUT", unborn.path, {field: value}).refused(400, "invalid_request")
+        if field == "dead_letter":
+            assert detail == {"dead_letter": value}
     server.send("GET", unborn.path).refused(404, "topic_not_found")
 
 

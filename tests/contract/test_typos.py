@@ -112,6 +112,21 @@ def test_every_route_refuses_a_query_parameter_it_does_not_know(
         assert isinstance(detail["did_you_mean"], dict), operation
 
 
+def test_a_query_parameter_that_comes_twice(server: Server, new_topic: NewTopic) -> None:
+    """Only one of the values could count: `dry_run=false&dry_run=true` dropped the topic."""
+    topic = new_topic()
+    topic.fill(2)
+    for query in ("dry_run=false&dry_run=true", "if_empty=false&if_empty=true", "dry_run=true&dry_run=true"):
+        detail = server.send("DELETE", f"{topic.path}?{query}").refused(400, "invalid_request")
+        assert detail == {"duplicate": [query.partition("=")[0]]}
+    records = topic.path + "/records"
+    detail = server.send("GET", f"{records}?tag=a&x=1&tag=b&x=2&limit=1").refused(400, "invalid_request")
+    assert (detail["duplicate"], detail["unknown"]) == (["tag"], ["x"])
+    # Those that may.
+    assert len(server.send("GET", f"{records}?node=a&node=b").ok()["records"]) == 2
+    assert topic.state()["count"] == 2
+
+
 def test_every_body_refuses_a_key_it_does_not_know(server: Server, operations: list[Operation]) -> None:
     for operation in operations:
         for key in operation.keys:

@@ -258,3 +258,21 @@ def test_the_number_of_known_bodies_is_bounded(monkeypatch: pytest.MonkeyPatch) 
         assert form.read(b'{"id":"%b"}' % (b"!" * length)).id == "!" * length
         assert len(form._patterns) <= 3
     assert form._patterns
+
+
+def test_no_integer_is_too_long_to_be_read() -> None:
+    """Python reads none of more than 4300 digits, and what is limited has to be told from what is wrong."""
+    for digits in (1000, 4300, 4301, 100_000):
+        seq = FORM.read(b'{"seq":%b}' % (b"7" * digits)).seq
+        assert seq >= 10**999
+        assert FORM.read(b'{"name":"%b","seq":-%b}' % (b"7" * digits, b"7" * digits)).seq <= -(10**999)
+    told = "7" * 5000
+    kept = FORM.read(b'{"seq":%b,"name":"%b","opaque":"\\"%b"}' % ((told.encode(),) * 3))
+    assert (kept.name, bytes(kept.opaque)) == (told, b'"\\"' + told.encode() + b'"')
+    with pytest.raises(ApiError, match="Expected `str"):
+        FORM.read(b'{"seq":%b,"inner":{"id":1}}' % (b"7" * 5000))
+
+
+def test_what_is_nested_too_deeply_is_refused_for_that() -> None:
+    with pytest.raises(ApiError, match="nested too deeply"):
+        FORM.read(b'{"opaque":%b%b}' % (b"[" * 5000, b"]" * 5000))

@@ -11,7 +11,7 @@ from topics.http.console.overview import OverviewRoutes
 from topics.http.console.page import ConsolePage
 from topics.http.console.system import SystemRoutes
 from topics.http.door.base_path import parse_base_path
-from topics.http.door.callers import parse_origins
+from topics.http.door.callers import parse_hosts, parse_origins
 from topics.http.door.keys import KeyRing, is_revoked, read_keys
 from topics.http.door.listen_address import refuse_exposure_without_keys
 from topics.http.door.readiness import Readiness
@@ -59,6 +59,7 @@ REST_S = 2.0
 def keys_of(settings: Settings) -> KeyRing:
     """Raises for keys that cannot be read, and for an address that needs some when there are none."""
     keyring = KeyRing.of(settings)
+    parse_hosts(settings.allowed_hosts)
     parse_origins(settings.cors_origins)
     parse_base_path(settings.base_path)
     tls_context(settings)

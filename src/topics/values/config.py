@@ -66,6 +66,8 @@ class ConfigBody(TopicConfig, frozen=True, kw_only=True, gc=False, forbid_unknow
     """The config as clients write it: the class may be left to `durable`."""
 
     durability: Durability | None = None  # type: ignore[assignment]
+    # Of any kind, because what is wrong with it is told together with it.
+    dead_letter: Any = None
 
 
 _UNSIGNED = [field.name for field in msgspec.structs.fields(TopicConfig) if field.type is int]
@@ -89,8 +91,9 @@ def resolve_config(body: ConfigBody) -> TopicConfig:
     priority = body.priority
     if priority is not None:
         priority = min(max(priority, -PRIORITY_LIMIT), PRIORITY_LIMIT)
-    if body.dead_letter is not None and not is_topic_name(body.dead_letter):
-        raise invalid("dead_letter must be a valid topic name", {"dead_letter": body.dead_letter})
+    wanted = body.dead_letter
+    if wanted is not None and not (isinstance(wanted, str) and is_topic_name(wanted)):
+        raise invalid("dead_letter must be a valid topic name", {"dead_letter": wanted})
     durability: Durability = body.durability or ("fsync" if body.durable else "disk")
     low, high = LEASE_MS_RANGE
     resolved = {

@@ -42,6 +42,10 @@ _MOST_PATTERNS = 512
 _MOST_MEMBERS = 10_000
 _FEW_ITEMS = 100
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+# Python reads no integer of more than 4300 digits: that would take long. One of so many is beyond every bound
+# that a form has, and so is what it is replaced by. Texts are matched as well, so that none is looked into.
+_ENDLESS = re.compile(rb'"(?:[^"\\]|\\.)*"|([0-9]{1000,})')
+_BEYOND = b"9" * 1000
 
 
 class Form(Generic[Body]):
@@ -108,7 +112,13 @@ class Form(Generic[Body]):
     def decode(self, text: bytes) -> Body:
         """What has been cleared, or an `invalid_request`."""
         try:
-            return self._decode(text)
+            try:
+                return self._decode(text)
+            except msgspec.ValidationError:
+                readable = _with_ends(text)
+                if readable == text:
+                    raise
+                return self._decode(readable)
         except UNDECODABLE as error:
             raise undecodable(error) from None
 
@@ -117,12 +127,19 @@ class Form(Generic[Body]):
         return _outline(self.kind)
 
 
+def _with_ends(text: bytes) -> bytes:
+    """The same with integers that can be read: what is pulled into its range is never too large for that."""
+    return _ENDLESS.sub(lambda found: found[0] if found[1] is None else _BEYOND, text)
+
+
 def _has_countless_names(body: bytes) -> bool:
     return len(body) > _MOST_MEMBERS and body.count(b":") > _MOST_MEMBERS
 
 
 def undecodable(error: Exception) -> ApiError:
     """For what `UNDECODABLE` lists."""
+    if isinstance(error, RecursionError):
+        return invalid("body is nested too deeply")
     is_json = isinstance(error, msgspec.ValidationError)
     return invalid(str(error) if is_json else f"body is not valid JSON: {error}")
 

@@ -1,11 +1,34 @@
-"""How origins are written, and what is none."""
+"""How hosts and origins are written, and what is none."""
 
 from __future__ import annotations
 
 import pytest
 
-from topics.http.door.callers import parse_origins
+from topics.http.door.callers import parse_hosts, parse_origins
 from topics.values.errors import ConfigError
+
+
+def test_hosts_are_written_in_one_way() -> None:
+    text = " Shop.example. ,,a:80,10.0.0.1,[::1],FD00::1, [fd00::2]:90,B.example.:7,*"
+    assert parse_hosts(text) == [
+        "shop.example",
+        "a:80",
+        "10.0.0.1",
+        "::1",
+        "fd00::1",
+        "[fd00::2]:90",
+        "b.example:7",
+        "*",
+    ]
+    assert parse_hosts(" ") == []
+
+
+@pytest.mark.parametrize(
+    "host", ["a b", "http://x", "x/y", "*.example", "a..b", "a:b", "a:123456", "[::1", "u@a", "?", "[x]:1"]
+)
+def test_what_is_no_host(host: str) -> None:
+    with pytest.raises(ConfigError, match="TOPICS_ALLOWED_HOSTS"):
+        parse_hosts("a.example," + host)
 
 
 def test_origins_are_written_in_one_way() -> None:

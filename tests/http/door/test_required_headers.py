@@ -42,6 +42,13 @@ def test_a_missing_type_is_refused_and_the_connection_goes_on(bodies):
     assert bodies.request("POST", "/required", b"{}").status == 200
 
 
+def test_it_is_told_which_types_there_are(bodies):
+    told = bodies.request("POST", "/required", b"{}", {"Content-Type": "x"}).json["error"]["message"]
+    assert told.endswith(" application/json")
+    told = bodies.request("POST", "/arrow", b"{}", {"Content-Type": "x"}).json["error"]["message"]
+    assert told.endswith(" application/json or application/vnd.apache.arrow.stream")
+
+
 def test_arrow_only_where_it_is_understood(bodies):
     arrow = {"Content-Type": "application/vnd.apache.arrow.stream"}
     assert bodies.request("POST", "/arrow", b"xx", arrow).status == 200

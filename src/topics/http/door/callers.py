@@ -6,6 +6,7 @@ sends is refused unless the page is ours or was let in.
 """
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -25,6 +26,9 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _REMEMBERED_HOSTS = 256
 _EXPOSED_HEADERS = b"Retry-After, X-Request-Id, Allow, ETag"
 _MAX_AGE = b"600"
+# A name or an address of version 4, perhaps with a port; and an address of version 6 that has one.
+_NAMED_HOST = re.compile(r"[0-9a-z_-]+(?:\.[0-9a-z_-]+)*(?::[0-9]{1,5})?")
+_ADDRESS_WITH_PORT = re.compile(r"\[(.+)\]:[0-9]{1,5}")
 
 
 class Preflight(Exception):
@@ -40,8 +44,8 @@ class Callers:
         self, settings: Settings, *, keys_needed: bool, bound: Sequence[tuple[str, int]], is_exposed: bool
     ) -> None:
         """`bound`: the addresses that it listens on."""
-        named = [name.strip().lower().rstrip(".") for name in settings.allowed_hosts.split(",")]
-        self._allowed = frozenset(name.strip("[]") for name in named if name not in ("", "*"))
+        named = parse_hosts(settings.allowed_hosts)
+        self._allowed = frozenset(named)
         self._own = frozenset({settings.host.lower().strip("[]"), *(address for address, _ in bound)})
         self._is_everywhere = any(_is_unspecified(address) for address, _ in bound)
         self._any_host = keys_needed or "*" in named
@@ -65,7 +69,7 @@ class Callers:
 
     def _check_host(self, host: bytes, request: "Request") -> None:
         name = _name_of(host)
-        if self._is_known(name):
+        if self._is_known(name) or _spelled(host.decode("latin-1")) in self._allowed:
             if len(self._fine) >= _REMEMBERED_HOSTS:
                 self._fine.clear()
             self._fine.add(host)
@@ -127,6 +131,36 @@ def _preflight_headers(headers: dict[bytes, bytes]) -> HeaderList:
     ]
     asked = headers.get(b"access-control-request-headers")
     return answer if asked is None else [*answer, (b"Access-Control-Allow-Headers", asked)]
+
+
+def parse_hosts(text: str) -> list[str]:
+    """Names that may have a port, which then counts. Raises ConfigError for what cannot be one."""
+    found = []
+    for entry in filter(None, map(_spelled, text.split(","))):
+        if entry != "*" and not _is_host(entry):
+            raise ConfigError(f"TOPICS_ALLOWED_HOSTS: {entry!r} is no host like shop.example")
+        found.append(entry)
+    return found
+
+
+def _is_host(text: str) -> bool:
+    if _NAMED_HOST.fullmatch(text):
+        return True
+    with_port = _ADDRESS_WITH_PORT.fullmatch(text)
+    try:
+        ipaddress.IPv6Address(text if with_port is None else with_port[1])
+    except ValueError:
+        return False
+    return True
+
+
+def _spelled(host: str) -> str:
+    """A host in one way of writing it: an address without the brackets that only set it off."""
+    text = host.strip().lower()
+    if text.startswith("[") and text.endswith("]"):
+        return text[1:-1]
+    name, colon, port = text.partition(":")
+    return text if text.startswith("[") or ":" in port else name.rstrip(".") + colon + port
 
 
 def parse_origins(text: str) -> list[str]:

@@ -84,4 +84,6 @@ def require_type(request: "Request", wanted: bytes = JSON) -> None:
     if content_type != JSON:
         content_type = (content_type or b"").strip().lower()
         if not content_type.startswith((JSON, wanted)):
-            raise ApiError("unsupported_media_type", f"the body must be declared as {wanted.decode()}")
+            wanted_types = dict.fromkeys((JSON, wanted))
+            told = " or ".join(kind.decode() for kind in wanted_types)
+            raise ApiError("unsupported_media_type", f"the body must be declared as {told}")

@@ -6,6 +6,7 @@ the answer. Without one, a request gets an id only when there is something to te
 
 import re
 import secrets
+from collections import Counter
 from typing import overload
 from urllib.parse import parse_qsl
 
@@ -138,14 +139,26 @@ class Request:
     # What it names
 
     def note_query(self) -> None:
-        """Once its route is known: are all parameters in its query?"""
+        """Once its route is known: are all parameters in its query, and each once?"""
         assert self.route is not None
         known, pairs = self.route.known_query, self._query_pairs()
         self._query = dict(reversed(pairs))
+        names = [name for name, _ in pairs]
+        misnamed = Misnamed()
         if not self._query.keys() <= known:
-            misnamed = Misnamed()
-            misnamed.note_unknown([name for name, _ in pairs if name not in known], known)
+            misnamed.note_unknown([name for name in names if name not in known], known)
+        if len(self._query) < len(names):
+            self._note_repeated(names, misnamed)
+        if misnamed:
             self.note(misnamed)
+
+    def _note_repeated(self, names: list[str], misnamed: Misnamed) -> None:
+        """Of two values that differ, only one could count, and nobody would be told which."""
+        assert self.route is not None
+        once = self.route.known_query.difference(self.route.repeatable)
+        for name, times in Counter(names).items():
+            if times > 1 and name in once:
+                misnamed.note_duplicate(name)
 
     def note(self, misnamed: Misnamed) -> None:
         """To be told with any other mistake, and otherwise when there is no other."""

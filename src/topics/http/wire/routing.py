@@ -58,6 +58,8 @@ class Route:
     body: Body = Body.IGNORED
     # Names of the query parameters it looks at.
     query: tuple[str, ...] = ()
+    # Those of them that may come several times.
+    repeatable: tuple[str, ...] = ()
     # The body may also be an Arrow stream.
     arrow: bool = False
     # The handler takes large bodies apart by itself; where it does not, they are refused.

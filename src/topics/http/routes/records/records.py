@@ -53,7 +53,7 @@ class RecordRoutes:
     def routes(self) -> list[Route]:
         every = "/v0/topics/:topic/records"
         return [
-            Route("GET", every, self.list, scopes=READ, query=QUERY),
+            Route("GET", every, self.list, scopes=READ, query=QUERY, repeatable=("node",)),
             Route("GET", every + "/:seq", self.show, scopes=READ),
         ]
 

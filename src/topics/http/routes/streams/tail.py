@@ -169,7 +169,17 @@ class TailRoutes(EventRoutes):
         service.engine.on_shown.append(self._shown)
 
     def routes(self) -> list[Route]:
-        return [Route("GET", "/v0/tail", self.open, scopes=READ, event_stream=True, query=QUERY)]
+        return [
+            Route(
+                "GET",
+                "/v0/tail",
+                self.open,
+                scopes=READ,
+                event_stream=True,
+                query=QUERY,
+                repeatable=("topic", "node"),
+            )
+        ]
 
     def open(self, exchange: Exchange) -> None:
         wish = Wish(exchange.query_all("topic"), last_event_id(exchange))
