@@ -54,7 +54,7 @@ def test_an_error_is_kept_with_durable_leases(boot: Boot) -> None:
     assert errors(TopicHandle(server, "letters")) == ["cracked", "burnt"]
 
 
-def test_a_letter_that_dies_again_tells_of_its_last_death_only(new_topic: NewTopic) -> None:
+def test_a_letter_that_dies_again_keeps_what_was_told_before_apart(new_topic: NewTopic) -> None:
     queue, _ = given_up(new_topic)
     queue.records({"data": 1, "meta": {"$dead_letter_error": "of another life", "own": 1}})
     for _ in range(2):
@@ -67,6 +67,7 @@ def test_a_letter_that_dies_again_tells_of_its_last_death_only(new_topic: NewTop
         "$dead_letter_from": queue.name,
         "$dead_letter_deliveries": "2",
         "$dead_letter_src_seq": "1",
+        "$dead_letter_before": {"$dead_letter_error": "of another life"},
     }
 
 

@@ -107,6 +107,33 @@ def test_some_of_them(new_topic: NewTopic) -> None:
     assert redrive(letters, max=None, match=None, into=None)["moved"] == 3
 
 
+def die(queue: Queue) -> None:
+    """The job in it is delivered once more than it may be."""
+    queue.do("nack", *queue.claimed(1), error=f"broken in {queue.name}")
+    assert queue.claim() == []
+
+
+def test_a_letter_of_a_letter_goes_all_the_way_back(boot: Boot) -> None:
+    server = boot()
+    letters = server.topic("letters")
+    second = as_queue(server.topic("second", type="queue", max_deliveries=1, dead_letter="letters"))
+    first = as_queue(server.topic("first", type="queue", max_deliveries=1, dead_letter="second"))
+    own = {"own": 1, "$dead_letter_from": "a word of its writer", "$dead_letter_mine": 2}
+    first.records(job("job", meta=own))
+    die(first)
+    [before] = second.diff()["records"]
+    die(second)
+    server.restart(cleanly=False)
+    assert redrive(letters)["moved"] == 1
+    [again] = second.diff()["records"]
+    assert again["meta"] == before["meta"]
+    server.restart(cleanly=False)
+    answer = redrive(second)
+    assert (answer["moved"], answer["skipped"]) == (1, [])
+    [returned] = first.claim()
+    assert (returned["data"], returned["meta"], returned["deliveries"]) == ("job", own, 1)
+
+
 def test_into_another_queue(new_topic: NewTopic, unborn: TopicHandle) -> None:
     letters, other = new_topic(), as_queue(new_topic(type="queue"))
     queue = queue_with_letters(new_topic, letters, job("dead"))

@@ -25,6 +25,7 @@ from topics.log.write.append_request import parse_append
 from topics.storage.columns import Records
 from topics.storage.frame import Kind
 from topics.values.config import TopicConfig
+from topics.values.settings import MAX_META_BYTES, MAX_META_KEYS
 
 
 @pytest.fixture
@@ -95,8 +96,12 @@ def test_without_a_limit_or_a_place_jobs_come_back_for_ever(lab: QueueLab, confi
     [
         (None, {}),
         ({}, {}),
-        ({"$dead_letter_from": "older", "x": 1}, {"x": 1}),
-        ({"$dead_letter_src_seq": "9"}, {}),
+        (
+            {"$dead_letter_from": "older", "x": 1},
+            {"x": 1, "$dead_letter_before": {"$dead_letter_from": "older"}},
+        ),
+        ({"$dead_letter_src_seq": "9"}, {"$dead_letter_before": {"$dead_letter_src_seq": "9"}}),
+        ({"$dead_letter_before": 5}, {"$dead_letter_before": {"$dead_letter_before": 5}}),
         ({"$dead_letter_own": "mine"}, {"$dead_letter_own": "mine"}),
         ({"x": 'a"b'}, {"x": 'a"b'}),
     ],
@@ -118,7 +123,47 @@ def test_a_key_hidden_behind_an_escape_does_not_appear_twice(lab: QueueLab) -> N
     lab.commit(lambda done, fail: lab.engine.append("q", parse_append(body), done, fail))
     let_expire(lab)
     lab.claim()
-    assert lab.diff("dead").rows.count(b"dead_letter_from") == 1
+    [row] = lab.diff("dead").rows.splitlines()
+    objects: list[list[tuple[str, Any]]] = []
+    json.loads(row, object_pairs_hook=objects.append)
+    assert [[name for name, _ in pairs if name == "$dead_letter_from"] for pairs in objects] == [
+        ["$dead_letter_from"],  # what it said before
+        ["$dead_letter_from"],
+        [],
+    ]
+
+
+def _meta_of_a_letter_that_dies_again(lab: QueueLab, **own: Any) -> Any:
+    lab.write("q", {"data": 1, "meta": {"$dead_letter_from": "older", **own}})
+    let_expire(lab)
+    lab.claim()
+    [letter] = letters(lab)
+    assert (letter["data"], letter["meta"]["$dead_letter_from"]) == (1, "q")
+    return letter["meta"]
+
+
+@pytest.mark.parametrize(("keys", "kept"), [(MAX_META_KEYS - 4, True), (MAX_META_KEYS - 3, False)])
+def test_what_was_told_before_is_one_of_the_keys_that_a_meta_may_have(
+    lab: QueueLab, keys: int, kept: bool
+) -> None:
+    meta = _meta_of_a_letter_that_dies_again(lab, **{f"k{number}": number for number in range(keys)})
+    assert meta.get("$dead_letter_before") == ({"$dead_letter_from": "older"} if kept else None)
+    assert len(meta) == MAX_META_KEYS
+
+
+@pytest.mark.parametrize(("more", "kept"), [(0, True), (1, False)])
+def test_what_was_told_before_is_kept_as_far_as_a_meta_reaches(lab: QueueLab, more: int, kept: bool) -> None:
+    around = {
+        "own": "",
+        "$dead_letter_from": "q",
+        "$dead_letter_deliveries": "1",
+        "$dead_letter_src_seq": "1",
+        "$dead_letter_before": {"$dead_letter_from": "older"},
+    }
+    room = MAX_META_BYTES - len(msgspec.json.encode(around))
+    meta = _meta_of_a_letter_that_dies_again(lab, own="x" * (room + more))
+    assert ("$dead_letter_before" in meta) == kept
+    assert len(meta["own"]) == room + more
 
 
 def test_a_full_dead_letter_topic_leaves_the_job_claimable(lab: QueueLab) -> None:

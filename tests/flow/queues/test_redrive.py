@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -33,9 +35,9 @@ def back_to(lab: QueueLab) -> Callable[[str | None], Topic | None]:
     return lambda origin: None if origin is None else lab.engine.find(origin)
 
 
-def run(lab: QueueLab, **wish: Any) -> Redrive:
+def run(lab: QueueLab, name: str = "dead", **wish: Any) -> Redrive:
     """One walk, every part of it moved."""
-    redrive = Redrive(lab.engine, lab.topic("dead"), set(), back_to(lab), **wish)
+    redrive = Redrive(lab.engine, lab.topic(name), set(), back_to(lab), **wish)
     while not redrive.is_over:
         for part in redrive.step():
             redrive.move(part, lambda: None, unexpected)
@@ -60,6 +62,47 @@ def test_what_a_job_said_about_itself_goes_back_with_it(lab: QueueLab) -> None:
     run(lab)
     (job,) = [job for job in lab.claim(9) if job["data"] == "more"]
     assert (job["meta"], job["$tag"]) == ({"m": 1}, "t")
+
+
+def die(lab: QueueLab, name: str) -> None:
+    """Every job of the queue is delivered once more than it may be."""
+    lab.claim(9, name=name)
+    lab.clock.advance(LEASE_MS + 1)
+    assert lab.claim(9, name=name) == []
+
+
+def meta_in(lab: QueueLab, name: str) -> Any:
+    [record] = map(json.loads, lab.diff(name).rows.splitlines())
+    return record.get("meta")
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        None,
+        {"own": 1},
+        {"own": 1, "$dead_letter_from": "mine", "$dead_letter_own": 2, "$dead_letter_before": [3]},
+    ],
+)
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_letter_that_died_again_goes_all_the_way_back(lab: QueueLab, meta: Any, clean: bool) -> None:
+    way = ["first", "second", "third", "last"]
+    for name, then in pairwise(way):
+        lab.put(name, max_deliveries=1, dead_letter=then)
+    lab.put("last", type="log")
+    lab.write("first", {"data": "job", "meta": meta})
+    metas = []
+    for name in way[:-1]:
+        metas.append(meta_in(lab, name))
+        die(lab, name)
+    for name, then in pairwise(reversed(way)):
+        lab.restart(clean=clean)
+        redrive = run(lab, name)
+        assert (redrive.moved, redrive.skipped) == (1, [])
+        assert meta_in(lab, then) == metas.pop()
+    lab.restart(clean=clean)
+    # As it was written.
+    assert meta_in(lab, "first") == meta
 
 
 def test_letters_that_never_had_a_meta_can_be_sent_to_a_queue(lab: QueueLab) -> None:
@@ -164,6 +207,15 @@ def test_letters_on_disk_are_gone_when_the_disk_knows(lab: QueueLab, durability:
         (b'{"\\u0024dead_letter_from":"q"}', "q", None),
         (b'{"$dead_letter_from":7}', None, None),
         (b'{"$dead_letter_deliveries":"3"}', None, None),
+        (b'{"$dead_letter_from":"q","$dead_letter_own":1}', "q", b'{"$dead_letter_own":1}'),
+        (
+            b'{"$dead_letter_from":"b","$dead_letter_before":{"$dead_letter_from":"a"}}',
+            "b",
+            b'{"$dead_letter_from":"a"}',
+        ),
+        # Written by others: only what a letter tells comes out of it.
+        (b'{"a":1,"$dead_letter_from":"q","$dead_letter_before":{"a":2,"b":3}}', "q", b'{"a":1}'),
+        (b'{"$dead_letter_from":"q","$dead_letter_before":["$dead_letter_from"]}', "q", None),
     ],
 )
 def test_the_origin_is_read_and_taken_out(meta: bytes | None, origin: str | None, left: bytes | None) -> None:

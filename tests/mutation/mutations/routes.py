@@ -59,6 +59,14 @@ MUTATIONS = (
         ("tests/crash/test_dead_letters.py", _REDRIVE),
     ),
     Mutation(
+        "forget-the-first-queue-of-a-letter",
+        "A job that died in one queue after another goes back queue by queue, as far as its meta has room.",
+        "flow/queues/dead_letters.py",
+        "        fields |= _told_before(bytes(before))\n",
+        "        pass\n",
+        (_REDRIVE, "tests/flow/queues/test_redrive.py"),
+    ),
+    Mutation(
         "use-a-ticket-twice",
         "A ticket opens one stream, once.",
         "http/door/tickets.py",

@@ -21,14 +21,19 @@ from topics.log import (
     create_topic,
 )
 from topics.storage import Kind, Records
-from topics.values import DEFAULT_CONFIG, ApiError
+from topics.values import DEFAULT_CONFIG, MAX_META_BYTES, MAX_META_KEYS, ApiError
 
 # Jobs that one claim moves at most; the next claim goes on with the rest.
 MAX_MOVES = 1000
 _META_PREFIX = "$dead_letter_"
 _FROM = _META_PREFIX + "from"
+_DELIVERIES = _META_PREFIX + "deliveries"
+_SRC_SEQ = _META_PREFIX + "src_seq"
 # What the worker that gave the job back last said about it; others may have said nothing.
 _ERROR = _META_PREFIX + "error"
+# What these keys said before, this one among them: the job was a letter already, or its writer had used them.
+_BEFORE = _META_PREFIX + "before"
+_TOLD = (_FROM, _DELIVERIES, _SRC_SEQ, _ERROR, _BEFORE)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -134,8 +139,11 @@ def without_origin(meta: bytes | None) -> bytes | None:
     """The meta that the job had before it became a letter."""
     if meta is None or not _may_have_origin(meta):
         return meta
-    kept = {key: value for key, value in _fields.decode(meta).items() if not key.startswith(_META_PREFIX)}
-    return msgspec.json.encode(kept) if kept else None
+    fields = _fields.decode(meta)
+    before = _take_told(fields).get(_BEFORE)
+    if before is not None:
+        fields |= _told_before(bytes(before))
+    return msgspec.json.encode(fields) if fields else None
 
 
 def _may_have_origin(meta: bytes) -> bool:
@@ -143,24 +151,34 @@ def _may_have_origin(meta: bytes) -> bool:
     return _META_PREFIX.encode() in meta or b"\\" in meta
 
 
+def _take_told(fields: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+    """What a meta says of a letter; it is no longer in the meta then."""
+    return {key: fields.pop(key) for key in _TOLD if key in fields}
+
+
+def _told_before(before: bytes) -> dict[str, msgspec.Raw]:
+    """Nothing else comes out of it, whoever wrote it."""
+    if before[:1] != b"{":
+        return {}
+    return {key: value for key, value in _fields.decode(before).items() if key in _TOLD}
+
+
 def _with_origin(meta: bytes | None, name: str, deliveries: int, seq: int, error: str | None) -> bytes:
     """The job's own meta, and where it came from. The rest of the meta stays as it was written."""
-    told = {
-        _FROM: name,
-        _META_PREFIX + "deliveries": str(deliveries),
-        _META_PREFIX + "src_seq": str(seq),
-    }
+    told = {_FROM: name, _DELIVERIES: str(deliveries), _SRC_SEQ: str(seq)}
     if error is not None:
         told[_ERROR] = error
     origin = msgspec.json.encode(told)
     if meta is None or meta == b"{}":
         return origin
-    # A letter that dies a second time tells of its last queue only.
-    if _may_have_origin(meta):
-        fields = _fields.decode(meta)
-        for key in (*told, _ERROR):
-            fields.pop(key, None)
-        meta = msgspec.json.encode(fields)
-        if not fields:
-            return origin
-    return meta[:-1] + b"," + origin[1:]
+    if not _may_have_origin(meta):
+        return meta[:-1] + b"," + origin[1:]
+    fields = _fields.decode(meta)
+    earlier = _take_told(fields)
+    letter: dict[str, object] = {**fields, **told}
+    if earlier and len(letter) < MAX_META_KEYS:
+        whole = msgspec.json.encode(letter | {_BEFORE: earlier})
+        if len(whole) <= MAX_META_BYTES:
+            return whole
+    # What was told before does not fit into a meta any more: the letter tells of its last queue only.
+    return msgspec.json.encode(letter)
