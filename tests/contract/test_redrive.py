@@ -104,7 +104,7 @@ def test_some_of_them(new_topic: NewTopic) -> None:
     assert redrive(letters, match=["tag", "Glob", "k:1*"])["moved"] == 2
     assert [record["data"] for record in letters.diff()["records"]] == [0, 2, 4]
     assert redrive(letters, max=0)["moved"] == 0
-    assert redrive(letters, max=None, match=None, into=None)["moved"] == 3
+    assert redrive(letters, match=None, into=None)["moved"] == 3
 
 
 def die(queue: Queue) -> None:
@@ -178,7 +178,7 @@ def test_letters_that_a_worker_holds_stay(new_topic: NewTopic) -> None:
 
 def test_wrong_requests(new_topic: NewTopic, unborn: TopicHandle) -> None:
     letters = new_topic()
-    for body in ({"max": -1}, {"max": "1"}, {"match": ["x"]}, {"into": 5}, {"maximum": 1}):
+    for body in ({"max": -1}, {"max": "1"}, {"max": None}, {"match": ["x"]}, {"into": 5}, {"maximum": 1}):
         ask(letters, body).refused(400, "invalid_request")
     ask(unborn, {"maximum": 1}).refused(404, "topic_not_found")
     queue = as_queue(new_topic(type="queue"))

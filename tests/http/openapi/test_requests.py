@@ -187,6 +187,28 @@ def test_bodies_have_the_fields_types_and_defaults_that_are_decoded(described: D
             assert fits(told["properties"][field], kind), f"{name}.{field} should be {kind}"
 
 
+def test_numbers_and_flags_are_never_null_but_for_a_few(described: Described) -> None:
+    """Who sends null for a limit has forgotten to fill it in, and must not get everything for it."""
+    scalars = {"integer", "boolean"}
+    bodies = {name: schema for name, schema in described.schemas.items() if name.endswith("Body")}
+    bodies |= described.by_route["GET", "/v0/ws"]["x-websocket-messages"]["client"] | {
+        "Start": described.schemas["Start"]
+    }
+    nullable = {
+        (name, field)
+        for name, schema in bodies.items()
+        for field, kind in schema["properties"].items()
+        if "null" in (kinds := {each.get("type") for each in kind.get("anyOf", ())}) and kinds & scalars
+    }
+    assert nullable == {
+        ("ClaimBody", "lease_ms"),
+        ("ConfigBody", "priority"),
+        ("DeleteBody", "before_seq"),
+        ("WriteBody", "create"),
+        ("publish", "create"),
+    }
+
+
 def fits(told: Json, kind: Json) -> bool:
     """`told` says what `kind` says, and perhaps more about its limits."""
     for name, value in kind.items():

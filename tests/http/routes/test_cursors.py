@@ -29,7 +29,10 @@ def test_a_cursor_is_put_shown_listed_and_deleted(server: ServerProcess) -> None
     assert (answer.status, answer.json["error"]["code"]) == (404, "not_found")
 
 
-@pytest.mark.parametrize("body", [{}, {"seq": None}, {"seq": -1}, {"seq": "1"}, {"seq": 1, "epoch": -1}])
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"seq": None}, {"seq": -1}, {"seq": "1"}, {"seq": 1, "epoch": -1}, {"seq": 1, "epoch": None}],
+)
 def test_bad_cursors_are_refused(server: ServerProcess, body: object) -> None:
     server.put("/v0/topics/c.bad", {})
     answer = server.request("PUT", "/v0/topics/c.bad/cursors/x", body)

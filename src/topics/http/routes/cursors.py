@@ -4,6 +4,7 @@ from itertools import chain
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from topics.flow.cursors import Cursors
 from topics.flow.kept_cursors import Cursor
@@ -26,7 +27,7 @@ MOST_LOOKED_AT = 10_000
 
 class CursorBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     seq: int
-    epoch: int | None = None
+    epoch: int | UnsetType = UNSET
 
 
 _cursor = Form(CursorBody)

@@ -2,6 +2,8 @@
 
 from typing import TypeVar
 
+from msgspec import UNSET, UnsetType
+
 from topics.http.wire.exchange import Exchange
 from topics.values import (
     LEASE_MS_RANGE,
@@ -36,8 +38,8 @@ def unsigned(value: int, name: str) -> int:
     return value
 
 
-def unsigned_or_none(value: int | None, name: str) -> int | None:
-    return None if value is None else unsigned(value, name)
+def unsigned_or_none(value: int | UnsetType | None, name: str) -> int | None:
+    return None if value is None or value is UNSET else unsigned(value, name)
 
 
 def clamped(value: int, default: int, maximum: int, name: str) -> int:

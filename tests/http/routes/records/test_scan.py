@@ -95,12 +95,19 @@ def test_filters_and_bounds_are_passed_on(server: ServerProcess) -> None:
         {"max_records": -1},
         {"since_ts": 1.5},
         {"epoch": -1},
+        *({name: None} for name in ("to_seq", "since_ts", "until_ts", "max_records", "epoch")),
         [],
     ],
 )
 def test_bad_requests_are_refused(server: ServerProcess, request_body: object) -> None:
     answer = server.request("POST", "/v0/topics/s.bad/scan", request_body)
     assert (answer.status, answer.json["error"]["code"]) == (400, "invalid_request")
+
+
+def test_what_may_be_null_counts_as_left_out(server: ServerProcess) -> None:
+    server.post("/v0/topics/s.null", {"records": [{"data": 1}]})
+    body = {"columns": None, "node": None, "tag": None}
+    assert server.request("POST", "/v0/topics/s.null/scan", body).status == 200
 
 
 def test_an_absent_topic_is_not_found(server: ServerProcess) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from heapq import nsmallest
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from topics.flow.queues.leases import Lease
 from topics.flow.queues.queue import JobQueue
@@ -22,7 +23,7 @@ from topics.values import ApiError, Form, invalid
 
 
 class RedriveBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    max: int | None = None
+    max: int | UnsetType = UNSET
     match: str | list[object] | None = None
     into: str | None = None
 

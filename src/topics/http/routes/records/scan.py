@@ -4,6 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from topics.http.door.keys import READ, is_revoked
 from topics.http.late_imports import load
@@ -27,14 +28,14 @@ WHOLE_RECORDS = 100_000
 
 class ScanBody(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     from_seq: int = 0
-    to_seq: int | None = None
+    to_seq: int | UnsetType = UNSET
     columns: list[str] | None = None
     node: str | list[str] | None = None
     tag: str | list[object] | None = None
-    since_ts: int | None = None
-    until_ts: int | None = None
-    max_records: int | None = None
-    epoch: int | None = None
+    since_ts: int | UnsetType = UNSET
+    until_ts: int | UnsetType = UNSET
+    max_records: int | UnsetType = UNSET
+    epoch: int | UnsetType = UNSET
 
 
 _scan = Form(ScanBody)
