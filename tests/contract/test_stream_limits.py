@@ -109,9 +109,10 @@ def test_limits_reach_the_socket(boot: Boot, streams: Streams) -> None:
     server = boot(TOPICS_MAX_TOPICS="1", TOPICS_MAX_TOTAL_BYTES="10")
     server.topic("t")
     client = streams.socket(server)
-    for topic, data in (("other", 1), ("t", "x" * 20)):
+    for topic, data, limit, most in (("other", 1, "max_topics", 1), ("t", "x" * 20, "max_total_bytes", 10)):
         message = client.ask(op="publish", topic=topic, records=[{"data": data}], request_id=1)
         assert (message["op"], message["code"], message["request_id"]) == ("error", "throttled", 1)
+        assert message["detail"] == {"limit": limit, "max": most}
     assert client.ask(op="publish", topic="t", records=[{"data": 1}])["op"] == "ack"
 
 

@@ -34,11 +34,13 @@ def until_level(client: SocketClient) -> list[tuple[str, Any]]:
     return found
 
 
-def failed(client: SocketClient, code: str, request_id: Any = None) -> None:
+def failed(client: SocketClient, code: str, request_id: Any = None) -> Any:
+    """What the error says besides."""
     message = client.next("error")
     assert set(message) <= {"op", "request_id", "code", "message", "detail"}
     assert (message["code"], message["request_id"]) == (code, request_id)
     assert message["message"]
+    return message.get("detail")
 
 
 # Talking
@@ -90,6 +92,13 @@ def test_refused_commands(server: Server, client: SocketClient, command: Any, co
     client.send(request_id=1, **command)
     failed(client, code, 1)
     assert client.ask(op="ping")["op"] == "pong"
+
+
+def test_errors_have_the_detail_that_they_have_over_http(client: SocketClient, unborn: TopicHandle) -> None:
+    client.send(op="subscribe", topic=unborn.name)
+    assert failed(client, "topic_not_found") == {"topic": unborn.name}
+    client.send(op="publish", topic=unborn.name, records=[])
+    assert failed(client, "invalid_request") is None
 
 
 def test_binary_messages_are_not_spoken(client: SocketClient) -> None:
@@ -158,7 +167,8 @@ def test_a_full_topic_refuses_a_publish(client: SocketClient, new_topic: NewTopi
     topic = new_topic(cap_records=1, discard="reject")
     topic.write(1)
     client.send(op="publish", topic=topic.name, records=[{"data": 2}], request_id=9)
-    failed(client, "topic_full", 9)
+    told = failed(client, "topic_full", 9)
+    assert told == topic.post({"records": [{"data": 2}]}).refused(422, "topic_full")
 
 
 # Subscriptions

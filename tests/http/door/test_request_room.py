@@ -99,6 +99,7 @@ def test_messages_of_sockets_count_like_bodies(app: RunningApp, wait_until) -> N
     client.send(op="publish", topic="t", records=[{"data": text}])
     refusal = client.read()
     assert (refusal["op"], refusal["code"]) == ("error", "throttled")
+    assert refusal["detail"] == {"limit": "max_request_bytes", "max": BODY}
     assert room.held == 0
     # The socket goes on, and so does what fits.
     assert client.ask(op="publish", topic="t", records=[{"data": "x" * 70_000}])["op"] == "ack"

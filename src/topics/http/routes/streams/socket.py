@@ -188,7 +188,7 @@ class SocketRoutes:
         socket.send(error_message(_NULL, "unsupported_message", "messages are JSON text"))
 
     def on_refused(self, socket: "Socket", error: ApiError) -> None:
-        socket.send(error_message(_NULL, error.code, error.message))
+        socket.send(error_message(_NULL, error.code, error.message, error.detail))
 
     # Commands
 

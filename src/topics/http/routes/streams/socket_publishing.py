@@ -99,8 +99,7 @@ class Message:
         if self.misnamed is not None:
             self.misnamed.mention_in(mistake)
         code = mistake.code if mistake is error else "invalid_json"
-        detail = mistake.detail if mistake.status == 400 else None
-        self.socket.send(error_message(self.request_id, code, mistake.message, detail))
+        self.socket.send(error_message(self.request_id, code, mistake.message, mistake.detail))
 
 
 class Publication:
