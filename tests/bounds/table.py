@@ -176,6 +176,7 @@ COLLECTIONS = {
         "WaitingReaders._waiting": "max_connections",
     },
     "flow/stages/identities.py": {
+        "NamedCommit.names": FIXED,
         "_Application.batches": "ids of stages",
         "_Owner.applications": "ids of stages",
         "_Owner.under_way": "max_connections",

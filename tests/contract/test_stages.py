@@ -100,6 +100,50 @@ def test_the_last_hundred_batches_and_no_older_ones(server: Server) -> None:
     a.commit(batch=100).refused(409, "stage_conflict")
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_repeat_that_lacks_parts_is_compared_with_what_was_committed(
+    server: Server, restarts: bool
+) -> None:
+    """Whoever sends a commit again after its parts have gone names the same ones, and nothing else."""
+    a = Tenant(server, "a")
+    for part in ("0", "1"):
+        a.put("a.t", part, part=part).ok()
+    first = a.commit("0", "1", batch=1).ok()["topics"]
+    if restarts:
+        server.restart(cleanly=False)
+    for _ in range(2):
+        again = a.commit("0", "1", batch=1).ok()
+        assert (again["deduped"], again["topics"]) == (True, first)
+    # Nothing of these was in the commit, wherever they are missing.
+    for stage in ("load", "other"):
+        a.commit("7", batch=1, stage=stage).refused(409, "stage_conflict")
+    a.put("a.t", "77", stage="other").ok()
+    a.commit("0", "1", batch=1, stage="other").refused(409, "stage_conflict")
+    a.put("a.t", "77").ok()
+    a.commit("0", "1", batch=1).refused(409, "stage_conflict")
+    # What was refused is still there, for a commit of its own.
+    assert a.commit("0", batch=2, stage="other").ok()["topics"]["a.t"]["first_seq"] == 3
+    a.put("a.t", "0").ok()
+    assert deduped(a.commit("0", "1", batch=1))
+
+
+def test_the_rows_of_a_repeat_may_be_in_other_parts_and_its_answer_may_be_lost_as_well(
+    server: Server,
+) -> None:
+    """A driver that died after the commit stages its rows anew, and asks until it is answered."""
+    a = Tenant(server, "a")
+    a.put("a.t", "1", "2").ok()
+    first = a.commit("0").ok()["topics"]
+    a.put("a.t", "2", stage="anew", part="x").ok()
+    a.put("a.t", "1", stage="anew", part="y").ok()
+    for cleanly in (True, False, None):
+        again = a.commit("y", "x", stage="anew").ok()
+        assert (again["deduped"], again["topics"]) == (True, first)
+        if cleanly is not None:
+            server.restart(cleanly=cleanly)
+    assert a.drop("anew") is False
+
+
 def test_a_commit_of_nothing_is_remembered(server: Server) -> None:
     a = Tenant(server, "a")
     assert a.commit(batch=3).ok()["topics"] == {}

@@ -231,6 +231,7 @@ def _stage(world: World) -> None:
         for owner in ("", "d|m"):
             assert staging.commit(world, (owner, "query", 1), rows) is False
             assert staging.commit(world, (owner, "query", 1), rows) is True
+            assert staging.commit(world, (owner, "query", 1), rows, stage="of another driver") is True
     finally:
         staging.close()
 

@@ -50,11 +50,13 @@ class Staging:
         identity: Identity,
         rows: dict[str, list[Draft]],
         *,
+        stage: str = "stage",
         is_large: bool = False,
         meanwhile: Callable[[], object] = lambda: None,
     ) -> bool | None:
         """Stage rows for several topics and commit them. True when they had been committed before.
 
+        One stage for all of them, unless told: what keeps its owners apart is the server's business.
         `is_large`: as if they were too large for one frame. `meanwhile` is then called while they are
         written into segments.
         """
@@ -65,7 +67,7 @@ class Staging:
         world.queue.wake = lambda: self._wake(world)
         world.here.stages.large_bytes = 0 if is_large else LARGE_STAGE_BYTES
         try:
-            return self._run(self._commit(world, identity, rows, meanwhile))
+            return self._run(self._commit(world, identity, rows, stage, meanwhile))
         finally:
             world.queue.wake = lambda: None
 
@@ -110,12 +112,12 @@ class Staging:
         world: World,
         identity: Identity,
         rows: dict[str, list[Draft]],
+        stage: str,
         meanwhile: Callable[[], object],
     ) -> bool | None:
         stages = world.here.stages
         owner, name, batch = identity
-        # One stage for all of them: what keeps its owners apart is the server's business.
-        stage, part = "stage", "only"
+        part = "only"
         try:
             await stages.put_part(owner, stage, part, _arrow(rows), None, lambda _: None)
         except (ApiError, OSError):

@@ -10,13 +10,16 @@ import pytest
 from tests.flow.stages.lab import StageLab
 from topics.flow.stages import identities as module
 from topics.flow.stages.identities import (
+    KEPT_PART_DIGESTS,
     MAX_APPLICATIONS,
     REMEMBERED_BATCHES,
     Commit,
     Identities,
+    NamedCommit,
     OwnedCommit,
     StageRange,
     UnownedCommit,
+    pack_digests,
 )
 from topics.storage.frame import Kind
 from topics.values.errors import ApiError
@@ -211,6 +214,85 @@ def test_what_is_remembered_takes_no_more_memory_than_it_is_counted_for() -> Non
     finally:
         tracemalloc.stop()
     assert taken < identities._owners[""].size
+
+
+# --- what is known of their parts -------------------------------------------------------------------------
+
+
+def named(batch: int, parts: int) -> NamedCommit:
+    return NamedCommit(batch, parts, 7, [], [batch], pack_digests(range(parts)))
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["as they came", "loaded"])
+def test_of_many_parts_only_those_of_the_batch_committed_last_can_be_told(again: bool) -> None:
+    identities = Identities()
+    for batch, parts in ((1, KEPT_PART_DIGESTS), (2, KEPT_PART_DIGESTS + 1), (4, 5000), (3, 4000)):
+        settled(identities, "p", named(batch, parts))
+    if again:
+        state = msgspec.msgpack.decode(msgspec.msgpack.encode(identities.dump()))
+        identities = Identities()
+        identities.load(state)
+    settled(identities, "q", commit())
+    known = {batch: identities.find("", "p", batch)[0] for batch in (1, 2, 3, 4)}
+    assert (known[1], known[3]) == (named(1, KEPT_PART_DIGESTS), named(3, 4000))
+    assert known[2] == NamedCommit(2, KEPT_PART_DIGESTS + 1, 7, [], [2])
+    assert known[4] == NamedCommit(4, 5000, 7, [], [4])
+    # A commit of nothing is another one, too.
+    settled(identities, "p", commit(5))
+    assert identities.find("", "p", 3)[0] == NamedCommit(3, 4000, 7, [], [3])
+    encoded = [*identities._owners[""].applications["p"].batches.values()]
+    assert identities._owners[""].applications["p"].size == 512 + sum(128 + len(each) for each in encoded)
+
+
+def test_all_that_may_be_remembered_fits_with_the_digests_of_few_parts() -> None:
+    identities = Identities()
+    for batch in range(10**6, 10**6 + REMEMBERED_BATCHES):
+        written = [StageRange("orders.europe", 10**9, 10**9 + 999, 1000, 10)]
+        digests = pack_digests([2**64 - 1] * KEPT_PART_DIGESTS)
+        settled(identities, "p", NamedCommit(batch, 1000, 2**64 - 1, written, [2**64 - 1], digests))
+    assert identities._owners[""].size * MAX_APPLICATIONS < module.MAX_REMEMBERED_BYTES
+
+
+def test_parts_that_cannot_be_told_any_more_are_refused_unless_all_are_there(lab: StageLab) -> None:
+    parts = [str(number) for number in range(KEPT_PART_DIGESTS + 1)]
+
+    def put(*some: str) -> None:
+        for part in some:
+            lab.part(part, {"data": [part]}, topic="a")
+
+    put(*parts)
+    lab.commit_stage(*parts, batch=1)
+    put("0")
+    assert lab.commit_stage(*parts, batch=1)[1]
+    lab.commit_stage(batch=2)
+    assert lab.commit_stage(*parts, batch=1)[1]
+    put("0")
+    with pytest.raises(ApiError, match="in the parts that are there"):
+        lab.commit_stage(*parts, batch=1)
+    put(*parts)
+    assert lab.commit_stage(*parts, batch=1)[1]
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_commits_of_servers_that_did_not_note_their_parts_are_taken_at_their_word(
+    lab: StageLab, snapshot: bool
+) -> None:
+    old = Commit(5, 2, 99, [StageRange("a.x", 1, 2, 2, 3)])
+    if snapshot:
+        lab.stages.identities.load(msgspec.to_builtins([("a.", [("q", [old])])]))
+        lab.checkpoint()
+    else:
+        packed = msgspec.msgpack.encode(OwnedCommit("a.", "q", old, []))
+        lab.engine.queue.note(lab.engine.journal.frame(Kind.OWNED_STAGE, packed, ts=lab.engine.now()))
+        lab.engine.queue.sync_now()
+    for _ in range(2):
+        lab.restart()
+        assert lab.stages.identities.find("a.", "q", 5)[0] == old
+        for parts in ("gone", "gone, too"):
+            assert lab.commit_stage(parts, batch=5, owner="a.") == ({"a.x": (1, 2, 2)}, True)
+        with pytest.raises(ApiError, match="other rows"):
+            lab.commit_stage(batch=5, owner="a.")
+        lab.checkpoint()
 
 
 # --- before there were owners -----------------------------------------------------------------------------

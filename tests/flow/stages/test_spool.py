@@ -11,7 +11,7 @@ import pytest
 from tests.flow.stages.lab import anything_goes
 from tests.support.arrow import arrow_stream
 from topics.flow.stages.parts import About, read_part, write_part
-from topics.flow.stages.spool import PartMissing, part_path, stage_key
+from topics.flow.stages.spool import PartMissing, names_digest, part_path, stage_key
 from topics.storage.filesystem import Filesystem
 
 
@@ -74,3 +74,14 @@ def test_a_part_that_cannot_be_read_is_not_taken_for_a_missing_one(
     monkeypatch.setattr(Filesystem, "open", open_too_many)
     with pytest.raises(OSError, match="Too many"):
         read_part(Filesystem(), path)
+
+
+def test_what_a_commit_names_has_no_order_and_no_directory() -> None:
+    def names(*parts: str, stage: str = "s", owner: str = "", directory: str = "/d", **topic: str) -> int:
+        paths = [part_path(directory, stage_key(owner, stage), part) for part in parts]
+        return names_digest(paths, topic.get("topic"))
+
+    assert names("0", "1") == names("1", "0") == names("1", "0", directory="/elsewhere")
+    different = [names("0", "1"), names("0"), names("01"), names(), names("0", "1", "2")]
+    different += [names("0", "1", stage="t"), names("0", "1", owner="a."), names("0", "1", topic="a")]
+    assert len(set(different)) == len(different)

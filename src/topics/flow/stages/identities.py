@@ -2,14 +2,16 @@
 
 An application is known by the id under which it commits, and an owner is the set of name prefixes of the key
 with which it does so: two tenants that choose the same id never meet. Each batch is kept with a digest of its
-rows and the answer it got, so that a repeat can be told from a conflict.
+rows and the answer it got, so that a repeat can be told from a conflict. For repeats whose parts are gone, or
+some of them, there are digests of what they were called and of what was in each.
 
 Memory is bounded by forgetting whole applications, the one unused longest first. Which ones go is part of
 the frame of the commit that took their place: replay forgets the same ones, whatever was asked in between.
 """
 
+import struct
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +26,10 @@ REMEMBERED_BATCHES = 100
 MAX_APPLICATIONS = 10_000
 # Of an owner. Enough for all the batches of all its applications, as long as most commits write few topics.
 MAX_REMEMBERED_BYTES = 256 * 1024 * 1024
+# Each part of a commit has a digest of its own. Of all batches but the one committed last, they are kept only
+# where there are so few: all that may be remembered still fits.
+KEPT_PART_DIGESTS = 8
+_PART_DIGEST_BYTES = 8
 # What a batch takes besides its text, and an application besides its batches.
 _BATCH_OVERHEAD = 128
 _APPLICATION_OVERHEAD = 512
@@ -49,6 +55,56 @@ class Commit(msgspec.Struct, array_like=True, gc=False):
     digest: int
     ranges: list[StageRange]
 
+    def is_named(self, names: int) -> bool:
+        """Whether a request that named these parts got this answer; as far as is known."""
+        return True
+
+    def held(self, names: int, left: Sequence[int | None]) -> bool:
+        """Whether what is left of these parts was committed; as far as is known."""
+        return True
+
+    def repeated(self, names: int, parts: bytes) -> "NamedCommit | None":
+        """With the parts of a repeat; None if there is nothing new to be noted."""
+        return None
+
+
+class NamedCommit(Commit, array_like=True, gc=False):
+    """A commit of which is known what its parts were. Earlier servers did not note it."""
+
+    # The digests, as `names_digest` has them, of what the last two requests named that got this answer.
+    names: list[int] = []
+    # Of the later one: the digest of the rows of each part, u64, in the order of their files. They may be
+    # left away.
+    parts: bytes = b""
+
+    def is_named(self, names: int) -> bool:
+        return names in self.names
+
+    def held(self, names: int, left: Sequence[int | None]) -> bool:
+        """`left`: the digest of each part, in the order of their files; None where it is gone."""
+        if all(digest is None for digest in left):
+            return True
+        if names != self.names[-1] or len(self.parts) != len(left) * _PART_DIGEST_BYTES:
+            return False
+        committed = struct.unpack(f"<{len(left)}Q", self.parts)
+        return all(digest in (None, known) for digest, known in zip(left, committed, strict=True))
+
+    def repeated(self, names: int, parts: bytes) -> "NamedCommit | None":
+        latest = self.names[-1]
+        if (names, parts) == (latest, self.parts):
+            return None
+        kept = [names] if names == latest else [latest, names]
+        return NamedCommit(self.batch, self.count, self.digest, self.ranges, kept, parts)
+
+    def as_noted(self) -> Commit:
+        if self.names:
+            return self
+        return Commit(self.batch, self.count, self.digest, self.ranges)
+
+
+def pack_digests(digests: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(digests)}Q", *digests)
+
 
 class OwnedCommit(msgspec.Struct, array_like=True, gc=False):
     """A commit as the journal has it. `forgotten`: applications of the same owner that made room for it."""
@@ -57,6 +113,10 @@ class OwnedCommit(msgspec.Struct, array_like=True, gc=False):
     id: str
     commit: Commit
     forgotten: list[str]
+
+
+class _OwnedCommitAsRead(OwnedCommit, array_like=True, gc=False):
+    commit: NamedCommit
 
 
 class UnownedCommit(msgspec.Struct, array_like=True, gc=False):
@@ -74,12 +134,12 @@ class UnownedCommit(msgspec.Struct, array_like=True, gc=False):
 
 
 _pack = msgspec.msgpack.encode
-_commit = msgspec.msgpack.Decoder(Commit)
-_owned = msgspec.msgpack.Decoder(OwnedCommit)
+_commit = msgspec.msgpack.Decoder(NamedCommit)
+_owned = msgspec.msgpack.Decoder(_OwnedCommitAsRead)
 _unowned = msgspec.msgpack.Decoder(UnownedCommit)
 # By owner and by application.
 _State = list[tuple[str, list[tuple[str, list[Commit]]]]]
-_state = msgspec.msgpack.Decoder(_State)
+_state = msgspec.msgpack.Decoder(list[tuple[str, list[tuple[str, list[NamedCommit]]]]])
 _unowned_state = msgspec.msgpack.Decoder(list[UnownedCommit])
 
 MayName = Callable[[str], bool]
@@ -90,16 +150,30 @@ class _Application:
     # Its newest batches, by number; encoded, because there may be a million of them and few are asked for.
     batches: dict[int, bytes] = field(default_factory=dict)
     size: int = _APPLICATION_OVERHEAD
+    # The batch committed last, if it has the digests of more parts than are kept of others.
+    with_many_parts: int | None = None
 
-    def add(self, batch: int, encoded: bytes) -> int:
+    def add(self, commit: Commit) -> int:
         """Returns by how much it has grown."""
         before = self.size
-        self._drop(batch)
-        self.batches[batch] = encoded
-        self.size += _BATCH_OVERHEAD + len(encoded)
+        self._drop_part_digests()
+        self._put(commit)
         while len(self.batches) > REMEMBERED_BATCHES:
             self._drop(min(self.batches))
         return self.size - before
+
+    def _put(self, commit: Commit) -> None:
+        self._drop(commit.batch)
+        encoded = self.batches[commit.batch] = _pack(commit)
+        self.size += _BATCH_OVERHEAD + len(encoded)
+        if isinstance(commit, NamedCommit) and len(commit.parts) > KEPT_PART_DIGESTS * _PART_DIGEST_BYTES:
+            self.with_many_parts = commit.batch
+
+    def _drop_part_digests(self) -> None:
+        """Of the batch that was the last one so far. Whoever commits another has had its answer."""
+        batch, self.with_many_parts = self.with_many_parts, None
+        if batch is not None and batch in self.batches:
+            self._put(msgspec.structs.replace(_commit.decode(self.batches[batch]), parts=b""))
 
     def _drop(self, batch: int) -> None:
         encoded = self.batches.pop(batch, None)
@@ -123,7 +197,8 @@ class _Owner:
             return None, None
         self.applications.move_to_end(name)
         encoded = application.batches.get(batch)
-        return None if encoded is None else _commit.decode(encoded), min(application.batches)
+        known = None if encoded is None else _commit.decode(encoded).as_noted()
+        return known, min(application.batches)
 
     def make_room(self, name: str, size: int, is_busy: Callable[[str], bool]) -> list[str]:
         """The applications that have to go before this commit is remembered."""
@@ -144,12 +219,12 @@ class _Owner:
         self.under_way[name] = (size, forgotten)
         return forgotten
 
-    def remember(self, name: str, batch: int, encoded: bytes) -> None:
+    def remember(self, name: str, commit: Commit) -> None:
         application = self.applications.get(name)
         if application is None:
             application = self.applications[name] = _Application()
             self.size += application.size
-        self.size += application.add(batch, encoded)
+        self.size += application.add(commit)
         self.applications.move_to_end(name)
 
     def forget(self, name: str) -> None:
@@ -199,12 +274,13 @@ class Identities(Extension):
         space = self._owners.setdefault(owned.owner, _Owner())
         for name in owned.forgotten:
             space.forget(name)
-        space.remember(owned.id, owned.commit.batch, _pack(owned.commit))
+        space.remember(owned.id, owned.commit)
 
     # --- as an extension of the log ---------------------------------------------------------------------
 
     def replay(self, frame: Frame) -> None:
-        self._remember(_owned.decode(frame.payload))
+        owned = _owned.decode(frame.payload)
+        self._remember(OwnedCommit(owned.owner, owned.id, owned.commit.as_noted(), owned.forgotten))
 
     def dump(self) -> Any:
         return [(owner, space.dump()) for owner, space in self._owners.items()]
@@ -214,7 +290,7 @@ class Identities(Extension):
             space = self._owners.setdefault(owner, _Owner())
             for name, commits in applications:
                 for commit in commits:
-                    space.remember(name, commit.batch, _pack(commit))
+                    space.remember(name, commit)
 
 
 class UnownedIdentities(Extension):
@@ -258,7 +334,10 @@ class UnownedIdentities(Extension):
 
 
 def state_from_plain(state: Any) -> _State:
-    return _state.decode(_pack(state))
+    return [
+        (owner, [(name, [each.as_noted() for each in commits]) for name, commits in applications])
+        for owner, applications in _state.decode(_pack(state))
+    ]
 
 
 def _array(items: list[bytes]) -> msgspec.Raw:

@@ -104,6 +104,18 @@ def read_parts(
     return parts
 
 
+def read_digests(fs: Filesystem, paths: list[str]) -> list[int | None]:
+    """Of the rows of each part, in the order of their files; None for one that is missing."""
+    return [_digest_of_part(fs, path) for path in sorted(paths)]
+
+
+def _digest_of_part(fs: Filesystem, path: str) -> int | None:
+    try:
+        return read_part(fs, path).about.digest
+    except PartMissing:
+        return None
+
+
 class Parts:
     """All parts of a commit. `default_topic` is where rows go that name none."""
 
@@ -153,6 +165,11 @@ class Parts:
         if self._default_topic is not None:
             digest += int(digest_of(self._default_topic)[:16], 16)
         return digest % DIGEST_MODULUS
+
+    @property
+    def digests(self) -> list[int]:
+        """Of the rows of each part, in the order of their files."""
+        return [digest for _, (_, digest) in sorted(zip(self._paths, self._counted, strict=True))]
 
     def by_topic(self) -> dict[str, list[ColumnBatch]]:
         """All rows, in order, as they will be written."""

@@ -43,6 +43,12 @@ def part_path(directory: str, key: str, part: str) -> str:
     return os.path.join(directory, f"{key}-{digest_of(part)}{SUFFIX}")
 
 
+def names_digest(paths: list[str], topic: str | None) -> int:
+    """What a commit names: parts of a stage, in whatever order, and where rows go that have no topic."""
+    lines = [topic or "", *sorted(map(os.path.basename, paths))]
+    return checksum("\n".join(lines).encode())
+
+
 class SpoolFile:
     """A part that is being written, piece by piece, with what Arrow expects of a file."""
 
@@ -99,7 +105,7 @@ def read_spooled(fs: Filesystem, path: str) -> memoryview:
     try:
         file = fs.open(path)
     except FileNotFoundError:
-        # Nothing else counts as missing: a repeat without its parts is taken at its word.
+        # Nothing else counts as missing: of a repeat without its parts, only the names are compared.
         raise PartMissing from None
     try:
         whole = memoryview(file.read(file.size(), 0))

@@ -3,6 +3,8 @@
 Parts are spooled and invisible. The commit carries an identity, an id and a batch number, which is journalled
 in the same frame as the records, or as the names of the segments that have them, so that the two cannot part.
 A repeat is recognised: it gets the first answer if it brings the same rows, and an error if it brings others.
+Its rows may be in other parts than before, as long as all of them are there. Where some are gone, they must
+have gone with that commit: a repeat has to name the same ones, and what is left of them is compared.
 Stages and identities belong to the key that opened them, or rather to all keys with the same prefixes: for
 others they are not there.
 """
@@ -10,15 +12,24 @@ others they are not there.
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from topics.flow.doors import Doors
-from topics.flow.stages.identities import Commit, Identities, OwnedCommit, StageRange, UnownedIdentities
+from topics.flow.stages.identities import (
+    Commit,
+    Identities,
+    NamedCommit,
+    OwnedCommit,
+    StageRange,
+    UnownedIdentities,
+    pack_digests,
+)
 from topics.flow.stages.open_stages import OpenStages
 from topics.flow.stages.segments import write_segments
-from topics.flow.stages.spool import PartMissing, stage_key
+from topics.flow.stages.spool import PartMissing, names_digest, stage_key
 from topics.log import (
     Amount,
     AppendOp,
@@ -150,11 +161,11 @@ class Stages:
         self.open.heard_of(request.owner, request.stage)
         paths = await asyncio.to_thread(self.open.paths, request.owner, request.stage, request.parts)
         parts = await self._read_parts(paths, request.topic)
+        names, digests = await asyncio.to_thread(_named, paths, request.topic, parts)
         if known is not None:
-            # A repeat whose parts are gone can only be the same one: they went when it was committed.
-            if parts is not None and (known.count, known.digest) != (parts.count, parts.digest):
-                raise _conflict(request, "was committed with other rows")
-            await self._spend(request, paths)
+            await self._require_same(request, known, paths, names, parts)
+            if parts is None or await self._note_repeat(request, known.repeated(names, digests)):
+                await self._spend(request, paths)
             return known, True
         if parts is None:
             raise ApiError("not_found", "a part of this commit is not there", {"stage": request.stage})
@@ -164,7 +175,7 @@ class Stages:
             raise invalid(f"one commit writes to at most {MAX_TOPICS} topics")
         amounts = {name: amount for name, amount in parts.amounts.items() if name is not None}
         await self._wait_for_turn(amounts)
-        commit = Commit(request.batch, parts.count, parts.digest, [])
+        commit = NamedCommit(request.batch, parts.count, parts.digest, [], [names], digests)
         if parts.is_large and not self._keeps_in_memory(amounts):
             async with self._large:
                 await self._adopt(request, commit, parts, amounts)
@@ -172,6 +183,32 @@ class Stages:
             await self._append(request, commit, parts, amounts)
         await self._spend(request, paths)
         return commit, False
+
+    async def _require_same(
+        self, request: CommitRequest, known: Commit, paths: list[str], names: int, parts: "Parts | None"
+    ) -> None:
+        """Refuses a repeat that is not one of what was committed. `parts` is None when not all are there."""
+        from topics.flow.stages.parts import read_digests
+
+        if parts is not None:
+            if (known.count, known.digest) != (parts.count, parts.digest):
+                raise _conflict(request, "was committed with other rows")
+            return
+        if not known.is_named(names):
+            raise _conflict(request, "was committed with other parts, and not all of these are there")
+        fs = self._engine.fs
+        if not await asyncio.to_thread(lambda: known.held(names, read_digests(fs, paths))):
+            raise _conflict(request, "was committed with other rows in the parts that are there")
+
+    async def _note_repeat(self, request: CommitRequest, news: NamedCommit | None) -> bool:
+        """Whether its parts may go: should this answer be lost, the repeat is recognised without them."""
+        if news is not None:
+            try:
+                await self._write(_Fact(self, request, news), [], self._engine.now())
+            except ApiError:
+                # The disk takes no more, say. The answer is the same, and the parts can be compared again.
+                return False
+        return True
 
     async def _spend(self, request: CommitRequest, paths: list[str]) -> None:
         names = await asyncio.to_thread(self._remove_files, paths)
@@ -264,12 +301,11 @@ class Stages:
         for topic, _ in writes:
             if engine.by_name.get(topic.name) is not topic:
                 raise ApiError("throttled", f'topic "{topic.name}" was deleted meanwhile; commit again')
-        fact = _Fact(self, request, commit)
+        await self._write(_Fact(self, request, commit), writes, now)
 
-        def frame(members: list[AppendOp]) -> list[bytes]:
-            return fact.frame(members, now)
-
-        append_group(engine, writes, now, frame, fact.settle, fact.refuse, sync=True)
+    async def _write(self, fact: "_Fact", writes: "list[Write]", now: int) -> None:
+        frame = partial(fact.frame, now=now)
+        append_group(self._engine, writes, now, frame, fact.settle, fact.refuse, sync=True)
         await fact.done
 
     async def _adopt(
@@ -313,7 +349,9 @@ class _Fact:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def frame(self, members: list[AppendOp], now: int) -> list[bytes]:
-        self._commit.ranges = _ranges(members)
+        # A repeat has none, and the answer of the first.
+        if members:
+            self._commit.ranges = _ranges(members)
         prepared = self._stages.prepare(self._request, self._commit)
         self._prepared.append(prepared)
         return self._stages.journal.frame(Kind.OWNED_STAGE, msgspec.msgpack.encode(prepared), ts=now)
@@ -336,6 +374,11 @@ def _conflict(request: CommitRequest, what: str) -> ApiError:
         f"batch {request.batch} {what}",
         {"id": request.id, "batch": request.batch},
     )
+
+
+def _named(paths: list[str], topic: str | None, parts: "Parts | None") -> tuple[int, bytes]:
+    """Digests of what a commit names, and of what is in each of its parts, if they are there."""
+    return names_digest(paths, topic), b"" if parts is None else pack_digests(parts.digests)
 
 
 def _prepare(writes: "list[Write]", expected: list[tuple[int, int, int]]) -> None:
