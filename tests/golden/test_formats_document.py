@@ -20,9 +20,11 @@ from topics.flow.queues.losses import LossState
 from topics.flow.queues.registry import Queues
 from topics.flow.routers.definitions import Definition, RouterOptions
 from topics.flow.stages.identities import (
+    KEPT_PART_DIGESTS,
     REMEMBERED_BATCHES,
     Commit,
     Identities,
+    NamedCommit,
     OwnedCommit,
     StageRange,
     UnownedCommit,
@@ -167,6 +169,7 @@ ARRAYS = {
     "cursor": Cursor,
     "report": Report,
     "commit": Commit,
+    "named commit": NamedCommit,
     "owned commit": OwnedCommit,
     "unowned commit": UnownedCommit,
     "range": StageRange,
@@ -181,7 +184,9 @@ def test_arrays_of_routers_queues_cursors_and_stages() -> None:
     assert fields.pop("job") == Entry._fields
     assert fields == {name: struct.__struct_fields__ for name, struct in ARRAYS.items()}
     assert (routers.COPIES, routers.HOLE_IN_FRONT, routers.HOLE_INSIDE) == (0, 1, 2)
-    assert "the mark `_topics_router`" in section("Routers, queues, cursors and stages")
+    text = section("Routers, queues, cursors and stages")
+    assert "the mark `_topics_router`" in text
+    assert f"at most {KEPT_PART_DIGESTS} parts" in text
 
 
 def test_the_map_of_a_snapshot() -> None:

@@ -1,0 +1,72 @@
+"""Writes the golden files of commits whose parts are known, which came after those of make_owned_stages.py.
+
+PYTHONPATH=src:. python tests/golden/make_named_stages.py
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from tests.golden.make import PART
+from topics.flow.stages.identities import Identities, NamedCommit, OwnedCommit, StageRange, pack_digests
+from topics.flow.stages.spool import names_digest, part_path, stage_key
+from topics.log.seal.snapshot_state import SnapshotState, encode
+from topics.storage.filesystem import Filesystem
+from topics.storage.frame import Kind
+from topics.storage.journal import Journal
+from topics.storage.snapshot import SnapshotStore
+
+GOLDEN = Path(__file__).parent / "named_stages"
+TS = 1_700_000_000_000
+STAGE, ONLY_PART = PART
+OTHER_STAGE = "of another driver"
+TOPIC = "orders"
+
+
+def names(stage: str, *parts: str, topic: str | None = None) -> int:
+    return names_digest([part_path("", stage_key("", stage), part) for part in parts], topic)
+
+
+def commits() -> list[OwnedCommit]:
+    """One that was repeated under other names, and one with many parts that is not the last one any more."""
+    written = [StageRange("orders", 5, 6, 2, 1)]
+    first, again = names(STAGE, ONLY_PART, topic=TOPIC), names(OTHER_STAGE, "1-0", "2-0")
+    many = names(STAGE, *map(str, range(9)))
+    made = [
+        NamedCommit(7, 9, 9, [], [many], pack_digests([1] * 9)),
+        NamedCommit(8, 2, 0xFEED, written, [first], pack_digests([0xFEED])),
+        NamedCommit(8, 2, 0xFEED, written, [first, again], pack_digests([0xFE00, 0xED])),
+    ]
+    return [OwnedCommit("", "stream-1", commit, []) for commit in made]
+
+
+def write_journal(fs: Filesystem, directory: str) -> None:
+    journal = Journal(fs, directory, [], 0)
+    for commit in commits():
+        fact = journal.frame(Kind.OWNED_STAGE, msgspec.msgpack.encode(commit), ts=TS)
+        journal.write(journal.frame_of(Kind.GROUP, fact, ts=TS))
+    journal.close()
+
+
+def remembered() -> Identities:
+    identities = Identities()
+    for each in commits():
+        identities.settle(identities.prepare(each.owner, each.id, each.commit, lambda _: False))
+    return identities
+
+
+def write_all(root: Path) -> None:
+    fs = Filesystem()
+    for name in ("journal", "snapshots"):
+        fs.make_dirs(str(root / name))
+    write_journal(fs, str(root / "journal"))
+    state = SnapshotState(1000, 500, 6, 2, TS, [], {Identities.name: remembered().dump()})
+    SnapshotStore(fs, str(root / "snapshots")).write(encode(state))
+
+
+if __name__ == "__main__":
+    shutil.rmtree(GOLDEN, ignore_errors=True)
+    write_all(GOLDEN)
