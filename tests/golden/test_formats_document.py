@@ -22,6 +22,7 @@ from topics.flow.routers.definitions import Definition, RouterOptions
 from topics.flow.stages.identities import (
     KEPT_PART_DIGESTS,
     REMEMBERED_BATCHES,
+    REMEMBERED_REQUESTS,
     Commit,
     Identities,
     NamedCommit,
@@ -187,6 +188,7 @@ def test_arrays_of_routers_queues_cursors_and_stages() -> None:
     text = section("Routers, queues, cursors and stages")
     assert "the mark `_topics_router`" in text
     assert f"at most {KEPT_PART_DIGESTS} parts" in text
+    assert f"the last {REMEMBERED_REQUESTS} requests" in text
 
 
 def test_the_map_of_a_snapshot() -> None:

@@ -26,6 +26,8 @@ REMEMBERED_BATCHES = 100
 MAX_APPLICATIONS = 10_000
 # Of an owner. Enough for all the batches of all its applications, as long as most commits write few topics.
 MAX_REMEMBERED_BYTES = 256 * 1024 * 1024
+# Of a batch: how often work may be done anew, each time with other parts, until the first ones are forgotten.
+REMEMBERED_REQUESTS = 4
 # Each part of a commit has a digest of its own. Of all batches but the one committed last, they are kept only
 # where there are so few: all that may be remembered still fits.
 KEPT_PART_DIGESTS = 8
@@ -71,9 +73,9 @@ class Commit(msgspec.Struct, array_like=True, gc=False):
 class NamedCommit(Commit, array_like=True, gc=False):
     """A commit of which is known what its parts were. Earlier servers did not note it."""
 
-    # The digests, as `names_digest` has them, of what the last two requests named that got this answer.
+    # The digests, as `names_digest` has them, of what the last requests named that got this answer.
     names: list[int] = []
-    # Of the later one: the digest of the rows of each part, u64, in the order of their files. They may be
+    # Of the latest one: the digest of the rows of each part, u64, in the order of their files. They may be
     # left away.
     parts: bytes = b""
 
@@ -90,10 +92,10 @@ class NamedCommit(Commit, array_like=True, gc=False):
         return all(digest in (None, known) for digest, known in zip(left, committed, strict=True))
 
     def repeated(self, names: int, parts: bytes) -> "NamedCommit | None":
-        latest = self.names[-1]
-        if (names, parts) == (latest, self.parts):
+        if (names, parts) == (self.names[-1], self.parts):
             return None
-        kept = [names] if names == latest else [latest, names]
+        others = [each for each in self.names if each != names]
+        kept = [*others, names][-REMEMBERED_REQUESTS:]
         return NamedCommit(self.batch, self.count, self.digest, self.ranges, kept, parts)
 
     def as_noted(self) -> Commit:
