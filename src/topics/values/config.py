@@ -1,6 +1,6 @@
 """A topic's seventeen settings: parsed strictly, clamped, always echoed whole."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -23,6 +23,7 @@ LEASE_MS_RANGE = (100, 86_400_000)
 CLAIM_JITTER_MS_MAX = 5000
 PRIORITY_LIMIT = 1000
 _U64_MAX = 2**64 - 1
+_NAME_OR_NULL = msgspec.Meta(extra_json_schema={"anyOf": [{"type": "string"}, {"type": "null"}]})
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -66,8 +67,8 @@ class ConfigBody(TopicConfig, frozen=True, kw_only=True, gc=False, forbid_unknow
     """The config as clients write it: the class may be left to `durable`."""
 
     durability: Durability | None = None  # type: ignore[assignment]
-    # Of any kind, because what is wrong with it is told together with it.
-    dead_letter: Any = None
+    # Taken as anything, because what is wrong with it is told together with it.
+    dead_letter: Annotated[Any, _NAME_OR_NULL] = None
 
 
 _UNSIGNED = [field.name for field in msgspec.structs.fields(TopicConfig) if field.type is int]
