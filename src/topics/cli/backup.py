@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from topics.cli.offline import add_where, offline_settings, progress
+from topics.cli.parser import any_bytes
 from topics.cli.work import add_json, amount, client_for, counted, show
 from topics.client import Client, TopicsError
 from topics.keep.backup import Backup, Source, stopped_server
@@ -25,7 +26,9 @@ RENEW_S = 15.0
 
 def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser("backup", help="copy a server's data while it runs", description=__doc__)
-    parser.add_argument("directory", metavar="DEST", help="a directory of backups; made if it is missing")
+    parser.add_argument(
+        "directory", type=any_bytes, metavar="DEST", help="a directory of backups; made if it is missing"
+    )
     where = add_where(parser)
     where.add_argument("--list", action="store_true", help="show the backups in DEST")
     where.add_argument("--verify", action="store_true", help="read every backup in DEST and check it")

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from topics.cli.offline import add_cold_dir, offline_settings, progress
+from topics.cli.parser import any_bytes
 from topics.cli.work import add_json, counted, show
 from topics.keep.check import Checked, check
 from topics.keep.check_journal import PROBLEM
@@ -22,7 +23,9 @@ FOUND = 1
 
 def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser("check", help="verify a data directory", description=__doc__)
-    parser.add_argument("data_dir", metavar="DATA_DIR", help="a data directory without a running server")
+    parser.add_argument(
+        "data_dir", type=any_bytes, metavar="DATA_DIR", help="a data directory without a running server"
+    )
     add_cold_dir(parser)
     add_json(parser)
     parser.set_defaults(run=run)

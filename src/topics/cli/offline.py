@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from topics.cli.parser import any_bytes
 from topics.cli.settings import read_settings
 from topics.cli.work import DEFAULT_URL
 from topics.keep.steps import Steps
@@ -53,13 +54,13 @@ def add_where(parser: argparse.ArgumentParser) -> Any:
     """A server that runs, or the directory of one that does not. More of the same choice may be added."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--url", help=f"a running server (TOPICS_URL, {DEFAULT_URL})")
-    where.add_argument("--data-dir", help="a data directory without a running server")
+    where.add_argument("--data-dir", type=any_bytes, help="a data directory without a running server")
     add_cold_dir(parser)
     return where
 
 
 def add_cold_dir(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--cold-dir", help="the server's cold directory (TOPICS_COLD_DIR)")
+    parser.add_argument("--cold-dir", type=any_bytes, help="the server's cold directory (TOPICS_COLD_DIR)")
 
 
 def offline_settings(data_dir: str, cold_dir: str | None = None) -> Settings:

@@ -1,8 +1,10 @@
 """Takes a command line apart: flags anywhere, mistakes as one line, with what was probably meant."""
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NoReturn
 
 
@@ -13,6 +15,11 @@ def parser_for(module: Any, epilog: str) -> "Parser":
     for each in _parsers(parser):
         each.epilog = epilog
     return parser
+
+
+def any_bytes(word: str) -> str:
+    """The type of an argument that need not be text: the path of a file, or data, which is judged later."""
+    return word
 
 
 class Parser(argparse.ArgumentParser):
@@ -57,6 +64,12 @@ class Parser(argparse.ArgumentParser):
     def print_help(self, file: Any = None) -> None:
         print(self.format_help(), end="", file=file, flush=True)
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        # What belongs to an inner parser is looked at there, where it is known what it is.
+        if action.type not in (any_bytes, Path) and not isinstance(action, argparse._SubParsersAction):
+            arg_string = _text(action, arg_string)
+        return super()._get_value(action, arg_string)
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             known = list(action.choices)
@@ -68,6 +81,15 @@ class Parser(argparse.ArgumentParser):
 
         tell(message)
         sys.exit(MISTAKE)
+
+
+def _text(action: argparse.Action, word: str) -> str:
+    """Bytes that the locale knows no letters for are read as UTF-8, which is what a server is sent."""
+    try:
+        return word.encode("utf-8", "surrogateescape").decode()
+    except UnicodeError:
+        shown = os.fsencode(word).decode("utf-8", "backslashreplace")
+        raise argparse.ArgumentError(action, f'"{shown}" is no UTF-8') from None
 
 
 def _parsers(parser: argparse.ArgumentParser) -> Iterable[argparse.ArgumentParser]:

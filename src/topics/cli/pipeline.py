@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from topics.cli.parser import any_bytes
 from topics.cli.work import DEFAULT_URL, add_json
 from topics.values import UserMistake
 
@@ -53,7 +54,12 @@ def add_parser(verbs: Any) -> None:
         ("--again", "take this file as new"),
     ):
         run_parser.add_argument(
-            option, action="append", default=[], metavar="PATH", help=f"load, repeatable: {effect}"
+            option,
+            action="append",
+            default=[],
+            type=any_bytes,
+            metavar="PATH",
+            help=f"load, repeatable: {effect}",
         )
     add_json(run_parser)
     run_parser.set_defaults(run=run)

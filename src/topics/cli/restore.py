@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from topics.cli.offline import add_cold_dir, offline_settings, progress
+from topics.cli.parser import any_bytes
 from topics.cli.work import add_json, counted, show
 from topics.keep.backup_directory import Manifest
 from topics.keep.restore import Restore, Restored, Wanted, chosen, located
@@ -22,8 +23,11 @@ MOST_DIGITS = 20
 
 def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser("restore", help="make a data directory from a backup", description=__doc__)
-    parser.add_argument("source", metavar="SOURCE", help="a directory of backups, or one backup in it")
-    parser.add_argument("data_dir", metavar="DATA_DIR", help="a directory that is empty or not there yet")
+    for name, text in (
+        ("source", "a directory of backups, or one backup in it"),
+        ("data_dir", "a directory that is empty or not there yet"),
+    ):
+        parser.add_argument(name, type=any_bytes, metavar=name.upper(), help=text)
     parser.add_argument("--backup", metavar="NAME", help="which backup; the newest that fits, if not said")
     parser.add_argument("--at", metavar="TIME", help="as of a moment: 2026-05-01T12:00:00Z, or milliseconds")
     parser.add_argument(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from topics.cli.parser import any_bytes
 from topics.values import ConfigError, Configuration, SettingsReader, variable
 
 # Settings that have a flag, and what it says about itself.
@@ -15,11 +16,13 @@ _FLAGS = {
     "data_dir": "where everything is kept",
     "config": "a topics.toml with settings",
 }
+_PATHS = ("data_dir", "config")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     for name, help_text in _FLAGS.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", help=f"{help_text} ({variable(name)})")
+        kind = any_bytes if name in _PATHS else str
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help=f"{help_text} ({variable(name)})")
 
 
 def _given(arguments: argparse.Namespace) -> dict[str, str]:

@@ -142,6 +142,7 @@ def test_completion(server: ServerProcess, tmp_path: Path) -> None:
     assert topics("__complete", "read", "shop:", "--url", url, "").output.split() == ["shop:orders"]
     assert topics("__complete", "completion", "").output.split() == ["bash", "fish", "zsh"]
     assert topics("__complete", "read", "sh", TOPICS_URL="http://127.0.0.1:1").output == ""
+    assert topics("__complete", "read", "sh\udcff", TOPICS_URL=url).output == ""
     # A value of a flag is no topic.
     assert topics("__complete", "write", "x", "--input", "", TOPICS_URL=url).output.split() == [
         "csv",

@@ -103,5 +103,5 @@ def _topics(prefix: str, positional: list[argparse.Action], words: list[str]) ->
         given, _ = flags.parse_known_args(words[:-1])
         with server_for(given) as server:
             return server.topic_names(prefix)
-    except (TopicsError, Explained, OSError, argparse.ArgumentError, SystemExit):
+    except (TopicsError, Explained, OSError, UnicodeError, argparse.ArgumentError, SystemExit):
         return []

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from topics.cli.parser import any_bytes
 from topics.cli.remote.server import Server
 from topics.cli.work import DEFAULT_URL
 from topics.values import UserMistake, did_you_mean
@@ -23,7 +24,9 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 def add_flags(parser: argparse.ArgumentParser, *, wait: bool = True) -> None:
     about = parser.add_argument_group("the server")
     about.add_argument("--url", help=f"its address (TOPICS_URL, {DEFAULT_URL})")
-    about.add_argument("--key-file", metavar="FILE", help="a file with the API key (or TOPICS_API_KEY)")
+    about.add_argument(
+        "--key-file", type=any_bytes, metavar="FILE", help="a file with the API key (or TOPICS_API_KEY)"
+    )
     about.add_argument("--profile", metavar="NAME", help=f"one of {PROFILES} (TOPICS_PROFILE)")
     if wait:
         about.add_argument("--wait", type=seconds, metavar="SECONDS", help="wait so long for it")

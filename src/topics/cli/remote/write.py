@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from topics.cli.parser import any_bytes
 from topics.cli.remote.interruption import Interruption
 from topics.cli.remote.options import add_flags, given_flags, server_for
 from topics.cli.remote.output import Output, progress
@@ -49,7 +50,12 @@ def add_parser(verbs: Any) -> None:
 def add_input(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument(
-        "data", nargs="*", default=[], metavar="DATA", help="records; without any, or -, standard input"
+        "data",
+        nargs="*",
+        default=[],
+        type=any_bytes,
+        metavar="DATA",
+        help="records; without any, or -, standard input",
     )
     parser.add_argument(
         "--input", choices=("json", "lines", "csv"), default="json", help="what they are (json)"
