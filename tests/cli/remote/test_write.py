@@ -87,6 +87,30 @@ def test_rows_of_a_table(server: ServerProcess, run: Run) -> None:
     assert data_of(server, "table")[2:] == [{"sku": "C", "qty": "3"}]
 
 
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        ("a,a,b", 'columns 1 and 2 are both called "a"'),
+        ("b,a,c,a", 'columns 2 and 4 are both called "a"'),
+        ("a,,", 'columns 2 and 3 are both called ""'),
+        ('"a b","a b"', 'columns 1 and 2 are both called "a b"'),
+    ],
+)
+def test_columns_of_one_name_are_a_mistake(server: ServerProcess, run: Run, header: str, told: str) -> None:
+    """An object could hold only the last of them. Nothing is written, and no topic made."""
+    cells = ",".join("x" * (header.count(",") + 1))
+    piped = run("write", "twins", "--input", "csv", given=f"{header}\n{cells}\n")
+    assert (piped.code, piped.output, piped.errors) == (2, "", f"topics: line 1: {told}\n")
+    typed = run("queue", "push", "twins", header, cells, "--input", "csv")
+    assert (typed.code, typed.output, typed.errors) == (2, "", f"topics: argument 1: {told}\n")
+    assert run("describe", "twins").code == 1
+
+
+def test_one_column_without_a_name_and_names_in_other_letters(server: ServerProcess, run: Run) -> None:
+    assert run("write", "nameless", "--input", "csv", given="a,A,\n1,2,3\n").code == 0
+    assert data_of(server, "nameless") == [{"a": "1", "A": "2", "": "3"}]
+
+
 def test_more_than_one_request_takes(server: ServerProcess, run: Run) -> None:
     done = run("write", "many", given="".join(f"{number}\n" for number in range(2500)))
     assert (done.rows[0]["count"], done.rows[0]["last_seq"]) == (2500, 2500)

@@ -1,8 +1,8 @@
 """`topics write`: append records, given as arguments or on standard input.
 
 --input json: a JSON value each argument or line; lines: each is a text; csv: a row is an object with the
-names of the first line. Empty lines are skipped. At a line that is a mistake it ends: what stood before is
-written, and nothing behind it.
+names of the first line, all of which differ. Empty lines are skipped, and blank ones, except in csv. At a
+line that is a mistake it ends: what stood before is written, and nothing behind it.
 """
 
 import argparse
@@ -222,6 +222,7 @@ def _rows(lines: Iterator[Line]) -> Iterator[Row]:
             continue
         if names is None:
             names = row
+            _refuse_twins(last[0], names)
             continue
         if len(row) != len(names):
             raise UserMistake(
@@ -229,6 +230,14 @@ def _rows(lines: Iterator[Line]) -> Iterator[Row]:
                 "--input lines takes it as text"
             )
         yield last[0], msgspec.Raw(msgspec.json.encode(dict(zip(names, row, strict=True))))
+
+
+def _refuse_twins(where: str, names: list[str]) -> None:
+    """Of two columns with one name, an object could hold only the second."""
+    for number, name in enumerate(names, 1):
+        first = names.index(name) + 1
+        if first < number:
+            raise UserMistake(f'{where}: columns {first} and {number} are both called "{name}"')
 
 
 # --- where it comes from ------------------------------------------------------------------------------------
