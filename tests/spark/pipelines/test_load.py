@@ -196,6 +196,33 @@ def test_every_csv_is_read_by_its_own_header(
     assert server.data(topic)[2:] == [{"sku": "x", "qty": 1.0}, {"qty": 2.0, "sku": "7", "note": "new"}]
 
 
+def test_columns_of_one_name_are_told_apart_or_refused(
+    server: Server, topic: str, pipelines: Pipelines, tmp_path: Path
+) -> None:
+    """Spark renames them. A type for the name that they had would be one for a column of NULLs."""
+    file = tmp_path / "a.csv"
+    file.write_text("a,b,A\n1,2,3\n")
+    files = [str(file)]
+    for schema in ("a BIGINT", "b BIGINT, A BIGINT"):
+        for select in ([], ["struct(a) AS data"]):
+            message = pipelines.failure(Load(files=files, into=topic, schema=schema, select=select))
+            assert f'{file} cannot be loaded, its header names "{schema[-8]}" more than once' in message
+            assert f"--skip {file}" in message
+    pipelines.run(Load(files=files, into=topic, schema="b BIGINT, c BIGINT"), "others")
+    pipelines.run(Load(files=files, into=topic), "plain")
+    assert server.data(topic) == [{"a0": "1", "b": 2, "A2": "3"}, {"a0": 1, "b": 2, "A2": 3}]
+
+
+def test_a_type_is_for_the_column_in_whichever_letters(
+    server: Server, topic: str, pipelines: Pipelines, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("sku,qty\nx,1\n")
+    pq.write_table(pa.table({"sku": ["y"], "qty": [2]}), tmp_path / "b.parquet")
+    for name in ("a.csv", "b.parquet"):
+        pipelines.run(Load(files=[str(tmp_path / name)], into=topic, schema="Qty DOUBLE"), name[0])
+    assert server.data(topic) == [{"sku": "x", "Qty": 1.0}, {"sku": "y", "Qty": 2.0}]
+
+
 def test_columns_that_only_some_parquet_files_have_are_kept(
     server: Server, topic: str, pipelines: Pipelines, tmp_path: Path
 ) -> None:

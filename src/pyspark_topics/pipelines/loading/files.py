@@ -118,9 +118,20 @@ class FileFormat:
 
     def _by_header(self, spark: SparkSession, files: list[str], wanted: StructType) -> StructType:
         """Spark would give names to columns by their order; a column without a type is text."""
-        kinds = {field.name: field for field in wanted.fields}
         found = spark.read.options(**{**self.options, "inferSchema": "false"}).csv(files).columns
+        kinds = _kinds(found, wanted)
+        self._refuse_twins(spark, files, [field.name for field in wanted if field not in kinds.values()])
         return StructType([kinds.get(name, StructField(name, StringType())) for name in found])
+
+    def _refuse_twins(self, spark: SparkSession, files: list[str], missing: list[str]) -> None:
+        """Spark calls columns of one name `a0` and `a1`: an `a` with a type would be nothing but NULLs."""
+        if not missing:
+            return
+        options = {**self.options, "header": "false", "inferSchema": "false"}
+        header = [str(name).lower() for name in spark.read.options(**options).csv(files).first() or ()]
+        for name in missing:
+            if header.count(name.lower()) > 1:
+                raise PipelineFailed(f'its header names "{name}" more than once, and schema gives it a type')
 
     # --- what is wrong ----------------------------------------------------------------------------------
 
@@ -154,12 +165,22 @@ def _kind(files: list[str]) -> str:
 
 
 def _typed(frame: DataFrame, wanted: StructType) -> DataFrame:
-    kinds = {field.name: field.dataType for field in wanted.fields}
+    kinds = _kinds(frame.columns, wanted)
     columns = [
-        f.col(f"`{name}`").cast(kinds[name]).alias(name) if name in kinds else f.col(f"`{name}`")
+        f.col(f"`{name}`").cast(kinds[name].dataType).alias(kinds[name].name)
+        if name in kinds
+        else f.col(f"`{name}`")
         for name in frame.columns
     ]
     return _with_missing(frame.select(*columns), wanted)
+
+
+def _kinds(found: list[str], wanted: StructType) -> dict[str, StructField]:
+    """What is wanted of each column. Large and small letters are alike to Spark, unless one fits exactly."""
+    exact = {field.name: field for field in wanted if field.name in found}
+    alike = {field.name.lower(): field for field in wanted if field.name not in found}
+    kinds = {name: exact.get(name) or alike.get(name.lower()) for name in found}
+    return {name: field for name, field in kinds.items() if field is not None}
 
 
 def _with_missing(frame: DataFrame, wanted: StructType) -> DataFrame:
