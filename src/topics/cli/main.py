@@ -57,7 +57,7 @@ VERBS = {
     },
 }
 _INTERRUPTED = 130
-# What a server refuses these is a refusal, with an exit code of its own.
+# What nobody expected of these keeps its traceback, for operators to report.
 _OF_OPERATORS = ("serve", "up", "pipeline", "key", "completion", *VERBS["data directories"])
 
 
@@ -87,7 +87,8 @@ def _main(arguments: "Sequence[str] | None") -> int:
         tell(_unknown(words[0]))
         return MISTAKE
     if words[0] in _OF_OPERATORS:
-        return answering(lambda: _run(words))
+        # To most of them 1 says something else; what a server refuses compact is a refusal, as everywhere.
+        return answering(lambda: _run(words), refusal=REFUSED if words[0] == "compact" else MISTAKE)
     try:
         return answering(lambda: _run(words), refusal=REFUSED)
     except Exception as error:
