@@ -27,6 +27,12 @@ def test_as_json() -> None:
     assert topics("key", "new", "--json").json["secret"] != told["secret"]
 
 
+@pytest.mark.parametrize("flag", ["--name", "--scopes", "--prefixes"])
+def test_what_is_empty_is_not_everything(flag: str) -> None:
+    """A variable of a script that is not set must not make a key that may do anything."""
+    assert refused("key", "new", flag, "") == f"{flag} is empty"
+
+
 def test_mistakes_are_one_line() -> None:
     assert "did you mean delete?" in refused("key", "new", "--scopes", "read+delet")
     assert "a name has" in refused("key", "new", "--name", "my laptop")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.command import refused, topics
 from tests.keep.backups import backup, fill, lab_in
 from tests.node.lab import NodeLab
 
 
-def test_mistakes(tmp_path: Path) -> None:
+def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = lab_in(tmp_path)
     fill(lab)
     backups, target = tmp_path / "backups", tmp_path / "again"
@@ -28,6 +30,12 @@ def test_mistakes(tmp_path: Path) -> None:
     assert "--same-history" in refused("restore", backups, target, "--at", end, "--same-history")
     assert "no backup nobody" in refused("restore", backups, target, "--backup", "nobody")
     assert "not empty" in refused("restore", backups, tmp_path)
+    # The folder that one stands in is not meant by a variable that is not set.
+    monkeypatch.chdir(backups)
+    assert refused("restore", "", target) == "SOURCE is empty"
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    assert refused("restore", backups, "") == "DATA_DIR is empty"
     assert not list(target.iterdir())
     # One backup by its own path; and what an interrupted restore has left is no obstacle.
     (target / ".restoring" / "journal").mkdir(parents=True)

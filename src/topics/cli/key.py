@@ -10,7 +10,7 @@ import secrets
 from hashlib import sha256
 from typing import Any
 
-from topics.cli.work import add_json, show
+from topics.cli.work import add_json, refuse_empty, show
 from topics.values import KEY_NAME, OF_KEY_NAMES, SCOPES_BY_WORD, UserMistake, nearest, parse_key_file
 
 # What names of topics and routers begin with.
@@ -22,19 +22,20 @@ def add_parser(verbs: Any) -> None:
     parser = keys.add_subparsers(dest="action", metavar="ACTION", required=True).add_parser(
         "new", help="make a key", description=__doc__
     )
-    parser.add_argument("--name", default="", help="what the server's log calls it")
+    parser.add_argument("--name", help="what the server's log calls it")
     parser.add_argument(
-        "--scopes", default="", help="what it may do: read, write, delete, admin, joined with + (all of them)"
+        "--scopes", help="what it may do: read, write, delete, admin, joined with + (all of them)"
     )
-    parser.add_argument(
-        "--prefixes", default="", help="beginnings of the names it may use, joined with | (all names)"
-    )
+    parser.add_argument("--prefixes", help="beginnings of the names it may use, joined with | (all names)")
     add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    secret, line = make_key(arguments.name, arguments.scopes, arguments.prefixes)
+    given = {name: getattr(arguments, name) for name in ("name", "scopes", "prefixes")}
+    for name, value in given.items():
+        refuse_empty(f"--{name}", value)  # the key might do more than was meant
+    secret, line = make_key(**{name: value for name, value in given.items() if value is not None})
     show({"secret": secret, "line": line}, f"secret: {secret}\nline: {line}", as_json=arguments.json)
     return 0
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from topics.cli.parser import any_bytes
-from topics.cli.work import DEFAULT_URL, add_json
+from topics.cli.work import DEFAULT_URL, add_json, refuse_empty
 from topics.values import UserMistake
 
 if TYPE_CHECKING:
@@ -178,6 +178,7 @@ def _import_spark() -> None:
 def _server(arguments: argparse.Namespace, declaration: "Declaration") -> "Server":
     from pyspark_topics.options import Server
 
+    refuse_empty("--url", arguments.url)
     url = arguments.url or declaration.url or os.environ.get("TOPICS_URL") or DEFAULT_URL
     server = Server(url, os.environ.get("TOPICS_API_KEY") or None)
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 from topics.cli.offline import add_cold_dir, offline_settings, progress
 from topics.cli.parser import any_bytes
-from topics.cli.work import add_json, counted, show
+from topics.cli.work import add_json, counted, refuse_empty, show
 from topics.keep.backup_directory import Manifest
 from topics.keep.restore import Restore, Restored, Wanted, chosen, located
 from topics.node.node import Node
@@ -44,6 +44,8 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    refuse_empty("SOURCE", arguments.source)
+    refuse_empty("DATA_DIR", arguments.data_dir)
     wanted = Wanted(
         None if arguments.at is None else _milliseconds(arguments.at),
         dict(_seq(text) for text in arguments.seq),

@@ -142,10 +142,17 @@ class Terminal:
         return True
 
 
+def refuse_empty(name: str, value: str | None) -> None:
+    """A variable of a script that is not set: what was meant for one must not be done to another."""
+    if value == "":
+        raise UserMistake(f"{name} is empty")
+
+
 def client_for(url: str | None) -> "Client":
     """The key comes from the environment: what is typed on a command line, every user of the machine sees."""
     from topics.client.client import Client
 
+    refuse_empty("--url", url)
     try:
         return Client(url or os.environ.get("TOPICS_URL") or DEFAULT_URL, os.environ.get("TOPICS_API_KEY"))
     except ValueError as error:

@@ -147,6 +147,21 @@ def test_an_empty_flag_is_no_default(flag: str, home: Path) -> None:
     refused("list", flag, "", HOME=str(home))
 
 
+@pytest.mark.parametrize("command", ["compact --purge", "backup backups", "pipeline run it.toml"])
+def test_an_empty_address_is_no_default(
+    command: str, locked: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was meant for one server must not be done to another."""
+    monkeypatch.chdir(tmp_path)
+    Path("it.toml").write_text('[pipeline.it]\nkind = "load"\nfiles = ["x.json"]\ninto = "t"\n')
+    there = {"TOPICS_URL": locked.url, "TOPICS_API_KEY": SECRET}
+    assert refused(*command.split(), "--url", "", **there) == "--url is empty"
+
+
+def test_an_empty_format_is_none() -> None:
+    assert "there is no format ''" in refused("read", "t", "--format", "")
+
+
 def test_flags_may_stand_anywhere(locked: ServerProcess) -> None:
     there = {"TOPICS_URL": locked.url, "TOPICS_API_KEY": SECRET}
     done = topics("write", "mixed", "--tag", "t", "1", "--input=lines", "2", "--", "--tag", "-3", **there)
@@ -179,6 +194,12 @@ def test_an_empty_name_is_a_mistake(command: str, locked: ServerProcess) -> None
     """A variable of a script that is not set."""
     there = {"TOPICS_URL": locked.url, "TOPICS_API_KEY": SECRET}
     assert "the name of the topic is empty" in refused(*command.split(), "", **there)
+
+
+@pytest.mark.parametrize("command", [("add", "", "a", "b"), ("drop", "", "--yes")])
+def test_an_empty_name_of_a_router_is_a_mistake(command: tuple[str, ...], locked: ServerProcess) -> None:
+    there = {"TOPICS_URL": locked.url, "TOPICS_API_KEY": SECRET}
+    assert refused("route", *command, **there) == "the name of the router is empty"
 
 
 def test_mistyped() -> None:

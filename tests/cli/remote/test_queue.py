@@ -45,6 +45,16 @@ def test_only_the_worker_that_holds_a_job_finishes_it(run: Run) -> None:
     assert run("ack", "held", "2").code == 1
 
 
+@pytest.mark.parametrize("action", [("claim",), ("ack", "1"), ("nack", "1")])
+def test_a_worker_without_a_name_is_not_given_ours(run: Run, action: tuple[str, ...]) -> None:
+    run("push", "unnamed", "1")
+    verb, *seqs = action
+    done = run(verb, "unnamed", *seqs, "--node", "")
+    assert (done.code, done.output) == (2, "")
+    assert "node must be 1 to 128 bytes" in done.errors
+    assert run("leases", "unnamed").output == ""
+
+
 def test_what_fails_becomes_a_dead_letter(run: Run, server: ServerProcess) -> None:
     server.put("/v0/topics/frail", {"type": "queue", "max_deliveries": 1, "dead_letter": "frail-dead"})
     run("push", "frail", '"job"')

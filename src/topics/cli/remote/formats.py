@@ -21,7 +21,7 @@ Printer = Callable[[Item], None]
 
 def printer(output: Output, wanted: str | None, *, many: bool) -> Printer:
     """What prints items in the format that was asked for. `many`: lines have to name their topic."""
-    name = wanted or ("json" if output.for_machines else "human")
+    name = ("json" if output.for_machines else "human") if wanted is None else wanted
     if name == "json":
         return lambda item: output.line(msgspec.json.encode(item))
     if name == "human":

@@ -11,7 +11,7 @@ from typing import Any
 
 from topics.cli.parser import any_bytes
 from topics.cli.remote.server import Server
-from topics.cli.work import DEFAULT_URL
+from topics.cli.work import DEFAULT_URL, refuse_empty
 from topics.values import UserMistake, did_you_mean
 
 PROFILES = "~/.config/topics.toml"
@@ -42,10 +42,8 @@ def given_flags(arguments: argparse.Namespace) -> list[str]:
 
 def server_for(arguments: argparse.Namespace) -> Server:
     """The server that was meant. It has answered."""
-    for flag, value in (("--url", arguments.url), ("--key-file", arguments.key_file)):
-        # A variable of a script that is not set: what was meant for one server must not go to another.
-        if value == "":
-            raise UserMistake(f"{flag} is empty")
+    refuse_empty("--url", arguments.url)
+    refuse_empty("--key-file", arguments.key_file)
     chosen = arguments.profile
     if chosen is None and not arguments.url and not os.environ.get("TOPICS_URL"):
         chosen = os.environ.get("TOPICS_PROFILE") or None

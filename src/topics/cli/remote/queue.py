@@ -67,6 +67,11 @@ def worker() -> str:
     return f"{user}@{socket.gethostname()}".encode()[:MAX_NODE_BYTES].decode("utf-8", "ignore")
 
 
+def _node(arguments: argparse.Namespace) -> str:
+    """An empty name is none to the server either: a script whose variable is not set has to be told."""
+    return worker() if arguments.node is None else str(arguments.node)
+
+
 def run_push(arguments: argparse.Namespace) -> int:
     config: Json | None = None
     with server_for(arguments) as server:
@@ -84,7 +89,7 @@ def run_push(arguments: argparse.Namespace) -> int:
 
 
 def run_claim(arguments: argparse.Namespace) -> int:
-    body: Json = {"node": arguments.node or worker()}
+    body: Json = {"node": _node(arguments)}
     if arguments.max is not None:
         body["max"] = arguments.max
     if arguments.lease is not None:
@@ -116,7 +121,7 @@ def run_nack(arguments: argparse.Namespace) -> int:
 
 
 def _finish(arguments: argparse.Namespace, action: str, body: Json) -> int:
-    node = arguments.node or worker()
+    node = _node(arguments)
     with server_for(arguments) as server:
         told = _ask(server, arguments, action, {"node": node, "seqs": arguments.seqs, **body})
     output = Output(arguments)

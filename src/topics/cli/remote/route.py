@@ -80,6 +80,8 @@ def run_drop(arguments: argparse.Namespace) -> int:
 
 
 def _path(name: str) -> str:
+    if not name:
+        raise UserMistake("the name of the router is empty")
     return f"/v0/routers/{quote(name, safe='')}"
 
 
