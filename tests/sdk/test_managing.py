@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -121,6 +122,25 @@ def test_the_server_itself(play: Play, client: Topics, name: str) -> None:
 def test_a_bad_address_is_told_at_once(surface: str, url: str) -> None:
     with pytest.raises(ValueError, match="address"):
         connect(surface, url)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        *({"timeout_s": seconds} for seconds in (0, -1, -0.5, math.nan, math.inf, -math.inf)),
+        *({"retry_s": seconds} for seconds in (-1, math.nan)),
+    ],
+    ids=str,
+)
+def test_times_that_are_none_are_told_at_once(surface: str, times: dict[str, float]) -> None:
+    (name,) = times
+    with pytest.raises(ValueError, match=f"^{name} is "):
+        connect(surface, "http://127.0.0.1:9", **times)
+
+
+def test_a_client_may_be_hasty_or_never_give_up(surface: str) -> None:
+    for times in ({"timeout_s": 0.001, "retry_s": 0}, {"retry_s": math.inf}):
+        connect(surface, "http://127.0.0.1:9", **times)
 
 
 def test_address_and_key_come_from_the_environment(

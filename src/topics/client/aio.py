@@ -19,7 +19,7 @@ from topics.client.operations.watching import Watching, watching
 from topics.client.records import Answer, Record
 from topics.client.wire.address import address_of
 from topics.client.wire.async_io import AsyncIO
-from topics.client.wire.session import Session
+from topics.client.wire.session import Session, refuse_odd_times
 
 if TYPE_CHECKING:
     from topics.client.aio_jobs import AsyncQueue
@@ -39,6 +39,7 @@ class AsyncTopics:
         timeout_s: float = 10,
         retry_s: float = 30,
     ) -> None:
+        refuse_odd_times(timeout_s, retry_s)
         address = address_of(url, api_key)
         self.url = address.url
         self._session = Session(address.url, retry_s)

@@ -17,7 +17,7 @@ from topics.client.records import Answer, Record
 from topics.client.topic import Topic, entries
 from topics.client.wire.address import address_of
 from topics.client.wire.blocking import Blocking
-from topics.client.wire.session import Session
+from topics.client.wire.session import Session, refuse_odd_times
 
 if TYPE_CHECKING:
     from topics.client.jobs import Queue
@@ -37,6 +37,7 @@ class Topics:
         timeout_s: float = 10,
         retry_s: float = 30,
     ) -> None:
+        refuse_odd_times(timeout_s, retry_s)
         address = address_of(url, api_key)
         self.url = address.url
         self._session = Session(address.url, retry_s)

@@ -1,6 +1,7 @@
 """Asking the server, patiently: which failures are waited out, and what is known when patience ends."""
 
 import itertools
+import math
 import os
 import time
 from collections.abc import Callable
@@ -32,6 +33,14 @@ TRANSIENT = (429, 503)
 Json = dict[str, Any]
 R = TypeVar("R")
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def refuse_odd_times(timeout_s: float, retry_s: float) -> None:
+    """Raises `ValueError`. No socket waits for ever, and NaN is neither below nor above anything."""
+    if not 0 < timeout_s < math.inf:
+        raise ValueError(f"timeout_s is a number of seconds above 0, not {timeout_s}")
+    if not retry_s >= 0:
+        raise ValueError(f"retry_s is 0 or more, not {retry_s}")
 
 
 class _Patience:
