@@ -85,6 +85,8 @@ class Server:
         """Take the address: that it is free is known from here on. Clients cannot connect yet."""
         refuse_exposure_without_keys(self._settings, self._keyring)
         self._tls = tls_context(self._settings)
+        if self._settings.port_file is not None:
+            require_folder_of(self._settings.port_file)
         host, port = listen_address(self._settings)
         self._sockets = bind(host, port)
         self.addresses = [bound.getsockname()[:2] for bound in self._sockets]
@@ -295,6 +297,18 @@ def _prepare(listener: socket.socket) -> None:
         listener.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
+def require_folder_of(path: str) -> None:
+    """Told before the data is read. Whether the port file can be written shows when it is."""
+    try:
+        os.stat(os.path.join(Path(path).parent, "."))
+    except OSError as error:
+        raise _no_port_file(path, error) from None
+
+
+def _no_port_file(path: str, error: OSError) -> ConfigError:
+    return ConfigError(f"cannot write the port file {path}: {error.strerror}")
+
+
 def write_port_file(path: str, address: tuple[str, int]) -> None:
     """A process that waits for the file never sees half of it."""
     text = shown_address(*address)
@@ -312,7 +326,7 @@ def write_port_file(path: str, address: tuple[str, int]) -> None:
                 Path(temporary).unlink()
             raise
     except OSError as error:
-        raise ConfigError(f"cannot write the port file {path}: {error.strerror}") from None
+        raise _no_port_file(path, error) from None
 
 
 def _ignore() -> None:
