@@ -44,7 +44,10 @@ _FEW_ITEMS = 100
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 # Python reads no integer of more than 4300 digits: that would take long. One of so many is beyond every bound
 # that a form has, and so is what it is replaced by. Texts are matched as well, so that none is looked into.
-_ENDLESS = re.compile(rb'"(?:[^"\\]|\\.)*"|([0-9]{1000,})')
+_ENDLESS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|([0-9]{1000,})')
+# Going through a longer text could keep others waiting.
+_LONGEST_ENDLESS = 64 * 1024
+_OUT_OF_RANGE = "Integer value out of range"
 _BEYOND = b"9" * 1000
 
 
@@ -114,11 +117,10 @@ class Form(Generic[Body]):
         try:
             try:
                 return self._decode(text)
-            except msgspec.ValidationError:
-                readable = _with_ends(text)
-                if readable == text:
+            except msgspec.ValidationError as error:
+                if len(text) > _LONGEST_ENDLESS or not str(error).startswith(_OUT_OF_RANGE):
                     raise
-                return self._decode(readable)
+                return self._decode(_with_ends(text))
         except UNDECODABLE as error:
             raise undecodable(error) from None
 
