@@ -154,10 +154,14 @@ def test_allowed_hosts_count_as_its_own(boot: Boot) -> None:
 
 
 def test_an_allowed_host_with_a_port_counts_with_that_port_alone(boot: Boot) -> None:
-    server = boot(TOPICS_ALLOWED_HOSTS="topics.example:9000,[2001:db8::1]:80,2001:db8::2")
-    for host in ("topics.example:9000", "Topics.Example.:9000", "[2001:db8::1]:80", "[2001:db8::2]:7"):
+    server = boot(
+        TOPICS_ALLOWED_HOSTS="topics.example:9000,[2001:db8::1]:90,2001:db8::2,web.example:80,[::2]:80"
+    )
+    hosts = ("topics.example:9000", "Topics.Example.:9000", "[2001:db8::1]:90", "[2001:db8::2]:7")
+    # The usual port may be left out.
+    for host in (*hosts, "web.example", "web.example:80", "[::2]", "[::2]:80"):
         assert status(server, "GET", "/v0/topics", Host=host) == 200, host
-    for host in ("topics.example", "topics.example:9001", "[2001:db8::1]", "[2001:db8::1]:81"):
+    for host in ("topics.example", "topics.example:9001", "[2001:db8::1]", "web.example:443", "[::2]:81"):
         assert status(server, "GET", "/v0/topics", Host=host) == 403, host
     assert status(server, "PUT", "/v0/topics/t", Origin="http://topics.example:9000") == 201
     assert status(server, "PUT", "/v0/topics/t", Origin="http://topics.example") == 403

@@ -665,3 +665,24 @@ def test_topics_may_count_from_another_number(boot: Boot) -> None:
     assert topic.write("c")["seqs"] == [1002]
     topic.drop().ok()
     assert topic.write("d")["seqs"] == [1000]
+
+
+def test_no_digit_of_a_record_changes_where_a_limit_has_too_many(server: Server, unborn: TopicHandle) -> None:
+    """Numbers that are limited may have any number of digits; those of others are nobody's business."""
+    long, endless = b"1" * 1500, b"2" * 5000
+    records = b'[{"data":%b,"meta":{"k":%b}},{"data":{"n":%b}}]' % (long, long, endless)
+    body = b'{"create":true,"config":{"lease_ms":%b},"records":%b}' % (b"9" * 4400, records)
+    server.send("POST", unborn.path, body).ok(201)
+    assert unborn.state()["config"]["lease_ms"] == 86_400_000
+    kept = server.send("POST", unborn.path + "/diff", b'{"include_meta":true}').body
+    assert kept.count(long) >= 2
+    assert endless in kept
+    assert b"9" * 100 not in kept
+
+
+@pytest.mark.parametrize("levels", [900, 960, 970, 975, 980, 2000])
+def test_a_deep_meta_is_taken_or_refused(server: Server, unborn: TopicHandle, levels: int) -> None:
+    meta = b'{"k":%b1%b,"x":"%b"}' % (b"[" * levels, b"]" * levels, b"x" * 500)
+    answer = server.send("POST", unborn.path, b'{"records":[{"data":1,"meta":%b}]}' % meta)
+    assert answer.status in (201, 400), answer.text
+    assert levels != 2000 or answer.refused(400, "invalid_request") is None

@@ -269,8 +269,14 @@ def test_no_integer_is_too_long_to_be_read() -> None:
     told = "7" * 5000
     kept = FORM.read(b'{"seq":%b,"name":"%b","opaque":"\\"%b"}' % ((told.encode(),) * 3))
     assert (kept.name, bytes(kept.opaque)) == (told, b'"\\"' + told.encode() + b'"')
+    # Only where an integer is wanted: nobody else's digits are touched.
+    kept = FORM.read(b'{"seq":%b,"opaque":[%b,{"seq":%b}],"many":[{"batch":%b}]}' % ((told.encode(),) * 4))
+    assert bytes(kept.opaque) == f'[{told},{{"seq":{told}}}]'.encode()
+    assert kept.many[0].batch >= 10**999
     with pytest.raises(ApiError, match="Expected `str"):
         FORM.read(b'{"seq":%b,"inner":{"id":1}}' % (b"7" * 5000))
+    with pytest.raises(ApiError):
+        FORM.read(b'{"seq":%b.5}' % (b"7" * 5000))
 
 
 def test_what_is_nested_too_deeply_is_refused_for_that() -> None:

@@ -23,6 +23,7 @@ LEASE_MS_RANGE = (100, 86_400_000)
 CLAIM_JITTER_MS_MAX = 5000
 PRIORITY_LIMIT = 1000
 _U64_MAX = 2**64 - 1
+_MOST_SHOWN = 1024
 _NAME_OR_NULL = msgspec.Meta(extra_json_schema={"anyOf": [{"type": "string"}, {"type": "null"}]})
 
 
@@ -94,7 +95,7 @@ def resolve_config(body: ConfigBody) -> TopicConfig:
         priority = min(max(priority, -PRIORITY_LIMIT), PRIORITY_LIMIT)
     wanted = body.dead_letter
     if wanted is not None and not (isinstance(wanted, str) and is_topic_name(wanted)):
-        raise invalid("dead_letter must be a valid topic name", {"dead_letter": wanted})
+        raise invalid("dead_letter must be a valid topic name", {"dead_letter": _shortened(wanted)})
     durability: Durability = body.durability or ("fsync" if body.durable else "disk")
     low, high = LEASE_MS_RANGE
     resolved = {
@@ -105,6 +106,12 @@ def resolve_config(body: ConfigBody) -> TopicConfig:
         "claim_jitter_ms": min(body.claim_jitter_ms, CLAIM_JITTER_MS_MAX),
     }
     return TopicConfig(**(config_to_json(body) | resolved))
+
+
+def _shortened(value: Any) -> Any:
+    """As it was sent, or as text of which there is not too much."""
+    text = msgspec.json.encode(value).decode()
+    return value if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "…"
 
 
 def check_config(config: TopicConfig, topic: str) -> TopicConfig:

@@ -43,11 +43,8 @@ _MOST_MEMBERS = 10_000
 _FEW_ITEMS = 100
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 # Python reads no integer of more than 4300 digits: that would take long. One of so many is beyond every bound
-# that a form has, and so is what it is replaced by. Texts are matched as well, so that none is looked into.
-_ENDLESS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|([0-9]{1000,})')
-# Going through a longer text could keep others waiting.
-_LONGEST_ENDLESS = 64 * 1024
-_OUT_OF_RANGE = "Integer value out of range"
+# that a form has, and so is what it is replaced by.
+_ENDLESS = re.compile(rb"-?[0-9]{1000,}")
 _BEYOND = b"9" * 1000
 
 
@@ -115,23 +112,13 @@ class Form(Generic[Body]):
     def decode(self, text: bytes) -> Body:
         """What has been cleared, or an `invalid_request`."""
         try:
-            try:
-                return self._decode(text)
-            except msgspec.ValidationError as error:
-                if len(text) > _LONGEST_ENDLESS or not str(error).startswith(_OUT_OF_RANGE):
-                    raise
-                return self._decode(_with_ends(text))
+            return self._decode(text)
         except UNDECODABLE as error:
             raise undecodable(error) from None
 
     @cached_property
     def outline(self) -> "Outline | None":
         return _outline(self.kind)
-
-
-def _with_ends(text: bytes) -> bytes:
-    """The same with integers that can be read: what is pulled into its range is never too large for that."""
-    return _ENDLESS.sub(lambda found: found[0] if found[1] is None else _BEYOND, text)
 
 
 def _has_countless_names(body: bytes) -> bool:
@@ -166,19 +153,23 @@ def has_no_twins(text: bytes) -> bool:
 
 @dataclass(slots=True, frozen=True)
 class Outline:
-    """What may be inside of a value: an object of these names, one of any names, or an array."""
+    """What may be inside of a value: an object of these names, one of any names, an array, or an integer."""
 
     names: "dict[str, Outline | None] | None" = None
     each: "Outline | None" = None
     items: "Outline | None" = None
+    is_integer: bool = False
 
     def is_told_by_patterns(self) -> bool:
         """Where letters that change are made alike, no two names are; and no name may be anything."""
         if self.names is None:
-            return self.items is not None and self.items.is_told_by_patterns()
+            return self.is_integer or (self.items is not None and self.items.is_told_by_patterns())
         kept = {name.encode().translate(_ALIKE) for name in self.names}
         inner = [outline for outline in self.names.values() if outline is not None]
         return len(kept) == len(self.names) and all(outline.is_told_by_patterns() for outline in inner)
+
+
+_INTEGER = Outline(is_integer=True)
 
 
 def _outline(kind: Any) -> Outline | None:
@@ -200,20 +191,26 @@ def _outline_of(kind: Any) -> Outline | None:
     if isinstance(kind, inspect.ListType):
         inner = _outline_of(kind.item_type)
         return None if inner is None else Outline(items=inner)
+    if isinstance(kind, inspect.IntType):
+        return _INTEGER
     if isinstance(kind, inspect.UnionType):
-        return next(filter(None, map(_outline_of, kind.types)), None)
+        found = [outline for outline in map(_outline_of, kind.types) if outline is not None]
+        return next((outline for outline in found if outline is not _INTEGER), found[0] if found else None)
     return None
 
 
 def _cleared(
     text: bytes, outline: Outline | None, misnamed: Misnamed, *, may_have_twins: bool = False
 ) -> bytes:
-    """The same compact JSON without names that do not belong there, and with each name once.
+    """The same compact JSON without names that do not belong there, with each name once, and with integers
+    that can be read: what is limited is never too large for that.
 
     `may_have_twins`: names of this object that come twice need not be told.
     """
     if outline is None:
         return text
+    if outline.is_integer:
+        return _readable(text)
     if outline.items is not None:
         return _cleared_items(text, outline.items, misnamed)
     if text[:1] != b"{":
@@ -232,6 +229,12 @@ def _cleared(
         if known is None or name in known
     }
     return _encode(cleared)
+
+
+def _readable(number: bytes) -> bytes:
+    if not _ENDLESS.fullmatch(number):
+        return number
+    return b"-" + _BEYOND if number[:1] == b"-" else _BEYOND
 
 
 def _cleared_items(text: bytes, outline: Outline, misnamed: Misnamed) -> bytes:

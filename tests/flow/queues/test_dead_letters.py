@@ -431,3 +431,48 @@ def test_letters_of_a_sealed_segment(lab: QueueLab) -> None:
     assert [(x["data"], x["$tag"], x["$node"], x["meta"]["m"]) for x in letters(lab)] == [
         (n, f"t{n}", f"n{n}", n) for n in range(6)
     ]
+
+
+@pytest.mark.parametrize("levels", [10, 900, 950, 970, 985, 1000, 5000])
+def test_a_meta_that_is_nested_too_deeply_to_be_read_goes_along(levels: int) -> None:
+    """It may have been taken just so: a letter of it is one level deeper."""
+    meta = b'{"own":1,"$dead_letter_from":%b%b}' % (b"[" * levels, b"]" * levels)
+    letter: bytes | None = meta
+    for queue in ("a", "b", "c"):
+        assert letter is not None
+        letter = dead_letters._with_origin(letter, queue, 1, 2, None)
+        assert letter.startswith(b'{"own":1,')
+        assert b'"$dead_letter_from":"%b"' % queue.encode() in letter
+        assert letter.count(b"[") == letter.count(b"]")
+    for _ in range(4):
+        assert letter is not None
+        dead_letters.origin_of(letter)
+        letter = dead_letters.without_origin(letter)
+    assert levels > 900 or letter == b'{"own":1}'
+
+
+def test_a_redriven_letter_has_no_more_keys_than_a_meta_may_have() -> None:
+    told = {f"$dead_letter_{name}": "x" for name in ("from", "deliveries", "src_seq", "error")}
+    own = {f"k{number}": 1 for number in range(MAX_META_KEYS - 4)}
+    for more in (0, 1):
+        whole = own | {f"more{number}": 1 for number in range(more)}
+        letter = msgspec.json.encode(whole | told | {"$dead_letter_before": told})
+        back = json.loads(dead_letters.without_origin(letter) or b"")
+        assert back == (whole if more else whole | told)
+
+
+def test_a_move_that_breaks_off_takes_no_job_out_of_the_queue(
+    lab: QueueLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.write("q", *[{"data": number} for number in (1, 2, 3)])
+    let_expire(lab)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dead_letters, "_batch", broken)
+        with pytest.raises(RuntimeError):
+            lab.claim(3)
+    lab.claim(3)
+    assert [letter["data"] for letter in letters(lab)] == [1, 2, 3]

@@ -13,6 +13,7 @@ from topics.flow.stages.identities import (
     KEPT_PART_DIGESTS,
     MAX_APPLICATIONS,
     REMEMBERED_BATCHES,
+    REMEMBERED_REQUESTS,
     Commit,
     Identities,
     NamedCommit,
@@ -249,7 +250,8 @@ def test_all_that_may_be_remembered_fits_with_the_digests_of_few_parts() -> None
     for batch in range(10**6, 10**6 + REMEMBERED_BATCHES):
         written = [StageRange("orders.europe", 10**9, 10**9 + 999, 1000, 10)]
         digests = pack_digests([2**64 - 1] * KEPT_PART_DIGESTS)
-        settled(identities, "p", NamedCommit(batch, 1000, 2**64 - 1, written, [2**64 - 1], digests))
+        names = [2**64 - 1 - number for number in range(REMEMBERED_REQUESTS)]
+        settled(identities, "p", NamedCommit(batch, 1000, 2**64 - 1, written, names, digests))
     assert identities._owners[""].size * MAX_APPLICATIONS < module.MAX_REMEMBERED_BYTES
 
 

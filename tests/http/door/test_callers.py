@@ -9,7 +9,7 @@ from topics.values.errors import ConfigError
 
 
 def test_hosts_are_written_in_one_way() -> None:
-    text = " Shop.example. ,,a:80,10.0.0.1,[::1],FD00::1, [fd00::2]:90,B.example.:7,*"
+    text = " Shop.example. ,,a:080,10.0.0.1,[::1],FD00:0::1, [fd00:0::2]:90,B.example.:7,*"
     assert parse_hosts(text) == [
         "shop.example",
         "a:80",
@@ -24,7 +24,22 @@ def test_hosts_are_written_in_one_way() -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["a b", "http://x", "x/y", "*.example", "a..b", "a:b", "a:123456", "[::1", "u@a", "?", "[x]:1"]
+    "host",
+    [
+        "a b",
+        "http://x",
+        "x/y",
+        "*.example",
+        "a..b",
+        "a:b",
+        "a:65536",
+        "a:0",
+        "[::1",
+        "u@a",
+        "?",
+        "[x]:1",
+        "a:٢",
+    ],
 )
 def test_what_is_no_host(host: str) -> None:
     with pytest.raises(ConfigError, match="TOPICS_ALLOWED_HOSTS"):

@@ -128,7 +128,7 @@ class FileFormat:
         if not missing:
             return
         options = {**self.options, "header": "false", "inferSchema": "false"}
-        header = [str(name).lower() for name in spark.read.options(**options).csv(files).first() or ()]
+        header = [(name or "").lower() for name in spark.read.options(**options).csv(files).first() or ()]
         for name in missing:
             if header.count(name.lower()) > 1:
                 raise PipelineFailed(f'its header names "{name}" more than once, and schema gives it a type')

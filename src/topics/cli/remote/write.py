@@ -234,8 +234,9 @@ def _rows(lines: Iterator[Line]) -> Iterator[Row]:
 
 def _refuse_twins(where: str, names: list[str]) -> None:
     """Of two columns with one name, an object could hold only the second."""
+    firsts: dict[str, int] = {}
     for number, name in enumerate(names, 1):
-        first = names.index(name) + 1
+        first = firsts.setdefault(name, number)
         if first < number:
             raise UserMistake(f'{where}: columns {first} and {number} are both called "{name}"')
 

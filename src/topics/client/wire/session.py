@@ -1,11 +1,11 @@
 """Asking the server, patiently: which failures are waited out, and what is known when patience ends."""
 
 import itertools
-import math
 import os
 import time
 from collections.abc import Callable
 from functools import lru_cache
+from threading import TIMEOUT_MAX
 from typing import Any, TypeVar
 
 import msgspec
@@ -37,7 +37,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 def refuse_odd_times(timeout_s: float, retry_s: float) -> None:
     """Raises `ValueError`. No socket waits for ever, and NaN is neither below nor above anything."""
-    if not 0 < timeout_s < math.inf:
+    if not 0 < timeout_s <= TIMEOUT_MAX:
         raise ValueError(f"timeout_s is a number of seconds above 0, not {timeout_s}")
     if not retry_s >= 0:
         raise ValueError(f"retry_s is 0 or more, not {retry_s}")

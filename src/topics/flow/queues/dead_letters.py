@@ -76,6 +76,10 @@ class DeadLetters:
                 table.put_back_overdue(taken)
                 self._refused = together == 1
                 together = 1
+            except Exception:
+                # A defect. Whatever it is, no worker is to miss them.
+                table.put_back_overdue(taken)
+                raise
         one_finished()
 
     def _move(self, table: LeaseTable, letters: Records, finished: Callable[[], None]) -> None:
@@ -130,25 +134,38 @@ def origin_of(meta: bytes | None) -> str | None:
     """The queue that a letter came from, as far as its meta says so."""
     if meta is None or not _may_have_origin(meta):
         return None
-    name = _fields.decode(meta).get(_FROM)
-    found = None if name is None else msgspec.json.decode(name)
-    return found if isinstance(found, str) else None
+    name = (_fields_of(meta) or {}).get(_FROM)
+    if name is None or bytes(name)[:1] != b'"':
+        return None
+    found: str = msgspec.json.decode(name)
+    return found
 
 
 def without_origin(meta: bytes | None) -> bytes | None:
     """The meta that the job had before it became a letter."""
     if meta is None or not _may_have_origin(meta):
         return meta
-    fields = _fields.decode(meta)
+    fields = _fields_of(meta)
+    if fields is None:
+        return meta
     before = _take_told(fields).get(_BEFORE)
-    if before is not None:
-        fields |= _told_before(bytes(before))
+    told = {} if before is None else _told_before(bytes(before))
+    if len(fields) + len(told) <= MAX_META_KEYS:
+        fields |= told
     return msgspec.json.encode(fields) if fields else None
 
 
 def _may_have_origin(meta: bytes) -> bool:
     """Escapes may hide such a key."""
     return _META_PREFIX.encode() in meta or b"\\" in meta
+
+
+def _fields_of(meta: bytes) -> dict[str, msgspec.Raw] | None:
+    """None if values are nested too deeply to be passed over: one that was taken may be so one level down."""
+    try:
+        return _fields.decode(meta)
+    except RecursionError:
+        return None
 
 
 def _take_told(fields: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
@@ -171,14 +188,14 @@ def _with_origin(meta: bytes | None, name: str, deliveries: int, seq: int, error
     origin = msgspec.json.encode(told)
     if meta is None or meta == b"{}":
         return origin
-    if not _may_have_origin(meta):
+    fields = _fields_of(meta) if _may_have_origin(meta) else None
+    if fields is None:
         return meta[:-1] + b"," + origin[1:]
-    fields = _fields.decode(meta)
     earlier = _take_told(fields)
     letter: dict[str, object] = {**fields, **told}
     if earlier and len(letter) < MAX_META_KEYS:
         whole = msgspec.json.encode(letter | {_BEFORE: earlier})
-        if len(whole) <= MAX_META_BYTES:
+        if len(whole) <= MAX_META_BYTES and _fields_of(whole) is not None:
             return whole
     # What was told before does not fit into a meta any more: the letter tells of its last queue only.
     return msgspec.json.encode(letter)

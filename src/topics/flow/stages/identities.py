@@ -30,7 +30,7 @@ MAX_REMEMBERED_BYTES = 256 * 1024 * 1024
 REMEMBERED_REQUESTS = 4
 # Each part of a commit has a digest of its own. Of all batches but the one committed last, they are kept only
 # where there are so few: all that may be remembered still fits.
-KEPT_PART_DIGESTS = 8
+KEPT_PART_DIGESTS = 4
 _PART_DIGEST_BYTES = 8
 # What a batch takes besides its text, and an application besides its batches.
 _BATCH_OVERHEAD = 128

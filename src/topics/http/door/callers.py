@@ -26,9 +26,9 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _REMEMBERED_HOSTS = 256
 _EXPOSED_HEADERS = b"Retry-After, X-Request-Id, Allow, ETag"
 _MAX_AGE = b"600"
-# A name or an address of version 4, perhaps with a port; and an address of version 6 that has one.
-_NAMED_HOST = re.compile(r"[0-9a-z_-]+(?:\.[0-9a-z_-]+)*(?::[0-9]{1,5})?")
-_ADDRESS_WITH_PORT = re.compile(r"\[(.+)\]:[0-9]{1,5}")
+# A name, or an address of version 4; and one of version 6 in brackets, perhaps with a port.
+_NAME = re.compile(r"[0-9a-z_-]+(?:\.[0-9a-z_-]+)*")
+_BRACKETED = re.compile(r"\[([^]]*)\](?::(.+))?")
 
 
 class Preflight(Exception):
@@ -69,7 +69,7 @@ class Callers:
 
     def _check_host(self, host: bytes, request: "Request") -> None:
         name = _name_of(host)
-        if self._is_known(name) or _spelled(host.decode("latin-1")) in self._allowed:
+        if self._is_known(name) or self._is_allowed_port(host, request.scheme()):
             if len(self._fine) >= _REMEMBERED_HOSTS:
                 self._fine.clear()
             self._fine.add(host)
@@ -86,6 +86,12 @@ class Callers:
             return is_loopback_address(name)
         except ValueError:
             return False
+
+    def _is_allowed_port(self, host: bytes, scheme: str) -> bool:
+        spelled = _spelled(host.decode("latin-1"))
+        # Clients leave out the port that goes without saying.
+        name = f"[{spelled}]" if spelled.count(":") > 1 and spelled[0] != "[" else spelled
+        return spelled in self._allowed or f"{name}:{_DEFAULT_PORTS[scheme]}" in self._allowed
 
     # Pages
 
@@ -136,31 +142,47 @@ def _preflight_headers(headers: dict[bytes, bytes]) -> HeaderList:
 def parse_hosts(text: str) -> list[str]:
     """Names that may have a port, which then counts. Raises ConfigError for what cannot be one."""
     found = []
-    for entry in filter(None, map(_spelled, text.split(","))):
-        if entry != "*" and not _is_host(entry):
+    for entry in filter(None, map(str.strip, text.split(","))):
+        if entry != "*" and not _is_host(entry.lower()):
             raise ConfigError(f"TOPICS_ALLOWED_HOSTS: {entry!r} is no host like shop.example")
-        found.append(entry)
+        found.append(_spelled(entry))
     return found
 
 
 def _is_host(text: str) -> bool:
-    if _NAMED_HOST.fullmatch(text):
-        return True
-    with_port = _ADDRESS_WITH_PORT.fullmatch(text)
-    try:
-        ipaddress.IPv6Address(text if with_port is None else with_port[1])
-    except ValueError:
+    name, port = _parted(text)
+    if port and not (port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65536):
         return False
-    return True
+    return _is_address(name) or (text[0] != "[" and _NAME.fullmatch(name.rstrip(".")) is not None)
 
 
 def _spelled(host: str) -> str:
-    """A host in one way of writing it: an address without the brackets that only set it off."""
-    text = host.strip().lower()
-    if text.startswith("[") and text.endswith("]"):
-        return text[1:-1]
-    name, colon, port = text.partition(":")
-    return text if text.startswith("[") or ":" in port else name.rstrip(".") + colon + port
+    """A host in one way of writing it: an address in brackets only where these set it off from a port."""
+    name, port = _parted(host.strip().lower())
+    name = name.rstrip(".")
+    if _is_address(name):
+        name = ipaddress.IPv6Address(name).compressed
+        return f"[{name}]:{port.lstrip('0')}" if port else name
+    return f"{name}:{port.lstrip('0')}" if port else name
+
+
+def _parted(host: str) -> tuple[str, str]:
+    """Name and port; an address may stand in brackets, and has to where there is a port."""
+    bracketed = _BRACKETED.fullmatch(host)
+    if bracketed is not None:
+        return bracketed[1], bracketed[2] or ""
+    if _is_address(host):
+        return host, ""
+    name, _, port = host.partition(":")
+    return name, port
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def parse_origins(text: str) -> list[str]:

@@ -184,7 +184,13 @@ def _check_meta(meta: Raw, index: int) -> int:
 
 
 def check_meta_keys(meta: bytes, what: str) -> None:
-    if len(meta) > MANY_KEYS_BYTES and len(_decode_meta(meta)) > MAX_META_KEYS:
+    if len(meta) <= MANY_KEYS_BYTES:
+        return
+    try:
+        count = len(_decode_meta(meta))
+    except RecursionError:
+        raise invalid(f"{what} is nested too deeply") from None
+    if count > MAX_META_KEYS:
         raise invalid(f"{what} must have at most {MAX_META_KEYS} keys")
 
 

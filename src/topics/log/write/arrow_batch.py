@@ -325,7 +325,9 @@ def _not_json(cells: pa.Array, first_row: int, what: str) -> ApiError:
     for row, cell in enumerate(cells.to_pylist(), first_row):
         try:
             count = len(_elements.decode(b"[%b]" % cell.encode()))
-        except (msgspec.DecodeError, RecursionError) as error:
+        except RecursionError:
+            return invalid(f"row {row}: {what} is nested too deeply")
+        except msgspec.DecodeError as error:
             return invalid(f"row {row}: {what} is not valid JSON: {error}")
         if count != 1:
             return invalid(f"row {row}: {what} is not valid JSON: it is {count} values")
