@@ -35,7 +35,8 @@ class RecordsLost(ForUsers):
         super().__init__(
             f'topic "{topic}" {what}; to go on, '
             'run this again with option loss = "rows" (the range arrives as a row) or loss = "ignore", '
-            f'or start behind it with startingOffsets = {{"{topic}": {behind}}}'
+            "or, where no checkpoint says where to go on, start behind it with "
+            f'startingOffsets = {{"{topic}": {behind}}}'
         )
 
 

@@ -187,6 +187,8 @@ class Check:
             if not matches:
                 yield "files", f"no file matches {pattern}"
             found += matches
+        if load.schema is not None:
+            self.session()  # without which no schema can be read
         mistakes = list(_schema(load.schema))
         yield from mistakes
         if found and not mistakes:

@@ -182,7 +182,21 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
             result = by_function(self._function(), views, spark)
         if not result.isStreaming:
             raise PipelineFailed(f"the query reads none of its topics; it can name: {', '.join(views)}")
-        return as_records(result, self.into)
+        records = as_records(result, self.into)
+        names_topics = self.into is None and "topic" in records.columns
+        return self._going_elsewhere(records) if names_topics else records
+
+    def _going_elsewhere(self, records: DataFrame) -> DataFrame:
+        """Rows name their topics: one that names a topic of this route would come back for ever."""
+        target = f.col("topic")
+        is_read = target.isin(self.topics)
+        if self.pattern is not None and "(?" not in self.pattern:
+            # Spark's patterns are Python's, but for groups that have names or look around.
+            is_read = target.rlike(f"^(?:{self.pattern})$")
+        why = f.concat(
+            f.lit("it would read what it writes: a row names "), target, f.lit(", one of its topics")
+        )
+        return records.withColumn("topic", f.when(is_read, f.raise_error(why)).otherwise(target))
 
     def _prepared(self, frame: DataFrame) -> DataFrame:
         if self.schema is not None and self.errors_into is not None:

@@ -209,6 +209,17 @@ def test_a_checkpoint_that_spark_does_not_reach_is_a_mistake_of_its_route(spark:
     assert line.startswith(f"pipeline r: state: Spark does not reach {reached}")
 
 
+def test_a_load_with_a_schema_is_checked_by_itself(tmp_path: Path) -> None:
+    """No pipeline before it has started Spark."""
+    (tmp_path / "a.csv").write_text("qty\n1\n")
+    declaration = tmp_path / "pipelines.toml"
+    command = [sys.executable, "-m", "topics.cli.main", "pipeline", "check", str(declaration)]
+    load = '[pipeline.hist]\nkind = "load"\nfiles = ["a.csv"]\ninto = "x"\nschema = "qty '
+    declaration.write_text(f'{load}BIGINT"\n')
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=250)
+    assert done.returncode == 0, done.stderr
+
+
 def test_mistakes_are_lines_and_exit_code_2(tmp_path: Path) -> None:
     """Without Spark, if there is nothing that it would have to look at."""
     declaration = tmp_path / "pipelines.toml"

@@ -306,6 +306,19 @@ def test_rows_may_name_their_topics(server: Server, topic: str, pipelines: Pipel
     assert server.data(f"{topic}.lost") == [tombstone(topic, 1, 1, "cap")]
 
 
+@pytest.mark.parametrize("by_pattern", [False, True])
+def test_no_row_may_name_a_topic_of_its_route(
+    server: Server, topic: str, pipelines: Pipelines, by_pattern: bool
+) -> None:
+    """It would come back for ever: one record had become 41 within seconds."""
+    server.append(topic, 1)
+    source: dict[str, Any] = {"pattern": f"{topic}.?"} if by_pattern else {"topics": [topic]}
+    sql = f"SELECT data, '{topic}' AS topic FROM records"
+    with pytest.raises(Exception, match=f"would read what it writes: a row names {topic}"):
+        pipelines.run(Route(**source, sql=sql, losses_into=f"other-{topic}"))
+    assert server.data(topic) == [1]
+
+
 def test_meta_may_have_any_shape_the_sink_takes(server: Server, topic: str, pipelines: Pipelines) -> None:
     server.append(topic, 1)
     sql = "SELECT data AS text, map('from', topic) AS meta FROM records"
