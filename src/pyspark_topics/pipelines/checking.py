@@ -3,7 +3,6 @@
 declaration → settings → query, schema, files and tables, as Spark and delta-rs see them → mistakes
 """
 
-import glob
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +23,7 @@ from pyspark_topics.pipelines.erase import Erase
 from pyspark_topics.pipelines.lake import is_archived
 from pyspark_topics.pipelines.load import Load
 from pyspark_topics.pipelines.loading.files import FileFormat
+from pyspark_topics.pipelines.loading.names import matching, none_matches, unreadable
 from pyspark_topics.pipelines.parquet import RECORDS
 from pyspark_topics.pipelines.replay import Replay
 from pyspark_topics.pipelines.route import Route, prepared
@@ -183,10 +183,14 @@ class Check:
     def _load(self, load: Load) -> Mistakes:
         found: list[str] = []
         for pattern in load.files:
-            matches = sorted(name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name))
+            matches = sorted(map(os.path.abspath, matching(pattern)))
             if not matches:
-                yield "files", f"no file matches {pattern}"
-            found += matches
+                yield "files", none_matches(pattern)
+            refused = [why for why in map(unreadable, matches) if why is not None]
+            if refused:
+                more = f" (and {len(refused) - 1:,} more)" if len(refused) > 1 else ""
+                yield "files", refused[0] + more
+            found += [path for path in matches if unreadable(path) is None]
         if load.schema is not None:
             self.session()  # without which no schema can be read
         mistakes = list(_schema(load.schema))
@@ -195,7 +199,7 @@ class Check:
             spark = beside(self.session())
 
             def analysed() -> None:
-                frame = FileFormat.of(load, found[:1]).frame(spark, [os.path.abspath(found[0])])
+                frame = FileFormat.of(load, found[:1]).frame(spark, found[:1])
                 Rows.of(frame.schema, WriteOptions(self.server, load.into))
 
             yield from _said("select" if load.select else "files", analysed)

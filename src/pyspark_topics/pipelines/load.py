@@ -24,6 +24,7 @@ from pyspark_topics.pipelines.context import Context, Outcome, Pipeline
 from pyspark_topics.pipelines.jobs import Job
 from pyspark_topics.pipelines.loading.files import FileFormat, why_broken
 from pyspark_topics.pipelines.loading.loaded import Loaded, grew, same, way_out
+from pyspark_topics.pipelines.loading.names import unreadable
 from pyspark_topics.pipelines.settings import check_name
 from pyspark_topics.pipelines.state import StatePath
 from pyspark_topics.staging import Staged, stage_steps
@@ -82,8 +83,11 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         """What is to be done for the files that are there; `refused` gets a sentence for each that is not."""
         jobs = []
         for path in notes.find(self.files):
-            last = notes.last(path)
-            if last is None:
+            last, why = notes.last(path), unreadable(path)
+            if why is not None and (last is None or last.finished):
+                # Whatever is noted: an earlier version took it for loaded when nothing was read of it.
+                refused.append(why)
+            elif last is None:
                 jobs.append(notes.new(path, self._about()))
             elif not last.finished or same(last, path):
                 continue
@@ -140,6 +144,10 @@ class _RunningLoad:
             raise PipelineFailed(". Also: ".join(refused[:MOST_NAMED]) + more)
 
     def _one(self, job: Job) -> None:
+        if len(job.about["files"]) == 1:  # an earlier version planned several, and passed over those
+            why = unreadable(*job.about["files"])
+            if why is not None:
+                raise PipelineFailed(why)
         for path in job.about["files"]:
             if not same(job, path):
                 if job.begun or len(job.about["files"]) > 1:

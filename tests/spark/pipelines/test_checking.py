@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from pyspark_topics.options import Server as Address
-from pyspark_topics.pipelines import Route
+from pyspark_topics.pipelines import Load, Route
 from pyspark_topics.pipelines.checking import Check
 from pyspark_topics.pipelines.declaration import read_what_is_right
 from pyspark_topics.pipelines.state import StoredPath
@@ -198,6 +198,24 @@ def test_what_is_right_is_left_alone(spark: SparkSession, server: Server, topic:
     assert sorted(os.listdir(tmp_path)) == ["names.csv", "pipelines.toml"]
     names = [entry["topic"] for entry in server.ask("GET", f"/v0/topics?prefix={topic}")["topics"]]
     assert names == [f"{topic}.orders"]
+
+
+def test_names_of_files_are_looked_at_as_a_load_does(
+    spark: SparkSession, server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "x[1].csv").write_text("id\n1\n")
+    for name in ("_SUCCESS", "_a.csv", "b:c.csv", "d:e.csv"):
+        (tmp_path / name).write_text("id\n1\n")
+    load = Load(files=[str(tmp_path / "*.csv"), str(tmp_path / "_a.csv"), str(tmp_path / "_S*")], into="t")
+    lines = list(Check({"it": load}, Address(server.url), lambda: spark).mistakes())
+    beginnings = (
+        f"{tmp_path}/b:c.csv cannot be loaded, Spark cannot read a file with : in its name",
+        f"{tmp_path}/_a.csv cannot be loaded, Spark passes over a name that begins with _",
+        f"no file matches {tmp_path}/_S* but what Spark passes over, such as {tmp_path}/_SUCCESS",
+    )
+    for line, beginning in zip(lines, beginnings, strict=True):
+        assert line.startswith(f"pipeline it: files: {beginning}")
+    assert lines[0].endswith(" (and 1 more)")
 
 
 def test_a_checkpoint_that_spark_does_not_reach_is_a_mistake_of_its_route(spark: SparkSession) -> None:

@@ -219,6 +219,23 @@ def test_a_python_function_joins_with_a_table(
     assert server.data(f"{topic}.out") == [{"name": "Grace", "order": 1}, {"name": "Ada", "order": 3}]
 
 
+def test_a_file_to_join_with_may_be_called_like_a_pattern(
+    server: Server, topic: str, pipelines: Pipelines, tmp_path: Path
+) -> None:
+    (tmp_path / "s[1].csv").write_text("id,name\nx,Ada\n")
+    (tmp_path / "s1.csv").write_text("id,age\nx,7\n")
+    server.append(topic, {"who": "x"})
+    tables = {"customers": str(tmp_path / "s[1].csv")}
+    pipelines.run(Route(topics=[topic], into=f"{topic}.out", python=enrich, tables=tables))
+    assert server.data(f"{topic}.out") == [{"name": "Ada", "order": 1}]
+    for name in ("_s.csv", "s:1.csv"):
+        (tmp_path / name).write_text("id,name\nx,Ada\n")
+        route = Route(
+            topics=[topic], into=f"{topic}.out", python=enrich, tables={"customers": str(tmp_path / name)}
+        )
+        assert f"{tmp_path / name} cannot be read, Spark " in pipelines.failure(route)
+
+
 def test_a_table_of_the_lake_may_lie_anywhere(
     server: Server, topic: str, pipelines: Pipelines, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from pyspark_topics.errors import PipelineFailed, written_for_users
 from pyspark_topics.event_time import EVENT_TS
 from pyspark_topics.payload import ENVELOPE, as_records
 from pyspark_topics.pipelines.loading.loaded import way_out
+from pyspark_topics.pipelines.loading.names import literally
 from pyspark_topics.pipelines.settings import FORMATS
 from pyspark_topics.pipelines.state import StatePath
 from topics.client import Refused
@@ -103,32 +104,32 @@ class FileFormat:
     def rows(self, spark: SparkSession, files: list[str], types: StructType | None = None) -> DataFrame:
         schema = self.settings.schema
         wanted = types or (StructType.fromDDL(schema) if schema is not None else None)
-        reader = spark.read.options(**self.options)
+        reader, paths = spark.read.options(**self.options), [literally(path) for path in files]
         if self.kind == "json" and self.has_lines and wanted is None:
             # A line is a record, as it stands: parsing it would only lose what Spark's types cannot hold.
-            lines = spark.read.options(**self.settings.options).text(files)
+            lines = spark.read.options(**self.settings.options).text(paths)
             return lines.where("trim(value) != ''").select(f.col("value").alias("data"))
         if wanted is None:
-            return reader.format(self.kind).load(files)
+            return reader.format(self.kind).load(paths)
         if self.kind == "parquet":
-            return _typed(reader.parquet(*files), wanted)
+            return _typed(reader.parquet(*paths), wanted)
         if self._has_header:
-            return _with_missing(reader.schema(self._by_header(spark, files, wanted)).csv(files), wanted)
-        return reader.schema(wanted).format(self.kind).load(files)
+            return _with_missing(reader.schema(self._by_header(spark, paths, wanted)).csv(paths), wanted)
+        return reader.schema(wanted).format(self.kind).load(paths)
 
-    def _by_header(self, spark: SparkSession, files: list[str], wanted: StructType) -> StructType:
+    def _by_header(self, spark: SparkSession, paths: list[str], wanted: StructType) -> StructType:
         """Spark would give names to columns by their order; a column without a type is text."""
-        found = spark.read.options(**{**self.options, "inferSchema": "false"}).csv(files).columns
+        found = spark.read.options(**{**self.options, "inferSchema": "false"}).csv(paths).columns
         kinds = _kinds(found, wanted)
-        self._refuse_twins(spark, files, [field.name for field in wanted if field not in kinds.values()])
+        self._refuse_twins(spark, paths, [field.name for field in wanted if field not in kinds.values()])
         return StructType([kinds.get(name, StructField(name, StringType())) for name in found])
 
-    def _refuse_twins(self, spark: SparkSession, files: list[str], missing: list[str]) -> None:
+    def _refuse_twins(self, spark: SparkSession, paths: list[str], missing: list[str]) -> None:
         """Spark calls columns of one name `a0` and `a1`: an `a` with a type would be nothing but NULLs."""
         if not missing:
             return
         options = {**self.options, "header": "false", "inferSchema": "false"}
-        header = [(name or "").lower() for name in spark.read.options(**options).csv(files).first() or ()]
+        header = [(name or "").lower() for name in spark.read.options(**options).csv(paths).first() or ()]
         for name in missing:
             if header.count(name.lower()) > 1:
                 raise PipelineFailed(f'its header names "{name}" more than once, and schema gives it a type')
@@ -146,7 +147,8 @@ class FileFormat:
         schema = self.rows(spark, [path]).schema.add(_CORRUPT, StringType())
         options = {**self.options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
         # Cached, because Spark refuses to read that column alone.
-        rows = spark.read.options(**options).schema(schema).format(self.kind).load(path).cache()
+        reader = spark.read.options(**options).schema(schema).format(self.kind)
+        rows = reader.load(literally(path)).cache()
         corrupt = rows.where(f.col(_CORRUPT).isNotNull()).select(_CORRUPT).first()
         rows.unpersist()
         if corrupt is None:

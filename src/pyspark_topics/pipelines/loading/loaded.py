@@ -17,6 +17,7 @@ from typing import Any
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines.jobs import Job
+from pyspark_topics.pipelines.loading.names import matching, none_matches, why_unreadable
 from pyspark_topics.pipelines.state import StatePath, write_note
 
 # Size and time of a file's last change.
@@ -58,6 +59,9 @@ class Loaded:
         for path in paths:
             if not os.path.isfile(path):
                 raise PipelineFailed(f"--again names {path}, and there is no such file")
+            why = why_unreadable(path)
+            if why is not None:
+                raise PipelineFailed(f"--again names {path}, and {why}")
             if not self._is_taken(path, run):
                 self.new(path, {**about, "again": run})
             if path in self.skipped:
@@ -83,9 +87,9 @@ class Loaded:
         """Files by absolute path, without those that are left out."""
         found: dict[str, Marks] = {}
         for pattern in patterns:
-            matches = [name for name in glob.glob(pattern, recursive=True) if os.path.isfile(name)]
+            matches = matching(pattern)
             if not matches and not any(fnmatch(path, os.path.abspath(pattern)) for path in self.skipped):
-                raise PipelineFailed(f"no file matches {pattern}")
+                raise PipelineFailed(none_matches(pattern))
             found.update((path, marks(path)) for path in map(os.path.abspath, matches))
         return {path: found[path] for path in sorted(found) if path not in self.skipped}
 

@@ -25,6 +25,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pyspark_topics.errors import PipelineFailed, TableChanged
+from pyspark_topics.pipelines.loading.names import literally, why_unreadable
 from pyspark_topics.pipelines.settings import FORMATS
 from pyspark_topics.pipelines.tables.layout import plain, shaped
 from pyspark_topics.pipelines.tables.places import Place, is_address, is_table, open_table, place
@@ -48,9 +49,12 @@ def read_table(spark: SparkSession, path: str, storage: Mapping[str, str] | None
     reader = spark.read.format(TableSource.name()).option("path", full)
     if os.path.isdir(os.path.join(full, "_delta_log")):
         return _hinted(reader.option("kind", DELTA).load(), _size(full))
+    why = why_unreadable(full) if os.path.isfile(full) else None
+    if why is not None:
+        raise PipelineFailed(f"{full} cannot be read, {why}; rename it")
     kind = FORMATS.get(Path(full).suffix, "parquet")
     names = {"header": "true", "inferSchema": "true"} if kind == "csv" else {}
-    found = spark.read.options(**names).load(full, format=kind)
+    found = spark.read.options(**names).load(literally(full), format=kind)
     return _hinted(reader.option("kind", kind).schema(found.schema).load(), _size(full))
 
 
