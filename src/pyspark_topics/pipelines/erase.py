@@ -35,6 +35,7 @@ OUT_OF_REACH = (
     "backups and exports of the server or the tables",
     "what consumers have read and kept",
     "what was derived from them and lacks the tag, such as aggregates of a route and the state it keeps",
+    "files that loads read, and their copies of lines that were added to one, until these are loaded",
     "rows staged by a writer that has not committed them; they are given up after an hour",
     "blocks that file system or device have freed and not overwritten",
 )
@@ -170,7 +171,8 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
             starts = _starts(client, topics)
             context.progress.say("running", "rewriting tables")
             erased = [self._erase_table(context, lake, starts, log) for lake in lakes]
-        receipt = self._receipt(context, started, log, purge, erased)
+        logs = [line for lake, one in zip(lakes, erased, strict=True) for line in _kept_by_log(lake, one)]
+        receipt = self._receipt(context, started, log, purge, erased, logs)
         path = context.state / f"receipt-{started:%Y%m%dT%H%M%S}.json"
         path.write_text(json.dumps(receipt, indent=2) + "\n")
         lines = (*_shown(receipt), f"receipt: {path}")
@@ -193,6 +195,7 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
         log: LogErasure,
         purge: dict[str, Any],
         erased: list[Erased],
+        logs: list[str],
     ) -> dict[str, Any]:
         return {
             "tag": self.tag,
@@ -205,7 +208,7 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True):
             },
             "tables": [asdict(one) for one in erased],
             "keeps_arriving": log.keeps_arriving,
-            "out_of_reach": [*log.tagless, *OUT_OF_REACH],
+            "out_of_reach": [*log.tagless, *logs, *OUT_OF_REACH],
         }
 
 
@@ -218,6 +221,18 @@ def _starts(client: Client, topics: list[str]) -> Offsets:
         except Refused:
             continue  # gone meanwhile
     return found
+
+
+def _kept_by_log(lake: Lake, erased: Erased) -> Iterator[str]:
+    """Writers and streams that are behind need the log of a table, so it is left to its retention."""
+    kept = [f"values of {', '.join(erased.columns_in_log)}"] if erased.columns_in_log else []
+    if erased.maybe_more_in_log:
+        kept.append("the smallest and largest values of any column that it was ever clustered by")
+    if kept:
+        yield (
+            f"the log of {lake.path}, which keeps {' and '.join(kept)}, also of files that were removed, "
+            f"until a commit tidies it after its retention ({lake.log_retention})"
+        )
 
 
 def _shown(receipt: dict[str, Any]) -> Iterator[str]:

@@ -141,6 +141,12 @@ class Lake:
     def partition_by(self) -> tuple[str, ...]:
         return tuple(self.records.metadata().partition_columns)
 
+    @property
+    def log_retention(self) -> str:
+        """How long entries of its log are kept at least; without a setting it is Delta's own."""
+        told = self.records.metadata().configuration.get("delta.logRetentionDuration", "interval 30 days")
+        return told.removeprefix("interval ")
+
     def files(self) -> list[DataFile]:
         """The files of the current version, with what their statistics say."""
         rows = pa.table(self.records.get_add_actions(flatten=True)).to_pylist()

@@ -127,6 +127,7 @@ class _RunningLoad:
 
     def all_files(self) -> None:
         """A file that cannot be loaded is named at the end, when the others are done."""
+        self.notes.drop_copies()
         refused: list[str] = []
         jobs = [*self.notes.unfinished(), *self.settings.due(self.notes, refused)]
         if jobs:
@@ -159,6 +160,7 @@ class _RunningLoad:
             loader.run()
         except (PySparkException, Py4JJavaError, Refused, BadRow, PipelineFailed) as error:
             raise why_broken(self.settings, self.context.spark, list(job.about["files"]), error) from error
+        self.notes.drop_copy(job)
         self.files += len(job.about["files"])
         self.records += loader.records
 

@@ -14,7 +14,7 @@ import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,12 +30,15 @@ from pyspark_topics.pipelines.parquet import TARGET_BYTES, DataFile, read_file, 
 from pyspark_topics.pipelines.tables.commits import Collision
 from pyspark_topics.pipelines.tables.layout import Layout, shaped
 from pyspark_topics.pipelines.tables.places import Place
+from pyspark_topics.pipelines.tables.typed import DAY, RESERVED
 from pyspark_topics.session import on_executors
 
 MERGED_AT_ONCE = 8
 # Files that are no longer part of the table stay for readers that still have them in their plans.
 KEEP_REMOVED_HOURS = 168
 VACUUM_EVERY_S = 3600.0
+# Columns whose values in a table's log say nothing of what is in a record.
+_HARMLESS = frozenset(("topic", "epoch", "seq", "ts", DAY))
 # An archive that commits often can be in the way of an erasure for a while.
 MAX_ATTEMPTS = 20
 
@@ -142,6 +145,10 @@ class Erased:
     files_rewritten: int
     files_removed: int
     version: int
+    # Columns whose values the table's log keeps, also those of files that were removed.
+    columns_in_log: list[str]
+    # Whether it may keep those of others: where files were written anew, what they clustered by is not told.
+    maybe_more_in_log: bool
 
 
 @dataclass(frozen=True)
@@ -158,9 +165,10 @@ def erase_table(spark: SparkSession, lake: Lake, tagged: Tagged, standing: Offse
     for _ in range(MAX_ATTEMPTS):
         lying = lake.place.files(".parquet")
         lake.refresh()
-        found = on_executors(
-            spark, partial(strip_file, lake.place, Layout(lake.partition_by), tagged), lake.files()
-        )
+        files = lake.files()
+        told = columns_in_log(files, lake.partition_by)
+        work = partial(strip_file, lake.place, Layout(lake.partition_by), tagged)
+        found = on_executors(spark, work, files)
         stripped = [one for one in found if one is not None]
         new = [file for one in stripped for file in one.new]
         at = {topic: lake.position(topic) or start for topic, start in standing.items()}
@@ -172,8 +180,16 @@ def erase_table(spark: SparkSession, lake: Lake, tagged: Tagged, standing: Offse
         left = lying - {one.path for one in lake.files()}
         lake.place.remove(left)
         records = sum(one.records for one in stripped)
-        return Erased(lake.path, records, len(stripped), len(left), lake.records.version())
+        more = bool(set(lake.columns.names) - RESERVED - set(told))
+        return Erased(
+            lake.path, records, len(stripped), len(left), lake.records.version(), sorted(told), more
+        )
     raise PipelineFailed(f"others kept committing to {lake.path}: stop them, and run this again")
+
+
+def columns_in_log(files: Iterable[DataFile], partition_by: Iterable[str]) -> set[str]:
+    """Those that tell of what is in records: of partitions, and of columns that files cluster by."""
+    return {*partition_by, *(name for one in files for name in one.low)} - _HARMLESS
 
 
 def strip_file(where: Place, layout: Layout, tagged: Tagged, one: DataFile) -> Stripped | None:

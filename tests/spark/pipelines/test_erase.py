@@ -115,6 +115,50 @@ def test_the_receipt_says_what_was_done_and_what_cannot_be(
     assert pipelines.run(Erase(tag="user:7*", topics=[topic]), "erase")["topics"][topic] == 0
 
 
+@pytest.mark.parametrize(
+    ("columns", "kept"),
+    [
+        ({}, None),
+        ({"partition_by": ["topic", "day"], "cluster_by": ["topic"]}, None),
+        (
+            {"schema": "text STRING, n INT", "partition_by": ["text"], "cluster_by": ["n"]},
+            "values of n, text",
+        ),
+        (
+            {"schema": "text STRING"},
+            "the smallest and largest values of any column that it was ever clustered by",
+        ),
+    ],
+)
+def test_the_receipt_says_what_the_log_of_a_table_keeps(
+    own: Server, topic: str, pipelines: Pipelines, table: str, columns: dict[str, Any], kept: str | None
+) -> None:
+    """Only where it may keep something of what was in records."""
+    own.append(topic, {"data": {"n": 1, "text": SECRET}, "tag": "user:7"}, {"data": {"n": 2, "text": "open"}})
+    pipelines.run(Archive(topics=[topic], table=table, **columns), "archive")
+    facts = pipelines.run(Erase(tag="user:7", topics=[topic], tables=[table]), "erase")
+    assert facts["tables"][0]["records"] == 1
+    assert (SECRET.encode() in bytes_of(Path(table) / "_delta_log")) == (
+        "partition_by" in columns and bool(kept)
+    )
+    told = [one for one in facts["out_of_reach"] if one.startswith("the log of")]
+    rest = "also of files that were removed, until a commit tidies it after its retention (30 days)"
+    assert told == ([f"the log of {table}, which keeps {kept}, {rest}"] if kept else [])
+
+
+def test_the_receipt_does_not_forget_the_log_if_an_erasure_is_run_again(
+    own: Server, topic: str, pipelines: Pipelines, table: str
+) -> None:
+    """The first may have been interrupted before its receipt; no file is left that tells its columns."""
+    own.append(topic, {"data": {"text": SECRET}, "tag": "user:7"})
+    pipelines.run(Archive(topics=[topic], table=table, schema="text STRING", cluster_by=["text"]), "archive")
+    erase = Erase(tag="user:7", topics=[topic], tables=[table])
+    assert pipelines.run(erase, "erase")["tables"][0]["columns_in_log"] == ["text"]
+    again = pipelines.run(erase, "erase")
+    assert SECRET.encode() in bytes_of(Path(table) / "_delta_log")
+    assert any(one.startswith(f"the log of {table}, which keeps") for one in again["out_of_reach"])
+
+
 def test_an_archive_that_had_read_such_records_cannot_bring_them_back(
     own: Server, topic: str, pipelines: Pipelines, table: str
 ) -> None:

@@ -271,6 +271,34 @@ def test_a_file_that_was_loaded_and_changed_is_refused_and_one_that_grew_can_go_
     assert len(server.data(topic)) == 4
 
 
+def test_copies_of_lines_that_were_added_go_once_they_are_loaded_and_not_before(
+    server: Server, topic: str, pipelines: Pipelines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An erasure does not find them, and their file may be removed meanwhile."""
+    lines, copies = tmp_path / "a.jsonl", pipelines.state / "it" / "added"
+    lines.write_text("1\n")
+    settings = Load(files=[str(lines)], into=topic, grown="continue")
+    pipelines.run(settings)
+    lines.write_text("1\n2\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(load.Job, "commit", _killed)
+        assert pipelines.failure(settings) == "killed"
+        assert pipelines.failure(settings) == "killed"
+    assert (copies / "a.jsonl").read_text() == "2\n"
+    pipelines.run(settings)
+    assert server.data(topic) == [1, 2]
+    assert list(copies.iterdir()) == []
+    # As earlier versions have left them, or one that was killed here.
+    (copies / "a.jsonl").write_text("2\n")
+    lines.unlink()
+    assert "no file matches" in pipelines.failure(settings)
+    assert list(copies.iterdir()) == []
+
+
+def _killed(*_: object) -> None:
+    raise RuntimeError("killed")
+
+
 def test_notes_of_an_earlier_version_are_finished_as_they_were_planned(
     server: Server, topic: str, pipelines: Pipelines, tmp_path: Path
 ) -> None:

@@ -10,20 +10,24 @@ import glob
 import hashlib
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any
 
 from pyspark_topics.errors import PipelineFailed
 from pyspark_topics.pipelines.jobs import Job
 from pyspark_topics.pipelines.loading.names import matching, none_matches, why_unreadable
 from pyspark_topics.pipelines.state import StatePath, write_note
+from pyspark_topics.pipelines.tables.places import place
 
 # Size and time of a file's last change.
 Marks = list[int]
 
 _SKIPPED = "skipped.json"
+# Where lines that were added to files are copied to, under the names of these files.
+_COPIES = "added"
 _BLOCK = 1 << 20
 
 
@@ -121,6 +125,28 @@ class Loaded:
         job.note(step=0, at=0)
         self.jobs.append(job)
         return job
+
+    # --- copies of lines that were added ------------------------------------------------------------------
+
+    def drop_copies(self) -> None:
+        """Those that earlier runs have left. A job that is not finished keeps its own."""
+        needed = {name for job in self.unfinished() for name in _copied(job)}
+        self._drop(lambda name: name not in needed)
+
+    def drop_copy(self, job: Job) -> None:
+        """Once all of its lines are committed, and that is noted."""
+        if job.finished and (names := _copied(job)):
+            self._drop(names.__contains__)
+
+    def _drop(self, is_meant: Callable[[str], bool]) -> None:
+        copies = self.state / _COPIES
+        if isinstance(copies, Path) and copies.is_dir():
+            folder = place(str(copies))
+            folder.remove([name for name in folder.files("") if is_meant(name)])
+
+
+def _copied(job: Job) -> set[str]:
+    return {Path(path).name for path in job.about["files"]} if job.about.get("from_byte") else set()
 
 
 def marks(path: str) -> Marks:
