@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_topics.archived import Archived, UnionReader
@@ -101,6 +102,18 @@ def test_what_was_trimmed_comes_from_the_table_and_the_rest_from_the_log(archive
     assert [row["data"] for row in rows(union(archive, columns="data", loss="ignore"))] == [
         f'{{"n":{n}}}' for n in range(10)
     ]
+
+
+def test_files_that_delta_rs_wrote_are_read_as_ours(archive: Archive) -> None:
+    archive.server.append(archive.topic, *({"data": n, "tag": f"t{n % 2}"} for n in range(6)))
+    archive.up_to(2)
+    DeltaTable(archive.table).delete("seq = 1")
+    archive.lake.refresh()
+    archive.up_to(4)
+    found = rows(union(archive))
+    assert [(row["seq"], row["data"]) for row in found] == [(n, str(n - 1)) for n in range(2, 7)]
+    assert seqs(rows(union(archive, tag="t1"))) == [2, 4, 6]
+    assert seqs(rows(union(archive, tag="t*"))) == [2, 3, 4, 5, 6]
 
 
 def test_an_archive_ahead_of_the_floor_gives_nothing_twice(archive: Archive) -> None:

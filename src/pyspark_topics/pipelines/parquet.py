@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from pyspark_topics.event_time import TIMESTAMP
-from pyspark_topics.pipelines.tables.layout import Layout, Partition
+from pyspark_topics.pipelines.tables.layout import Layout, Partition, plain
 from pyspark_topics.pipelines.tables.places import Place
 from pyspark_topics.staging import gathered
 
@@ -176,7 +176,8 @@ def _is_told(value: Any) -> bool:
 
 def read_file(where: Place, name: str, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
     with _opened(where, name) as (file, threads):
-        yield from file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=threads)
+        for batch in file.iter_batches(_BATCH_ROWS, columns=columns, use_threads=threads):
+            yield from _plain(pa.Table.from_batches([batch])).to_batches()
 
 
 @contextmanager
@@ -185,6 +186,15 @@ def _opened(where: Place, name: str) -> Iterator[tuple[pq.ParquetFile, bool]]:
     source = where.source(name)
     with pq.ParquetFile(source, pre_buffer=False) as file:
         yield file, isinstance(source, str)
+
+
+def _plain(found: pa.Table) -> pa.Table:
+    """In the types that we write: files that delta-rs wrote have views, which Arrow compares with no text."""
+    schema = plain(found.schema)
+    if schema.equals(found.schema):
+        return found
+    # Not as a whole: a column of a large row group may be more than one array of texts can hold.
+    return pa.Table.from_batches((one.cast(schema) for one in found.to_batches(_BATCH_ROWS)), schema)
 
 
 @dataclass(frozen=True)
@@ -228,7 +238,7 @@ class Stretch:
                 seqs = file.metadata.row_group(group).column(at).statistics
                 known = seqs is not None and seqs.has_min_max
                 if not known or (seqs.min <= self.last and seqs.max >= self.first):
-                    yield file.read_row_group(group, columns=columns, use_threads=threads)
+                    yield _plain(file.read_row_group(group, columns=columns, use_threads=threads))
 
 
 def may_hold(one: DataFile, topic: str, epoch: int, first: int, last: int) -> bool:

@@ -6,8 +6,9 @@ import random
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
-from pyspark_topics.pipelines import Archive, Audit
+from pyspark_topics.pipelines import Archive, Audit, Replay
 from pyspark_topics.pipelines.account import PASSED, Archived, Logged, SeqSet, account
 from pyspark_topics.pipelines.audit import report
 from pyspark_topics.pipelines.lake import Lake
@@ -79,6 +80,20 @@ def test_a_file_taken_out_of_the_table_is_found_and_named(
     assert outcome.facts["topics"][0]["unexplained"] == {PASSED: {"seqs": 3, "ranges": [[1, 3]]}}
     assert any("seqs 1 to 3 are passed by the archive" in line for line in outcome.lines)
     assert outcome.lines[-1] == "NOT every seq is accounted for"
+
+
+def test_a_row_that_delta_rs_deleted_is_found_and_named(
+    server: Server, topic: str, pipelines: Pipelines, table: str
+) -> None:
+    server.append(topic, *range(5))
+    pipelines.run(Archive(topics=[topic], table=table))
+    DeltaTable(table).delete("seq = 3")
+    outcome = pipelines.once(Audit(topics=[topic], table=table), "audit")
+    assert not outcome.ok
+    assert outcome.facts["topics"][0]["unexplained"] == {PASSED: {"seqs": 1, "ranges": [[3, 3]]}}
+    # What is left there is replayed.
+    pipelines.run(Replay(table=table, topic=topic, into=f"{topic}.back"), "back")
+    assert server.data(f"{topic}.back") == [0, 1, 3, 4]
 
 
 def test_earlier_lives_of_a_topic_are_listed(

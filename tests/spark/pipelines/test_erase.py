@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pyspark_topics.errors import PipelineFailed
@@ -189,6 +190,18 @@ def test_a_topic_that_is_in_the_lake_only(own: Server, topic: str, pipelines: Pi
     elsewhere = Erase(tag="user:1", pattern=f"not-{topic}", tables=[table])
     assert pipelines.run(elsewhere, "erase")["tables"][0]["records"] == 0
     assert {row["tag"] for row in rows_of(table)} == {f"user:{n}" for n in (0, 1, 2, 3, 4, 5, 6, 9)}
+
+
+def test_files_that_delta_rs_wrote_hold_nothing_of_it_either(
+    own: Server, topic: str, pipelines: Pipelines, table: str
+) -> None:
+    fill(own, topic, f"secret-of-{topic}")
+    pipelines.run(Archive(topics=[topic], table=table), "archive")
+    DeltaTable(table).update(updates={"node": "'somebody'"}, predicate="seq = 5")
+    erase = Erase(tag="user:7", topics=[topic], tables=[table])
+    assert pipelines.run(erase, "erase")["tables"][0]["records"] == 20
+    assert len(rows_of(table)) == 180
+    assert {row["tag"] for row in rows_of(table)} == {f"user:{n}" for n in range(10) if n != 7}
 
 
 def test_mistakes_are_explained(pipelines: Pipelines, table: str) -> None:

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
 from pyspark_topics.pipelines import parquet
-from pyspark_topics.pipelines.parquet import write_files
+from pyspark_topics.pipelines.parquet import RECORDS, Stretch, read_file, write_files
 from pyspark_topics.pipelines.tables.places import place
 from tests.spark.pipelines.lakes import records
 
@@ -51,3 +53,20 @@ def test_a_file_that_is_not_finished_leaves_nothing(tmp_path: Path, monkeypatch:
     with pytest.raises(OSError, match="gone"):
         list(write_files(breaks(), place(str(tmp_path))))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.large_string()])
+def test_files_are_read_in_our_types_whoever_wrote_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: pa.DataType
+) -> None:
+    monkeypatch.setattr(parquet, "_BATCH_ROWS", 4)
+    theirs = pa.schema([one.with_type(kind) if one.type == pa.string() else one for one in RECORDS])
+    pq.write_table(pa.Table.from_batches([records(1, 9)]).cast(theirs), tmp_path / "theirs.parquet")
+    (ours,) = write_files([records(10, 12)], place(str(tmp_path)))
+    batches = list(read_file(place(str(tmp_path)), "theirs.parquet"))
+    assert pa.Table.from_batches(batches, RECORDS).equals(pa.Table.from_batches([records(1, 9)]))
+    both = Stretch(place(str(tmp_path)), (ours.path, "theirs.parquet"), "orders", 1, 2, 11)
+    found = both.read(RECORDS.names)
+    assert found.schema.equals(RECORDS)
+    assert found["data"].to_pylist() == [str(n) for n in range(2, 12)]
+    assert both.read(["seq", "tag"], pc.starts_with(ds.field("tag"), "t")).num_rows == 0

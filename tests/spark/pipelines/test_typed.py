@@ -77,6 +77,9 @@ def test_fields_become_columns_and_nothing_is_rescued_if_all_fits() -> None:
         ("DOUBLE", "9007199254740993"),
         ("DOUBLE", '"1.5"'),
         ("FLOAT", "16777217"),
+        ("FLOAT", "1e39"),
+        ("FLOAT", "-3.5e38"),
+        ("FLOAT", "1e-60"),
         ("BOOLEAN", "1"),
         ("BOOLEAN", '"true"'),
         ("STRING", "1"),
@@ -86,6 +89,8 @@ def test_fields_become_columns_and_nothing_is_rescued_if_all_fits() -> None:
         ("DATE", "20260131"),
         ("TIMESTAMP", '"yesterday"'),
         ("TIMESTAMP", "1767225600000"),
+        ("TIMESTAMP", '"2026-01-31T10:00:00.1234567Z"'),
+        ("TIMESTAMP", '"2026-01-31T10:00:00,0000000001+01:00"'),
         ("DECIMAL(4, 2)", "123.4"),
         ("DECIMAL(4, 2)", "1.234"),
         ("DECIMAL(4, 2)", '"1.2"'),
@@ -95,6 +100,16 @@ def test_fields_become_columns_and_nothing_is_rescued_if_all_fits() -> None:
 def test_what_does_not_fit_is_rescued_as_it_was(kind: str, value: str) -> None:
     found = row(f"x {kind}, y STRING", f'{{"x":{value},"y":"z"}}')
     assert found == {"x": None, "y": "z", "_rescued": f'{{"x":{value}}}'}
+
+
+def test_what_fits_up_to_its_last_digit_is_a_column() -> None:
+    at = datetime(2026, 1, 31, 10, 0, 0, 123456, tzinfo=UTC)
+    for text in ("10:00:00.123456", "10:00:00.123456000Z"):
+        assert row("x TIMESTAMP", f'{{"x":"2026-01-31T{text}"}}') == {"x": at, "_rescued": None}
+    assert row("x FLOAT", '{"x":0.1}')["x"] == pytest.approx(0.1)
+    largest = 3.4028234663852886e38
+    assert row("x FLOAT", f'{{"x":-{largest}}}') == {"x": -largest, "_rescued": None}
+    assert row("x FLOAT", '{"x":0.0}') == {"x": 0.0, "_rescued": None}
 
 
 def test_unknown_fields_and_values_that_are_no_objects_are_rescued() -> None:

@@ -118,5 +118,6 @@ def shaped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.
 
 def plain(schema: pa.Schema) -> pa.Schema:
     """In types that Spark has; the same values."""
-    kinds = {pa.large_string(): pa.string(), pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    texts = dict.fromkeys((pa.large_string(), pa.string_view()), pa.string())
+    kinds = texts | dict.fromkeys((pa.large_binary(), pa.binary_view()), pa.binary())
     return pa.schema([one.with_type(kinds.get(one.type, one.type)) for one in schema])

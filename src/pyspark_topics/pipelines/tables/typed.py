@@ -8,6 +8,7 @@ and the driver makes columns of them before anything is committed.
 """
 
 import re
+import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,6 +53,10 @@ _PARTITIONING = (kinds.is_string, kinds.is_integer, kinds.is_boolean, kinds.is_d
 _BAD_NAME = re.compile(r"[ ,;{}()\n\t=]")
 _FIELD = re.compile(r"(`[^`]+`|[^\s:`]+)\s*:?\s+(.+)", re.DOTALL)
 _DECIMAL = re.compile(r"DECIMAL\s*\(\s*(\d+)\s*,\s*(\d+)\s*\)")
+# With "<" it refuses what is too large; else that would become infinity.
+_SINGLE = struct.Struct("<f")
+# Digits behind microseconds, which Python would cut off.
+_TOO_FINE = re.compile(r"[.,][0-9]{6}0*[1-9]")
 _decode = msgspec.json.Decoder().decode
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -144,6 +149,18 @@ def _number(exact_up_to: int) -> Callable[[Any], Any]:
     return fit
 
 
+def _single(value: Any) -> Any:
+    """Rounded as every such number is, but neither to infinity nor to nothing."""
+    found = _number(2**24)(value)
+    try:
+        kept = _SINGLE.unpack(_SINGLE.pack(found))[0]
+    except OverflowError:
+        raise _Misfit from None
+    if found and not kept:
+        raise _Misfit
+    return found
+
+
 def _boolean(value: Any) -> Any:
     if type(value) is bool:
         return value
@@ -161,7 +178,7 @@ def _date(value: Any) -> Any:
 
 def _time(value: Any) -> Any:
     try:
-        if type(value) is str:
+        if type(value) is str and not _TOO_FINE.search(value):
             found = datetime.fromisoformat(value)
             return (found.replace(tzinfo=UTC) if found.tzinfo is None else found).astimezone(UTC)
     except (ValueError, OverflowError):
@@ -188,7 +205,7 @@ def _fitter(kind: pa.DataType) -> Callable[[Any], Any]:
     if kinds.is_integer(kind):
         return _whole(kind)
     if kinds.is_floating(kind):
-        return _number(2 ** (24 if kind.bit_width == 32 else 53))
+        return _single if kind.bit_width == 32 else _number(2**53)
     return {pa.bool_(): _boolean, pa.date32(): _date, TIMESTAMP: _time}[kind]
 
 
