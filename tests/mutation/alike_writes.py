@@ -86,8 +86,8 @@ WRITES: tuple[Alike, ...] = (
     ),
     Alike(
         "log/write/append_request.py",
-        "len(meta) > MANY_KEYS_BYTES and",
-        "len(meta) >= MANY_KEYS_BYTES and",
+        "len(meta) <= MANY_KEYS_BYTES",
+        "len(meta) < MANY_KEYS_BYTES",
         _NO_LONGER,
     ),
     Alike("log/write/batch.py", "if self._around is None:", "if self._around is not None:", _BOTH_WAYS),

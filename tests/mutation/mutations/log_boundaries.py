@@ -221,8 +221,8 @@ MUTATIONS = (
         "refuse-the-last-key-of-meta",
         "Meta may have as many keys as the limit says.",
         "log/write/append_request.py",
-        "len(_decode_meta(meta)) > MAX_META_KEYS",
-        "len(_decode_meta(meta)) >= MAX_META_KEYS",
+        "count > MAX_META_KEYS",
+        "count >= MAX_META_KEYS",
         (_BATCH,),
     ),
     Mutation(

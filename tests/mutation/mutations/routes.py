@@ -62,7 +62,7 @@ MUTATIONS = (
         "forget-the-first-queue-of-a-letter",
         "A job that died in one queue after another goes back queue by queue, as far as its meta has room.",
         "flow/queues/dead_letters.py",
-        "        fields |= _told_before(bytes(before))\n",
+        "        fields |= told\n",
         "        pass\n",
         (_REDRIVE, "tests/flow/queues/test_redrive.py"),
     ),

@@ -153,11 +153,13 @@ class Request:
             self.note(misnamed)
 
     def _note_repeated(self, names: list[str], misnamed: Misnamed) -> None:
-        """Of two values that differ, only one could count, and nobody would be told which."""
+        """Of two values that differ, only one could count, and nobody would be told which.
+
+        Of several tokens the first counts: it says who asks, not what for.
+        """
         assert self.route is not None
-        once = self.route.known_query.difference(self.route.repeatable)
         for name, times in Counter(names).items():
-            if times > 1 and name in once:
+            if times > 1 and name in self.route.query and name not in self.route.repeatable:
                 misnamed.note_duplicate(name)
 
     def note(self, misnamed: Misnamed) -> None:
