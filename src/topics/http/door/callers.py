@@ -45,7 +45,7 @@ class Callers:
     ) -> None:
         """`bound`: the addresses that it listens on."""
         named = parse_hosts(settings.allowed_hosts)
-        self._allowed = frozenset(named)
+        self._allowed = frozenset(named) - {"*"}
         self._own = frozenset({settings.host.lower().strip("[]"), *(address for address, _ in bound)})
         self._is_everywhere = any(_is_unspecified(address) for address, _ in bound)
         self._any_host = keys_needed or "*" in named
@@ -88,10 +88,10 @@ class Callers:
             return False
 
     def _is_allowed_port(self, host: bytes, scheme: str) -> bool:
-        spelled = _spelled(host.decode("latin-1"))
+        text = host.decode("latin-1")
         # Clients leave out the port that goes without saying.
-        name = f"[{spelled}]" if spelled.count(":") > 1 and spelled[0] != "[" else spelled
-        return spelled in self._allowed or f"{name}:{_DEFAULT_PORTS[scheme]}" in self._allowed
+        usual = f"{text}:{_DEFAULT_PORTS[scheme]}"
+        return not self._allowed.isdisjoint((_spelled(text), _spelled(usual)))
 
     # Pages
 
