@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pyspark_topics.errors import PipelineFailed, written_for_users
 from pyspark_topics.event_time import EVENT_TS
 from pyspark_topics.payload import ENVELOPE, as_records
-from pyspark_topics.pipelines.loading.loaded import way_out
+from pyspark_topics.pipelines.loading.loaded import COPIES, way_out
 from pyspark_topics.pipelines.loading.names import literally
 from pyspark_topics.pipelines.settings import FORMATS
 from pyspark_topics.pipelines.state import StatePath
@@ -83,7 +83,7 @@ class FileFormat:
         """Lines behind the given byte; `state` is a folder that executors see."""
         if not isinstance(state, Path):
             raise PipelineFailed('grown = "continue" copies lines to the folder of state: make that a folder')
-        copy = state / "added" / Path(path).name
+        copy = state / COPIES / Path(path).name
         copy.parent.mkdir(exist_ok=True)
         with open(path, "rb") as whole, copy.open("wb") as part:
             if self._has_header:

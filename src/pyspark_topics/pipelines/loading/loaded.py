@@ -27,7 +27,7 @@ Marks = list[int]
 
 _SKIPPED = "skipped.json"
 # Where lines that were added to files are copied to, under the names of these files.
-_COPIES = "added"
+COPIES = "added"
 _BLOCK = 1 << 20
 
 
@@ -139,7 +139,7 @@ class Loaded:
             self._drop(names.__contains__)
 
     def _drop(self, is_meant: Callable[[str], bool]) -> None:
-        copies = self.state / _COPIES
+        copies = self.state / COPIES
         if isinstance(copies, Path) and copies.is_dir():
             folder = place(str(copies))
             folder.remove([name for name in folder.files("") if is_meant(name)])
