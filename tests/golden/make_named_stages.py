@@ -11,16 +11,14 @@ from pathlib import Path
 import msgspec
 
 from tests.golden.make import PART
-from topics.flow.stages.identities import Identities, NamedCommit, OwnedCommit, StageRange, pack_digests
+from tests.golden.make_owned_stages import TS, write_files
+from topics.flow.stages.identities import NamedCommit, OwnedCommit, StageRange, pack_digests
 from topics.flow.stages.spool import names_digest, part_path, stage_key
-from topics.log.seal.snapshot_state import SnapshotState, encode
 from topics.storage.filesystem import Filesystem
 from topics.storage.frame import Kind
 from topics.storage.journal import Journal
-from topics.storage.snapshot import SnapshotStore
 
 GOLDEN = Path(__file__).parent / "named_stages"
-TS = 1_700_000_000_000
 STAGE, ONLY_PART = PART
 OTHER_STAGE = "of another driver"
 TOPIC = "orders"
@@ -51,20 +49,8 @@ def write_journal(fs: Filesystem, directory: str) -> None:
     journal.close()
 
 
-def remembered() -> Identities:
-    identities = Identities()
-    for each in commits():
-        identities.settle(identities.prepare(each.owner, each.id, each.commit, lambda _: False))
-    return identities
-
-
 def write_all(root: Path) -> None:
-    fs = Filesystem()
-    for name in ("journal", "snapshots"):
-        fs.make_dirs(str(root / name))
-    write_journal(fs, str(root / "journal"))
-    state = SnapshotState(1000, 500, 6, 2, TS, [], {Identities.name: remembered().dump()})
-    SnapshotStore(fs, str(root / "snapshots")).write(encode(state))
+    write_files(root, write_journal, commits())
 
 
 if __name__ == "__main__":

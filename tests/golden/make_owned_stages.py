@@ -6,6 +6,7 @@ PYTHONPATH=src:. python tests/golden/make_owned_stages.py
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -38,19 +39,25 @@ def write_journal(fs: Filesystem, directory: str) -> None:
     journal.close()
 
 
-def remembered() -> Identities:
+def remembered(commits: list[OwnedCommit]) -> Identities:
     identities = Identities()
-    for each in COMMITS:
+    for each in commits:
         identities.settle(identities.prepare(each.owner, each.id, each.commit, lambda _: False))
     return identities
 
 
 def write_all(root: Path) -> None:
+    write_files(root, write_journal, COMMITS)
+
+
+def write_files(
+    root: Path, write_journal: Callable[[Filesystem, str], None], commits: list[OwnedCommit]
+) -> None:
     fs = Filesystem()
     for name in ("journal", "snapshots"):
         fs.make_dirs(str(root / name))
     write_journal(fs, str(root / "journal"))
-    state = SnapshotState(1000, 500, 6, 2, TS, [], {Identities.name: remembered().dump()})
+    state = SnapshotState(1000, 500, 6, 2, TS, [], {Identities.name: remembered(commits).dump()})
     SnapshotStore(fs, str(root / "snapshots")).write(encode(state))
 
 
