@@ -2,8 +2,8 @@
 #   make serve  start the server on 127.0.0.1:4000, data in ./topics-data (TOPICS_* variables change that)
 #   make run    the same, and on Spark the pipelines of examples/pipelines.toml, with their lake in ./topics-lake
 #   make quick  lint, types and the tests of every room by itself: about two minutes, for between two edits
-#   make test   all checks and tests, but the slow ones: make test PYTEST_ARGS='-m slow'; some of them once more
-#               without the accelerator
+#   make test   all checks and tests except the slow ones (make test PYTEST_ARGS='-m slow'); then the tests of
+#               appends again, with the codec in Python
 #   make fuzz   200,000 malformed and made-up requests, then a minute of abandoned connections (half an hour)
 # Stamps in .venv record what is installed, so a second run starts at once.
 
@@ -12,8 +12,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-# Whoever says `make serve PYTHON=…` means that one, and a .venv that is there already may be of another. What the
-# environment says does not count as asked for: plain `make serve` takes .venv as it is.
+# `make serve PYTHON=…` must not silently use a .venv that was made with another Python. Only the command line
+# counts: with PYTHON in the environment, `make serve` uses .venv as it is.
 ifeq ($(origin PYTHON),command line)
 ifeq ($(filter clean,$(MAKECMDGOALS)),)
 ifneq ($(wildcard $(BIN)/python),)
@@ -32,7 +32,7 @@ DEBIAN := redis-server:redis-server java:openjdk-17-jre-headless chromium:chromi
 .PHONY: serve run quick test fuzz lint format typecheck bench simulate lock clean
 .DEFAULT_GOAL := test
 
-serve: $(VENV)/.accelerator
+serve: $(VENV)/.native
 	$(BIN)/topics serve
 
 run: $(VENV)/.spark
@@ -40,7 +40,7 @@ run: $(VENV)/.spark
 
 # The tests that need neither Spark nor a browser nor long histories. CONTRIBUTING.md says what this leaves out.
 QUICK := tests/test_tidy.py tests/docs/test_architecture.py \
-	tests/values tests/storage tests/log tests/flow tests/keep tests/node tests/client tests/http tests/golden
+	tests/values tests/codec tests/storage tests/log tests/flow tests/keep tests/node tests/client tests/http tests/golden
 SLOWER := tests/flow/queues/test_queue_model.py tests/flow/routers/test_model.py tests/http/test_shutdown.py \
 	tests/golden/test_edition1.py tests/golden/test_edition1_spark.py
 
@@ -50,21 +50,16 @@ quick: lint typecheck
 # Two at a time, as most tests wait for something; tests/conftest.py says what stays together. PARALLEL= is one.
 PARALLEL ?= -n 2 --dist loadgroup --no-loadscope-reorder
 
-# The accelerator is optional: what writers are told, and what is found again after a crash, is asked once more
-# without it. What is in ONLY_WITH would be skipped. All tests that way: make test TOPICS_TEST_ACCELERATOR=off
-WITHOUT := tests/crash tests/kill tests/log/write tests/log/recover tests/http/wire tests/http/routes/records \
-	tests/contract/test_write.py tests/contract/test_large_bodies.py tests/contract/test_idempotency.py \
-	tests/contract/test_diff.py tests/contract/test_records.py tests/contract/test_ledger.py \
-	tests/contract/test_delete.py tests/contract/test_aimed_deletes.py tests/contract/test_tombstones.py \
-	tests/contract/test_routers.py tests/contract/test_routers_restart.py tests/contract/test_epochs.py \
-	tests/contract/test_storage_failure.py
-ONLY_WITH := tests/log/write/test_together_commit.py tests/http/wire/test_crowd.py
+# The native codec is optional. Property tests compare both codecs, so only these run again with the one in
+# Python. All tests that way: make test TOPICS_TEST_CODEC=python
+WITH_PYTHON_CODEC := tests/codec \
+	tests/contract/test_write.py tests/contract/test_idempotency.py tests/contract/test_large_bodies.py
 
-# Whoever says in PYTEST_ARGS what to run gets that, and once.
+# With PYTEST_ARGS, only the tests that they name run, once.
 test: lint typecheck $(VENV)/.debian
 	$(BIN)/pytest $(PARALLEL) $(PYTEST_ARGS)
-	$(if $(PYTEST_ARGS)$(filter off,$(TOPICS_TEST_ACCELERATOR)),,TOPICS_TEST_ACCELERATOR=off \
-		$(BIN)/pytest $(PARALLEL) $(WITHOUT) $(addprefix --ignore=,$(ONLY_WITH)))
+	$(if $(PYTEST_ARGS)$(filter python,$(TOPICS_TEST_CODEC)),,TOPICS_TEST_CODEC=python \
+		$(BIN)/pytest $(PARALLEL) $(WITH_PYTHON_CODEC))
 
 fuzz: $(VENV)/.test
 	$(BIN)/python -m tests.fuzz
@@ -115,18 +110,18 @@ $(VENV)/.base: requirements/base.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m compileall -q src
 	@touch $@
 
-# The accelerator, where there is a C compiler; without one, this does nothing. The install above has compiled it
-# already: this is for a source that has changed since.
-$(VENV)/.accelerator: $(wildcard src/topics/values/*.[ch]) scripts/accelerate.py $(VENV)/.base
-	@$(BIN)/python scripts/accelerate.py
+# The native codec, if there is a C compiler; without one, this does nothing. The install above compiles it, too:
+# this is for a source that has changed since.
+$(VENV)/.native: src/_native/codec.c scripts/build_native.py $(VENV)/.base
+	@$(BIN)/python scripts/build_native.py
 	@touch $@
 
 # What the spark extra asks for, in the versions of the lock file.
-$(VENV)/.spark: requirements/test.txt $(VENV)/.accelerator
+$(VENV)/.spark: requirements/test.txt $(VENV)/.native
 	$(PIP) install --constraint requirements/test.txt --editable '.[server,spark]'
 	@touch $@
 
-$(VENV)/.test: requirements/test.txt $(VENV)/.accelerator
+$(VENV)/.test: requirements/test.txt $(VENV)/.native
 	$(PIP) install -r requirements/test.txt
 	@touch $@ $(VENV)/.spark
 

@@ -1,9 +1,9 @@
-"""What hatchling asks before it builds: the accelerator is compiled where there is a compiler.
+"""Build hook of hatchling: compiles the native codec if there is a compiler.
 
-A wheel that has it is for this Python on this platform, and says so in its name; without a compiler, or
-without Python's headers, it is pure, and runs anywhere. With TOPICS_BUILD_ACCELERATOR=0 it is always pure, as
-for a package index, and with TOPICS_BUILD_ACCELERATOR=1 there is none rather than a pure one. An editable
-install has it beside the sources, as `scripts/accelerate.py` puts it there.
+A wheel with the compiled module is for this Python on this platform, and its name says so. Without a
+compiler, or without the headers of Python, the wheel is pure and runs anywhere. TOPICS_BUILD_NATIVE=0 always
+makes a pure wheel, as for a package index; TOPICS_BUILD_NATIVE=1 fails rather than make one. An editable
+install gets the module where `scripts/build_native.py` puts it.
 """
 
 import importlib.util
@@ -14,13 +14,12 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SWITCH = "TOPICS_BUILD_ACCELERATOR"
+SWITCH = "TOPICS_BUILD_NATIVE"
 
 
-def _accelerate() -> Any:
-    spec = importlib.util.spec_from_file_location(
-        "accelerate", Path(__file__).parent / "scripts" / "accelerate.py"
-    )
+def _script() -> Any:
+    path = Path(__file__).parent / "scripts" / "build_native.py"
+    spec = importlib.util.spec_from_file_location("build_native", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -32,29 +31,29 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     _folder: "tempfile.TemporaryDirectory[str] | None" = None
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        accelerate = _accelerate()
+        script = _script()
         if version == "editable":
-            accelerate.build(accelerate.FOLDER)
+            script.build(script.SRC / script.PACKAGE)
             return
         asked = os.environ.get(SWITCH, "")
         if asked not in ("", "0", "1"):
-            raise ValueError(f"{SWITCH} is 0, 1 or nothing, not {asked!r}")
+            raise ValueError(f"{SWITCH} must be 0, 1 or empty, not {asked!r}")
         if asked == "0":
             return
-        # Not beside the sources: what is there belongs to the interpreter of an editable install.
+        # Not next to the sources: the file there belongs to the interpreter of an editable install.
         self._folder = tempfile.TemporaryDirectory()
-        made, said = accelerate.build(Path(self._folder.name))
-        if made is not None and not accelerate.loads(made):
-            made, said = None, "what was compiled cannot be loaded by this Python"
+        made, said = script.build(Path(self._folder.name))
+        if made is not None and not script.loads(made):
+            made, said = None, "the compiled module cannot be loaded by this Python"
         if made is None:
             self._folder.cleanup()
             if asked == "1":
-                raise RuntimeError(f"{SWITCH}=1, but the accelerator cannot be compiled: {said}")
+                raise RuntimeError(f"{SWITCH}=1, but the native codec cannot be compiled: {said}")
             return
-        # Without the tag of this interpreter, the name would say that any may have it.
+        # Without the tag of this interpreter, the file name would say that any interpreter can use it.
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
-        build_data["force_include"][str(made)] = f"topics/values/{made.name}"
+        build_data["force_include"][str(made)] = f"{script.PACKAGE}/{made.name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if self._folder is not None:

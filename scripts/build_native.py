@@ -1,7 +1,7 @@
-"""Compiles the accelerator beside its sources: `python scripts/accelerate.py` in a clone.
+"""Compile the native codec next to the Python code that uses it: `python scripts/build_native.py` in a clone.
 
-It is optional, so that a machine without a C compiler, or without Python's headers, is no mistake: nothing is
-said, and `topics --version` tells whether it is there. `--loud` shows what the compiler says.
+It is optional. Without a C compiler, or without the headers of Python, the script does nothing and reports
+no error. `--loud` prints the messages of the compiler.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[1] / "src" / "topics" / "values"
-_NAMES = ("accelerator.h", "accelerator.c", "sockets.c", "together.c", "keys.c")
-SOURCES = tuple(FOLDER / name for name in _NAMES)
+SRC = Path(__file__).parents[1] / "src"
+SOURCE = SRC / "_native" / "codec.c"
+# The package that imports the module, relative to `src`.
+PACKAGE = "topics/codec"
+FILE_NAME = f"_native{sysconfig.get_config_var('EXT_SUFFIX') or '.so'}"
 FLAGS = ("-O2", "-fno-strict-aliasing", "-shared", "-fPIC", "-Wall", "-Wextra", "-Wno-unused-parameter")
 
 
@@ -32,46 +34,42 @@ def compiler() -> list[str] | None:
 
 
 def headers() -> bool:
-    """Whether Python's are there."""
+    """Whether the headers of Python are installed."""
     return (Path(sysconfig.get_path("include")) / "Python.h").exists()
 
 
-def name() -> str:
-    return f"_accelerator{sysconfig.get_config_var('EXT_SUFFIX') or '.so'}"
-
-
 def build(folder: Path, flags: Sequence[str] = ()) -> tuple[Path | None, str]:
-    """The module in this folder, or None; and what the compiler has said."""
+    """Compile the module into this folder; None if that fails. Also the messages of the compiler."""
     command = compiler()
     if command is None:
         return None, "there is no C compiler"
-    mark = f"{zlib.crc32(b''.join(source.read_bytes() for source in SOURCES)):08x}"
-    target = folder / name()
-    # Under another name first: a server that runs has the old one open.
-    draft = folder / f".{name()}.{os.getpid()}"
+    # Python refuses a module that was compiled from another state of the source.
+    mark = f"{zlib.crc32(SOURCE.read_bytes()):08x}"
+    # Under another name first: a running server has the old one open.
+    draft = folder / f".{FILE_NAME}.{os.getpid()}"
     include = sysconfig.get_path("include")
-    compiled = [source for source in SOURCES if source.suffix == ".c"]
     done = subprocess.run(
-        [*command, *FLAGS, *flags, f'-DSOURCE="{mark}"', f"-I{include}", "-o", str(draft), *compiled],
+        [*command, *FLAGS, *flags, f'-DSOURCE="{mark}"', f"-I{include}", "-o", str(draft), str(SOURCE)],
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
         draft.unlink(missing_ok=True)
-        return None, done.stderr or f"{command[0]} has failed without a word"
+        return None, done.stderr or f"{command[0]} has failed without a message"
+    target = folder / FILE_NAME
     draft.replace(target)
     return target, done.stderr
 
 
 def loads(made: Path) -> bool:
-    """Whether this Python can: a compiler for another machine makes what it cannot."""
-    program = "import sys; sys.path.insert(0, sys.argv[1]); import _accelerator"
+    """Whether this Python can import it: a compiler for another machine makes files that it cannot."""
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import _native"
     tried = [sys.executable, "-I", "-c", program, str(made.parent)]
     return subprocess.run(tried, capture_output=True, check=False).returncode == 0
 
 
 if __name__ == "__main__":
-    made, said = build(FOLDER)
+    made, said = build(SRC / PACKAGE)
     if "--loud" in sys.argv[1:]:
         print(said or made)

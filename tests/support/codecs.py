@@ -1,0 +1,64 @@
+"""Tests that run with both codecs: with the compiled one, if there is one, and with the one in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from topics import codec
+from topics.codec import frames, mistakes, pages, postings, python
+
+FUNCTIONS = (
+    "alive",
+    "decode",
+    "encode",
+    "explain",
+    "find_frames",
+    "frame_parts",
+    "from_columns",
+    "page",
+    "post",
+)
+
+
+def _native() -> Any:
+    try:
+        from topics.codec import native
+    except ImportError:
+        return None
+    return native
+
+
+PYTHON: Any = SimpleNamespace(
+    alive=pages.alive,
+    decode=python.decode,
+    encode=python.encode,
+    explain=mistakes.explain,
+    find_frames=frames.find_frames,
+    frame_parts=frames.frame_parts,
+    from_columns=python.from_columns,
+    page=pages.page,
+    post=postings.post,
+)
+NATIVE: Any = _native()
+CODECS: dict[str, Any] = {"python": PYTHON} if NATIVE is None else {"python": PYTHON, "native": NATIVE}
+
+
+@contextmanager
+def using_codec(name: str) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec, "NAME", name)
+        for function in FUNCTIONS:
+            patch.setattr(codec, function, getattr(CODECS[name], function))
+        yield
+
+
+@pytest.fixture(scope="module", params=CODECS)
+def both_codecs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Use it in a module whose tests hold for both codecs."""
+    with using_codec(request.param):
+        yield
